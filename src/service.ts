@@ -1,20 +1,20 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { dataPaths } from './config.ts';
-import { addLoadRoute } from './health/load-routes.ts';
-import { startOpsServer, type OpsView } from './health/ops-server.ts';
+import { addLoadRoute } from './ops/load-routes.ts';
+import { startOpsServer, type OpsView } from './ops/ops-server.ts';
 import { createClock } from './runtime/clock.ts';
 import { describeError, isAppError } from './runtime/errors.ts';
 import { resolveLakeGroup } from './runtime/files/group-access.ts';
 import { httpAddress, resolveHost, settlePorts } from './runtime/http/ports.ts';
 import { buildWithClosers, type Stoppable } from './runtime/lifecycle.ts';
-import { ownServiceStream, superviseNatsServer } from './service/own-broker.ts';
-import { openServiceFolders, setLakeAccess } from './service/own-folders.ts';
+import { ownServiceStream, superviseNatsServer } from './service/broker.ts';
+import { openServiceFolders, setLakeAccess } from './service/folders.ts';
 import { startRoles } from './service/role-processes.ts';
 import { needStream, type ServiceOptions, type ServiceStart } from './service/service-options.ts';
 import { findAbsentAccess, startStateLoop } from './service/state-loop.ts';
 
 /**
- * The service: nats-server, unless the settings name an external one, and a process per role (src/app).
+ * The service: nats-server, unless the settings name an external one, and a process per role (src/composition).
  *
  * In: settings and the roles to run. Out: processes, their addresses, and a state that commands and health read.
  * Invariant: a process of a data folder runs in one service only; a child that ends is restarted; a failed start leaves

@@ -1,7 +1,7 @@
 import path from 'node:path';
 import { platforms } from '../datasets/field-schema.ts';
 import { AppError } from '../runtime/errors.ts';
-import { isRecord, parseChecked, renameMembers, renderChecked } from '../runtime/files/checked-json.ts';
+import { isRecord, parseChecked, renameMembers, renderChecked } from '../runtime/files/checksummed-json.ts';
 import { ensureDataFolder } from '../runtime/files/data-format.ts';
 import { openStore } from '../runtime/store/open-store.ts';
 import type { StoredObject } from '../runtime/store/object-store.ts';

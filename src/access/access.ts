@@ -1,5 +1,5 @@
 import type { Platform } from '../datasets/field-schema.ts';
-import type { Problem } from '../runtime/conditions/problem.ts';
+import type { Problem } from '../runtime/problems/problem.ts';
 
 /**
  * Access: who may do what. Apps with their import tokens, accounts, and the users of the export area.

@@ -1,6 +1,6 @@
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
 import { AppError } from '../runtime/errors.ts';
-import { openText, sealText } from '../runtime/sealed-text.ts';
+import { openText, sealText } from '../runtime/encrypted-text.ts';
 import { ensureKey, openKeys } from '../runtime/store/keys.ts';
 import type { StoredObject } from '../runtime/store/object-store.ts';
 import type { Records } from '../runtime/store/records.ts';

@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto';
-import type { Problem } from '../runtime/conditions/problem.ts';
+import type { Problem } from '../runtime/problems/problem.ts';
 import { describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
-import { parseChecked, renderChecked } from '../runtime/files/checked-json.ts';
+import { parseChecked, renderChecked } from '../runtime/files/checksummed-json.ts';
 import { openStore } from '../runtime/store/open-store.ts';
 import { ensureRecord, newKey, openKeys } from '../runtime/store/keys.ts';
 import { createRecords, type Records } from '../runtime/store/records.ts';

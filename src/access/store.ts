@@ -1,7 +1,7 @@
 import { addFormerNames } from '../runtime/former-names.ts';
 import { AppError, describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
-import type { Problem } from '../runtime/conditions/problem.ts';
+import type { Problem } from '../runtime/problems/problem.ts';
 import type { StoredObject } from '../runtime/store/object-store.ts';
 import { watchObjects } from '../runtime/store/watch.ts';
 import type { AccessReader, AccessView, App, User } from './access.ts';

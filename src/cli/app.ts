@@ -21,7 +21,7 @@ import {
   required,
   text,
   withDefault,
-} from './words.ts';
+} from './option-specs.ts';
 
 const id = { ID: positive('app id') };
 

@@ -1,7 +1,7 @@
 import path from 'node:path';
 import { readSnapshot } from '../lake/log/snapshot.ts';
 import { lakePaths } from '../lake/lake.ts';
-import { makeBackup, type BackupSource } from '../operate/backup/backup.ts';
+import { makeBackup, type BackupSource } from '../admin/backup/backup.ts';
 import { AppError } from '../runtime/errors.ts';
 import { exists } from '../runtime/files/file-checks.ts';
 import { buildWithClosers } from '../runtime/lifecycle.ts';
@@ -10,10 +10,10 @@ import { startService } from '../service.ts';
 import { openConnection } from '../stream/connection.ts';
 import { openGuard } from '../stream/guard.ts';
 import { openReader } from '../stream/reader.ts';
-import { hasStream } from '../stream/topology.ts';
+import { hasStream } from '../stream/stream-admin.ts';
 import { dataVerb, type DataContext, type OpenData } from './command.ts';
 import { findBroker } from './stop.ts';
-import { flag, folder } from './words.ts';
+import { flag, folder } from './option-specs.ts';
 
 /** Rejects a lake that reads an unknown stream: the backup would lack its backlog. */
 async function assertNoStream({ config: { dataDir }, paths }: OpenData): Promise<void> {

@@ -2,7 +2,7 @@ import { listApps } from '../access/apps.ts';
 import { withFormerNames } from '../runtime/former-names.ts';
 import { readRefusals } from '../refusals/refusal-files.ts';
 import { dataVerb } from './command.ts';
-import { positive, withDefault, refuse, text } from './words.ts';
+import { positive, withDefault, refuse, text } from './option-specs.ts';
 import { readCurrentCatalogue } from '../lake/catalogue/current-catalogue.ts';
 import { day, toDay } from './export-request.ts';
 

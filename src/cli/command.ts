@@ -10,7 +10,7 @@
 import type { Interface } from 'node:readline';
 import { parseConfig, type Config, type Environment, dataPaths } from '../config.ts';
 import { assertDataFormat } from '../runtime/files/data-format.ts';
-import { flag, folder, present, type Declared } from './words.ts';
+import { flag, folder, present, type Declared } from './option-specs.ts';
 import path from 'node:path';
 import { createClock, type Clock } from '../runtime/clock.ts';
 import { useDatasetsFolder } from '../runtime/files/package-files.ts';

@@ -1,11 +1,11 @@
 import path from 'node:path';
 import { listApps } from '../access/apps.ts';
 import { ensureLake, isCompactorRunning } from '../lake/lake.ts';
-import type { DrainDependencies } from '../operate/erase/drain.ts';
-import { eraseEvents, surveyErasure, type ErasureSurvey } from '../operate/erase/erase.ts';
-import type { UserMeaning } from '../operate/erase/erase-table.ts';
-import { userKinds, type ErasureTarget } from '../operate/erase/erase-target.ts';
-import { forgetIds, type ForgottenIds } from '../operate/lists/add-segment.ts';
+import type { DrainDependencies } from '../admin/erase/drain.ts';
+import { eraseEvents, surveyErasure, type ErasureSurvey } from '../admin/erase/erase.ts';
+import type { UserMeaning } from '../admin/erase/erase-table.ts';
+import { userKinds, type ErasureTarget } from '../admin/erase/erase-target.ts';
+import { forgetIds, type ForgottenIds } from '../admin/lists/add-segment.ts';
 import { removeRefusals } from '../refusals/refusal-files.ts';
 import { AppError } from '../runtime/errors.ts';
 import { getTextFile } from '../runtime/files/input-file.ts';
@@ -19,7 +19,7 @@ import { openConnection } from '../stream/connection.ts';
 import { openGuard } from '../stream/guard.ts';
 import { openPublisher } from '../stream/publisher.ts';
 import { dataVerb, queryRooms, type DataContext, type OpenData, type OptionValues } from './command.ts';
-import { file, flag, oneOf, positive, present, refuse, text, withDefault } from './words.ts';
+import { file, flag, oneOf, positive, present, refuse, text, withDefault } from './option-specs.ts';
 import { withEvents } from './lake-engine.ts';
 import { findBroker } from './stop.ts';
 

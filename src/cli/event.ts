@@ -12,19 +12,19 @@ import {
   receivedAtOf,
   type KeyMask,
 } from '../datasets/event-id.ts';
-import type { EventAnswer } from '../find/event-answer.ts';
-import { createFinder, type Finder } from '../find/finder.ts';
-import type { ReadTail } from '../find/find-event.ts';
-import type { Sought } from '../lake/find/find-rows.ts';
+import type { EventAnswer } from '../event-lookup/lookup-result.ts';
+import { createFinder, type Finder } from '../event-lookup/finder.ts';
+import type { ReadTail } from '../event-lookup/find-event.ts';
+import type { Sought } from '../lake/event-index/find-rows.ts';
 import { ensureLakeId } from '../lake/identity.ts';
 import { describeError, isAppError } from '../runtime/errors.ts';
 import { buildWithClosers, type Closers } from '../runtime/lifecycle.ts';
 import { createLogger, type Logger } from '../runtime/logger.ts';
 import { openConnection } from '../stream/connection.ts';
-import { readTail } from '../stream/tail.ts';
+import { readTail } from '../stream/read-backlog.ts';
 import { dataVerb } from './command.ts';
 import { findBroker } from './stop.ts';
-import { optional, positive, refuse, text } from './words.ts';
+import { optional, positive, refuse, text } from './option-specs.ts';
 
 /** Timeout of a lookup, with the first indexing of ids, ms. */
 const answerWithinMs = 120_000;

@@ -12,7 +12,7 @@ import {
 } from '../datasets/file-formats.ts';
 import { commonFields } from '../datasets/row-fields.ts';
 import type { OptionValues } from './command.ts';
-import { flag, many, oneOf, parsed, positive, present, refuse, text } from './words.ts';
+import { flag, many, oneOf, parsed, positive, present, refuse, text } from './option-specs.ts';
 
 export const day = (about: string) =>
   parsed(about, 'DAY', (value, what) =>

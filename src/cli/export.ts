@@ -5,13 +5,13 @@ import { parseManifest } from '../reports/manifest.ts';
 import { isAppError, isDiskFull } from '../runtime/errors.ts';
 import { removeFile } from '../runtime/files/durable-file.ts';
 import { readPlain } from '../runtime/files/input-file.ts';
-import { type ExportCaller, callerOptions, withExports } from './caller.ts';
+import { type ExportCaller, callerOptions, withExports } from './service-client.ts';
 import { type CommandContext, verb, type Group, type Verb } from './command.ts';
-import { showBytes, formatCount } from './answers.ts';
+import { showBytes, formatCount } from './human-output.ts';
 import { eventAliases, eventNames } from '../datasets/dictionaries.ts';
 import { endingOf } from '../datasets/file-formats.ts';
 import { defaultOutput, requestOptions, toRequest } from './export-request.ts';
-import { oneOf, parsed, positive, refuse, text } from './words.ts';
+import { oneOf, parsed, positive, refuse, text } from './option-specs.ts';
 
 const standardOutput = '-';
 

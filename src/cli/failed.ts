@@ -1,7 +1,7 @@
 import { withFormerNames } from '../runtime/former-names.ts';
 import { datasets } from '../datasets/dataset.ts';
 import { openEnrichment } from '../enrichment/enrichment.ts';
-import { dropFailed, readFailedEvents, replayFailed } from '../operate/replay.ts';
+import { dropFailed, readFailedEvents, replayFailed } from '../admin/replay.ts';
 import { failureReasons, readFailedFile, failedRowsFolder, listFailedRows } from '../lake/files/failed-events.ts';
 import { lakePaths, tablePaths } from '../lake/lake.ts';
 import { readSnapshot } from '../lake/log/snapshot.ts';
@@ -10,7 +10,7 @@ import { createExclusive } from '../runtime/files/durable-file.ts';
 import { exists } from '../runtime/files/file-checks.ts';
 import { assertConfirmed, dataVerb, yesOption, type Group, type OpenData } from './command.ts';
 import { withEvents } from './lake-engine.ts';
-import { file as filePath, oneOf, positive, required } from './words.ts';
+import { file as filePath, oneOf, positive, required } from './option-specs.ts';
 
 const engineLimits = ({ config }: OpenData) => ({ memoryMb: config.duckdbMemoryMb, threads: 1 });
 

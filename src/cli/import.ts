@@ -7,10 +7,10 @@ import type { ImportOptions } from '../client/import-state.ts';
 import { importKinds, getMethod } from '../datasets/dataset.ts';
 import { retry } from '../runtime/async/retry.ts';
 import { isAppError } from '../runtime/errors.ts';
-import { callerOptions, createWaitNotes, resolveImport } from './caller.ts';
+import { callerOptions, createWaitNotes, resolveImport } from './service-client.ts';
 import { verb, type CommandContext } from './command.ts';
-import { formatCount, formatDuration } from './answers.ts';
-import { file, flag, many, oneOf, parsed, positive, refuse, withDefault } from './words.ts';
+import { formatCount, formatDuration } from './human-output.ts';
+import { file, flag, many, oneOf, parsed, positive, refuse, withDefault } from './option-specs.ts';
 
 const refusedExit = 2;
 const interruptedExit = 130;

@@ -20,7 +20,7 @@ import { hasEnded } from '../runtime/processes/procfs.ts';
 import { readServiceStates, type ServiceState } from '../runtime/processes/service-state.ts';
 import { awaitService, askToStop } from './stop.ts';
 import { dataVerb, type CommandContext, type DataContext, type GivenOptions } from './command.ts';
-import { file, flag, oneOf, parsed, positive, refuse, text, withDefault } from './words.ts';
+import { file, flag, oneOf, parsed, positive, refuse, text, withDefault } from './option-specs.ts';
 
 const [firstApp, firstAccount] = [1, 1];
 const defaultProfile = 'default';

@@ -8,7 +8,7 @@ import { machineClock } from '../runtime/clock.ts';
 import { AppError } from '../runtime/errors.ts';
 import { withFormerNames } from '../runtime/former-names.ts';
 import { openEnrichment } from '../enrichment/enrichment.ts';
-import { enrichLake } from '../operate/enrich.ts';
+import { enrichLake } from '../admin/enrich.ts';
 import { noCrashPoint } from '../runtime/crash-point.ts';
 import { repairLake } from '../lake/repair/repair-lake.ts';
 import { tablePaths } from '../lake/lake.ts';
@@ -18,7 +18,7 @@ import { datasets, events } from '../datasets/dataset.ts';
 import { readSnapshot } from '../lake/log/snapshot.ts';
 import { dataVerb, type DataContext, type Group, type OpenData } from './command.ts';
 import { withEngine } from './lake-engine.ts';
-import { flag, oneOf, positive, text, withDefault } from './words.ts';
+import { flag, oneOf, positive, text, withDefault } from './option-specs.ts';
 
 /**
  * Counts the rows since a cursor, or all rows. Returns also the version, the next cursor, SQL that reads the rows until the

@@ -4,20 +4,20 @@ import { datasets, type Dataset } from '../datasets/dataset.ts';
 import { openEnrichment } from '../enrichment/enrichment.ts';
 import { ensureLake, hasTable, openDatasetTable, tablePaths } from '../lake/lake.ts';
 import type { Table } from '../lake/log/table.ts';
-import type { FieldMap } from '../operate/load/file-fields.ts';
-import { listLoads, undoLoad } from '../operate/load/undo-load.ts';
-import { loadFile, type LoadDependencies, type LoadOptions } from '../operate/load/load.ts';
-import type { Progress } from '../operate/load/stage-rows.ts';
-import { sourceFormats } from '../operate/load/recognize.ts';
+import type { FieldMap } from '../admin/load/file-fields.ts';
+import { listLoads, undoLoad } from '../admin/load/undo-load.ts';
+import { loadFile, type LoadDependencies, type LoadOptions } from '../admin/load/load.ts';
+import type { Progress } from '../admin/load/stage-rows.ts';
+import { sourceFormats } from '../admin/load/recognize.ts';
 import { noCrashPoint } from '../runtime/crash-point.ts';
 import { AppError, describeError, isAppError } from '../runtime/errors.ts';
 import { getTextFile, readTold, wholeDescriptor } from '../runtime/files/input-file.ts';
 import { dataVerb, type CommandContext, type DataContext, type GivenOptions, type Group } from './command.ts';
-import { file, flag, oneOf, parsed, positive, refuse, many, text, present } from './words.ts';
-import { loadTitles } from '../operate/lists/load-titles.ts';
+import { file, flag, oneOf, parsed, positive, refuse, many, text, present } from './option-specs.ts';
+import { loadTitles } from '../admin/lists/load-titles.ts';
 import { engineLimits } from './lake-engine.ts';
 import { answerRefused, openList, toListOptions } from './segment.ts';
-import { isRecord } from '../runtime/files/checked-json.ts';
+import { isRecord } from '../runtime/files/checksummed-json.ts';
 
 const loadable: readonly Dataset[] = [...datasets.values()].filter(({ isLoadable }) => isLoadable);
 
@@ -35,7 +35,7 @@ const loadOptions = {
   restoreErased: flag('store erased rows again'),
   format: oneOf(sourceFormats, 'format of the files (by their names)'),
   allowEmpty: flag('accept an empty file as a file without rows'),
-  // For health/load-routes.ts, which forwards the input.
+  // For ops/load-routes.ts, which forwards the input.
   byHttp: {
     ...flag('report errors as JSON, and require the end of standard input to be confirmed'),
     isHidden: true,

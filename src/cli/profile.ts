@@ -10,7 +10,7 @@ import {
   type Profiles,
 } from '../client/profiles.ts';
 import { verb, type CommandContext, type Group } from './command.ts';
-import { flag, parsed, positive, refuse, present } from './words.ts';
+import { flag, parsed, positive, refuse, present } from './option-specs.ts';
 
 const name = { NAME: parsed('profile name', 'NAME', parseProfileName) };
 const maxSecretsBytes = 64 * 1024;

@@ -1,10 +1,10 @@
 import { Argument, Command as Parser, CommanderError, Option, type Help } from 'commander';
 import { AppError, describeError, isAppError, isDiskFull } from '../runtime/errors.ts';
 import { readPackageJson } from '../runtime/files/package-files.ts';
-import { showAnswers } from './answers.ts';
+import { showAnswers } from './human-output.ts';
 import { commonOptions, type Command, type CommandContext, type Declarations, type Verb } from './command.ts';
 import { replaceFormerNames } from './former-names.ts';
-import { refuse, type Declared } from './words.ts';
+import { refuse, type Declared } from './option-specs.ts';
 
 interface Call {
   readonly words: readonly string[];

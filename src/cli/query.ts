@@ -23,7 +23,7 @@ import {
   type QueryFormat,
   runQueryPrompt,
 } from './query-output.ts';
-import { file, oneOf, optional, positive, refuse, text, withDefault } from './words.ts';
+import { file, oneOf, optional, positive, refuse, text, withDefault } from './option-specs.ts';
 
 const isAddress = (root: string): boolean => /^[a-z][a-z0-9+.-]+:\/\//i.test(root);
 

@@ -1,4 +1,4 @@
-import { type ErasedIds, createErasedIdsSearch, wasErased } from '../lake/find/erased-ids.ts';
+import { type ErasedIds, createErasedIdsSearch, wasErased } from '../lake/event-index/erased-ids.ts';
 import { lakePaths, tablePaths } from '../lake/lake.ts';
 import { type Snapshot, readSnapshot } from '../lake/log/snapshot.ts';
 import { openDuckdb } from '../lake/sql/duckdb.ts';
@@ -7,7 +7,7 @@ import type { Receipt, ReceiptEvent } from '../receipts/receipt.ts';
 import { type Dataset, events as leader, getMethod, importDatasets } from '../datasets/dataset.ts';
 import { isKeyedId, maskOfLake, otherFormOf } from '../datasets/event-id.ts';
 import { listFailedFiles, readFailedFile } from '../lake/files/failed-events.ts';
-import { type WholeRow, findWholeRows } from '../lake/find/find-rows.ts';
+import { type WholeRow, findWholeRows } from '../lake/event-index/find-rows.ts';
 import { type FirstVersion, createVersionSearch } from '../lake/log/change-feed.ts';
 import { type EventValues, digestEvent } from '../receipts/event-digest.ts';
 import { exists } from '../runtime/files/file-checks.ts';

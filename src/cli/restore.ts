@@ -1,11 +1,11 @@
 import path from 'node:path';
 import { dataPaths, parseConfig } from '../config.ts';
 import { openToGroup, resolveLakeGroup } from '../runtime/files/group-access.ts';
-import { restoreBackup } from '../operate/backup/restore.ts';
+import { restoreBackup } from '../admin/backup/restore.ts';
 import { createClock } from '../runtime/clock.ts';
 import { createLogger } from '../runtime/logger.ts';
 import { verb } from './command.ts';
-import { folder, required } from './words.ts';
+import { folder, required } from './option-specs.ts';
 
 export const restoreCommand = verb({
   name: 'restore',

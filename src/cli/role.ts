@@ -1,4 +1,4 @@
-import { startStage } from '../app.ts';
+import { startStage } from '../composition.ts';
 import { parseConfig } from '../config.ts';
 import { AppError } from '../runtime/errors.ts';
 import type { FolderIds } from '../runtime/files/folder-id.ts';
@@ -7,7 +7,7 @@ import { createMetrics } from '../runtime/metrics.ts';
 import { runRoleProcess } from '../runtime/processes/role-process.ts';
 import { roles } from '../service/service-options.ts';
 import { verb } from './command.ts';
-import { oneOf } from './words.ts';
+import { oneOf } from './option-specs.ts';
 
 /** Runs a child of the supervisor. Internal: it needs the supervisor's channel and settings. */
 export const roleCommand = verb({

@@ -13,7 +13,7 @@ import { createLogger } from '../runtime/logger.ts';
 import { listSegmentIds } from '../segments/segment-store.ts';
 import type { User } from '../access/access.ts';
 import { dataVerb, type DataContext, type Group } from './command.ts';
-import { many, positive, refuse, required, text } from './words.ts';
+import { many, positive, refuse, required, text } from './option-specs.ts';
 
 /** The schedules of a data folder, and its users, for one command. */
 interface OpenSchedules {

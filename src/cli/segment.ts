@@ -1,12 +1,12 @@
 import path from 'node:path';
-import type { ListInput, RefusedList } from '../operate/lists/text-lines.ts';
+import type { ListInput, RefusedList } from '../admin/lists/text-lines.ts';
 import { AppError } from '../runtime/errors.ts';
 import { streamFile } from '../runtime/files/input-file.ts';
 import { dataVerb, type CommandContext, type DataContext, type Group } from './command.ts';
 import { assertAccount } from '../access/users.ts';
-import { addSegment } from '../operate/lists/add-segment.ts';
+import { addSegment } from '../admin/lists/add-segment.ts';
 import { listSegments, removeSegment, segmentKinds, type SegmentId } from '../segments/segment-store.ts';
-import { file, oneOf, positive, required, withDefault } from './words.ts';
+import { file, oneOf, positive, required, withDefault } from './option-specs.ts';
 
 /** Opens a list: a file, or standard input for `-`. Error: `usage`. */
 export function openList(word: string, { input }: Pick<CommandContext, 'input'>): ListInput {

@@ -1,7 +1,7 @@
-import { ensureNatsServer } from '../setup/ensure-nats-server.ts';
+import { ensureNatsServer } from '../nats-setup/ensure-nats-server.ts';
 import { verb } from './command.ts';
 import { runDemo } from '../demo/demo.ts';
-import { file, positive, withDefault } from './words.ts';
+import { file, positive, withDefault } from './option-specs.ts';
 
 export const setupCommand = verb({
   name: 'setup',

@@ -5,7 +5,7 @@ import { createLogger } from '../runtime/logger.ts';
 import { startService, type Service } from '../service.ts';
 import { roles, type Role, type ServiceOptions } from '../service/service-options.ts';
 import { resolveConfig, verb } from './command.ts';
-import { parsed, refuse, text } from './words.ts';
+import { parsed, refuse, text } from './option-specs.ts';
 
 function parseRoles(list: string): readonly Role[] {
   const named = list.split(',');

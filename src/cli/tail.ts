@@ -1,6 +1,6 @@
 import { once } from 'node:events';
 import { parseRecord } from '../refusals/refusal-files.ts';
-import { cutText, escapeText, padText } from './answers.ts';
+import { cutText, escapeText, padText } from './human-output.ts';
 import { listApps } from '../access/apps.ts';
 import { parseObject } from '../client/http-client.ts';
 import { parseMessage, type LiveMessage } from '../live/live-source.ts';
@@ -12,8 +12,8 @@ import { rightsTodo } from '../stream/broker-errors.ts';
 import { createLiveChannel, type LiveChannel } from '../stream/live-channel.ts';
 import { dataVerb, type CommandContext, type DataContext } from './command.ts';
 import { findBroker, type Broker } from './stop.ts';
-import { positive } from './words.ts';
-import { isRecord } from '../runtime/files/checked-json.ts';
+import { positive } from './option-specs.ts';
+import { isRecord } from '../runtime/files/checksummed-json.ts';
 
 /** Widths of the columns on a terminal; the last column has none. */
 const widths = [8, 12, 24] as const;

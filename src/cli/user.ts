@@ -1,7 +1,17 @@
 import { noAccount } from '../access/access.ts';
 import { addUser, listUsers, removeUser, renewSecret, setUser } from '../access/users.ts';
 import { assertConfirmed, dataVerb, yesOption, type Group } from './command.ts';
-import { flag, oneOf, parsed, parsePositiveOrNone, positive, present, refuse, text, withDefault } from './words.ts';
+import {
+  flag,
+  oneOf,
+  parsed,
+  parsePositiveOrNone,
+  positive,
+  present,
+  refuse,
+  text,
+  withDefault,
+} from './option-specs.ts';
 
 const id = { ID: positive("user id, see 'tributary user list'") };
 const files = oneOf(['auto', 'gzip'], 'default compression of files: gzip, or auto for large files only');

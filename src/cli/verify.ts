@@ -13,7 +13,7 @@ import { findReceiptInLake, type EventState, type ReceiptInLake } from './receip
 import { isManifestText, parseManifest, type Manifest } from '../reports/manifest.ts';
 import type { ReportFile } from '../reports/reports.ts';
 import { getBytes } from '../runtime/files/input-file.ts';
-import { file, flag, folder, many, parsed, refuse, present } from './words.ts';
+import { file, flag, folder, many, parsed, refuse, present } from './option-specs.ts';
 
 interface ReceiptWords {
   /** Public key of the service, hex. */

@@ -1,9 +1,9 @@
 import { mostWebhooks, parseWebhookUrl } from '../export/api/account-routes.ts';
 import { AppError } from '../runtime/errors.ts';
-import { createOutgoingRules } from '../runtime/http/outgoing-rules.ts';
+import { createOutgoingRules } from '../runtime/http/egress-policy.ts';
 import { addWebhook, listWebhooks, removeWebhook } from '../webhooks/webhook-store.ts';
 import { dataVerb, type Group } from './command.ts';
-import { positive, refuse, required, text } from './words.ts';
+import { positive, refuse, required, text } from './option-specs.ts';
 import { assertAccount } from '../access/users.ts';
 
 const account = required(positive('account id', 'ID'));

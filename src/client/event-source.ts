@@ -2,7 +2,7 @@ import { parseCells } from '../runtime/csv.ts';
 import { isUtf8 } from 'node:buffer';
 import { readPlain } from '../runtime/files/input-file.ts';
 import { toEvent, readHeader, type CsvColumns, type HeaderReading } from './csv-event.ts';
-import { isRecord } from '../runtime/files/checked-json.ts';
+import { isRecord } from '../runtime/files/checksummed-json.ts';
 
 /** A line of an input, or in CSV the lines that quotes join. */
 interface InputRecord {

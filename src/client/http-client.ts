@@ -1,7 +1,7 @@
 import { Agent as PlainAgent, request as requestPlain, type IncomingMessage } from 'node:http';
 import { Agent as TlsAgent, request as requestTls } from 'node:https';
 import { AppError, describeError } from '../runtime/errors.ts';
-import { isRecord } from '../runtime/files/checked-json.ts';
+import { isRecord } from '../runtime/files/checksummed-json.ts';
 
 /**
  * The client of a running service, over HTTP: imports files of events, downloads exports, stores profiles.

@@ -1,7 +1,7 @@
 import { datasets } from '../datasets/dataset.ts';
 import { createBackoff, pause } from '../runtime/async/retry.ts';
 import { AppError, describeError, isAppError } from '../runtime/errors.ts';
-import { isRecord } from '../runtime/files/checked-json.ts';
+import { isRecord } from '../runtime/files/checksummed-json.ts';
 import { parseObject, retryAfterMs, toLine, type HttpAnswer, type HttpClient } from './http-client.ts';
 
 export interface ImportAccess {

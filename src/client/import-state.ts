@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { AppError, describeError, isSystemError } from '../runtime/errors.ts';
-import { parseChecked, renameMembers, renderChecked } from '../runtime/files/checked-json.ts';
+import { parseChecked, renameMembers, renderChecked } from '../runtime/files/checksummed-json.ts';
 import { findTextFile, writeFileDurably } from '../runtime/files/durable-file.ts';
 import { hashFile } from '../runtime/files/file-checks.ts';
 import { startPlace, type SourceFormat, type Place } from './event-source.ts';

@@ -1,6 +1,6 @@
 import { type AppError, describeError } from '../runtime/errors.ts';
 import type { Clock } from '../runtime/clock.ts';
-import type { Problem } from '../runtime/conditions/problem.ts';
+import type { Problem } from '../runtime/problems/problem.ts';
 import { summarizeTables } from '../lake/history.ts';
 import { describeForeign } from '../lake/log/table-state.ts';
 import type { Snapshot } from '../lake/log/snapshot.ts';

@@ -7,7 +7,7 @@
  * Crash: the restore is started over.
  */
 import path from 'node:path';
-import { renewPlaces } from '../lake/files/places.ts';
+import { renewPlaces } from '../lake/files/deferred-replacement.ts';
 import { writeCheckpoint } from '../lake/log/checkpoint.ts';
 import { openDuckdb, type Duckdb } from '../lake/sql/duckdb.ts';
 import { ensureLake, listTables, openDatasetTable, tablePaths } from '../lake/lake.ts';
@@ -19,7 +19,7 @@ import { AppError } from '../runtime/errors.ts';
 import { waitForLock } from '../runtime/files/lock.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { createMetrics } from '../runtime/metrics.ts';
-import type { Problem } from '../runtime/conditions/problem.ts';
+import type { Problem } from '../runtime/problems/problem.ts';
 import { pause } from '../runtime/async/retry.ts';
 import { removeTree } from '../runtime/files/work-files.ts';
 import type { StreamReader } from '../stream/stream.ts';

@@ -4,7 +4,7 @@ import type { CrashPoint } from '../runtime/crash-point.ts';
 import { describeError, isAppError, isLasting, isTransient } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Epoch } from '../lake/log/lake-state.ts';
-import { refusesWrites } from '../lake/try-write.ts';
+import { refusesWrites } from '../lake/write-check.ts';
 import type { FlushLimits } from './batch/flush-limits.ts';
 import { type FlushDependencies, type Flushed, flushBatch } from './batch/flush.ts';
 import type { Batch, BatchLimits, BatchPuller } from './batch/pull-batch.ts';
@@ -12,7 +12,7 @@ import type { CompactMetrics } from './compact-metrics.ts';
 import type { Trouble } from './compact-status.ts';
 import type { ReportReuse } from './key-reuse.ts';
 import type { FollowedStream } from './position/stream-position.ts';
-import type { StartWork } from './start-work.ts';
+import type { StartWork } from './startup-work.ts';
 import type { OwnLake } from './lake-owner.ts';
 
 const retryEveryMs = 500;

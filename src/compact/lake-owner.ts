@@ -6,7 +6,7 @@ import { waitForLock } from '../runtime/files/lock.ts';
 import type { Closers } from '../runtime/lifecycle.ts';
 import { removeTree } from '../runtime/files/work-files.ts';
 import { recoverFailed } from '../lake/files/failed-events.ts';
-import { describeUnnamedErasedIds } from '../lake/find/erased-ids.ts';
+import { describeUnnamedErasedIds } from '../lake/event-index/erased-ids.ts';
 import { type LakeOptions, lakePaths, openLake } from '../lake/lake.ts';
 import type { Table, TableOptions } from '../lake/log/table.ts';
 import type { CompactOptions } from './compact-options.ts';

@@ -2,12 +2,12 @@ import { AppError, describeError, isAppError } from '../runtime/errors.ts';
 import type { Clock } from '../runtime/clock.ts';
 import type { Closers } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
-import type { Problem } from '../runtime/conditions/problem.ts';
+import type { Problem } from '../runtime/problems/problem.ts';
 import { startPollLoop } from '../runtime/async/poll-loop.ts';
 import { createTrouble } from './compact-status.ts';
-import { createErasedIdsSearch, type FindErasedIds } from '../lake/find/erased-ids.ts';
+import { createErasedIdsSearch, type FindErasedIds } from '../lake/event-index/erased-ids.ts';
 import { lakePaths } from '../lake/lake.ts';
-import { tryWrite as tryWriteLake } from '../lake/try-write.ts';
+import { tryWrite as tryWriteLake } from '../lake/write-check.ts';
 
 interface WriteProbeDependencies {
   /** Writes a file to the lake and removes it. `folder_lost` does not concern this lake. */

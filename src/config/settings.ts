@@ -2,8 +2,8 @@
 import { availableParallelism } from 'node:os';
 import path from 'node:path';
 import type { Quota } from '../runtime/async/rate-limits.ts';
-import { createOutgoingRules } from '../runtime/http/outgoing-rules.ts';
-import { parseServerAddresses } from '../runtime/processes/server-addresses.ts';
+import { createOutgoingRules } from '../runtime/http/egress-policy.ts';
+import { parseServerAddresses } from '../runtime/processes/nats-url.ts';
 
 const mebibyte = 1024 * 1024;
 const logLevels = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const;

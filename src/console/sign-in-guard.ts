@@ -1,4 +1,4 @@
-import { createBoundedLog } from '../runtime/conditions/bounded-log.ts';
+import { createBoundedLog } from '../runtime/problems/rate-limited-log.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 

@@ -4,7 +4,7 @@ import { columnFields, eventColumns } from './event-fields.ts';
 import type { EventIds } from './event-id.ts';
 import { platforms, type EventKind, type Platform, toColumn, type Column } from './field-schema.ts';
 import type { GivenFields } from './schema-registry.ts';
-import { isRecord } from '../runtime/files/checked-json.ts';
+import { isRecord } from '../runtime/files/checksummed-json.ts';
 
 /**
  * An event in the stream and the spool: a line of NDJSON whose keys are columns of its table. After these five come the

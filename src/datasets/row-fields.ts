@@ -1,6 +1,6 @@
 import { type FieldSchema, fieldsSchema, ownRowColumns, toColumn, type Column } from './field-schema.ts';
 import { readPackageJson } from '../runtime/files/package-files.ts';
-import { isRecord } from '../runtime/files/checked-json.ts';
+import { isRecord } from '../runtime/files/checksummed-json.ts';
 
 const ownColumnNames = ownRowColumns.map(({ name }) => name);
 const fieldName = /^[a-zA-Z][a-zA-Z0-9]*$/;

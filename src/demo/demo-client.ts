@@ -14,7 +14,7 @@ import type { Environment } from '../config.ts';
 import { retry } from '../runtime/async/retry.ts';
 import { AppError, describeError, isAppError } from '../runtime/errors.ts';
 import { openAppendedFile } from '../runtime/files/appended-file.ts';
-import { isRecord } from '../runtime/files/checked-json.ts';
+import { isRecord } from '../runtime/files/checksummed-json.ts';
 import { assertReadable } from '../runtime/files/file-checks.ts';
 import { getTextFile, readPlain } from '../runtime/files/input-file.ts';
 

@@ -11,7 +11,7 @@ import path from 'node:path';
 import type { Environment } from '../config.ts';
 import { pause } from '../runtime/async/retry.ts';
 import { AppError } from '../runtime/errors.ts';
-import { ensureNatsServer } from '../setup/ensure-nats-server.ts';
+import { ensureNatsServer } from '../nats-setup/ensure-nats-server.ts';
 import {
   checkReadable,
   createExport,

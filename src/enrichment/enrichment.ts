@@ -8,10 +8,10 @@
  * Crash: nothing is stored here.
  */
 import { findPackagedFile } from '../runtime/files/package-files.ts';
-import type { Problem } from '../runtime/conditions/problem.ts';
+import type { Problem } from '../runtime/problems/problem.ts';
 import { describeError } from '../runtime/errors.ts';
 import { isReserved, parseAddress, openWatchedDatabase } from './geo-database.ts';
-import { parsePlace, type Place } from './place.ts';
+import { parsePlace, type Place } from './geo-location.ts';
 import UAParser from 'my-ua-parser';
 
 const ownDatabase = '@ip-location-db/geo-whois-asn-country-mmdb/geo-whois-asn-country.mmdb';

@@ -1,6 +1,6 @@
 import type { ReportJob, ReportState } from '../reports/reports.ts';
 import type { FileFault } from '../reports/verified-files.ts';
-import type { Problem } from '../runtime/conditions/problem.ts';
+import type { Problem } from '../runtime/problems/problem.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 
 const secondsBuckets = [0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600];

@@ -4,7 +4,7 @@ import { pause } from '../runtime/async/retry.ts';
 import type { Statement, Receipt } from '../receipts/receipt.ts';
 import { type PublishAck, type StreamPublisher, maxMessageBytes } from '../stream/stream.ts';
 import type { SignReceipts } from './receipts.ts';
-import type { Cause, Trouble } from './trouble.ts';
+import type { Cause, Trouble } from './unavailability.ts';
 
 /** The result of an append. `refused`: not stored, and never will be. `unknown`: no response in time; may be stored. */
 type AppendOutcome =

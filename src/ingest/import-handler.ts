@@ -4,7 +4,7 @@ import { importMethods } from '../datasets/dataset.ts';
 import type { KeyMask } from '../datasets/event-id.ts';
 import type { ImportMethod } from '../datasets/field-schema.ts';
 import type { Clock } from '../runtime/clock.ts';
-import type { Accepted, Answers } from './answers.ts';
+import type { Accepted, Answers } from './responses.ts';
 import { findApp } from './find-app.ts';
 import type { GroupCommit } from './group-commit.ts';
 import {
@@ -15,10 +15,10 @@ import {
   type ImportRequest,
 } from './import-request.ts';
 import type { IngestMetrics } from './ingest-metrics.ts';
-import type { RefusalKeeper } from './refusal-keeper.ts';
+import type { RefusalKeeper } from './refusal-recorder.ts';
 import { findStatement } from './receipts.ts';
 import type { Refusal } from './refusal.ts';
-import { findMisspelt, listAsAsked, listFaults, wantsAllFaults } from './request-faults.ts';
+import { findMisspelt, listAsAsked, listFaults, wantsAllFaults } from './validation-errors.ts';
 import { createUsedKeys, findKeyUse } from './used-keys.ts';
 
 /** The parameters of a request's address, unchecked. */

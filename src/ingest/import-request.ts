@@ -6,10 +6,10 @@ import { eventFields } from '../datasets/event-fields.ts';
 import { keyedEventIds, ownKeyEventIds, plainEventIds, type EventIds, type KeyMask } from '../datasets/event-id.ts';
 import type { EventKind, ImportMethod } from '../datasets/field-schema.ts';
 import { renderEvent, renderGiven, renderLines } from '../datasets/event-line.ts';
-import { renderPlainEvents, type PlainEvents } from '../datasets/plain-event.ts';
+import { renderPlainEvents, type PlainEvents } from '../datasets/fast-event-renderer.ts';
 import { parseEventJson, validateEvent, type GivenFields, type Violation } from '../datasets/schema-registry.ts';
 import { isSystemError } from '../runtime/errors.ts';
-import { describeJsonFault } from './json-fault.ts';
+import { describeJsonFault } from './json-error.ts';
 import { maxBatchEvents, maxBodyBytes, maxKeyLength, findMissingIdentity } from './required-ids.ts';
 import type { Refusal } from './refusal.ts';
 

@@ -3,26 +3,26 @@ import type { AccessReader } from '../access/access.ts';
 import type { KeyMask } from '../datasets/event-id.ts';
 import type { ReceiptKeys } from '../receipts/receipt-keys.ts';
 import type { Clock } from '../runtime/clock.ts';
-import { createBoundedLog, failureBound } from '../runtime/conditions/bounded-log.ts';
+import { createBoundedLog, failureBound } from '../runtime/problems/rate-limited-log.ts';
 import { describeError } from '../runtime/errors.ts';
 import { toListenError } from '../runtime/http/ports.ts';
 import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 import { readPackageJson } from '../runtime/files/package-files.ts';
-import type { AskForEvent } from '../stream/event-questions.ts';
+import type { AskForEvent } from '../stream/event-query-channel.ts';
 import type { StreamPublisher } from '../stream/stream.ts';
-import { createAnswers, type Answers } from './answers.ts';
-import { createEventLookUp } from './event-look-up.ts';
+import { createAnswers, type Answers } from './responses.ts';
+import { createEventLookUp } from './event-lookup.ts';
 import { createGroupCommit } from './group-commit.ts';
 import { createImportHandler, type Fail, type LiveEvents } from './import-handler.ts';
 import { createIngestMetrics, followIngest } from './ingest-metrics.ts';
 import { createReceiptSigner } from './receipts.ts';
-import { noRefusalKeeper, type RefusalKeeper } from './refusal-keeper.ts';
-import { addSenderRoutes, type SenderView } from './sender-routes.ts';
+import { noRefusalKeeper, type RefusalKeeper } from './refusal-recorder.ts';
+import { addSenderRoutes, type SenderView } from './diagnostics-routes.ts';
 import { addImportRoutes, refusePath } from './routes.ts';
 import { createServer, defaultServerLimits, isClosing, type ImportServer, type ServerLimits } from './server.ts';
-import { createTrouble } from './trouble.ts';
+import { createTrouble } from './unavailability.ts';
 
 /**
  * Ingest: HTTP requests become events in the stream.

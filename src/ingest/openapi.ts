@@ -25,7 +25,7 @@ import {
   lookUpSchemas,
   receiptKey,
   receiptSchema,
-} from './sender-openapi.ts';
+} from './diagnostics-openapi.ts';
 
 /** Returns the name of a kind's schema: `CustomEvent` for `custom_event`. */
 function schemaNameOf(kind: EventKind): string {

@@ -3,13 +3,13 @@ import type { FastifyReply } from 'fastify';
 import type { AccessReader } from '../access/access.ts';
 import { importMethods } from '../datasets/dataset.ts';
 import type { ReceiptKeys } from '../receipts/receipt-keys.ts';
-import type { Answers } from './answers.ts';
-import type { EventLookUp } from './event-look-up.ts';
+import type { Answers } from './responses.ts';
+import type { EventLookUp } from './event-lookup.ts';
 import { findApp } from './find-app.ts';
-import type { RefusalKeeper } from './refusal-keeper.ts';
+import type { RefusalKeeper } from './refusal-recorder.ts';
 import type { Fail, ImportHandler, ImportQuery } from './import-handler.ts';
 import type { Refusal } from './refusal.ts';
-import { listAsAsked } from './request-faults.ts';
+import { listAsAsked } from './validation-errors.ts';
 import type { ImportServer } from './server.ts';
 
 export interface RouteDependencies {

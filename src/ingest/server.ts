@@ -4,7 +4,7 @@ import { fastify, type FastifyInstance } from 'fastify';
 import { takeOverConnections } from '../runtime/http/connections.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { describeHeadOverflow, findHeadFault, ownSchemas } from '../runtime/http/request-head.ts';
-import { writeRefusal } from './answers.ts';
+import { writeRefusal } from './responses.ts';
 import { answerOf, renderDetail, type Refusal } from './refusal.ts';
 import type { Stoppable } from '../runtime/lifecycle.ts';
 

@@ -7,9 +7,9 @@ import { checkCheckpoints, checkCommits, logPath, type Problem, checkPoints } fr
 import { openDuckdb, type Duckdb } from './sql/duckdb.ts';
 import { sqlText, sqlList } from './sql/literals.ts';
 import { listFailedFiles, readFailedFile, failedRowsFolder, listFailedRows } from './files/failed-events.ts';
-import { createErasedIdsSearch, findErasedIdsDamage } from './find/erased-ids.ts';
+import { createErasedIdsSearch, findErasedIdsDamage } from './event-index/erased-ids.ts';
 import { findFileDamage, listDataFiles } from './files/data-file.ts';
-import { findShown } from './files/places.ts';
+import { findShown } from './files/deferred-replacement.ts';
 import { findNamesInHand } from './files/staging.ts';
 import { exists, findSize, hashFile } from '../runtime/files/file-checks.ts';
 import { findNames } from '../runtime/files/folder-names.ts';

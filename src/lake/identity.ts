@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';
 import { events } from '../datasets/dataset.ts';
-import { parseChecked, renderChecked } from '../runtime/files/checked-json.ts';
+import { parseChecked, renderChecked } from '../runtime/files/checksummed-json.ts';
 import { AppError } from '../runtime/errors.ts';
 import { findText, type ObjectStore } from '../runtime/store/object-store.ts';
 import { openStore } from '../runtime/store/open-store.ts';

@@ -2,7 +2,7 @@ import path from 'node:path';
 import { importDatasets } from '../datasets/dataset.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { isAppError } from '../runtime/errors.ts';
-import { parseChecked, renderChecked } from '../runtime/files/checked-json.ts';
+import { parseChecked, renderChecked } from '../runtime/files/checksummed-json.ts';
 import { findTextFile, replaceFile } from '../runtime/files/durable-file.ts';
 import { tableFileMode } from '../runtime/files/group-access.ts';
 import { lakePaths } from './lake.ts';

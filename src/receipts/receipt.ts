@@ -9,7 +9,7 @@
  */
 import { randomBytes, sign, verify, type KeyObject } from 'node:crypto';
 import type { ImportMethod, Platform } from '../datasets/field-schema.ts';
-import { toPublicKey } from '../runtime/sealed-text.ts';
+import { toPublicKey } from '../runtime/encrypted-text.ts';
 import { digestEvent, readLines } from './event-digest.ts';
 import { buildTree, followPath, hashLeaf } from './merkle-tree.ts';
 

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import path from 'node:path';
 import { isSystemError } from '../runtime/errors.ts';
-import { isRecord } from '../runtime/files/checked-json.ts';
+import { isRecord } from '../runtime/files/checksummed-json.ts';
 import { findTextFile, removeEmptyFolder, removeFile } from '../runtime/files/durable-file.ts';
 import { findSize } from '../runtime/files/file-checks.ts';
 import { findNames } from '../runtime/files/folder-names.ts';

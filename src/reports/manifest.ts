@@ -1,9 +1,9 @@
 import { createPrivateKey, generateKeyPairSync, sign, verify, type KeyObject } from 'node:crypto';
 import path from 'node:path';
-import type { Problem } from '../runtime/conditions/problem.ts';
+import type { Problem } from '../runtime/problems/problem.ts';
 import { AppError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
-import { publicKeyHex, toPublicKey } from '../runtime/sealed-text.ts';
+import { publicKeyHex, toPublicKey } from '../runtime/encrypted-text.ts';
 import { ensureRecord } from '../runtime/store/keys.ts';
 import { openStore } from '../runtime/store/open-store.ts';
 import { createRecords } from '../runtime/store/records.ts';

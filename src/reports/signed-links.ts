@@ -2,7 +2,7 @@ import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
 import type { ServerResponse } from 'node:http';
 import path from 'node:path';
 import type { Clock } from '../runtime/clock.ts';
-import type { Problem } from '../runtime/conditions/problem.ts';
+import type { Problem } from '../runtime/problems/problem.ts';
 import { AppError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { openStore } from '../runtime/store/open-store.ts';

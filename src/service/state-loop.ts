@@ -1,8 +1,8 @@
 import process from 'node:process';
 import { dataPaths } from '../config.ts';
-import { findWarnings, findOwnProblems, findProblems, withSince, createProblemLog } from '../health/health.ts';
-import type { OpsView } from '../health/ops-server.ts';
-import type { Problem } from '../runtime/conditions/problem.ts';
+import { findWarnings, findOwnProblems, findProblems, withSince, createProblemLog } from '../ops/health.ts';
+import type { OpsView } from '../ops/ops-server.ts';
+import type { Problem } from '../runtime/problems/problem.ts';
 import { startPollLoop } from '../runtime/async/poll-loop.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { describeError } from '../runtime/errors.ts';
@@ -10,13 +10,13 @@ import { createDescriptorWatch, type DescriptorWatch } from '../runtime/files/di
 import { findStamp } from '../runtime/files/file-checks.ts';
 import type { FolderPins, FolderWatch } from '../runtime/files/folder-watch.ts';
 import type { RunningChild, RoleChild } from '../runtime/processes/child.ts';
-import { createNews, type News, createSilenceWatch, type SilenceWatch } from '../runtime/processes/news.ts';
+import { createNews, type News, createSilenceWatch, type SilenceWatch } from '../runtime/processes/heartbeat.ts';
 import { findProcessStart } from '../runtime/processes/procfs.ts';
 import type { ServiceView } from '../runtime/processes/role-process.ts';
 import { removeServiceState, writeServiceState, type ServiceState } from '../runtime/processes/service-state.ts';
 import type { Supervisor } from '../runtime/processes/supervisor.ts';
 import type { StreamOwner } from '../stream/owner.ts';
-import type { Broker } from './own-broker.ts';
+import type { Broker } from './broker.ts';
 import type { RoleProcesses } from './role-processes.ts';
 import type { ServiceOptions } from './service-options.ts';
 

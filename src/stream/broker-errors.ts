@@ -1,7 +1,7 @@
 import { JetStreamApiError } from '@nats-io/jetstream';
 import { errors } from '@nats-io/transport-node';
 import { AppError, isAppError } from '../runtime/errors.ts';
-import type { Problem } from '../runtime/conditions/problem.ts';
+import type { Problem } from '../runtime/problems/problem.ts';
 import type { Logger } from '../runtime/logger.ts';
 
 /** Error codes of nats-server without space: limits of the account or the server, or a failed write. */

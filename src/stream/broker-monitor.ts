@@ -1,6 +1,6 @@
 import type { Logger } from '../runtime/logger.ts';
 import { openConnection, type StreamConnection } from './connection.ts';
-import type { Problem } from '../runtime/conditions/problem.ts';
+import type { Problem } from '../runtime/problems/problem.ts';
 import { startPollLoop } from '../runtime/async/poll-loop.ts';
 
 export type BrokerHealth = { readonly state: 'well' | 'silent' } | { readonly state: 'unwell'; readonly error: string };

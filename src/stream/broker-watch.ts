@@ -1,7 +1,7 @@
 import { describeError } from '../runtime/errors.ts';
 import { readFreeBytes } from '../runtime/files/disk-watch.ts';
 import type { Logger } from '../runtime/logger.ts';
-import type { Problem } from '../runtime/conditions/problem.ts';
+import type { Problem } from '../runtime/problems/problem.ts';
 import { createBackoff } from '../runtime/async/retry.ts';
 import { startPollLoop } from '../runtime/async/poll-loop.ts';
 import type { BrokerHealth } from './broker-monitor.ts';

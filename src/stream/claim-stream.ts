@@ -16,7 +16,7 @@ import {
   type Claim,
   type PlacedClaim,
   askPresence,
-} from './lease.ts';
+} from './claim.ts';
 import {
   findDeviations,
   wantedSettings,
@@ -24,8 +24,8 @@ import {
   assertMendable,
   createStream,
   findStream,
-} from './topology.ts';
-import type { Problem } from '../runtime/conditions/problem.ts';
+} from './stream-admin.ts';
+import type { Problem } from '../runtime/problems/problem.ts';
 
 interface OwnedLake {
   readonly id: string;

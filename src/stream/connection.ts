@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { connect, type NatsConnection, type NodeConnectionOptions } from '@nats-io/transport-node';
 import { AppError, describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
-import { parseServerAddresses } from '../runtime/processes/server-addresses.ts';
+import { parseServerAddresses } from '../runtime/processes/nats-url.ts';
 import { wrapBrokerError, createConnectionErrors } from './broker-errors.ts';
 import { createPullConnection, type PullConnection } from './pull-request.ts';
 import { subscribe } from 'node:diagnostics_channel';

@@ -2,13 +2,13 @@ import type { JetStreamManager, StreamInfo } from '@nats-io/jetstream';
 import { AppError } from '../runtime/errors.ts';
 import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
-import type { Problem } from '../runtime/conditions/problem.ts';
+import type { Problem } from '../runtime/problems/problem.ts';
 import { wrapErrors } from './broker-errors.ts';
-import { findClaim, findKeptClaim, judgeClaim, takenProblem } from './lease.ts';
+import { findClaim, findKeptClaim, judgeClaim, takenProblem } from './claim.ts';
 import { whileConnected, type StreamConnection } from './connection.ts';
-import { judgeStream, openStreamWatch, type StreamVerdict } from './stream-verdict.ts';
+import { judgeStream, openStreamWatch, type StreamVerdict } from './publish-gate.ts';
 import { eventSubject, streamName as unclaimedName } from './stream.ts';
-import { findStream, openManager } from './topology.ts';
+import { findStream, openManager } from './stream-admin.ts';
 
 /** A permit to publish, valid for the stream configuration it was issued for. */
 interface Leave {

@@ -12,7 +12,7 @@ import { withAnySignal } from '../runtime/async/in-parallel.ts';
 import { retry } from '../runtime/async/retry.ts';
 import { openBrokerMonitor, systemUser, type BrokerMonitor } from './broker-monitor.ts';
 import { describeSupervisor, supervisorVariable } from './store-files.ts';
-import { settleDescriptions } from './stream-descriptions.ts';
+import { settleDescriptions } from './stream-metadata-backup.ts';
 
 /** Address and credentials of an embedded server; the next start may keep them. */
 export interface NatsAddress {

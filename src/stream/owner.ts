@@ -1,7 +1,7 @@
 import type { JetStreamManager, StreamInfo } from '@nats-io/jetstream';
 import { AppError, describeError, isSystemError } from '../runtime/errors.ts';
 import type { Stoppable } from '../runtime/lifecycle.ts';
-import type { Problem } from '../runtime/conditions/problem.ts';
+import type { Problem } from '../runtime/problems/problem.ts';
 import { wrapBrokerError } from './broker-errors.ts';
 import {
   claimStream,
@@ -21,8 +21,8 @@ import {
   type Claim,
   createPresence,
   type Presence,
-} from './lease.ts';
-import { claimMissingProblem, missingProblem, openStreamWatch, unsafeProblem } from './stream-verdict.ts';
+} from './claim.ts';
+import { claimMissingProblem, missingProblem, openStreamWatch, unsafeProblem } from './publish-gate.ts';
 import {
   describeDeviations,
   findDeviations,
@@ -30,7 +30,7 @@ import {
   assertBroker,
   findStream,
   openManager,
-} from './topology.ts';
+} from './stream-admin.ts';
 
 /**
  * The stream's owner: the one process of a service that creates, claims and repairs the stream.

@@ -2,7 +2,7 @@ import { jetstream } from '@nats-io/jetstream';
 import type { Stoppable } from '../runtime/lifecycle.ts';
 import { startPollLoop } from '../runtime/async/poll-loop.ts';
 import { findRefusal, wrapBrokerError } from './broker-errors.ts';
-import { claimedSubject, findKeptClaim } from './lease.ts';
+import { claimedSubject, findKeptClaim } from './claim.ts';
 import type { StreamConnection } from './connection.ts';
 
 interface ProbedStream {

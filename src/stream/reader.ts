@@ -15,7 +15,7 @@ import { nanos } from '@nats-io/transport-node';
 import { AppError } from '../runtime/errors.ts';
 import { pause } from '../runtime/async/retry.ts';
 import { type PullConnection, pullOnce, type PullRequest } from './pull-request.ts';
-import { openManager } from './topology.ts';
+import { openManager } from './stream-admin.ts';
 
 const minFetchMs = 1000;
 /** Messages per request, unless the broker allows fewer; large messages reach the bytes before. */

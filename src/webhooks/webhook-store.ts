@@ -8,7 +8,7 @@
  */
 import { randomBytes } from 'node:crypto';
 import { AppError } from '../runtime/errors.ts';
-import { openText, sealText } from '../runtime/sealed-text.ts';
+import { openText, sealText } from '../runtime/encrypted-text.ts';
 import { ensureKey, openKeys } from '../runtime/store/keys.ts';
 import { openMarkedRecords, type MarkedRecords } from '../runtime/store/marked-records.ts';
 import { openStore } from '../runtime/store/open-store.ts';

@@ -3,7 +3,7 @@ import { copyFile, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { flushBatch } from '../../src/compact/batch/flush.ts';
 import { openBatchTables } from '../../src/lake/batch/batch-tables.ts';
-import { createRecentKeys } from '../../src/lake/batch/recent-keys.ts';
+import { createRecentKeys } from '../../src/lake/batch/idempotency-keys.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
 import type { Epoch } from '../../src/lake/log/lake-state.ts';
 import type { Table } from '../../src/lake/log/table.ts';

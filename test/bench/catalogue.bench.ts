@@ -13,7 +13,7 @@ import { eventColumns } from '../../src/datasets/event-fields.ts';
 import { formatCount } from '../../src/demo/demo-report.ts';
 import { cataloguePaths } from '../../src/lake/catalogue/catalogue-files.ts';
 import { openPacks } from '../../src/lake/catalogue/packs.ts';
-import { renewCatalogue } from '../../src/lake/catalogue/renew.ts';
+import { renewCatalogue } from '../../src/lake/catalogue/refresh.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
 import type { DataFile } from '../../src/lake/log/snapshot.ts';
 import { openDuckdb, type Duckdb } from '../../src/lake/sql/duckdb.ts';

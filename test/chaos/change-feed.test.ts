@@ -10,7 +10,7 @@ import { readSnapshot } from '../../src/lake/log/snapshot.ts';
 import { openTable } from '../../src/lake/log/table.ts';
 import { repairLake } from '../../src/lake/repair/repair-lake.ts';
 import { openDuckdb, type Duckdb } from '../../src/lake/sql/duckdb.ts';
-import { eraseEvents } from '../../src/operate/erase/erase.ts';
+import { eraseEvents } from '../../src/admin/erase/erase.ts';
 import { noCrashPoint, type CrashPoint } from '../../src/runtime/crash-point.ts';
 import { chaosFigure, chaosSeed } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';

@@ -1,11 +1,11 @@
 import path from 'node:path';
 import { expect, test } from 'vitest';
 import { createRandom, type Random } from '../../src/demo/random.ts';
-import { eraseSteps } from '../../src/operate/erase/erase.ts';
+import { eraseSteps } from '../../src/admin/erase/erase.ts';
 import { flushSteps } from '../../src/compact/batch/flush.ts';
-import { learnStep } from '../../src/compact/start-work.ts';
+import { learnStep } from '../../src/compact/startup-work.ts';
 import { checkpointSteps } from '../../src/lake/log/checkpoint.ts';
-import { cleanSteps } from '../../src/lake/clean.ts';
+import { cleanSteps } from '../../src/lake/cleanup.ts';
 import { changeSteps } from '../../src/lake/files/change.ts';
 import { commitSteps } from '../../src/lake/log/table.ts';
 import { chaosFigure, chaosSeed, inLongForm, isLongRun } from '../helpers/chaos.ts';

@@ -8,7 +8,7 @@ import { createRandom } from '../../src/demo/random.ts';
 import { checkLake } from '../../src/lake/check.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
 import { readSnapshot } from '../../src/lake/log/snapshot.ts';
-import { listUnshown, placeSteps } from '../../src/lake/files/places.ts';
+import { listUnshown, placeSteps } from '../../src/lake/files/deferred-replacement.ts';
 import type { StreamPublisher } from '../../src/stream/stream.ts';
 import { chaosFigure, chaosSeed, inLongForm, isLongRun } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';

@@ -2,7 +2,7 @@ import * as fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { getMethod } from '../../src/datasets/dataset.ts';
 import { renderEvent } from '../../src/datasets/event-line.ts';
-import { renderPlainEvents } from '../../src/datasets/plain-event.ts';
+import { renderPlainEvents } from '../../src/datasets/fast-event-renderer.ts';
 import { parseEventJson, validateEvent, type GivenFields } from '../../src/datasets/schema-registry.ts';
 import { chaosFigure, chaosSeed } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';

@@ -5,7 +5,7 @@ import { findReceiptInLake } from '../../src/cli/receipt-in-lake.ts';
 import { dataPaths } from '../../src/config.ts';
 import { datasets, events, getMethod } from '../../src/datasets/dataset.ts';
 import { createRandom } from '../../src/demo/random.ts';
-import { type WholeRow, findWholeRows } from '../../src/lake/find/find-rows.ts';
+import { type WholeRow, findWholeRows } from '../../src/lake/event-index/find-rows.ts';
 import { tablePaths } from '../../src/lake/lake.ts';
 import { readSnapshot } from '../../src/lake/log/snapshot.ts';
 import { digestEvent } from '../../src/receipts/event-digest.ts';

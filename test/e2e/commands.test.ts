@@ -6,7 +6,7 @@ import { gzipSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
 import { ensureLake } from '../../src/lake/lake.ts';
 import { createClock } from '../../src/runtime/clock.ts';
-import { renderChecked } from '../../src/runtime/files/checked-json.ts';
+import { renderChecked } from '../../src/runtime/files/checksummed-json.ts';
 import { testFolder } from '../helpers/folder.ts';
 import { inTurn } from '../helpers/in-turn.ts';
 

@@ -11,7 +11,7 @@ import { startNatsServer } from '../../src/stream/nats-server.ts';
 import { openPublisher } from '../../src/stream/publisher.ts';
 import { openReader } from '../../src/stream/reader.ts';
 import { streamName, type StreamPublisher, type StreamReader } from '../../src/stream/stream.ts';
-import { ensureStream } from '../../src/stream/topology.ts';
+import { ensureStream } from '../../src/stream/stream-admin.ts';
 import { eventLine, readRows, startTestCompact } from './lake.ts';
 import { natsBinary, silentLogger } from './nats.ts';
 import { waitFor, within } from './wait.ts';

@@ -7,7 +7,7 @@ import { listLog } from '../../src/lake/log/log-files.ts';
 import { readSnapshot } from '../../src/lake/log/snapshot.ts';
 import { openTable } from '../../src/lake/log/table.ts';
 import { openDuckdb } from '../../src/lake/sql/duckdb.ts';
-import { eraseEvents } from '../../src/operate/erase/erase.ts';
+import { eraseEvents } from '../../src/admin/erase/erase.ts';
 import { noCrashPoint } from '../../src/runtime/crash-point.ts';
 import { addRows, type TestRow } from './dataset-rows.ts';
 import { hostileTexts } from './export-events.ts';

@@ -1,5 +1,5 @@
 import { expect } from 'vitest';
-import { describeBasis, findBasis } from '../../src/export/worker/basis.ts';
+import { describeBasis, findBasis } from '../../src/export/worker/read-version.ts';
 import type { WorkerPlan } from '../../src/export/jobs/worker-messages.ts';
 import { pruneFiles } from '../../src/lake/files/prune.ts';
 import { sqlList } from '../../src/lake/sql/literals.ts';

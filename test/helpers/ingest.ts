@@ -2,7 +2,7 @@ import path from 'node:path';
 import { addApp } from '../../src/access/apps.ts';
 import type { AccessPaths } from '../../src/access/access-file.ts';
 import { openAccessReader } from '../../src/access/store.ts';
-import type { SenderView } from '../../src/ingest/sender-routes.ts';
+import type { SenderView } from '../../src/ingest/diagnostics-routes.ts';
 import { startIngest, type Ingest, type IngestOptions } from '../../src/ingest/ingest.ts';
 import { platforms, type Platform } from '../../src/datasets/field-schema.ts';
 import { createClock } from '../../src/runtime/clock.ts';

@@ -5,7 +5,7 @@ import { jobPath } from '../../src/reports/report-records.ts';
 import type { ReportJob } from '../../src/reports/reports.ts';
 import { ensureSigningKeys } from '../../src/reports/signed-links.ts';
 import { createClock } from '../../src/runtime/clock.ts';
-import { renderChecked } from '../../src/runtime/files/checked-json.ts';
+import { renderChecked } from '../../src/runtime/files/checksummed-json.ts';
 
 const hour = 3600;
 

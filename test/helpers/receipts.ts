@@ -1,6 +1,6 @@
 import { generateKeyPairSync } from 'node:crypto';
 import { signGroup, stateRequest, type Receipt, type ReceiptKey } from '../../src/receipts/receipt.ts';
-import { publicKeyHex } from '../../src/runtime/sealed-text.ts';
+import { publicKeyHex } from '../../src/runtime/encrypted-text.ts';
 import { eventLine } from './lake.ts';
 
 export function newReceiptKey(): ReceiptKey {

@@ -1,7 +1,7 @@
 import type { Verb } from '../../src/cli/command.ts';
 import { commonOptions } from '../../src/cli/command.ts';
 import { flagOf, usagesOf } from '../../src/cli/program.ts';
-import type { Declared } from '../../src/cli/words.ts';
+import type { Declared } from '../../src/cli/option-specs.ts';
 import { createCompactMetrics, followBacklog, followTables } from '../../src/compact/compact-metrics.ts';
 import { commandVariables, settings, type Setting } from '../../src/config/settings.ts';
 import { createSignInGuard } from '../../src/console/sign-in-guard.ts';
@@ -9,13 +9,13 @@ import { datasets, events, getExport, type Dataset } from '../../src/datasets/da
 import { eventAliases } from '../../src/datasets/dictionaries.ts';
 import { eventFields } from '../../src/datasets/event-fields.ts';
 import type { Column, FieldSchema } from '../../src/datasets/field-schema.ts';
-import { describeOrders } from '../../src/export/api/order-dictionary.ts';
+import { describeOrders } from '../../src/export/api/export-form-metadata.ts';
 import { parameters } from '../../src/export/api/parameters.ts';
 import { createExportMetrics, followRequests } from '../../src/export/export-health.ts';
-import { followDisks, followService } from '../../src/health/service-gauges.ts';
+import { followDisks, followService } from '../../src/ops/service-gauges.ts';
 import { createIngestMetrics, followIngest } from '../../src/ingest/ingest-metrics.ts';
 import { machineClock } from '../../src/runtime/clock.ts';
-import { problemTable, type Urgency } from '../../src/runtime/conditions/problem-table.ts';
+import { problemTable, type Urgency } from '../../src/runtime/problems/problem-table.ts';
 import { createLogger } from '../../src/runtime/logger.ts';
 import { createMetrics, type Metrics } from '../../src/runtime/metrics.ts';
 import { loadDeclaredCommands } from './declared-commands.ts';

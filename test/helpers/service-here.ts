@@ -1,5 +1,5 @@
 import { mkdirSync } from 'node:fs';
-import { startStage } from '../../src/app.ts';
+import { startStage } from '../../src/composition.ts';
 import { dataPaths, parseConfig, type Environment } from '../../src/config.ts';
 import { ensureLakeId, findFollowedStream } from '../../src/lake/identity.ts';
 import { findFolderPlace } from '../../src/runtime/files/folder-id.ts';

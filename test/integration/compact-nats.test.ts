@@ -6,7 +6,7 @@ import { readSnapshot } from '../../src/lake/log/snapshot.ts';
 import { openPublisher } from '../../src/stream/publisher.ts';
 import { openReader } from '../../src/stream/reader.ts';
 import { streamName } from '../../src/stream/stream.ts';
-import { ensureStream } from '../../src/stream/topology.ts';
+import { ensureStream } from '../../src/stream/stream-admin.ts';
 import { startDamagedBroker } from '../helpers/damaged-broker.ts';
 import { inTurn } from '../helpers/in-turn.ts';
 import { startTestNats, type TestNats } from '../helpers/nats.ts';

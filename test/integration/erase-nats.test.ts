@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import { eraseEvents } from '../../src/operate/erase/erase.ts';
+import { eraseEvents } from '../../src/admin/erase/erase.ts';
 import { openDuckdb } from '../../src/lake/sql/duckdb.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
 import { openTable } from '../../src/lake/log/table.ts';

@@ -10,7 +10,7 @@ import { lakePaths } from '../../src/lake/lake.ts';
 import { readSnapshot } from '../../src/lake/log/snapshot.ts';
 import { openTable } from '../../src/lake/log/table.ts';
 import { openDuckdb } from '../../src/lake/sql/duckdb.ts';
-import { eraseEvents } from '../../src/operate/erase/erase.ts';
+import { eraseEvents } from '../../src/admin/erase/erase.ts';
 import { signGroup, stateRequest, type Receipt } from '../../src/receipts/receipt.ts';
 import { createClock } from '../../src/runtime/clock.ts';
 import { noCrashPoint } from '../../src/runtime/crash-point.ts';

@@ -4,7 +4,7 @@ import { mkdir, readdir, writeFile } from 'node:fs/promises';
 import { platform } from 'node:os';
 import path from 'node:path';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
-import { ensureNatsServer } from '../../src/setup/ensure-nats-server.ts';
+import { ensureNatsServer } from '../../src/nats-setup/ensure-nats-server.ts';
 import { aptStanza, hasApt, makeDebianArchive, makeEtc } from '../helpers/debian-archive.ts';
 import { testFolder } from '../helpers/folder.ts';
 

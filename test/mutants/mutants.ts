@@ -34,12 +34,12 @@ export const mutants: Readonly<Record<string, Mutant>> = {
   'a recreated stream has no lag until it is as long as the previous one': {
     find: 'epoch?.streamId === state.id ? epoch.position : 0',
     replace: 'epoch?.position ?? 0',
-    test: 'unit/compact/lake-gauges.test.ts',
+    test: 'unit/compact/compact-metrics.test.ts',
   },
   'a gauge keeps its value after the broker has disconnected': {
     find: 'if (value === undefined) gauge.remove();',
     replace: 'if (value === undefined) continue;',
-    test: 'unit/compact/lake-gauges.test.ts',
+    test: 'unit/compact/compact-metrics.test.ts',
   },
   'the metrics of a process that has ended are shown on': {
     find: 'processes.get(name)?.current() === undefined ? [] : [metrics]',
@@ -54,7 +54,7 @@ export const mutants: Readonly<Record<string, Mutant>> = {
   'the watermark moves on although the stream does': {
     find: '|| lastSequence !== epoch.position) return;',
     replace: ') return;',
-    test: 'unit/compact/quiet-watermark.test.ts',
+    test: 'unit/compact/idle-watermark.test.ts',
   },
   'the watermark moves on by a stream that was not still while it was looked at': {
     find: 'if (stillness.holds(known)) await watermark.take',
@@ -69,7 +69,7 @@ export const mutants: Readonly<Record<string, Mutant>> = {
   'what was pulled ahead counts in another life of the stream': {
     find: ' && ahead.after.appId === after.appId',
     replace: '',
-    test: 'integration/compact/pull-ahead.test.ts',
+    test: 'integration/compact/prefetch.test.ts',
   },
   'a connection for pulls that has gone silent is kept': {
     find: 'if (!clean && pulls?.isSilent() === true) pulls.close();',
@@ -79,32 +79,32 @@ export const mutants: Readonly<Record<string, Mutant>> = {
   'a batch goes straight to the file regardless of its keys': {
     find: "...(repeats === undefined ? [isKeyedSql('r.event_id')] : []),",
     replace: '',
-    test: 'unit/lake/plain-batch.test.ts',
+    test: 'unit/lake/direct-writer.test.ts',
   },
   'a batch goes straight to the file regardless of repeated keys': {
     find: 'if (failedLines.length > 0 || rows === 0) return undefined;',
     replace: '',
-    test: 'unit/lake/plain-batch.test.ts',
+    test: 'unit/lake/direct-writer.test.ts',
   },
   'repeats go straight to the file again': {
     find: "(repeats ?? 0) > 0 ? `WHERE ${isKeptSql}` : ''",
     replace: "''",
-    test: 'unit/lake/plain-batch.test.ts',
+    test: 'unit/lake/direct-writer.test.ts',
   },
   'a batch is classified while the keys of the day are loaded': {
     find: 'oneAtATime.run(() => judge(batch, lookUpAll, loadMore))',
     replace: 'judge(batch, lookUpAll, loadMore)',
-    test: 'unit/compact/recent-keys.test.ts',
+    test: 'unit/compact/idempotency-keys.test.ts',
   },
   'a value in a column that no batch had before is left out': {
     find: '...unused.map(({ name }) => `r.${name} IS NOT NULL`),',
     replace: '',
-    test: 'unit/lake/plain-batch.test.ts',
+    test: 'unit/lake/direct-writer.test.ts',
   },
   'a batch goes straight to the file with fewer rows than events': {
     find: 'written === undefined || written.numRecords === events - repeats',
     replace: 'true',
-    test: 'unit/lake/plain-batch.test.ts',
+    test: 'unit/lake/direct-writer.test.ts',
   },
   'a compactor that has lost the lake seals on': {
     find: 'assertOwner(leader.lake(), writer);\n    return await task();',
@@ -260,7 +260,7 @@ export const mutants: Readonly<Record<string, Mutant>> = {
   'every user is an operator': {
     find: 'if (!isOperator) return operatorsOnly;',
     replace: '',
-    test: 'integration/export/operations.test.ts',
+    test: 'integration/export/admin-api.test.ts',
   },
   'the events of every account are counted': {
     find: 'FROM ${filesSql} WHERE id_app IN (SELECT id_app FROM apps) AND date BETWEEN',
@@ -322,7 +322,7 @@ export const mutants: Readonly<Record<string, Mutant>> = {
   'another app is shown an event that waits in the stream': {
     find: 'if (sought.idApp !== undefined && event.idApp !== sought.idApp) continue;',
     replace: '',
-    test: 'unit/find/find-event.test.ts',
+    test: 'unit/event-lookup/find-event.test.ts',
   },
   'another app is shown a failed event': {
     find: 'sought.idApp === undefined || event?.idApp === sought.idApp;',
@@ -332,7 +332,7 @@ export const mutants: Readonly<Record<string, Mutant>> = {
   'an event that moves while it is looked for was never seen': {
     find: "if (tail === 'moved' && (waiting.size === 0 || 'requestKey' in sought)) return undefined;",
     replace: '',
-    test: 'unit/find/find-event.test.ts',
+    test: 'unit/event-lookup/find-event.test.ts',
   },
   'a change feed continues from a version that does not exist yet': {
     find: 'if (version > newest) throw',
@@ -367,22 +367,22 @@ export const mutants: Readonly<Record<string, Mutant>> = {
   'a slot is made before its period is complete': {
     find: 'if (watermarkMs !== undefined) return watermarkMs >= untilMs;',
     replace: 'if (watermarkMs !== undefined) return true;',
-    test: 'unit/export/schedules/slot-wait.test.ts',
+    test: 'unit/export/schedules/completeness-gate.test.ts',
   },
   'a slot that was missed is made however old it is': {
     find: 'Math.max(firstSlot, newest - catchUp + 1)',
     replace: 'firstSlot',
-    test: 'unit/schedules/made-slots.test.ts',
+    test: 'unit/schedules/completed-slots.test.ts',
   },
   'the slot of a week asks for one day': {
     find: "rule.every === 'week' ? day - 7 : day - 1",
     replace: 'day - 1',
-    test: 'unit/schedules/slot-rule.test.ts',
+    test: 'unit/schedules/recurrence.test.ts',
   },
   'a slot is ordered for a user of another account': {
     find: 'if (user?.idAccount !== idAccount)',
     replace: 'if (user === undefined)',
-    test: 'unit/export/schedules/order.test.ts',
+    test: 'unit/export/schedules/create-slot-export.test.ts',
   },
   'a user is new regardless of events before the period': {
     find: 'FROM seen ANTI JOIN earlier USING (id_app, subject)',
@@ -402,17 +402,17 @@ export const mutants: Readonly<Record<string, Mutant>> = {
   'the rows of another app are repeats within a load': {
     find: 'PARTITION BY id_app, event_id ORDER BY part, row',
     replace: 'PARTITION BY event_id ORDER BY part, row',
-    test: 'unit/operate/load/repeats.test.ts',
+    test: 'unit/admin/load/duplicates.test.ts',
   },
   'the rows of another app are repeats of what the table has': {
     find: 'AS known USING (id_app, event_id)',
     replace: 'AS known USING (event_id)',
-    test: 'unit/operate/load/repeats.test.ts',
+    test: 'unit/admin/load/duplicates.test.ts',
   },
   'rows that were erased are loaded again': {
     find: 'FROM (${stagedSql(staged)}) WHERE ${isErasedSql(erasedIds)}',
     replace: 'FROM (${stagedSql(staged)}) WHERE false',
-    test: 'unit/operate/load/repeats.test.ts',
+    test: 'unit/admin/load/duplicates.test.ts',
   },
   'the catalogue keeps the parts of a file that was erased': {
     find: 'if (wanted.has(key) && !owners.has(key))',
@@ -477,7 +477,7 @@ export const mutants: Readonly<Record<string, Mutant>> = {
   'a rewrite takes its place while readers use what is there': {
     find: "if (shown === 'another' && isWaiting) continue;",
     replace: '',
-    test: 'unit/lake/places.test.ts',
+    test: 'unit/lake/deferred-replacement.test.ts',
   },
   'a record is written over a change that came first': {
     find: "return result === 'exists' || result === 'conflict' ? 'again' : after;",
@@ -492,12 +492,12 @@ export const mutants: Readonly<Record<string, Mutant>> = {
   'a batch reaches across the position of a follower': {
     find: '.filter((own) => own.appId === appId && own.position > position)',
     replace: '.filter((own) => own.appId === appId)',
-    test: 'unit/compact/follower-position.test.ts',
+    test: 'unit/compact/secondary-position.test.ts',
   },
   'a purge that failed is forgotten': {
     find: 'running.catch(() => undefined); if (failure !== undefined) throw failure.error;',
     replace: '',
-    test: 'unit/compact/purge-behind.test.ts',
+    test: 'unit/compact/background-purge.test.ts',
   },
   'a batch is committed by keys that are not the newest': {
     find: 'if (judged.addsKeys && lake.keysCommit !== judged.keysSeen) throw',

@@ -11,7 +11,7 @@ import { createRandom } from '../../src/demo/random.ts';
 import { ensureLake, lakePaths, listQuarantined } from '../../src/lake/lake.ts';
 import { findJob, jobPath } from '../../src/reports/report-records.ts';
 import { createClock } from '../../src/runtime/clock.ts';
-import { parseChecked, renderChecked } from '../../src/runtime/files/checked-json.ts';
+import { parseChecked, renderChecked } from '../../src/runtime/files/checksummed-json.ts';
 import { testFolder } from '../helpers/folder.ts';
 import { createModel, emptyState } from '../helpers/import-model.ts';
 

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import path from 'node:path';
 import { AppError, isAppError } from '../../runtime/errors.ts';
 import type { JudgedBatch } from '../../lake/batch/batch-tables.ts';
-import type { KeysSeen } from '../../lake/batch/recent-keys.ts';
+import type { KeysSeen } from '../../lake/batch/idempotency-keys.ts';
 import { type WrittenFile, toAdd } from '../../lake/files/data-file.ts';
 import type { Action } from '../../lake/log/actions.ts';
 import type { Epoch } from '../../lake/log/lake-state.ts';

@@ -13,12 +13,12 @@
 import { randomUUID } from 'node:crypto';
 import type { BatchLookUp, BatchTables, JudgedBatch, LoadedBatch } from '../../lake/batch/batch-tables.ts';
 import { type Failure, readFailures, takeOutTooLarge } from '../../lake/batch/spool-lines.ts';
-import type { KeysSeen, RecentKeys } from '../../lake/batch/recent-keys.ts';
+import type { KeysSeen, RecentKeys } from '../../lake/batch/idempotency-keys.ts';
 import type { WrittenFile } from '../../lake/files/data-file.ts';
 import { nextAvailableAtMs, type Epoch } from '../../lake/log/lake-state.ts';
 import { assertOwner } from '../lake-owner.ts';
 import { type FlushFiles, commitFlush, createFlushFiles } from './flush-commit.ts';
-import { type FollowerFlush, type FollowerFlushDependencies, planFollowers } from './follower.ts';
+import { type FollowerFlush, type FollowerFlushDependencies, planFollowers } from './secondary-table.ts';
 import type { Batch } from './pull-batch.ts';
 
 /** Steps at which crashes are tested, besides those of the commit. */

@@ -9,8 +9,8 @@
  */
 import { AppError } from '../../runtime/errors.ts';
 import type { Logger } from '../../runtime/logger.ts';
-import { type Follower, findAhead } from '../batch/follower.ts';
-import type { QuietWatermark } from './quiet-watermark.ts';
+import { type Follower, findAhead } from '../batch/secondary-table.ts';
+import type { QuietWatermark } from './idle-watermark.ts';
 import type { Epoch } from '../../lake/log/lake-state.ts';
 import type { Table } from '../../lake/log/table.ts';
 import { type StreamReader, type StreamState, hashMessage } from '../../stream/stream.ts';

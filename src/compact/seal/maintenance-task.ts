@@ -1,7 +1,7 @@
 import type { Clock } from '../../runtime/clock.ts';
 import { describeError, isTransient, isAppError } from '../../runtime/errors.ts';
 import type { Logger } from '../../runtime/logger.ts';
-import type { Problem } from '../../runtime/conditions/problem.ts';
+import type { Problem } from '../../runtime/problems/problem.ts';
 import { createTrouble } from '../compact-status.ts';
 import { assertOwner } from '../lake-owner.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';

@@ -1,16 +1,16 @@
 import path from 'node:path';
 import { AppError, describeError } from '../../runtime/errors.ts';
-import type { Problem } from '../../runtime/conditions/problem.ts';
+import type { Problem } from '../../runtime/problems/problem.ts';
 import { pause } from '../../runtime/async/retry.ts';
 import { events, type Dataset } from '../../datasets/dataset.ts';
-import { listLeftovers, type Leftovers } from '../../lake/clean.ts';
+import { listLeftovers, type Leftovers } from '../../lake/cleanup.ts';
 import { lakePaths, listTables, tablePaths } from '../../lake/lake.ts';
 import type { Snapshot } from '../../lake/log/snapshot.ts';
 import type { TableSize } from '../../lake/log/table-state.ts';
 import { createSnapshotFile } from '../../lake/sql/snapshot-sql.ts';
-import { createCatalogueTurns } from './catalogue-turns.ts';
-import { sweepLeftovers } from './clean-turns.ts';
-import { createFollowerTables, createTableTurns, type TableTurns } from './table-turns.ts';
+import { createCatalogueTurns } from './catalogue-task.ts';
+import { sweepLeftovers } from './cleanup-task.ts';
+import { createFollowerTables, createTableTurns, type TableTurns } from './table-maintenance.ts';
 import {
   type MaintenanceDependencies,
   type MaintenanceOptions,

@@ -4,8 +4,8 @@ import type { RefusalRecord } from '../../refusals/refusal-files.ts';
 import { withFormerNames } from '../../runtime/former-names.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import { isAppError } from '../../runtime/errors.ts';
-import { refuseUrl } from '../../runtime/http/outgoing-post.ts';
-import type { OutgoingRules } from '../../runtime/http/outgoing-rules.ts';
+import { refuseUrl } from '../../runtime/http/post-untrusted.ts';
+import type { OutgoingRules } from '../../runtime/http/egress-policy.ts';
 import {
   addWebhook,
   listWebhooks,

@@ -3,7 +3,7 @@ import { datasets, events } from '../../datasets/dataset.ts';
 import type { CurrentCatalogue } from '../../lake/catalogue/current-catalogue.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import { withFormerNames } from '../../runtime/former-names.ts';
-import { lookTimeoutMs, type DataResult, type LookResult, type Looks } from '../jobs/looks.ts';
+import { lookTimeoutMs, type DataResult, type LookResult, type Looks } from '../jobs/interactive-jobs.ts';
 import type { DataQuestion, DateSpan, LookKind } from '../jobs/worker-messages.ts';
 import type { Arguments } from './arguments.ts';
 import {

@@ -7,7 +7,7 @@ import type { Exports } from './exports.ts';
 import { type AddMethod, parseId, parseLimit, single } from './methods-routes.ts';
 import { paramsName } from './parameters.ts';
 import { type ApiServer, refuse } from './server.ts';
-import type { Throttle } from './throttle.ts';
+import type { Throttle } from './quotas.ts';
 import type { Answers } from './views.ts';
 
 interface ExportRouteDependencies {

@@ -8,7 +8,7 @@ import { addressOf } from '../../runtime/http/request-head.ts';
 import { parseArguments, quote, type Arguments } from './arguments.ts';
 import { accessDenied, badRequest, isRefusal, success, unavailable, type Refusal } from './envelope.ts';
 import { refuse, type ApiServer } from './server.ts';
-import type { Throttle } from './throttle.ts';
+import type { Throttle } from './quotas.ts';
 
 interface MethodDependencies {
   readonly access: AccessReader;

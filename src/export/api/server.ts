@@ -1,6 +1,6 @@
 import type { AddressInfo, Socket } from 'node:net';
 import Fastify, { type FastifyError, type FastifyInstance, type FastifyReply } from 'fastify';
-import { type BoundedLog, createBoundedLog, failureBound } from '../../runtime/conditions/bounded-log.ts';
+import { type BoundedLog, createBoundedLog, failureBound } from '../../runtime/problems/rate-limited-log.ts';
 import { describeError } from '../../runtime/errors.ts';
 import { takeOverConnections } from '../../runtime/http/connections.ts';
 import { ownSchemas, describeHeadOverflow, findHeadFault } from '../../runtime/http/request-head.ts';

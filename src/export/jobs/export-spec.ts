@@ -1,6 +1,6 @@
 import { compressions, isFileFormat, type Compression, type FileFormat } from '../../datasets/file-formats.ts';
 import { parsePlace } from '../../lake/log/change-feed.ts';
-import { isRecord } from '../../runtime/files/checked-json.ts';
+import { isRecord } from '../../runtime/files/checksummed-json.ts';
 import { isFlag, isInteger, isText, listOf, oneOf, optional, shapeOf, type Check } from '../../runtime/store/shape.ts';
 
 /** A half-open span of Unix seconds; an absent bound is open. */

@@ -30,7 +30,7 @@ import {
   longestPause,
   pauseAfter,
   type TellerOptions,
-} from './teller.ts';
+} from './retry-schedule.ts';
 
 interface NoticeNotifierDependencies extends SenderDependencies {
   readonly lakeDir: string;

@@ -7,7 +7,7 @@
  */
 import { inParallel } from '../../runtime/async/in-parallel.ts';
 import { createKeyedSemaphore } from '../../runtime/async/semaphore.ts';
-import type { Problem } from '../../runtime/conditions/problem.ts';
+import type { Problem } from '../../runtime/problems/problem.ts';
 import { describeError, isAppError } from '../../runtime/errors.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import { readDeliveries, writeDeliveries, type Delivery } from '../../reports/report-records.ts';
@@ -23,7 +23,7 @@ import {
   longestPause,
   pauseAfter,
   type TellerOptions,
-} from './teller.ts';
+} from './retry-schedule.ts';
 
 interface NotifierDependencies extends Omit<SenderDependencies, 'faults'> {
   readonly store: ReportStore;

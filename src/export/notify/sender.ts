@@ -1,10 +1,10 @@
 import { startPollLoop } from '../../runtime/async/poll-loop.ts';
 import { createKeyedSemaphore } from '../../runtime/async/semaphore.ts';
 import type { Clock } from '../../runtime/clock.ts';
-import type { Problem } from '../../runtime/conditions/problem.ts';
+import type { Problem } from '../../runtime/problems/problem.ts';
 import { describeError, isAppError } from '../../runtime/errors.ts';
-import { postOutside } from '../../runtime/http/outgoing-post.ts';
-import type { OutgoingRules } from '../../runtime/http/outgoing-rules.ts';
+import { postOutside } from '../../runtime/http/post-untrusted.ts';
+import type { OutgoingRules } from '../../runtime/http/egress-policy.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import {
   type LastTries,

@@ -17,7 +17,7 @@ import { single, type AddMethod, type Answer } from '../api/methods-routes.ts';
 import type { ParseRequest } from '../api/parse-request.ts';
 import { argumentsOfSlot, parseScheduleOrder } from './schedule-arguments.ts';
 import type { SlotClock } from './slot-clock.ts';
-import { refuseApps } from './turn.ts';
+import { refuseApps } from './reconcile.ts';
 
 const mostSchedules = 20;
 

@@ -9,7 +9,7 @@
  */
 import type { ReportJob } from '../../reports/reports.ts';
 import { startPollLoop } from '../../runtime/async/poll-loop.ts';
-import type { Problem } from '../../runtime/conditions/problem.ts';
+import type { Problem } from '../../runtime/problems/problem.ts';
 import { describeError, isAppError } from '../../runtime/errors.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import {
@@ -20,7 +20,7 @@ import {
   type ScheduleId,
 } from '../../schedules/schedule-store.ts';
 import type { Progress } from '../../schedules/schedules.ts';
-import { createTurns, isSettled, type TurnDependencies } from './turn.ts';
+import { createTurns, isSettled, type TurnDependencies } from './reconcile.ts';
 
 interface SlotRunnerDependencies extends Omit<TurnDependencies, 'onStop' | 'onOverdue'> {
   readonly logger: Logger;

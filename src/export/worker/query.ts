@@ -3,7 +3,7 @@ import type { FileFilter, TimeRange } from '../../lake/files/prune.ts';
 import { parseSchemaString } from '../../lake/table-schema.ts';
 import type { ExportApp, ExportSpec, SecondsSpan } from '../jobs/export-spec.ts';
 import type { PlanSegment, PlanTitles, ReadPlan } from '../jobs/worker-messages.ts';
-import type { Basis } from './basis.ts';
+import type { Basis } from './read-version.ts';
 import {
   dayConditions,
   fieldConditions,

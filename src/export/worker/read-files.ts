@@ -2,7 +2,7 @@ import { localFiles } from '../../runtime/store/open-store.ts';
 import { pruneFiles } from '../../lake/files/prune.ts';
 import type { DataFile, Snapshot } from '../../lake/log/snapshot.ts';
 import type { ReadPlan } from '../jobs/worker-messages.ts';
-import { assertBasisWhole } from './basis.ts';
+import { assertBasisWhole } from './read-version.ts';
 import type { ExportQuery } from './export-query.ts';
 import { fileFilter } from './query.ts';
 import type { QueryEngine } from './query-engine.ts';

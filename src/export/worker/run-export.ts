@@ -8,7 +8,7 @@ import { removeFile, syncFolder } from '../../runtime/files/durable-file.ts';
 import { findSize } from '../../runtime/files/file-checks.ts';
 import { makeWorkFolder, removeTree, writeWorkFile } from '../../runtime/files/work-files.ts';
 import type { WorkerOutcome, WorkerPlan } from '../jobs/worker-messages.ts';
-import { describeBasis, findBasis, pinLists } from './basis.ts';
+import { describeBasis, findBasis, pinLists } from './read-version.ts';
 import { copySlices, planSlices, type Slice } from './copy-slices.ts';
 import type { ExportQuery } from './export-query.ts';
 import { chooseFormat, type Format } from './formats/format.ts';

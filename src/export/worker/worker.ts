@@ -11,8 +11,8 @@
  */
 import { getPriority, setPriority } from 'node:os';
 import type { DataPlan, LookPlan, WorkerPlan } from '../jobs/worker-messages.ts';
-import { answerQuestion } from './data/answer-question.ts';
-import { runLook } from './looks/run-look.ts';
+import { answerQuestion } from './data/run-data-query.ts';
+import { runLook } from './dry-run/run-dry-run.ts';
 import { runExport } from './run-export.ts';
 
 /** Exports yield to import: niceness above the service's, which ends at 19. */

@@ -34,7 +34,7 @@ import {
   loadKeyedLines,
   nameLeftOut,
   unlessRefused,
-} from './plain-batch.ts';
+} from './direct-writer.ts';
 import { type KeySliceOptions, type KeyTable, createKeyTable } from './key-table.ts';
 import { measureRows, rowsSql } from './line-sql.ts';
 

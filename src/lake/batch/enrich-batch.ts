@@ -9,7 +9,7 @@ import {
   type LookUps,
   type Enricher,
 } from '../files/enriched-rows.ts';
-import { rememberMs } from '../files/text-tables.ts';
+import { rememberMs } from '../files/lookup-cache.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
 

@@ -6,7 +6,7 @@ import { tablePaths } from '../lake.ts';
 import { type DataFile, type Snapshot, readSnapshot } from '../log/snapshot.ts';
 import { openDuckdb } from '../sql/duckdb.ts';
 import { sqlList, sqlText } from '../sql/literals.ts';
-import { foldedKeyLength, listSources, partBounds, partKey } from './parts.ts';
+import { foldedKeyLength, listSources, partBounds, partKey } from './file-summaries.ts';
 import { type Catalogue, type CatalogueEvent, isoSql, readCatalogue } from './read-catalogue.ts';
 
 /** Inclusive UTC dates, `YYYY-MM-DD`. */

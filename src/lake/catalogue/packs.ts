@@ -1,10 +1,10 @@
 import { randomUUID } from 'node:crypto';
 import { noCrashPoint, type CrashPoint } from '../../runtime/crash-point.ts';
-import { openPartFolder, type Part } from '../files/part-folder.ts';
+import { openPartFolder, type Part } from '../files/derived-files.ts';
 import { isFileError, type Duckdb, type Statements } from '../sql/duckdb.ts';
 import { sqlList, sqlText } from '../sql/literals.ts';
 import { catalogueForm } from './catalogue-files.ts';
-import { writeParts, type PartSource } from './parts.ts';
+import { writeParts, type PartSource } from './file-summaries.ts';
 
 /** Number of packs above which they are merged, since the fold opens each. */
 const mostPacks = 24;

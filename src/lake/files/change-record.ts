@@ -1,6 +1,6 @@
 import { findRealFolder } from '../../runtime/files/folder-id.ts';
 import path from 'node:path';
-import { parseChecked, renderChecked } from '../../runtime/files/checked-json.ts';
+import { parseChecked, renderChecked } from '../../runtime/files/checksummed-json.ts';
 import { AppError } from '../../runtime/errors.ts';
 
 /** Paths in the record of a change are relative to the lake's folder, so that a copy changes only its own files. */

@@ -30,7 +30,7 @@ import { isFirstOfPlace } from '../log/young-folder.ts';
 import { assertInsideLake, damagedRecord, parseRecord, renderRecord, type ChangeRecord } from './change-record.ts';
 import { finishEarlier, intentName } from './earlier-rewrite.ts';
 import { isCommitted } from './failed-events.ts';
-import { showFile } from './places.ts';
+import { showFile } from './deferred-replacement.ts';
 import { forEachLeftOver, openStagingFolder } from './staging.ts';
 import { tableStore } from './data-file.ts';
 

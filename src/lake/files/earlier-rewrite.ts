@@ -1,7 +1,7 @@
 import { logDamaged } from '../log/actions.ts';
 import path from 'node:path';
 import { ensureFolders, removeFile, syncFolders, moveFile } from '../../runtime/files/durable-file.ts';
-import { parseChecked } from '../../runtime/files/checked-json.ts';
+import { parseChecked } from '../../runtime/files/checksummed-json.ts';
 import { exists } from '../../runtime/files/file-checks.ts';
 import { tableFolderMode } from '../../runtime/files/group-access.ts';
 import { AppError } from '../../runtime/errors.ts';

@@ -8,7 +8,7 @@ import { geoDateColumn } from '../../datasets/field-schema.ts';
 import type { EnrichedGroup, AgentField, PlaceField } from '../../datasets/enriched-columns.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
-import { createTextTables, noTime, type TextSort, type TextSource } from './text-tables.ts';
+import { createTextTables, noTime, type TextSort, type TextSource } from './lookup-cache.ts';
 
 /** Time for parsing the User-Agents of a lookup, ms: enough for 200,000 distinct usual ones. */
 export const agentBudgetMs = 3000;

@@ -19,7 +19,7 @@ import { sqlList } from '../sql/literals.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { openChange, type NewFile, type OpenChange } from './change.ts';
 import { toAdd, writeDataFile, type RowGroup } from './data-file.ts';
-import { passOnSince } from './places.ts';
+import { passOnSince } from './deferred-replacement.ts';
 
 export interface RewriteDependencies {
   readonly table: Table;

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { type CommitInfoAction, type TxnAction, findInfo, type Action } from './actions.ts';
 import type { Clock } from '../../runtime/clock.ts';
-import type { Problem } from '../../runtime/conditions/problem.ts';
+import type { Problem } from '../../runtime/problems/problem.ts';
 
 export type CommitCause =
   | 'create'

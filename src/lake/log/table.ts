@@ -30,7 +30,7 @@ import {
 } from './lake-state.ts';
 import { commitName, renderCommit, logStore } from './log-files.ts';
 import type { ForeignCommit, TableState } from './table-state.ts';
-import { openLogFollower, type LogFollower } from './log-follower.ts';
+import { openLogFollower, type LogFollower } from './log-tailer.ts';
 import type { Snapshot } from './snapshot.ts';
 
 export const commitSteps = ['commit-written', 'commit-linked', 'commit-synced'] as const;

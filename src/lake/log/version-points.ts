@@ -3,7 +3,7 @@ import path from 'node:path';
 import { AppError, isAppError } from '../../runtime/errors.ts';
 import { findText } from '../../runtime/store/object-store.ts';
 import { openStore } from '../../runtime/store/open-store.ts';
-import { parseChecked, renderChecked } from '../../runtime/files/checked-json.ts';
+import { parseChecked, renderChecked } from '../../runtime/files/checksummed-json.ts';
 import { type LakeState, type Restamp, findStateOf } from './lake-state.ts';
 import { listLog, readCommit, findCommit } from './log-files.ts';
 import {

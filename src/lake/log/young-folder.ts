@@ -6,7 +6,7 @@ import { removeEmptyFolders } from '../../runtime/files/work-files.ts';
 /** Folder of young files in the table's. Arrow, pandas and Spark skip names with an underscore. */
 export const youngFolder = '_young';
 
-/** Folder of sealed files. Each has a hard link in its partition's folder (lake/files/places.ts). */
+/** Folder of sealed files. Each has a hard link in its partition's folder (lake/files/deferred-replacement.ts). */
 export const sealedFolder = '_sealed';
 
 /** Former folders of young files: of flushes up to 0.2, of loads up to 0.3. */

@@ -3,7 +3,7 @@ import { decodePath, parseStats, type Action, type AddAction } from '../log/acti
 import { findSize } from '../../runtime/files/file-checks.ts';
 import { inParallel } from '../../runtime/async/in-parallel.ts';
 import type { Table } from '../log/table.ts';
-import { createErasedIdsSearch, type ErasedIdsPlace } from '../find/erased-ids.ts';
+import { createErasedIdsSearch, type ErasedIdsPlace } from '../event-index/erased-ids.ts';
 import { isAppError } from '../../runtime/errors.ts';
 import { removeFile } from '../../runtime/files/durable-file.ts';
 

@@ -5,7 +5,7 @@ import type { Action, AddAction } from '../log/actions.ts';
 import { toAdd, writeDataFile } from '../files/data-file.ts';
 import { sqlList, sqlName, sqlText } from '../sql/literals.ts';
 import { openChange, type NewFile } from '../files/change.ts';
-import { findShown } from '../files/places.ts';
+import { findShown } from '../files/deferred-replacement.ts';
 import type { MissingFile } from './missing-files.ts';
 import { pruneFiles } from '../files/prune.ts';
 import { rewrittenPath, withSince, type RewriteDependencies } from '../files/rewrite.ts';

@@ -15,7 +15,7 @@ import { waitForLock } from '../../runtime/files/lock.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { clearForeignLeftovers, listForeignFiles, putUnnamedAside, repairTable, type Repaired } from './repair-log.ts';
 import { recoverChanges } from '../files/change.ts';
-import { restoreFromPlaces } from '../files/places.ts';
+import { restoreFromPlaces } from '../files/deferred-replacement.ts';
 import { lakePaths, listTables, tablePaths } from '../lake.ts';
 import { acceptLoss, acceptLostErasedIds, describeMissing, type MissingFile } from './missing-files.ts';
 import { dropKnownCopies, recoverRows } from './recover-rows.ts';

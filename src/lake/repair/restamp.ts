@@ -12,7 +12,7 @@ import { assertFilesWhole } from '../files/data-file.ts';
  *
  * The new values are between the newest past one and now, as late as possible and in the old order. Incremental readers
  * therefore still find every row once. One commit rewrites the files, sealed ones too. Readers of the glob see old
- * times until the new files are shown (lake/files/places.ts). `event_time`, `received_at` and `date` stay.
+ * times until the new files are shown (lake/files/deferred-replacement.ts). `event_time`, `received_at` and `date` stay.
  * Crash: all or nothing, by one change.
  */
 

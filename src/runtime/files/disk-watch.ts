@@ -5,7 +5,7 @@ import type { Stoppable } from '../lifecycle.ts';
 import type { Logger } from '../logger.ts';
 import { closeSync, openSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import type { Problem } from '../conditions/problem.ts';
+import type { Problem } from '../problems/problem.ts';
 
 /** Interval between checks, ms: short while the disk is busy or low, so that writes in between fit in the reserve. */
 const checkEveryMs = { busy: 500, idle: 3000 } as const;

@@ -2,7 +2,7 @@ import { startPollLoop } from '../async/poll-loop.ts';
 import { AppError, describeError, isSystemError } from '../errors.ts';
 import type { Stoppable } from '../lifecycle.ts';
 import type { Logger } from '../logger.ts';
-import type { Problem } from '../conditions/problem.ts';
+import type { Problem } from '../problems/problem.ts';
 import { closeSync, constants, existsSync, fstatSync, openSync } from 'node:fs';
 import { areSameFolders, findFolderId, folderIdOf, type FolderIds } from './folder-id.ts';
 

@@ -1,5 +1,5 @@
 import process from 'node:process';
-import { createNews } from './news.ts';
+import { createNews } from './heartbeat.ts';
 import { startPollLoop } from '../async/poll-loop.ts';
 import { AppError, describeError, isAppError, isErrorCode, type ErrorCode } from '../errors.ts';
 import type { Stoppable } from '../lifecycle.ts';

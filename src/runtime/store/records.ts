@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { AppError, isDamage, type ErrorCode } from '../errors.ts';
-import { parseChecked, renderChecked } from '../files/checked-json.ts';
+import { parseChecked, renderChecked } from '../files/checksummed-json.ts';
 import type { Logger } from '../logger.ts';
 import type { ObjectStore, StoredObject } from './object-store.ts';
 import { watchObjects, type Watched } from './watch.ts';

@@ -14,7 +14,7 @@ import { youngFolder } from '../../../src/lake/log/young-folder.ts';
 import { openTable } from '../../../src/lake/log/table.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
 import { noCrashPoint } from '../../../src/runtime/crash-point.ts';
-import type { Problem } from '../../../src/runtime/conditions/problem.ts';
+import type { Problem } from '../../../src/runtime/problems/problem.ts';
 import { type MemoryStream, createMemoryStream } from '../../helpers/memory-stream.ts';
 import { eventLine, startTestCompact } from '../../helpers/lake.ts';
 import { testFolder } from '../../helpers/folder.ts';

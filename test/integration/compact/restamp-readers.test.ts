@@ -8,7 +8,7 @@ import { changeSteps } from '../../../src/lake/files/change.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
 import { repairLake } from '../../../src/lake/repair/repair-lake.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
-import { listUnshown } from '../../../src/lake/files/places.ts';
+import { listUnshown } from '../../../src/lake/files/deferred-replacement.ts';
 import { assertFilesWhole } from '../../../src/lake/files/data-file.ts';
 import { noCrashPoint, type CrashPoint } from '../../../src/runtime/crash-point.ts';
 import { testFolder } from '../../helpers/folder.ts';

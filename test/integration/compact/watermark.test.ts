@@ -2,7 +2,7 @@ import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { plainEventIds } from '../../../src/datasets/event-id.ts';
-import { createFinder } from '../../../src/find/finder.ts';
+import { createFinder } from '../../../src/event-lookup/finder.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { keepWatermark, readMarkedSnapshot, readWatermarkMs } from '../../../src/lake/watermark.ts';

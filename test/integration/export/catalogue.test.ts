@@ -9,7 +9,7 @@ import { testFolder } from '../../helpers/folder.ts';
 import { eventLine, startTestCompact } from '../../helpers/lake.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { waitFor } from '../../helpers/wait.ts';
-import { answerQuestion } from '../../../src/export/worker/data/answer-question.ts';
+import { answerQuestion } from '../../../src/export/worker/data/run-data-query.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { runCommandHere } from '../../helpers/run-command.ts';
 

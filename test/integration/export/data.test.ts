@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { RunQuestion } from '../../../src/export/jobs/worker-process.ts';
-import { answerQuestion } from '../../../src/export/worker/data/answer-question.ts';
+import { answerQuestion } from '../../../src/export/worker/data/run-data-query.ts';
 import { packageRoot } from '../../../src/runtime/files/package-files.ts';
 import { createExportArea, type Answer, type Credentials, type RunningArea } from '../../helpers/export-area.ts';
 import { temporaryFolder, testFolder } from '../../helpers/folder.ts';

@@ -1,8 +1,8 @@
 import { mkdirSync } from 'node:fs';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import { findBasis } from '../../../src/export/worker/basis.ts';
-import { estimate, runLook } from '../../../src/export/worker/looks/run-look.ts';
+import { findBasis } from '../../../src/export/worker/read-version.ts';
+import { estimate, runLook } from '../../../src/export/worker/dry-run/run-dry-run.ts';
 import { planQuery } from '../../../src/export/worker/query.ts';
 import { openQueryEngine } from '../../../src/export/worker/query-engine.ts';
 import { createReadFiles } from '../../../src/export/worker/read-files.ts';

@@ -6,7 +6,7 @@ import { openAccessReader } from '../../../src/access/store.ts';
 import { describeAccountApi } from '../../../src/export/api/account-openapi.ts';
 import { startNoticeNotifier } from '../../../src/export/notify/notice-notifier.ts';
 import { readNotices, writeNotices, type Notice } from '../../../src/lake/catalogue/catalogue-files.ts';
-import { createOutgoingRules, type OutgoingRules } from '../../../src/runtime/http/outgoing-rules.ts';
+import { createOutgoingRules, type OutgoingRules } from '../../../src/runtime/http/egress-policy.ts';
 import { packageRoot } from '../../../src/runtime/files/package-files.ts';
 import { createLogger } from '../../../src/runtime/logger.ts';
 import { addWebhook, removeWebhook } from '../../../src/webhooks/webhook-store.ts';

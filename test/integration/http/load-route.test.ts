@@ -9,8 +9,8 @@ import { text } from 'node:stream/consumers';
 import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { renewOperatorToken } from '../../../src/access/secrets.ts';
 import { dataPaths } from '../../../src/config.ts';
-import { addLoadRoute } from '../../../src/health/load-routes.ts';
-import { startOpsServer } from '../../../src/health/ops-server.ts';
+import { addLoadRoute } from '../../../src/ops/load-routes.ts';
+import { startOpsServer } from '../../../src/ops/ops-server.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { addTestApp } from '../../helpers/service-access.ts';
 

@@ -12,7 +12,7 @@ import { repairLake } from '../../../src/lake/repair/repair-lake.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import { snapshotSql } from '../../../src/lake/sql/snapshot-sql.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
-import type { Problem } from '../../../src/runtime/conditions/problem.ts';
+import type { Problem } from '../../../src/runtime/problems/problem.ts';
 import { noCrashPoint } from '../../../src/runtime/crash-point.ts';
 import { acquireLock } from '../../../src/runtime/files/lock.ts';
 import { addRows, addWideRows, getDataset, type TestRow } from '../../helpers/dataset-rows.ts';

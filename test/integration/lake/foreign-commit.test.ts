@@ -2,7 +2,7 @@ import { copyFile, readdir, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { expect, test } from 'vitest';
 import { checkLake } from '../../../src/lake/check.ts';
-import { checkpointWhenDue, trimLog } from '../../../src/lake/clean.ts';
+import { checkpointWhenDue, trimLog } from '../../../src/lake/cleanup.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import { ensureLake, lakePaths, openLake } from '../../../src/lake/lake.ts';
 import { commitName, listLog, logFolder, readCommit } from '../../../src/lake/log/log-files.ts';

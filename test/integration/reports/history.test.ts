@@ -4,7 +4,7 @@ import path from 'node:path';
 import { describe, expect, it, vi } from 'vitest';
 import type { ReportJob } from '../../../src/reports/reports.ts';
 import { openReportStore, type ReportStore } from '../../../src/reports/store.ts';
-import { renderChecked } from '../../../src/runtime/files/checked-json.ts';
+import { renderChecked } from '../../../src/runtime/files/checksummed-json.ts';
 import { createLogger } from '../../../src/runtime/logger.ts';
 import { testFolder } from '../../helpers/folder.ts';
 

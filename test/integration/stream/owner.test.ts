@@ -3,7 +3,7 @@ import path from 'node:path';
 import type { JetStreamManager } from '@nats-io/jetstream';
 import { describe, expect, it } from 'vitest';
 import { isAppError } from '../../../src/runtime/errors.ts';
-import { findKeptClaim } from '../../../src/stream/lease.ts';
+import { findKeptClaim } from '../../../src/stream/claim.ts';
 import { openReader } from '../../../src/stream/reader.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import type { TestNats } from '../../helpers/nats.ts';

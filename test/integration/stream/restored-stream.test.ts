@@ -8,7 +8,7 @@ import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { openPublisher } from '../../../src/stream/publisher.ts';
 import { openReader } from '../../../src/stream/reader.ts';
 import { streamName, type StreamPublisher, type StreamReader } from '../../../src/stream/stream.ts';
-import { ensureStream } from '../../../src/stream/topology.ts';
+import { ensureStream } from '../../../src/stream/stream-admin.ts';
 import { backUp, expectEvents, restore } from '../../helpers/backup.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { inTurn } from '../../helpers/in-turn.ts';

@@ -3,7 +3,7 @@ import { jetstreamManager, DiscardPolicy, RetentionPolicy, StorageType } from '@
 import { openPublisher } from '../../../src/stream/publisher.ts';
 import { openReader } from '../../../src/stream/reader.ts';
 import { eventSubject, maxMessageBytes, streamName, type StreamMessage } from '../../../src/stream/stream.ts';
-import { ensureStream } from '../../../src/stream/topology.ts';
+import { ensureStream } from '../../../src/stream/stream-admin.ts';
 import { startTestNats, type TestNats, type TestNatsOptions } from '../../helpers/nats.ts';
 import { waitFor, within } from '../../helpers/wait.ts';
 

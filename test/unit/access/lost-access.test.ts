@@ -7,7 +7,7 @@ import { addApp, revokeAppToken } from '../../../src/access/apps.ts';
 import { addUser } from '../../../src/access/users.ts';
 import { openAccessReader } from '../../../src/access/store.ts';
 import { holdsEvents } from '../../../src/lake/files/data-file.ts';
-import { renderChecked } from '../../../src/runtime/files/checked-json.ts';
+import { renderChecked } from '../../../src/runtime/files/checksummed-json.ts';
 import { areSameFolders, findFolderId } from '../../../src/runtime/files/folder-id.ts';
 import { createLogger } from '../../../src/runtime/logger.ts';
 import { testFolder } from '../../helpers/folder.ts';

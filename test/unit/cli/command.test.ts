@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { verb, type Command, type CommandContext } from '../../../src/cli/command.ts';
 import { runProgram } from '../../../src/cli/program.ts';
-import { flag, many, oneOf, optional, positive, required, text, withDefault } from '../../../src/cli/words.ts';
+import { flag, many, oneOf, optional, positive, required, text, withDefault } from '../../../src/cli/option-specs.ts';
 
 const never = new AbortController().signal;
 

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { expect, test } from 'vitest';
 import { createGroupCommit, type GroupCommit } from '../../../src/ingest/group-commit.ts';
-import { createTrouble } from '../../../src/ingest/trouble.ts';
+import { createTrouble } from '../../../src/ingest/unavailability.ts';
 import { AppError } from '../../../src/runtime/errors.ts';
 import { createLogger } from '../../../src/runtime/logger.ts';
 import type { Statement } from '../../../src/receipts/receipt.ts';

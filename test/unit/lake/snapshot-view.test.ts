@@ -4,7 +4,7 @@ import { expect, test } from 'vitest';
 import { ensureLake, lakePaths } from '../../../src/lake/lake.ts';
 import type { Action } from '../../../src/lake/log/actions.ts';
 import { writeCheckpoint } from '../../../src/lake/log/checkpoint.ts';
-import { createSnapshotView, replaceFiles } from '../../../src/lake/log/log-follower.ts';
+import { createSnapshotView, replaceFiles } from '../../../src/lake/log/log-tailer.ts';
 import { readSnapshot, toSnapshot, type DataFile, type Snapshot } from '../../../src/lake/log/snapshot.ts';
 import { openTable, type Table } from '../../../src/lake/log/table.ts';
 import { applyActions, createTableState } from '../../../src/lake/log/table-state.ts';

@@ -1,7 +1,7 @@
 import { readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { expect, test } from 'vitest';
-import { checkpointEvery, checkpointWhenDue, trimLog, vacuum } from '../../../src/lake/clean.ts';
+import { checkpointEvery, checkpointWhenDue, trimLog, vacuum } from '../../../src/lake/cleanup.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import { ensureLake, lakePaths, openLake } from '../../../src/lake/lake.ts';
 import { assertHardLinks } from '../../../src/runtime/files/file-checks.ts';

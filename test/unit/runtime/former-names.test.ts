@@ -1,7 +1,7 @@
 import { describe, expect, it, test } from 'vitest';
-import { followService } from '../../../src/health/service-gauges.ts';
-import { findProblems, findWarnings } from '../../../src/health/health.ts';
-import type { Problem, ProblemCode } from '../../../src/runtime/conditions/problem.ts';
+import { followService } from '../../../src/ops/service-gauges.ts';
+import { findProblems, findWarnings } from '../../../src/ops/health.ts';
+import type { Problem, ProblemCode } from '../../../src/runtime/problems/problem.ts';
 import {
   acceptFormerNames,
   describeFormerNames,

@@ -1,7 +1,7 @@
 import { useLayoutEffect, useRef, useState } from 'preact/hooks';
-import { callApi, type AnswerOf } from '../frame/client.ts';
-import { Button } from '../parts/controls.tsx';
-import { formatCount, formatDate, formatTime } from '../parts/format.ts';
+import { callApi, type AnswerOf } from '../shell/client.ts';
+import { Button } from '../components/controls.tsx';
+import { formatCount, formatDate, formatTime } from '../components/format.ts';
 import {
   Card,
   ErrorMessage,
@@ -12,8 +12,8 @@ import {
   Table,
   useSearch,
   type Column,
-} from '../parts/layout.tsx';
-import { useLoaded } from '../parts/load.ts';
+} from '../components/layout.tsx';
+import { useLoaded } from '../components/load.ts';
 import { datesOf, type Period } from './volume.tsx';
 
 /** The custom events of an app. Without a version no catalogue exists yet. */

@@ -1,11 +1,11 @@
 import { useState } from 'preact/hooks';
-import { path } from '../frame/browser.ts';
-import { callApi, type AnswerOf } from '../frame/client.ts';
-import { AppHead, AppsCard } from '../parts/apps.tsx';
-import { Check, Select } from '../parts/controls.tsx';
-import { formatCount, formatDate } from '../parts/format.ts';
-import { Card, LoadState, Note, PageHead, ShareBar, Table, useSearch, type Column } from '../parts/layout.tsx';
-import { useLoaded } from '../parts/load.ts';
+import { path } from '../shell/browser.ts';
+import { callApi, type AnswerOf } from '../shell/client.ts';
+import { AppHead, AppsCard } from '../components/apps.tsx';
+import { Check, Select } from '../components/controls.tsx';
+import { formatCount, formatDate } from '../components/format.ts';
+import { Card, LoadState, Note, PageHead, ShareBar, Table, useSearch, type Column } from '../components/layout.tsx';
+import { useLoaded } from '../components/load.ts';
 import { CatalogueCard } from './catalogue.tsx';
 import { datesOf, kindsOf, nameOf, periods, useVolume, VolumeCard, type Period } from './volume.tsx';
 

@@ -1,10 +1,10 @@
 import { useMemo } from 'preact/hooks';
-import { callApi, type AnswerOf } from '../frame/client.ts';
-import { Chart } from '../parts/chart.tsx';
-import { Segments } from '../parts/controls.tsx';
-import { formatCount, formatDate } from '../parts/format.ts';
-import { Card, LoadState, Table, type Column } from '../parts/layout.tsx';
-import { useLoaded, type Loaded } from '../parts/load.ts';
+import { callApi, type AnswerOf } from '../shell/client.ts';
+import { Chart } from '../components/chart.tsx';
+import { Segments } from '../components/controls.tsx';
+import { formatCount, formatDate } from '../components/format.ts';
+import { Card, LoadState, Table, type Column } from '../components/layout.tsx';
+import { useLoaded, type Loaded } from '../components/load.ts';
 
 /** Selectable periods, days. */
 export const periods = [7, 30, 90, 365] as const;

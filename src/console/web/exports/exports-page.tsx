@@ -1,11 +1,11 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { hrefOf, path } from '../frame/browser.ts';
-import { callApi } from '../frame/client.ts';
-import { readPeriod } from '../new-export/order.ts';
-import { Button } from '../parts/controls.tsx';
-import { formatAway, formatBytes, formatCount, formatDate, formatTime } from '../parts/format.ts';
-import { createParts, EmptyCard, ErrorMessage, LoadState, Message, Table } from '../parts/layout.tsx';
-import { useLoaded } from '../parts/load.ts';
+import { hrefOf, path } from '../shell/browser.ts';
+import { callApi } from '../shell/client.ts';
+import { readPeriod } from '../new-export/export-arguments.ts';
+import { Button } from '../components/controls.tsx';
+import { formatAway, formatBytes, formatCount, formatDate, formatTime } from '../components/format.ts';
+import { createParts, EmptyCard, ErrorMessage, LoadState, Message, Table } from '../components/layout.tsx';
+import { useLoaded } from '../components/load.ts';
 import { isInProgress, RequestDetails, type ExportLine, type ExportPage } from './request-details.tsx';
 import { ScheduleList } from './schedules.tsx';
 

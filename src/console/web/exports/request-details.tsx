@@ -1,12 +1,12 @@
 import { useState } from 'preact/hooks';
-import { navigate } from '../frame/browser.ts';
-import { callApi, type AnswerOf } from '../frame/client.ts';
+import { navigate } from '../shell/browser.ts';
+import { callApi, type AnswerOf } from '../shell/client.ts';
 import { loadDictionary, startFrom } from '../new-export/draft.ts';
-import { toDraft } from '../new-export/order.ts';
-import { Button, CopyButton } from '../parts/controls.tsx';
-import { formatAway, formatBytes, formatCount, formatTime } from '../parts/format.ts';
-import { ErrorMessage, LoadState, Message, Table, type Column } from '../parts/layout.tsx';
-import { useAction, useLoaded } from '../parts/load.ts';
+import { toDraft } from '../new-export/export-arguments.ts';
+import { Button, CopyButton } from '../components/controls.tsx';
+import { formatAway, formatBytes, formatCount, formatTime } from '../components/format.ts';
+import { ErrorMessage, LoadState, Message, Table, type Column } from '../components/layout.tsx';
+import { useAction, useLoaded } from '../components/load.ts';
 import { ScheduleForm } from './schedules.tsx';
 
 /** A page of the list of exports; times are Unix seconds. */

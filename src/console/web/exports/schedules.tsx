@@ -1,11 +1,11 @@
 import { useState } from 'preact/hooks';
-import { hrefOf, navigate } from '../frame/browser.ts';
-import { callApi, type AnswerOf } from '../frame/client.ts';
-import type { OrderedArguments } from '../new-export/order.ts';
-import { Button, Check, Input, Select } from '../parts/controls.tsx';
-import { formatAway, formatTime } from '../parts/format.ts';
-import { EmptyCard, ErrorMessage, LoadState, Message, useKeptFocus } from '../parts/layout.tsx';
-import { useAction, useLoaded } from '../parts/load.ts';
+import { hrefOf, navigate } from '../shell/browser.ts';
+import { callApi, type AnswerOf } from '../shell/client.ts';
+import type { OrderedArguments } from '../new-export/export-arguments.ts';
+import { Button, Check, Input, Select } from '../components/controls.tsx';
+import { formatAway, formatTime } from '../components/format.ts';
+import { EmptyCard, ErrorMessage, LoadState, Message, useKeptFocus } from '../components/layout.tsx';
+import { useAction, useLoaded } from '../components/load.ts';
 
 const frequencies = ['hour', 'day', 'week'] as const;
 const weekdays = ['monday', 'tuesday', 'wednesday', 'thursday', 'friday', 'saturday', 'sunday'];

@@ -1,5 +1,5 @@
-import { ApiError, openApi } from '../frame/client.ts';
-import { pause } from '../parts/load.ts';
+import { ApiError, openApi } from '../shell/client.ts';
+import { pause } from '../components/load.ts';
 
 /** A message of the stream: an event, a rejected request, or a number of omitted ones. */
 export interface Arrival {

@@ -1,12 +1,12 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { path } from '../frame/browser.ts';
-import { callApi } from '../frame/client.ts';
-import { signIns } from '../frame/session.ts';
-import { AppHead, AppsCard } from '../parts/apps.tsx';
-import { Button, SearchField, Segments } from '../parts/controls.tsx';
-import { formatCount } from '../parts/format.ts';
-import { Message } from '../parts/layout.tsx';
-import { ownZone } from '../parts/zones.ts';
+import { path } from '../shell/browser.ts';
+import { callApi } from '../shell/client.ts';
+import { signIns } from '../shell/session.ts';
+import { AppHead, AppsCard } from '../components/apps.tsx';
+import { Button, SearchField, Segments } from '../components/controls.tsx';
+import { formatCount } from '../components/format.ts';
+import { Message } from '../components/layout.tsx';
+import { ownZone } from '../components/zones.ts';
 import { EntryList, mostEntries, select, toEntry, type Entry, type Filter } from './entries.tsx';
 import { listen, type Arrival, type Standing } from './listen.ts';
 

@@ -1,7 +1,7 @@
 import { useLayoutEffect, useRef, useState } from 'preact/hooks';
-import { Button, Check, Input } from '../parts/controls.tsx';
-import { formatCount } from '../parts/format.ts';
-import { Card } from '../parts/layout.tsx';
+import { Button, Check, Input } from '../components/controls.tsx';
+import { formatCount } from '../components/format.ts';
+import { Card } from '../components/layout.tsx';
 import { changeDraft, columnsFor, type OrderProps, type SelectorEntry } from './draft.ts';
 
 const groups: Readonly<Record<string, string>> = {

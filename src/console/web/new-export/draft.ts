@@ -1,7 +1,7 @@
 import { signal } from '@preact/signals';
-import { loadFile } from '../frame/client.ts';
-import { session } from '../frame/session.ts';
-import { addDays, ownZone, todayIn } from '../parts/zones.ts';
+import { loadFile } from '../shell/client.ts';
+import { session } from '../shell/session.ts';
+import { addDays, ownZone, todayIn } from '../components/zones.ts';
 import type { FormatEndings } from './snippets.ts';
 
 /** The content of `/console/dictionary.json`. */

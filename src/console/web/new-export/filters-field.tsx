@@ -1,8 +1,8 @@
 import { useState } from 'preact/hooks';
-import { callApi, type AnswerOf } from '../frame/client.ts';
-import { Button, Check, Field, Input, Select } from '../parts/controls.tsx';
-import { Card } from '../parts/layout.tsx';
-import { useLoaded } from '../parts/load.ts';
+import { callApi, type AnswerOf } from '../shell/client.ts';
+import { Button, Check, Field, Input, Select } from '../components/controls.tsx';
+import { Card } from '../components/layout.tsx';
+import { useLoaded } from '../components/load.ts';
 import { changeDraft, type Draft, type FilterEntry, type OrderProps, type ParamDraft } from './draft.ts';
 
 /** Returns the account's apps for the filter; none if there are too many for one response. */

@@ -1,17 +1,17 @@
 import { Fragment } from 'preact';
 import { useState } from 'preact/hooks';
-import { hrefOf, navigate } from '../frame/browser.ts';
-import { callApi, renderArguments, type CallArguments } from '../frame/client.ts';
-import { session, type SignedIn } from '../frame/session.ts';
-import { Button, Check, Segments, Select } from '../parts/controls.tsx';
-import { Card, EmptyCard, LoadState, Message, PageHead } from '../parts/layout.tsx';
-import { useAction, useLoaded } from '../parts/load.ts';
+import { hrefOf, navigate } from '../shell/browser.ts';
+import { callApi, renderArguments, type CallArguments } from '../shell/client.ts';
+import { session, type SignedIn } from '../shell/session.ts';
+import { Button, Check, Segments, Select } from '../components/controls.tsx';
+import { Card, EmptyCard, LoadState, Message, PageHead } from '../components/layout.tsx';
+import { useAction, useLoaded } from '../components/load.ts';
 import { ColumnsField } from './columns-field.tsx';
 import { changeDraft, chooseEvent, draft, loadDictionary, openDraft } from './draft.ts';
 import type { Dictionary, EventEntry, OrderProps } from './draft.ts';
 import { FiltersField } from './filters-field.tsx';
-import { EstimateView, PreviewView, SnippetsView } from './looks.tsx';
-import { findProblems, toArguments } from './order.ts';
+import { EstimateView, PreviewView, SnippetsView } from './dry-run.tsx';
+import { findProblems, toArguments } from './export-arguments.ts';
 import { PeriodField } from './period-field.tsx';
 
 const isOfUsers = ({ name }: EventEntry): boolean => /^(user|newUsers)/.test(name);

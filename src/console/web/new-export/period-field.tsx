@@ -1,9 +1,9 @@
-import { Input, Segments, Select } from '../parts/controls.tsx';
-import { formatCount, formatSpan, formatTime } from '../parts/format.ts';
-import { Card } from '../parts/layout.tsx';
-import { addDays, isKnownZone, ownZone, todayIn, wallTimeOf } from '../parts/zones.ts';
+import { Input, Segments, Select } from '../components/controls.tsx';
+import { formatCount, formatSpan, formatTime } from '../components/format.ts';
+import { Card } from '../components/layout.tsx';
+import { addDays, isKnownZone, ownZone, todayIn, wallTimeOf } from '../components/zones.ts';
 import { changeDraft, type Dictionary, type Draft, type OrderProps } from './draft.ts';
-import { momentsOf } from './order.ts';
+import { momentsOf } from './export-arguments.ts';
 
 const monthOf = (date: string): string => `${date.slice(0, 7)}-01`;
 

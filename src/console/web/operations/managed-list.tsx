@@ -1,9 +1,9 @@
 import type { ComponentChildren } from 'preact';
 import { useLayoutEffect, useState } from 'preact/hooks';
-import { isShownOnce } from '../frame/session.ts';
-import { Button, CopyButton, Field } from '../parts/controls.tsx';
-import { Card, ErrorMessage, Facts, LoadState, Message, useListPart, useModal } from '../parts/layout.tsx';
-import { useAction, useLoaded } from '../parts/load.ts';
+import { isShownOnce } from '../shell/session.ts';
+import { Button, CopyButton, Field } from '../components/controls.tsx';
+import { Card, ErrorMessage, Facts, LoadState, Message, useListPart, useModal } from '../components/layout.tsx';
+import { useAction, useLoaded } from '../components/load.ts';
 
 interface DialogProps {
   readonly title: string;

@@ -1,12 +1,12 @@
 import type { ComponentChildren } from 'preact';
 import { useMemo } from 'preact/hooks';
-import { Chart } from '../parts/chart.tsx';
-import { formatAway, formatBytes, formatCount, formatShort, formatSpan, formatTime } from '../parts/format.ts';
-import { Card, createParts, LoadState, Message } from '../parts/layout.tsx';
-import { AppsPart } from './apps-part.tsx';
+import { Chart } from '../components/chart.tsx';
+import { formatAway, formatBytes, formatCount, formatShort, formatSpan, formatTime } from '../components/format.ts';
+import { Card, createParts, LoadState, Message } from '../components/layout.tsx';
+import { AppsPart } from './apps-tab.tsx';
 import { DisksCard, WarningsCard, ProcessesCard, RefusalsCard, useStatus } from './service-cards.tsx';
 import type { Problem, Sample, Status } from './service-cards.tsx';
-import { UsersPart } from './users-part.tsx';
+import { UsersPart } from './users-tab.tsx';
 
 const clock = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit', second: '2-digit' });
 const formatClock = (seconds: number): string => clock.format(seconds * 1000);

@@ -1,7 +1,7 @@
-import { callApi, type AnswerOf } from '../frame/client.ts';
-import { formatBytes, formatCount, formatShare, formatTime } from '../parts/format.ts';
-import { Card, Facts, Note, Table } from '../parts/layout.tsx';
-import { useLoaded, type Loaded } from '../parts/load.ts';
+import { callApi, type AnswerOf } from '../shell/client.ts';
+import { formatBytes, formatCount, formatShare, formatTime } from '../components/format.ts';
+import { Card, Facts, Note, Table } from '../components/layout.tsx';
+import { useLoaded, type Loaded } from '../components/load.ts';
 
 export type Status = AnswerOf<'/api/operations/v1/status.json'>;
 export type Process = Status['processes'][number];

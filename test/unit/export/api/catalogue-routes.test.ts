@@ -3,7 +3,7 @@ import { expect, it } from 'vitest';
 import type { AccessReader, User } from '../../../../src/access/access.ts';
 import { addCatalogueRoutes } from '../../../../src/export/api/data-routes.ts';
 import type { CallContext, Method } from '../../../../src/export/api/methods-routes.ts';
-import type { DataRequest, DataResult, Looks } from '../../../../src/export/jobs/looks.ts';
+import type { DataRequest, DataResult, Looks } from '../../../../src/export/jobs/interactive-jobs.ts';
 import { machineClock } from '../../../../src/runtime/clock.ts';
 
 /** The method for an account with app 1, which may be removed, and a reader that ends with `ended`. */

@@ -3,7 +3,7 @@ import { expect, onTestFinished, test } from 'vitest';
 import type { AccessReader } from '../../../../src/access/access.ts';
 import { startNoticeNotifier } from '../../../../src/export/notify/notice-notifier.ts';
 import { writeNotices, type Notice } from '../../../../src/lake/catalogue/catalogue-files.ts';
-import { createOutgoingRules } from '../../../../src/runtime/http/outgoing-rules.ts';
+import { createOutgoingRules } from '../../../../src/runtime/http/egress-policy.ts';
 import { createLogger } from '../../../../src/runtime/logger.ts';
 import { addWebhook } from '../../../../src/webhooks/webhook-store.ts';
 import { testFolder } from '../../../helpers/folder.ts';

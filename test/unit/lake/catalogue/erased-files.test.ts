@@ -9,8 +9,8 @@ import {
 } from '../../../../src/lake/catalogue/catalogue-files.ts';
 import { readCurrentCatalogue } from '../../../../src/lake/catalogue/current-catalogue.ts';
 import { openPacks } from '../../../../src/lake/catalogue/packs.ts';
-import { listSources } from '../../../../src/lake/catalogue/parts.ts';
-import { hasFollowed, renewCatalogue } from '../../../../src/lake/catalogue/renew.ts';
+import { listSources } from '../../../../src/lake/catalogue/file-summaries.ts';
+import { hasFollowed, renewCatalogue } from '../../../../src/lake/catalogue/refresh.ts';
 import { ensureLake, lakePaths } from '../../../../src/lake/lake.ts';
 import { openTable } from '../../../../src/lake/log/table.ts';
 import { openDuckdb } from '../../../../src/lake/sql/duckdb.ts';

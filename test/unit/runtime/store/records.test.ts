@@ -1,7 +1,7 @@
 import { chmodSync, mkdirSync, renameSync, rmSync, writeFileSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
-import { renderChecked } from '../../../../src/runtime/files/checked-json.ts';
+import { renderChecked } from '../../../../src/runtime/files/checksummed-json.ts';
 import { createLogger } from '../../../../src/runtime/logger.ts';
 import { createFolderStore } from '../../../../src/runtime/store/folder-store.ts';
 import { createRecords } from '../../../../src/runtime/store/records.ts';

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { countDays, sumDays, type Chosen } from '../../../../../src/export/worker/data/answer-question.ts';
+import { countDays, sumDays, type Chosen } from '../../../../../src/export/worker/data/run-data-query.ts';
 import type { QueryEngine } from '../../../../../src/export/worker/query-engine.ts';
 import type { DataFile, Snapshot } from '../../../../../src/lake/log/snapshot.ts';
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { events } from '../../../../../src/datasets/dataset.ts';
-import { type Chosen, countFields } from '../../../../../src/export/worker/data/answer-question.ts';
+import { type Chosen, countFields } from '../../../../../src/export/worker/data/run-data-query.ts';
 import type { QueryEngine } from '../../../../../src/export/worker/query-engine.ts';
 import type { DataFile, Snapshot } from '../../../../../src/lake/log/snapshot.ts';
 
