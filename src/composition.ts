@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { openHealth, withProblems, type Composition, type Parts } from './composition/context.ts';
+import { openHealth, withProblems, type Composition, type CompositionContext } from './composition/context.ts';
 import { createClock } from './runtime/clock.ts';
 import { createDescriptorWatch } from './runtime/files/disk-watch.ts';
 import { buildWithClosers } from './runtime/lifecycle.ts';
@@ -17,21 +17,26 @@ import type { Role } from './service/service-options.ts';
  */
 
 /** Starters by role, loaded on demand: an ingest worker must not load the SQL engine. */
-const starters: Readonly<Record<Role, (parts: Parts) => Promise<Stage>>> = {
-  ingest: async (parts) => (await import('./composition/ingest-stage.ts')).startIngestStage(parts),
-  compact: async (parts) => (await import('./composition/compact-stage.ts')).startCompactStage(parts),
-  export: async (parts) => (await import('./composition/export-stage.ts')).startExportStage(parts),
+const starters: Readonly<Record<Role, (compositionContext: CompositionContext) => Promise<Stage>>> = {
+  ingest: async (compositionContext) =>
+    (await import('./composition/ingest-stage.ts')).startIngestStage(compositionContext),
+  compact: async (compositionContext) =>
+    (await import('./composition/compact-stage.ts')).startCompactStage(compositionContext),
+  export: async (compositionContext) =>
+    (await import('./composition/export-stage.ts')).startExportStage(compositionContext),
 };
 
 /** Starts a stage that rejects every request and uses no folder, since the folders are not the service's own now. */
-async function startClosed(role: Role, { config, logger, closed = '' }: Parts): Promise<Stage> {
+async function startClosed(role: Role, { config, logger, closed = '' }: CompositionContext): Promise<Stage> {
   assert(role !== 'compact', 'a closed compactor has no client to reject');
   const { addRoutes, onService } = await openHealth();
   const { host, s2sPort, apiPort } = config;
   const stage =
     role === 'ingest'
-      ? await (await import('./ingest/server.ts')).startClosedIngest({ host, port: s2sPort }, addRoutes, logger)
-      : await (await import('./export/api/server.ts')).startClosedExport({ host, port: apiPort }, addRoutes, logger);
+      ? await (await import('./ingest/server.ts')).startUnavailableIngest({ host, port: s2sPort }, addRoutes, logger)
+      : await (
+          await import('./export/api/server.ts')
+        ).startUnavailableExport({ host, port: apiPort }, addRoutes, logger);
   const problem = {
     code: 'role_closed',
     subject: role,

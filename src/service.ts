@@ -7,7 +7,7 @@ import { describeError, isAppError } from './runtime/errors.ts';
 import { resolveLakeGroup } from './runtime/files/group-access.ts';
 import { httpAddress, resolveHost, settlePorts } from './runtime/http/ports.ts';
 import { buildWithClosers, type Stoppable } from './runtime/lifecycle.ts';
-import { ownServiceStream, superviseNatsServer } from './service/broker.ts';
+import { claimServiceStream, superviseNatsServer } from './service/broker.ts';
 import { openServiceFolders, setLakeAccess } from './service/folders.ts';
 import { startRoles } from './service/role-processes.ts';
 import { needStream, type ServiceOptions, type ServiceStart } from './service/service-options.ts';
@@ -89,7 +89,7 @@ async function build(start: ServiceStart): Promise<Service> {
   folders.watchStore(() => broker?.pid());
   if (options.setsLakeAccess === true && roles.includes('compact')) await setLakeAccess(options, lakeGroupId);
   const worksOnStream = roles.includes('ingest') || roles.includes('compact');
-  const streamOwner = broker === undefined || !worksOnStream ? undefined : await ownServiceStream(start, broker);
+  const streamOwner = broker === undefined || !worksOnStream ? undefined : await claimServiceStream(start, broker);
 
   const settings = {
     TRIBUTARY_DATA_DIR: config.dataDir,

@@ -11,14 +11,14 @@ import type { CrashPoint } from '../runtime/crash-point.ts';
 import { AppError } from '../runtime/errors.ts';
 import { datasets, type Dataset } from '../datasets/dataset.ts';
 import { findEnrichedGroups, type EnrichedGroup } from '../datasets/enriched-columns.ts';
-import { type Enricher, createLookUps, type EnrichedSelect, type LookUps } from '../lake/files/enriched-rows.ts';
+import { type Enricher, createRowLookups, type EnrichedSelect, type RowLookups } from '../lake/files/enriched-rows.ts';
 import { rewriteFiles } from '../lake/files/rewrite.ts';
-import { assertFilesWhole } from '../lake/files/data-file.ts';
+import { assertFilesIntact } from '../lake/files/data-file.ts';
 import { hasTable, openDatasetTable, tablePaths } from '../lake/lake.ts';
 import type { DataFile } from '../lake/log/snapshot.ts';
 import type { Table } from '../lake/log/table.ts';
 import type { Duckdb } from '../lake/sql/duckdb.ts';
-import { filesSql, lockTable, settleTable } from './tables.ts';
+import { readFilesSql, lockTable, settleTable } from './tables.ts';
 
 interface EnrichDependencies {
   readonly lakeDir: string;
@@ -41,13 +41,13 @@ export interface TableEnriched {
 /** Looks up the missing values of a source's rows, and calls `write` with the number of rows to fill, if any. */
 export async function fillRows<T>(
   duckdb: Duckdb,
-  lookUps: LookUps,
-  rows: Omit<Parameters<LookUps['lookUp']>[0], 'agentBudgetMs'>,
+  rowLookups: RowLookups,
+  rows: Omit<Parameters<RowLookups['lookUp']>[0], 'agentBudgetMs'>,
   write: (select: EnrichedSelect, count: number) => Promise<T>,
 ): Promise<T | undefined> {
-  const { select } = await lookUps.lookUp({ ...rows, agentBudgetMs: Number.POSITIVE_INFINITY });
+  const { select } = await rowLookups.lookUp({ ...rows, agentBudgetMs: Number.POSITIVE_INFINITY });
   if (select === undefined) return undefined;
-  return lookUps.joined(async () => {
+  return rowLookups.joined(async () => {
     const counting = `SELECT count(*) AS n FROM ${rows.source} AS r ${select.joins} WHERE ${select.isFilled}`;
     const count = Number((await duckdb.rows(counting))[0]?.['n']);
     return count === 0 ? undefined : write(select, count);
@@ -64,20 +64,20 @@ interface TableToEnrich {
   readonly table: Table;
   readonly stagingDir: string;
   readonly groups: readonly EnrichedGroup[];
-  readonly lookUps: LookUps;
+  readonly rowLookups: RowLookups;
 }
 
 async function enrichFile(
   { duckdb, clock, crashPoint }: EnrichDependencies,
-  { table, stagingDir, groups, lookUps }: TableToEnrich,
+  { table, stagingDir, groups, rowLookups }: TableToEnrich,
   file: DataFile,
 ): Promise<number> {
   try {
     const filled = await localFiles.use([file], (paths) => {
-      const source = filesSql([table.snapshot().emptyFile, ...paths]);
-      return fillRows(duckdb, lookUps, { source, groups, has: () => true }, async (select, rows) => {
+      const source = readFilesSql([table.snapshot().emptyFile, ...paths]);
+      return fillRows(duckdb, rowLookups, { source, groups, has: () => true }, async (select, rows) => {
         // The rewrite would give damaged rows a valid checksum.
-        await assertFilesWhole([file]);
+        await assertFilesIntact([file]);
         await rewriteFiles(
           { table, stagingDir, duckdb, clock, crashPoint },
           [{ file, rowsLeftOut: 0, toQuery: toQuery(select) }],
@@ -88,7 +88,7 @@ async function enrichFile(
     });
     return filled ?? 0;
   } finally {
-    await lookUps.release();
+    await rowLookups.release();
   }
 }
 
@@ -96,7 +96,7 @@ async function enrichTable(dependencies: EnrichDependencies, dataset: Dataset): 
   const { lakeDir, clock, crashPoint, retentionMs, signal } = dependencies;
   const { staging: stagingDir } = tablePaths(lakeDir, dataset);
   const groups = findEnrichedGroups(dataset);
-  const lookUps = createLookUps(dependencies.duckdb, dependencies.enricher, dataset.table);
+  const rowLookups = createRowLookups(dependencies.duckdb, dependencies.enricher, dataset.table);
   const lock = await lockTable(lakeDir, dataset, 'an enrichment');
   try {
     // Adds the columns to a lake of an earlier version.
@@ -106,14 +106,14 @@ async function enrichTable(dependencies: EnrichDependencies, dataset: Dataset): 
     let [rows, filesRewritten] = [0, 0];
     for (const file of files) {
       if (signal.aborted) throw new AppError('stopping', 'the enrichment was stopped; repeat it to finish');
-      const filled = await enrichFile(dependencies, { table, stagingDir, groups, lookUps }, file);
+      const filled = await enrichFile(dependencies, { table, stagingDir, groups, rowLookups }, file);
       rows += filled;
       filesRewritten += filled > 0 ? 1 : 0;
     }
     return { table: dataset.table, rows, filesRewritten, files: files.length };
   } finally {
     lock.release();
-    await lookUps.forget();
+    await rowLookups.forget();
   }
 }
 

@@ -22,7 +22,7 @@ import type { Enricher } from '../lake/files/enriched-rows.ts';
 import type { Duckdb } from '../lake/sql/duckdb.ts';
 import {
   listFailedFiles,
-  listSettledFiles,
+  listPublishedFiles,
   readFailedFile,
   type FailedEvent,
   type FailureReason,
@@ -34,9 +34,9 @@ import { openStagingFolder } from '../lake/files/staging.ts';
 import { lakePaths } from '../lake/lake.ts';
 import type { Change, Table } from '../lake/log/table.ts';
 import { youngFolder } from '../lake/log/young-folder.ts';
-import { openBatchTables, type JudgedBatch } from '../lake/batch/batch-tables.ts';
-import { createLakeLookUp } from '../lake/batch/idempotency-keys.ts';
-import { removeFailed, rewriteFailed, type EraseAsideDependencies } from './erase/erase-outside-tables.ts';
+import { openBatchTables, type ClassifiedBatch } from '../lake/batch/batch-tables.ts';
+import { createLakeLookup } from '../lake/batch/idempotency-keys.ts';
+import { removeFailed, rewriteFailed, type EraseOutsideTablesDependencies } from './erase/erase-outside-tables.ts';
 import { inPortions, withTableLock } from './tables.ts';
 
 interface ReplayDependencies {
@@ -85,7 +85,7 @@ function isCandidate(event: FailedEvent): boolean {
 }
 
 /** Returns what each file keeps; the batch has the candidates in the order of the files. */
-function keepFailed(files: readonly FailedFile[], { failedLines }: JudgedBatch) {
+function keepFailed(files: readonly FailedFile[], { failedLines }: ClassifiedBatch) {
   const reasons = new Map<number, FailureReason>(failedLines.map(({ line, reason }) => [line, reason]));
   let line = 0;
   return files.map(({ file, events }) => {
@@ -105,12 +105,12 @@ function keepFailed(files: readonly FailedFile[], { failedLines }: JudgedBatch) 
 async function commitReplay(
   dependencies: ReplayDependencies,
   files: readonly FailedFile[],
-  judged: JudgedBatch,
+  classified: ClassifiedBatch,
 ): Promise<Replayed> {
   const { table, clock, crashPoint, lakeDir } = dependencies;
   const { staging } = lakePaths(lakeDir);
   const { keysCommit, availableAtMs } = table.lake();
-  const kept = keepFailed(files, judged);
+  const kept = keepFailed(files, classified);
   const count = (some: readonly FailedFile[]): number => some.reduce((sum, { events }) => sum + events.length, 0);
   const changed = kept.filter(({ isChanged }) => isChanged);
   if (changed.length === 0) return { stored: 0, repeats: 0, stillFailed: count(files) };
@@ -119,16 +119,16 @@ async function commitReplay(
   const open = await openChange(table, staging, 'a replay', crashPoint);
   try {
     const file = path.join(open.folder, 'rows.parquet');
-    const written = await judged.writeRows(file, nowMs);
+    const written = await classified.writeRows(file, nowMs);
     const stored = written.numRecords;
     const relative = `${youngFolder}/${open.id}-0.parquet`;
-    const actions: Action[] = stored > 0 ? [{ add: toAdd(relative, written, nowMs, true, !judged.addsKeys) }] : [];
+    const actions: Action[] = stored > 0 ? [{ add: toAdd(relative, written, nowMs, true, !classified.addsKeys) }] : [];
     const change: Change = {
       cause: 'replay',
       actions,
-      totals: { failed: count(kept) - count(files), stored, repeats: judged.repeats },
+      totals: { failed: count(kept) - count(files), stored, repeats: classified.repeats },
       availableAtMs: nowMs,
-      addsKeys: judged.addsKeys,
+      addsKeys: classified.addsKeys,
       metrics: { rows: stored, bytes: written.sizeBytes },
     };
     await open.commit(
@@ -140,7 +140,7 @@ async function commitReplay(
       },
       await rewriteFailed(open, changed),
     );
-    return { stored, repeats: judged.repeats, stillFailed: count(kept) };
+    return { stored, repeats: classified.repeats, stillFailed: count(kept) };
   } finally {
     await open.close();
   }
@@ -158,11 +158,11 @@ async function replayFiles(dependencies: ReplayDependencies, files: readonly Fai
     const mask = maskOfLake(table.state().metaData?.id);
     const tables = await openBatchTables(duckdb, dependencies.enricher, undefined, mask);
     const loaded = await tables.load(spool, candidates.length, true);
-    const lookUp = createLakeLookUp(table);
+    const lookUp = createLakeLookup(table);
     for (let attempt = 1; ; attempt += 1) {
-      const judged = await lookUp.judge(loaded);
+      const classified = await lookUp.classify(loaded);
       try {
-        return await commitReplay(dependencies, files, judged);
+        return await commitReplay(dependencies, files, classified);
       } catch (error) {
         if (!isAppError(error, 'commit_conflict') || attempt === maxAttempts) throw error;
       }
@@ -197,7 +197,7 @@ export function replayFailed(dependencies: ReplayDependencies): Promise<Replayed
   return withTableLock(table, lakeDir, 'a replay', async () => {
     let total: Replayed = { stored: 0, repeats: 0, stillFailed: 0 };
     let skipped = 0;
-    for await (const portion of readPortions(await listSettledFiles(lakePaths(lakeDir).failed))) {
+    for await (const portion of readPortions(await listPublishedFiles(lakePaths(lakeDir).failed))) {
       for (const { events } of portion) skipped += events.filter((event) => isOfOtherTable(bytesOf(event))).length;
       const one = await replayFiles(dependencies, portion);
       total = {
@@ -239,7 +239,7 @@ export async function readFailedEvents(lakeDir: string, filter: FailedFilter): P
  * Removes failed events atomically, concurrently with a compactor; returns their number. They count as erased. Errors:
  * `locked`, `file_damaged`, `disk`.
  */
-export function dropFailed(dependencies: EraseAsideDependencies, filter: FailedFilter): Promise<number> {
+export function dropFailed(dependencies: EraseOutsideTablesDependencies, filter: FailedFilter): Promise<number> {
   const { table, lakeDir } = dependencies;
   return withTableLock(table, lakeDir, 'the removal of failed events', async () => {
     const ids = (await readFailedEvents(lakeDir, filter)).flatMap(({ line }) => readOwnedId(line) ?? []);

@@ -46,7 +46,7 @@ export function* inPortions<T>(all: readonly T[], size = filesAtOnce): Generator
   for (let from = 0; from < all.length; from += size) yield all.slice(from, from + size);
 }
 
-export const filesSql = (files: readonly string[], more = ''): string =>
+export const readFilesSql = (files: readonly string[], more = ''): string =>
   `read_parquet(${sqlList(files)}, union_by_name = true, hive_partitioning = false${more})`;
 
 /** Counts matching rows per file; files without one are left out. `aggregates`: more columns of each count. */
@@ -59,7 +59,7 @@ export async function* countByFile(
   for (const some of inPortions(files)) {
     const found = await localFiles.use(some, async (paths) => {
       const rows = await duckdb.rows(
-        `SELECT filename, count(*) AS n${aggregates} FROM ${filesSql([emptyFile, ...paths], ', filename = true')}
+        `SELECT filename, count(*) AS n${aggregates} FROM ${readFilesSql([emptyFile, ...paths], ', filename = true')}
          WHERE ${where} GROUP BY filename ORDER BY filename`,
       );
       return rows.map((row) => ({ file: some[paths.indexOf(String(row['filename']))], row }));

@@ -11,7 +11,7 @@ import { openConnection } from '../stream/connection.ts';
 import { openGuard } from '../stream/guard.ts';
 import { openReader } from '../stream/reader.ts';
 import { hasStream } from '../stream/stream-admin.ts';
-import { dataVerb, type DataContext, type OpenData } from './command.ts';
+import { defineDataCommand, type DataContext, type OpenData } from './command.ts';
 import { findBroker } from './stop.ts';
 import { flag, folder } from './option-specs.ts';
 
@@ -41,12 +41,12 @@ function findStreamOf(context: DataContext, logger: Logger): BackupSource['withS
           const service = await startService({ config, roles: [], entry, environment, logger, signal: stop });
           closers.add('broker', () => service.stop());
         }
-        const broker = findBroker(config);
-        if (broker === undefined)
+        const brokerConnection = findBroker(config);
+        if (brokerConnection === undefined)
           throw new AppError('broker_away', 'the service stopped while the backup started', {
             hint: 'Repeat the backup.',
           });
-        const { url, streamName, isOwn } = broker;
+        const { url, streamName, isOwn } = brokerConnection;
         const connection = await openConnection({ url, name: 'tributary-backup', logger });
         closers.add('stream', () => connection.close());
         if (!(await hasStream(connection, streamName))) return await work(undefined);
@@ -63,10 +63,10 @@ function findStreamOf(context: DataContext, logger: Logger): BackupSource['withS
   };
 }
 
-export const backupCommand = dataVerb({
+export const backupCommand = defineDataCommand({
   name: 'backup',
   summary: 'back up the data folder to DIR; the service may be running',
-  words: { DIR: folder('backup folder, best on another disk; later runs copy changes only') },
+  arguments: { DIR: folder('backup folder, best on another disk; later runs copy changes only') },
   options: {
     link: flag('hard-link lake files instead of copying them, if DIR is on the same file system'),
   },

@@ -21,7 +21,7 @@ export function formatDuration(seconds: number): string {
 const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
 
 /** Formats bytes: `900 B`, `12.3 MiB`. */
-export function showBytes(bytes: number): string {
+export function formatBytes(bytes: number): string {
   const power = Math.min(units.length - 1, Math.max(0, Math.floor(Math.log2(Math.max(1, Math.abs(bytes))) / 10)));
   const value = bytes / 1024 ** power;
   return `${value.toFixed(power === 0 || value >= 100 ? 0 : 1)} ${units[power]}`;
@@ -51,7 +51,7 @@ const clock = new Intl.DateTimeFormat('en-GB', {
 });
 
 /** Formats a time in the zone of TZ: `2026-03-29 04:05:06 CEST`. */
-export function showTime(ms: number): string {
+export function formatTime(ms: number): string {
   const parts = Object.fromEntries(clock.formatToParts(ms).map(({ type, value }) => [type, value]));
   const { year, month, day, hour, minute, second, timeZoneName } = parts;
   return `${year}-${month}-${day} ${hour}:${minute}:${second} ${timeZoneName}`;
@@ -64,10 +64,10 @@ const isName = /^(pid|port|version|since|sinceVersion|limit)$|^id[A-Z]|Id$|Versi
 const earliestMs = 1e12;
 
 function showNumber(value: number | bigint, name: string): string {
-  if (typeof value === 'number' && /^bytes|Bytes/.test(name)) return showBytes(value);
+  if (typeof value === 'number' && /^bytes|Bytes/.test(name)) return formatBytes(value);
   if (/[a-z]Ms$/.test(name)) {
     const ms = Number(value);
-    return ms >= earliestMs ? showTime(ms) : `${(ms / 1000).toLocaleString('en-US')} s`;
+    return ms >= earliestMs ? formatTime(ms) : `${(ms / 1000).toLocaleString('en-US')} s`;
   }
   return isName.test(name) ? String(value) : value.toLocaleString('en-US', { maximumFractionDigits: 6 });
 }
@@ -79,19 +79,21 @@ function timeOf(text: string, name: string): number | undefined {
 }
 
 /** Formats a value on one line; `name` is that of its field, which decides the format of a number. */
-export function showValue(value: unknown, name: string): string {
+export function formatValue(value: unknown, name: string): string {
   if (value === null || value === undefined) return '-';
   if (typeof value === 'string') {
     const ms = timeOf(value, name);
-    return ms === undefined ? escapeText(value) : showTime(ms);
+    return ms === undefined ? escapeText(value) : formatTime(ms);
   }
   if (typeof value === 'number' || typeof value === 'bigint') return showNumber(value, name);
   if (typeof value === 'boolean') return value ? 'yes' : 'no';
-  if (Array.isArray(value)) return value.map((each: unknown) => showValue(each, name)).join(', ');
+  if (Array.isArray(value)) return value.map((each: unknown) => formatValue(each, name)).join(', ');
   if (!isRecord(value)) return '';
   return Object.entries(value)
     .filter(([, each]) => each !== undefined)
-    .map(([key, each]) => `${escapeText(key)} ${isRecord(each) ? `(${showValue(each, key)})` : showValue(each, key)}`)
+    .map(
+      ([key, each]) => `${escapeText(key)} ${isRecord(each) ? `(${formatValue(each, key)})` : formatValue(each, key)}`,
+    )
     .join(', ');
 }
 
@@ -123,7 +125,7 @@ function wrapText(text: string, columns: number): string[] {
   return lines;
 }
 
-type AnswerRow = Readonly<Record<string, unknown>>;
+type ResultRow = Readonly<Record<string, unknown>>;
 
 /** Spaces between columns. */
 const gap = 2;
@@ -188,14 +190,14 @@ const isWholeValue = (value: unknown, name: string): boolean =>
   typeof value === 'string' ? timeOf(value, name) !== undefined : typeof value !== 'object';
 
 /** Lays out rows as a table of all their fields. */
-export function renderTable(rows: readonly AnswerRow[], columns: number): string[] {
+export function renderTable(rows: readonly ResultRow[], columns: number): string[] {
   const names = [...new Set(rows.flatMap((row) => Object.keys(row).filter((name) => row[name] !== undefined)))];
   const grid = names.map((name): GridColumn => {
     const values = rows.map((row) => row[name]);
     const given = values.filter((value) => value !== undefined);
     return {
       name,
-      cells: values.map((value) => (value === undefined ? '' : showValue(value, name))),
+      cells: values.map((value) => (value === undefined ? '' : formatValue(value, name))),
       isNumeric: given.every((value) => ['number', 'bigint'].includes(typeof value)),
       isWhole: given.every((value) => isWholeValue(value, name)),
     };
@@ -203,21 +205,21 @@ export function renderTable(rows: readonly AnswerRow[], columns: number): string
   return renderGrid(grid, columns);
 }
 
-const isRows = (value: unknown): value is readonly AnswerRow[] =>
+const isRows = (value: unknown): value is readonly ResultRow[] =>
   Array.isArray(value) && value.length > 0 && value.every(isRecord);
 /** Reports whether a value needs lines below its name. */
 const isBlock = (value: unknown): boolean => isRows(value) || (isRecord(value) && Object.keys(value).length > 0);
 /** Reports whether a text is prose, which is wrapped and not cut. */
 const isSentence = (value: unknown): boolean => typeof value === 'string' && value.length > 50 && value.includes(' ');
 
-function renderRows(rows: readonly AnswerRow[], columns: number): string[] {
+function renderRows(rows: readonly ResultRow[], columns: number): string[] {
   if (!rows.some((row) => Object.values(row).some((value) => isBlock(value) || isSentence(value))))
     return renderTable(rows, columns);
   return rows.flatMap((row, index) => [...(index === 0 ? [] : ['']), ...renderFields(row, columns)]);
 }
 
 /** Lays out an object, one line per field; objects and lists of objects below their name. */
-export function renderFields(fields: AnswerRow, columns: number): string[] {
+export function renderFields(fields: ResultRow, columns: number): string[] {
   const entries = Object.entries(fields).filter(([, value]) => value !== undefined);
   const names = entries.filter(([, value]) => !isBlock(value)).map(([name]) => stringWidth(escapeText(name)));
   const width = Math.max(0, ...names);
@@ -226,7 +228,7 @@ export function renderFields(fields: AnswerRow, columns: number): string[] {
     const inner = columns - gap;
     const below = isRows(value) ? renderRows(value, inner) : isRecord(value) ? renderFields(value, inner) : [];
     if (isBlock(value)) return [head, ...below.map((line) => (line === '' ? '' : `${' '.repeat(gap)}${line}`))];
-    const text = isRecord(value) || (Array.isArray(value) && value.length === 0) ? 'none' : showValue(value, name);
+    const text = isRecord(value) || (Array.isArray(value) && value.length === 0) ? 'none' : formatValue(value, name);
     const lines = isSentence(value) ? wrapText(text, Math.max(narrowest, columns - width - gap)) : [text];
     return lines.map((line, index) => `${padText(index === 0 ? head : '', width)}  ${line}`);
   });
@@ -236,7 +238,7 @@ export function renderFields(fields: AnswerRow, columns: number): string[] {
 const rowsAtOnce = 1000;
 
 /** Splits a row from the name of its part of a list: `{"notice":{...}}` is a row of notices. */
-function toPart(answer: AnswerRow): { readonly name: string; readonly row: AnswerRow } {
+function toPart(answer: ResultRow): { readonly name: string; readonly row: ResultRow } {
   const [[name, value] = ['', undefined], ...more] = Object.entries(answer);
   return more.length === 0 && isRecord(value) ? { name, row: value } : { name: '', row: answer };
 }
@@ -245,12 +247,12 @@ function toPart(answer: AnswerRow): { readonly name: string; readonly row: Answe
  * Prints answers for a person: fields, or a table if they are a list. Prints pending rows before other output. `end`
  * prints the remaining rows, and `none` for an empty list.
  */
-export function showAnswers(
+export function createHumanOutput(
   context: CommandContext,
   columns: number,
   isList: boolean,
 ): { readonly context: CommandContext; readonly end: (isDone: boolean) => void } {
-  const { print, note } = context;
+  const { print, printMessage } = context;
   let parts: ReturnType<typeof toPart>[] = [];
   let shown = 0;
   const flush = (): void => {
@@ -263,7 +265,7 @@ export function showAnswers(
     shown += rows.length;
     for (const line of renderTable(rows, columns)) print(line);
   };
-  const answer = (value: unknown): void => {
+  const printResult = (value: unknown): void => {
     if (!isRecord(value)) return print(JSON.stringify(value));
     if (!isList) return renderFields(value, columns).forEach((line) => print(line));
     const part = toPart(value);
@@ -277,10 +279,10 @@ export function showAnswers(
       write(line);
     };
   return {
-    context: { ...context, answer, print: after(print), note: after(note) },
+    context: { ...context, printResult, print: after(print), printMessage: after(printMessage) },
     end(isDone) {
       flush();
-      if (isDone && isList && shown === 0) note('none');
+      if (isDone && isList && shown === 0) printMessage('none');
     },
   };
 }

@@ -17,7 +17,7 @@ export const callerOptions = {
   ),
 };
 
-type Given = Partial<OptionValues<typeof callerOptions>>;
+type ServiceOptions = Partial<OptionValues<typeof callerOptions>>;
 
 function profileOf({ environment }: CommandContext): Profile {
   const read = (name: string): string | undefined => environment[`TRIBUTARY_${name}`] || undefined;
@@ -36,7 +36,7 @@ function profileOf({ environment }: CommandContext): Profile {
  * Merges options over the environment over the profile. Rejects a current profile of another data folder: events
  * would reach the service of another checkout. Errors: `not_found` for a profile, `config_invalid`, `usage`.
  */
-async function resolve({ profile }: Given, context: CommandContext, options: Profile): Promise<Profile> {
+async function resolve({ profile }: ServiceOptions, context: CommandContext, options: Profile): Promise<Profile> {
   const { environment } = context;
   const name = profile ?? (environment['TRIBUTARY_PROFILE'] || undefined);
   const dataDir = path.resolve(environment['TRIBUTARY_DATA_DIR'] || 'data');
@@ -59,7 +59,7 @@ function missing(what: string, way: string): AppError {
 
 /** Resolves the URL, app and token of an import. Errors: `usage` for a missing value; those of profiles. */
 export async function resolveImport(
-  given: Given & { readonly app?: number | undefined },
+  given: ServiceOptions & { readonly app?: number | undefined },
   context: CommandContext,
 ): Promise<ImportAccess> {
   const options = present({ importUrl: given.url, idApp: given.app });
@@ -72,7 +72,7 @@ export async function resolveImport(
 
 /** Resolves the URL, user and secret of an export. Errors as `resolveImport`. */
 export async function resolveExport(
-  given: Given & { readonly user?: number | undefined },
+  given: ServiceOptions & { readonly user?: number | undefined },
   context: CommandContext,
 ): Promise<ExportAccess> {
   const options = present({ exportUrl: given.url, idUser: given.user?.toString() });
@@ -83,21 +83,21 @@ export async function resolveExport(
   return { url: parseServiceUrl(exportUrl, 'the URL of the export area'), idUser, secret };
 }
 
-const noteEveryMs = 30_000;
+const reportIntervalMs = 30_000;
 
 /** Creates a reporter of waits: immediate on a terminal, else one line per 30 s. */
-export function createWaitNotes({ note, show }: CommandContext): (why: string | undefined) => void {
+export function createWaitReporter({ printMessage, printProgress }: CommandContext): (why: string | undefined) => void {
   let notedAt = Number.NEGATIVE_INFINITY;
   return (why) => {
     if (why === undefined) return;
-    show?.(`waiting: ${why}`);
-    if (performance.now() - notedAt < noteEveryMs) return;
+    printProgress?.(`waiting: ${why}`);
+    if (performance.now() - notedAt < reportIntervalMs) return;
     notedAt = performance.now();
-    note(`tributary: waiting: ${why}`);
+    printMessage(`tributary: waiting: ${why}`);
   };
 }
 
-export interface ExportCaller {
+export interface ExportCommandClient {
   readonly url: string;
   readonly http: HttpClient;
   readonly area: ExportArea;
@@ -105,14 +105,14 @@ export interface ExportCaller {
 }
 
 /** Runs work with the export area of a user, and closes the connections. */
-export async function withExports<T>(
-  given: Given & { readonly user?: number | undefined },
+export async function withExportClient<T>(
+  given: ServiceOptions & { readonly user?: number | undefined },
   context: CommandContext,
-  run: (caller: ExportCaller) => Promise<T>,
+  run: (caller: ExportCommandClient) => Promise<T>,
 ): Promise<T> {
   const access = await resolveExport(given, context);
   const http = createHttpClient();
-  const onWait = createWaitNotes(context);
+  const onWait = createWaitReporter(context);
   try {
     const area = createExportArea(http, access, { signal: context.stop, onWait });
     return await run({ url: access.url, http, area, onWait });

@@ -1,31 +1,31 @@
-import type { RecentKeys } from '../lake/batch/idempotency-keys.ts';
+import type { IdempotencyKeyCache } from '../lake/batch/idempotency-keys.ts';
 import type { Clock } from '../runtime/clock.ts';
 import type { CrashPoint } from '../runtime/crash-point.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Maintenance } from './seal/maintenance.ts';
 
 /** Crash-test step before the keys of the last hours are loaded. */
-export const learnStep = 'keys-unlearnt';
+export const loadKeysStep = 'keys-unlearnt';
 
 interface StartWorkDependencies {
   readonly maintenance: Pick<Maintenance, 'sweep'>;
-  readonly keys: Pick<RecentKeys, 'warmUp' | 'size'>;
+  readonly keys: Pick<IdempotencyKeyCache, 'warmUp' | 'size'>;
   readonly clock: Clock;
   readonly crashPoint: CrashPoint;
   readonly logger: Logger;
 }
 
-export type StartWork = ReturnType<typeof createStartWork>;
+export type StartupWork = ReturnType<typeof createStartupWork>;
 
 /** Creates the one-time work of a compactor during its first flushes: the sweep, and loading the recent keys. */
-export function createStartWork({ maintenance, keys, clock, crashPoint, logger }: StartWorkDependencies) {
+export function createStartupWork({ maintenance, keys, clock, crashPoint, logger }: StartWorkDependencies) {
   let isFaulty = false;
   let learning: Promise<void> | undefined;
   let failure: { readonly error: unknown } | undefined;
 
   async function learn(signal: AbortSignal): Promise<void> {
     try {
-      await crashPoint(learnStep);
+      await crashPoint(loadKeysStep);
       const startedAt = performance.now();
       await keys.warmUp(clock.nowMs(), signal);
       const durationMs = Math.round(performance.now() - startedAt);
@@ -51,7 +51,7 @@ export function createStartWork({ maintenance, keys, clock, crashPoint, logger }
     /**
      * Records a fault of the stream. After one before the first run, the sweep keeps the files that it would remove.
      */
-    noteFault(): void {
+    recordFault(): void {
       isFaulty = true;
     },
     ended: async (): Promise<void> => learning,

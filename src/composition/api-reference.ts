@@ -5,7 +5,7 @@ import { describeOperationsApi } from '../export/admin-api/openapi.ts';
 import { describeScheduleApi } from '../export/schedules/openapi.ts';
 import { describeHealth } from '../ops/openapi.ts';
 import { describeImport } from '../ingest/openapi.ts';
-import { describeSenderView } from '../ingest/diagnostics-openapi.ts';
+import { describeDiagnostics } from '../ingest/diagnostics-openapi.ts';
 import { readPackageJson } from '../runtime/files/package-files.ts';
 import { assembleOpenApi, type OpenApiServer } from '../runtime/http/openapi.ts';
 import { httpAddress } from '../runtime/http/ports.ts';
@@ -33,7 +33,7 @@ export function describeApi(config: Config): (exportUrl: string) => object {
   const { version } = readPackageJson('package.json') as { version: string };
   const parts = [
     describeImport(),
-    describeSenderView(),
+    describeDiagnostics(),
     describeExportApi(),
     describeAccountApi(),
     describeScheduleApi(),

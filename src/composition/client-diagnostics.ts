@@ -1,5 +1,5 @@
-import { createRefusalKeeper } from '../ingest/refusal-recorder.ts';
-import type { SenderView } from '../ingest/diagnostics-routes.ts';
+import { createRefusalRecorder } from '../ingest/refusal-recorder.ts';
+import type { ClientDiagnosticsView } from '../ingest/diagnostics-routes.ts';
 import { createLiveHub } from '../live/live-hub.ts';
 import { createLiveSource } from '../live/live-source.ts';
 import {
@@ -12,12 +12,15 @@ import {
 import { startPollLoop } from '../runtime/async/poll-loop.ts';
 import { describeError } from '../runtime/errors.ts';
 import { areSameFolders } from '../runtime/files/folder-id.ts';
-import type { Parts } from './context.ts';
+import type { CompositionContext } from './context.ts';
 import { dataPaths, type Config } from '../config.ts';
 import { createLiveChannel, type LiveChannel } from '../stream/live-channel.ts';
 
 /** Opens the channel of live events between the service's processes; undefined without a broker. */
-export function openLiveChannel({ config, logger, closers }: Parts, name: string): LiveChannel | undefined {
+export function openLiveChannel(
+  { config, logger, closers }: CompositionContext,
+  name: string,
+): LiveChannel | undefined {
   if (config.natsUrl === undefined) return undefined;
   const channel = createLiveChannel({
     url: config.natsUrl,
@@ -36,7 +39,7 @@ export function refusalFolder({ dataDir, refusalsBodies: bodies, refusalsAgeMs: 
 export function openRefusalReader({
   config,
   clock,
-}: Parts): (idApp: number, most: number) => Promise<readonly RefusalRecord[]> {
+}: CompositionContext): (idApp: number, most: number) => Promise<readonly RefusalRecord[]> {
   const kept = refusalFolder(config);
   return (idApp, most) => readRefusals(kept, idApp, { nowMs: clock.nowMs(), most });
 }
@@ -45,11 +48,11 @@ export function openRefusalReader({
 const sweepEveryMs = 300_000;
 
 /** Opens refusals and live events of an ingest process. Their failures never delay imports. */
-export function openSenderParts(parts: Parts, isDiskLow: () => boolean) {
-  const { config, clock, logger, closers, folders = {} } = parts;
+export function openClientDiagnostics(compositionContext: CompositionContext, isDiskLow: () => boolean) {
+  const { config, clock, logger, closers, folders = {} } = compositionContext;
   const kept = refusalFolder(config);
   const { bodies } = kept;
-  const channel = openLiveChannel(parts, 'ingest');
+  const channel = openLiveChannel(compositionContext, 'ingest');
   if (channel === undefined) throw new Error('the supervisor names the broker to its children');
   const live = createLiveSource(channel);
   closers.add('live', () => live.stop());
@@ -60,7 +63,7 @@ export function openSenderParts(parts: Parts, isDiskLow: () => boolean) {
     // Another service's folder may be at this path now.
     if (kept.ageMs > 0 && !isDiskLow() && areSameFolders(folders)) await writer.append(idApp, records, clock.nowMs());
   }
-  const refusals = createRefusalKeeper({ clock, logger, bodies, write });
+  const refusals = createRefusalRecorder({ clock, logger, bodies, write });
   closers.add('refusals', () => refusals.stop());
 
   const sweep = startPollLoop(
@@ -73,6 +76,9 @@ export function openSenderParts(parts: Parts, isDiskLow: () => boolean) {
     },
   );
   closers.add('sweep of refusals', () => sweep.stop());
-  const senderView: SenderView = { readRefusals: openRefusalReader(parts), hub: createLiveHub(channel) };
-  return { refusals, live, senderView };
+  const clientDiagnosticsView: ClientDiagnosticsView = {
+    readRefusals: openRefusalReader(compositionContext),
+    hub: createLiveHub(channel),
+  };
+  return { refusals, live, clientDiagnosticsView };
 }

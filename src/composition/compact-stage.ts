@@ -8,7 +8,7 @@ import type { Stage } from '../runtime/processes/role-process.ts';
 import { openReader } from '../stream/reader.ts';
 import { assertTableColumns } from '../lake/lake.ts';
 import { refusalFolder } from './client-diagnostics.ts';
-import { openStream, watchStoreDisk, withProblems, type Parts } from './context.ts';
+import { openStream, watchStoreDisk, withProblems, type CompositionContext } from './context.ts';
 
 const lakeDiskLow: Problem = {
   code: 'lake_disk_low',
@@ -17,16 +17,16 @@ const lakeDiskLow: Problem = {
 };
 
 /** Starts the compactor and the responder of event lookups. */
-export async function startCompactStage(parts: Parts): Promise<Stage> {
-  const { config, logger, metrics, clock, closers } = parts;
+export async function startCompactStage(compositionContext: CompositionContext): Promise<Stage> {
+  const { config, logger, metrics, clock, closers } = compositionContext;
   const paths = dataPaths(config.dataDir);
   await assertTableColumns(paths.lake);
-  const { connection, guard, findProblems } = await openStream(parts, 'compact');
+  const { connection, guard, findProblems } = await openStream(compositionContext, 'compact');
   const reader = await openReader(connection, { streamName: config.streamName, guard });
   closers.add('stream reader', () => reader.close());
   const enrichment = config.enriches ? await openEnrichment(config) : undefined;
   closers.add('enrichment', () => enrichment?.close());
-  const compact = await startCompact(
+  const compactor = await startCompact(
     { reader, clock, metrics, logger, enrichment },
     {
       lakeDir: paths.lake,
@@ -46,5 +46,5 @@ export async function startCompactStage(parts: Parts): Promise<Stage> {
     { lakeDir: paths.lake, indexDir: paths.eventIndex, workDir: path.join(paths.spool, 'find') },
   );
   closers.add('responder', () => responder.stop());
-  return withProblems(compact, [findProblems, await watchStoreDisk(parts, paths.lake, lakeDiskLow)]);
+  return withProblems(compactor, [findProblems, await watchStoreDisk(compositionContext, paths.lake, lakeDiskLow)]);
 }

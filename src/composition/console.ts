@@ -1,18 +1,18 @@
 import { openSessionEnds, openSessionKey } from '../access/session-key.ts';
-import { createKnownBrowsers, createSessions, longestSeconds } from '../access/sessions.ts';
+import { createRememberedBrowsers, createSessions, maxSessionSeconds } from '../access/sessions.ts';
 import type { AccessReader } from '../access/access.ts';
 import { dataPaths } from '../config.ts';
 import { addPageRoutes, openPageFiles } from '../console/page-routes.ts';
 import { addSessionRoutes } from '../console/session-routes.ts';
 import { createSignInGuard } from '../console/sign-in-guard.ts';
 import type { ApiServer } from '../export/api/server.ts';
-import { describeOrders } from '../export/api/export-form-metadata.ts';
+import { describeExportForm } from '../export/api/export-form-metadata.ts';
 import { defaultTimezone } from '../export/api/parse-request.ts';
 import { readPackageJson } from '../runtime/files/package-files.ts';
-import type { Parts } from './context.ts';
+import type { CompositionContext } from './context.ts';
 
-export async function openConsole(parts: Parts, access: AccessReader) {
-  const { config, logger, clock, closers } = parts;
+export async function openConsole(compositionContext: CompositionContext, access: AccessReader) {
+  const { config, logger, clock, closers } = compositionContext;
   const { publicApiUrl: publicUrl, dataDir, quotaIp } = config;
   // Operators behind a proxy turn the quota of addresses off.
   const hasClientAddresses = quotaIp.length > 0;
@@ -20,10 +20,13 @@ export async function openConsole(parts: Parts, access: AccessReader) {
   const key = await openSessionKey(dataPaths(dataDir).keys, logger);
   closers.add('session key', () => key.close());
   const nowSeconds = (): number => Math.floor(clock.nowMs() / 1000);
-  const ends = await openSessionEnds(dataPaths(dataDir).keys, logger, { nowSeconds, longestSeconds });
+  const ends = await openSessionEnds(dataPaths(dataDir).keys, logger, {
+    nowSeconds,
+    longestSeconds: maxSessionSeconds,
+  });
   closers.add('session ends', () => ends.close());
-  const browsers = createKnownBrowsers(key);
-  const guard = createSignInGuard(parts, hasClientAddresses);
+  const browsers = createRememberedBrowsers(key);
+  const guard = createSignInGuard(compositionContext, hasClientAddresses);
   const sessions = createSessions({ key, access, clock, ends }, publicUrl?.startsWith('https:') === true);
   return {
     sessions,
@@ -31,7 +34,7 @@ export async function openConsole(parts: Parts, access: AccessReader) {
     addRoutes: (server: ApiServer): void => {
       const options = { publicUrl, version, timezone: defaultTimezone };
       addSessionRoutes(server, { access, sessions, browsers, guard, isReady: () => key.isReadable() }, options);
-      addPageRoutes(server, openPageFiles(), describeOrders);
+      addPageRoutes(server, openPageFiles(), describeExportForm);
     },
   };
 }

@@ -33,7 +33,7 @@ export interface Composition {
 }
 
 /** A composition with the parts that undo it. */
-export interface Parts extends Composition {
+export interface CompositionContext extends Composition {
   readonly clock: Clock;
   readonly closers: Closers;
 }
@@ -53,7 +53,7 @@ export function withProblems(stage: Stage, watches: readonly FindProblems[]): St
 
 /** Watches the free space of a store, unless it is on the stream's disk, where import watches it. */
 export async function watchStoreDisk(
-  { config, logger, closers }: Parts,
+  { config, logger, closers }: CompositionContext,
   folder: string,
   problem: Problem,
 ): Promise<FindProblems> {
@@ -65,26 +65,31 @@ export async function watchStoreDisk(
 }
 
 /** Interval of the check for missing records, ms. */
-const lookForRecordsMs = 5000;
+const recordsCheckIntervalMs = 5000;
 
 /** Marks the records of the data folder as known, and reports those that go missing. */
-export async function watchRecords({ config, logger, closers, folders = {} }: Parts): Promise<FindProblems> {
+export async function watchRecords({
+  config,
+  logger,
+  closers,
+  folders = {},
+}: CompositionContext): Promise<FindProblems> {
   let missing: readonly Problem[] = [];
   const onError = (error: unknown): void =>
     logger.warn({ error: describeError(error) }, 'cannot look for missing records, will retry');
-  const look = async (): Promise<void> => {
+  const check = async (): Promise<void> => {
     if (!areSameFolders(folders)) return;
     missing = await findMissingRecords(config.dataDir);
     await markRecords(config.dataDir);
   };
-  await look().catch(onError);
-  const loop = startPollLoop(look, { everyMs: lookForRecordsMs, onError, pausesFirst: true });
+  await check().catch(onError);
+  const loop = startPollLoop(check, { everyMs: recordsCheckIntervalMs, onError, pausesFirst: true });
   closers.add('records watch', () => loop.stop());
   return () => missing;
 }
 
 /** Connects to the broker and watches the stream, which the supervisor has claimed. */
-export async function openStream({ config, logger, closers }: Parts, name: string) {
+export async function openStream({ config, logger, closers }: CompositionContext, name: string) {
   assert(config.natsUrl !== undefined, 'the supervisor names the broker to its children');
   const connection = await openConnection({ url: config.natsUrl, name: `tributary-${name}`, logger });
   closers.add('broker connection', () => connection.close());
@@ -102,7 +107,7 @@ export async function openStream({ config, logger, closers }: Parts, name: strin
 }
 
 /** Answers event lookups while the compactor is down, once the broker is reachable. */
-export function startStandIn({ config, logger, closers }: Parts): void {
+export function startStandbyResponder({ config, logger, closers }: CompositionContext): void {
   const { natsUrl: url, streamName } = config;
   if (url === undefined) return;
   const paths = dataPaths(config.dataDir);

@@ -15,7 +15,14 @@ import { openConsole } from './console.ts';
 import { openLiveChannel, openRefusalReader } from './client-diagnostics.ts';
 import { openServiceStatus } from './service-status.ts';
 import { assertTableColumns } from '../lake/lake.ts';
-import { openHealth, startStandIn, watchRecords, watchStoreDisk, withProblems, type Parts } from './context.ts';
+import {
+  openHealth,
+  startStandbyResponder,
+  watchRecords,
+  watchStoreDisk,
+  withProblems,
+  type CompositionContext,
+} from './context.ts';
 
 const reportsDiskLow: Problem = {
   code: 'reports_disk_low',
@@ -46,28 +53,28 @@ function addReference(
 }
 
 /** Starts export: it reads access and the lake, and writes report files. */
-export async function startExportStage(parts: Parts): Promise<Stage> {
-  const { config, logger, metrics, clock, closers } = parts;
+export async function startExportStage(compositionContext: CompositionContext): Promise<Stage> {
+  const { config, logger, metrics, clock, closers } = compositionContext;
   const reference = describeApi(config);
   const paths = dataPaths(config.dataDir);
   await assertTableColumns(paths.lake);
   const access = await openAccessReader(paths, logger, {
     isExpected: () => holdsEvents(paths.lake),
-    isOwn: () => areSameFolders(parts.folders ?? {}),
+    isOwn: () => areSameFolders(compositionContext.folders ?? {}),
   });
   closers.add('access', () => access.close());
-  const channel = openLiveChannel(parts, 'export');
-  startStandIn(parts);
+  const channel = openLiveChannel(compositionContext, 'export');
+  startStandbyResponder(compositionContext);
   const health = await openHealth();
-  const web = await openConsole(parts, access);
+  const web = await openConsole(compositionContext, access);
   const stage = await startExport(
     {
       access,
       clock,
       metrics,
       logger,
-      appView: { readRefusals: openRefusalReader(parts), hub: channel && createLiveHub(channel) },
-      operations: { paths, readStatus: openServiceStatus(parts) },
+      appView: { readRefusals: openRefusalReader(compositionContext), hub: channel && createLiveHub(channel) },
+      operations: { paths, readStatus: openServiceStatus(compositionContext) },
       sessions: web.sessions,
       extraRoutes: [
         health.addRoutes,
@@ -89,8 +96,8 @@ export async function startExportStage(parts: Parts): Promise<Stage> {
     },
   );
   const watched = withProblems(stage, [
-    await watchStoreDisk(parts, paths.reports, reportsDiskLow),
-    await watchRecords(parts),
+    await watchStoreDisk(compositionContext, paths.reports, reportsDiskLow),
+    await watchRecords(compositionContext),
     () => [...access.problems(), ...web.problems()],
   ]);
   return { ...watched, onService: health.onService };

@@ -9,20 +9,20 @@ import { exists } from '../runtime/files/file-checks.ts';
 import { areSameFolders } from '../runtime/files/folder-id.ts';
 import type { Stage } from '../runtime/processes/role-process.ts';
 import { findKeptClaim } from '../stream/claim.ts';
-import { createEventAsker } from '../stream/event-query-channel.ts';
-import { publishToOwnFolders, openPublisher } from '../stream/publisher.ts';
+import { createEventQueryClient } from '../stream/event-query-channel.ts';
+import { createVerifiedPublisher, openPublisher } from '../stream/publisher.ts';
 import { startPublishProbe } from '../stream/publish-probe.ts';
 import type { StreamPublisher } from '../stream/stream.ts';
-import { openSenderParts } from './client-diagnostics.ts';
-import { openHealth, openStream, withProblems, type Parts } from './context.ts';
+import { openClientDiagnostics } from './client-diagnostics.ts';
+import { openHealth, openStream, withProblems, type CompositionContext } from './context.ts';
 
 /** Starts import: it reads access and writes to the stream. */
-export async function startIngestStage(parts: Parts): Promise<Stage> {
-  const { config, logger, metrics, clock, closers } = parts;
+export async function startIngestStage(compositionContext: CompositionContext): Promise<Stage> {
+  const { config, logger, metrics, clock, closers } = compositionContext;
   const paths = dataPaths(config.dataDir);
   const access = await openAccessReader(paths, logger, {
     isExpected: () => holdsEvents(paths.lake),
-    isOwn: () => areSameFolders(parts.folders ?? {}),
+    isOwn: () => areSameFolders(compositionContext.folders ?? {}),
     withUsers: false,
   });
   closers.add('access', () => access.close());
@@ -31,11 +31,11 @@ export async function startIngestStage(parts: Parts): Promise<Stage> {
     ? await startDiskWatch(paths.nats, config.diskReserveBytes, logger)
     : undefined;
   closers.add('disk watch', () => disk?.stop());
-  const { connection, guard, findProblems } = await openStream(parts, 'ingest');
+  const { connection, guard, findProblems } = await openStream(compositionContext, 'ingest');
   const opened = openPublisher(connection, guard);
   const probe = startPublishProbe(connection, { streamName: config.streamName, claimFile: paths.claim }, opened);
   closers.add('publish probe', () => probe.stop());
-  const own = publishToOwnFolders(opened, parts.folders ?? {}, paths.nats);
+  const own = createVerifiedPublisher(opened, compositionContext.folders ?? {}, paths.nats);
   const publisher: StreamPublisher = {
     ...own,
     publish(payload, timeoutMs) {
@@ -44,11 +44,11 @@ export async function startIngestStage(parts: Parts): Promise<Stage> {
     },
   };
   const isDiskLow = (): boolean => disk?.isLow() ?? false;
-  const sender = openSenderParts(parts, isDiskLow);
+  const sender = openClientDiagnostics(compositionContext, isDiskLow);
   const receiptKeys = await openReceiptKeys(paths.keys, clock, logger);
   closers.add('receipt keys', () => receiptKeys.close());
   const { addRoutes, onService } = await openHealth();
-  const ask = createEventAsker(connection, config.streamName);
+  const ask = createEventQueryClient(connection, config.streamName);
   // The supervisor has claimed the stream for this lake before it started this process.
   const keyMask = maskOfLake((await findKeptClaim(paths.claim))?.lake);
   const ingest = await startIngest(

@@ -1,14 +1,14 @@
 import { dataPaths } from '../config.ts';
 import type { IngestCounts, LakeStatus, ServiceStatus, StreamStatus } from '../export/admin-api/operations.ts';
 import { findWarnings, findProblems } from '../ops/health.ts';
-import { boundedBy } from '../runtime/async/in-parallel.ts';
+import { withTimeout } from '../runtime/async/in-parallel.ts';
 import { readDisks } from '../runtime/files/disk-watch.ts';
 import { createLogger } from '../runtime/logger.ts';
 import { readPackageJson } from '../runtime/files/package-files.ts';
 import { readServiceStates, type ServiceState } from '../runtime/processes/service-state.ts';
 import { openConnection } from '../stream/connection.ts';
 import { openReader } from '../stream/reader.ts';
-import type { Parts } from './context.ts';
+import type { CompositionContext } from './context.ts';
 
 /** Time for which a status is shared by all readers, ms. */
 const freshMs = 1000;
@@ -54,7 +54,10 @@ function shareFor<T>(forMs: number, read: () => Promise<T>): () => Promise<T> {
   };
 }
 
-async function readStream({ config }: Parts, position: number | undefined): Promise<StreamStatus | undefined> {
+async function readStream(
+  { config }: CompositionContext,
+  position: number | undefined,
+): Promise<StreamStatus | undefined> {
   const { natsUrl: url, streamName } = config;
   if (url === undefined) return undefined;
   const connection = await openConnection({ url, name: 'tributary-export-status', logger: createLogger('silent') });
@@ -68,8 +71,8 @@ async function readStream({ config }: Parts, position: number | undefined): Prom
 }
 
 /** Returns a reader of the status that the console shows: state files, and the stream if there is a broker. */
-export function openServiceStatus(parts: Parts): () => Promise<ServiceStatus> {
-  const { config, clock } = parts;
+export function openServiceStatus(compositionContext: CompositionContext): () => Promise<ServiceStatus> {
+  const { config, clock } = compositionContext;
   const paths = dataPaths(config.dataDir);
   const { version } = readPackageJson('package.json') as { version: string };
   const { nats: stream, lake, reports } = paths;
@@ -88,7 +91,7 @@ export function openServiceStatus(parts: Parts): () => Promise<ServiceStatus> {
       version,
       processes: services.flatMap((service) => service.processes),
       ingest: services.flatMap(describeIngest),
-      stream: await readStream(parts, numberOf(compact['position'])).catch(() => undefined),
+      stream: await readStream(compositionContext, numberOf(compact['position'])).catch(() => undefined),
       lake: describeLake(compact),
       exports: {
         running: numberOf(exports['exportsRunning']) ?? 0,
@@ -96,7 +99,7 @@ export function openServiceStatus(parts: Parts): () => Promise<ServiceStatus> {
         reports: numberOf(exports['reports']) ?? 0,
       },
       diskReserveBytes: config.diskReserveBytes,
-      disks: await boundedBy(diskAnswerMs, findDisks()).catch(() => []),
+      disks: await withTimeout(diskAnswerMs, findDisks()).catch(() => []),
       problems,
       warnings: services.flatMap(findWarnings),
     };

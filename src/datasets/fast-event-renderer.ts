@@ -2,10 +2,10 @@ import { type FieldSchema, platforms, type EventKind, type Platform } from './fi
 import assert from 'node:assert/strict';
 import { eventFields, eventSchemas } from './event-fields.ts';
 import { planFields, type RenderedEvent } from './event-line.ts';
-import type { GivenFields } from './schema-registry.ts';
+import type { InputFields } from './schema-registry.ts';
 
 /** Renders a plainly valid value as JSON; undefined for others, which the schema decides on (schema-registry.ts). */
-type PlainRenderer = (value: unknown) => string | undefined;
+type FastValueRenderer = (value: unknown) => string | undefined;
 
 interface Lengths {
   readonly least: number;
@@ -18,7 +18,7 @@ const surrogate = /[\ud800-\udfff]/;
 const isPlainText = (value: unknown, { least, most }: Lengths): value is string =>
   typeof value === 'string' && value.length >= least && value.length <= most && (least <= 1 || !surrogate.test(value));
 
-function createText(lengths: Lengths): PlainRenderer {
+function createText(lengths: Lengths): FastValueRenderer {
   // Consecutive events are often of one user and device.
   let last: unknown;
   let rendered: string | undefined;
@@ -29,17 +29,17 @@ function createText(lengths: Lengths): PlainRenderer {
   };
 }
 
-function createChoice(values: readonly unknown[]): PlainRenderer {
+function createChoice(values: readonly unknown[]): FastValueRenderer {
   const rendered = new Map(values.map((value) => [value, JSON.stringify(value)]));
   return (value) => rendered.get(value);
 }
 
-function createInteger(least: number, most: number): PlainRenderer {
+function createInteger(least: number, most: number): FastValueRenderer {
   return (value) =>
     typeof value === 'number' && Number.isInteger(value) && value >= least && value <= most ? `${value}` : undefined;
 }
 
-function createTextMap(ofNames: Lengths, ofTexts: Lengths): PlainRenderer {
+function createTextMap(ofNames: Lengths, ofTexts: Lengths): FastValueRenderer {
   return (value) => {
     if (typeof value !== 'object' || value === null) return undefined;
     // PHP writes an empty map as an empty array.
@@ -74,7 +74,7 @@ function readNumbers(
 }
 
 /** Creates the renderer of a field; undefined if its schema has rules that are unknown here. */
-export function createPlainRenderer(schema: FieldSchema): PlainRenderer | undefined {
+export function createFastValueRenderer(schema: FieldSchema): FastValueRenderer | undefined {
   const rules = rulesOf(schema);
   const values = rules.get('enum');
   if (Array.isArray(values)) {
@@ -95,7 +95,7 @@ export function createPlainRenderer(schema: FieldSchema): PlainRenderer | undefi
 
 interface PlainField {
   readonly label: string;
-  readonly render: PlainRenderer | undefined;
+  readonly render: FastValueRenderer | undefined;
   readonly isTime: boolean;
   readonly isUserId: boolean;
   /** Bit of a required or default field; 0 for others. */
@@ -112,7 +112,7 @@ interface PlainPlan {
 const knownKeywords = new Set(['$schema', '$id', 'title', 'description', 'type', 'required', 'properties']);
 
 /** Shared by kinds and platforms: each caches its last value. */
-const renderers = new Map(eventFields.map((field) => [field, createPlainRenderer(field.schema)]));
+const renderers = new Map(eventFields.map((field) => [field, createFastValueRenderer(field.schema)]));
 
 function createPlan(kind: EventKind, platform: Platform, required: readonly string[]): PlainPlan {
   const planned = new Map(planFields(kind, platform).map((field) => [field.name, field]));
@@ -147,7 +147,7 @@ const plans: ReadonlyMap<EventKind, ReadonlyMap<Platform, PlainPlan>> = new Map(
     ]),
 );
 
-export interface PlainEvents {
+export interface FastRenderedEvents {
   readonly events: readonly RenderedEvent[];
   readonly unknownParameters: number;
 }
@@ -157,18 +157,18 @@ export interface PlainEvents {
  * (schema-registry.ts) and `renderEvent`, which accept and render these events alike, except for the order of members.
  * `values` are from JSON. Undefined: one is not plainly valid.
  */
-export function renderPlainEvents(
+export function renderEventsFast(
   kind: EventKind,
   platform: Platform,
   values: readonly unknown[],
-): PlainEvents | undefined {
+): FastRenderedEvents | undefined {
   const plan = plans.get(kind)?.get(platform);
   if (plan === undefined) return undefined;
   let unknownParameters = 0;
   const events: RenderedEvent[] = [];
   for (const value of values) {
     if (typeof value !== 'object' || value === null || Array.isArray(value)) return undefined;
-    const fields = value as GivenFields;
+    const fields = value as InputFields;
     let [members, seen] = ['', 0];
     let time: number | undefined;
     for (const name in fields) {

@@ -44,7 +44,7 @@ export function parseDemoEvent(json: string): DemoEvent {
   return { json, name: String(customEventName), timestamp: Number.isFinite(timestamp) ? timestamp : undefined };
 }
 
-export async function* readLines(file: string): AsyncGenerator<string, void, void> {
+export async function* readFileLines(file: string): AsyncGenerator<string, void, void> {
   const bytes = Readable.from(readPlain(file, file.endsWith('.gz')));
   try {
     yield* createInterface({ input: bytes, crlfDelay: Number.POSITIVE_INFINITY });
@@ -64,7 +64,7 @@ export async function checkReadable(file: string): Promise<void> {
 export async function* readEventFile(file: string): AsyncGenerator<DemoEvent, void, void> {
   let number = 0;
   try {
-    for await (const line of readLines(file)) {
+    for await (const line of readFileLines(file)) {
       number += 1;
       if (line.trim() !== '') yield parseDemoEvent(line.trim());
     }

@@ -20,7 +20,7 @@ import {
   openExports,
   parseDemoEvent,
   readEventFile,
-  readLines,
+  readFileLines,
   runCommand,
   startServiceChild,
   waitForReport,
@@ -216,7 +216,7 @@ function datesOf({ firstTimestamp, lastTimestamp, timedByReceipt }: ImportResult
 
 async function readFirstLines(file: string): Promise<string[]> {
   const lines: string[] = [];
-  for await (const line of readLines(file)) {
+  for await (const line of readFileLines(file)) {
     lines.push(cutLine(line, shownWidth));
     if (lines.length > shownRows) break;
   }

@@ -11,7 +11,7 @@ import { findPackagedFile } from '../runtime/files/package-files.ts';
 import type { Problem } from '../runtime/problems/problem.ts';
 import { describeError } from '../runtime/errors.ts';
 import { isReserved, parseAddress, openWatchedDatabase } from './geo-database.ts';
-import { parsePlace, type Place } from './geo-location.ts';
+import { parseGeoRecord, type GeoLocation } from './geo-location.ts';
 import UAParser from 'my-ua-parser';
 
 const ownDatabase = '@ip-location-db/geo-whois-asn-country-mmdb/geo-whois-asn-country.mmdb';
@@ -19,24 +19,24 @@ const ownDatabase = '@ip-location-db/geo-whois-asn-country-mmdb/geo-whois-asn-co
 /** Cached User-Agents: 20 MB with 2,048 characters each. */
 const maxAgents = 4096;
 
-function createAgentMemory(): (userAgent: string) => Agent {
-  const known = new Map<string, Agent>();
+function createAgentMemory(): (userAgent: string) => UserAgentInfo {
+  const known = new Map<string, UserAgentInfo>();
   return (userAgent) => {
     const remembered = known.get(userAgent);
     if (remembered !== undefined) return remembered;
-    const agent = parseUserAgent(userAgent);
+    const userAgentInfo = parseUserAgent(userAgent);
     if (known.size >= maxAgents) known.clear();
-    known.set(userAgent, agent);
-    return agent;
+    known.set(userAgent, userAgentInfo);
+    return userAgentInfo;
   };
 }
 
 /** Caches places by record: the database returns the same object for all addresses of a record. */
-function createPlaceMemory(): (record: unknown) => Place | undefined {
-  const known = new WeakMap<object, { readonly place: Place | undefined }>();
+function createPlaceMemory(): (record: unknown) => GeoLocation | undefined {
+  const known = new WeakMap<object, { readonly place: GeoLocation | undefined }>();
   return (record) => {
     if (typeof record !== 'object' || record === null) return undefined;
-    const remembered = known.get(record) ?? { place: parsePlace(record) };
+    const remembered = known.get(record) ?? { place: parseGeoRecord(record) };
     known.set(record, remembered);
     return remembered.place;
   };
@@ -76,7 +76,7 @@ export async function openEnrichment({ geoDatabase }: { readonly geoDatabase?: s
   const file = geoDatabase ?? findPackagedFile(ownDatabase) ?? ownDatabase;
   const watched = await openWatchedDatabase(file);
   const recallAgent = createAgentMemory();
-  const recallPlace = createPlaceMemory();
+  const recallLocation = createPlaceMemory();
   let closed = false;
   let lookUpFault: string | undefined;
   let agentFault: string | undefined;
@@ -88,22 +88,22 @@ export async function openEnrichment({ geoDatabase }: { readonly geoDatabase?: s
     get databaseDate() {
       return database()?.date;
     },
-    get edition() {
+    get databaseVersion() {
       return edition;
     },
     /** Returns the place of an IP address; undefined for an invalid, private or unknown one. */
-    findPlace(address: string) {
+    findLocation(address: string) {
       const parsed = parseAddress(address);
       // The package's database assigns some private networks to a country; an operator's may do so on purpose.
       if (parsed === undefined || (geoDatabase === undefined && isReserved(parsed))) return undefined;
       try {
-        return recallPlace(database()?.find(parsed));
+        return recallLocation(database()?.find(parsed));
       } catch (error) {
         lookUpFault = describeError(error);
         return undefined;
       }
     },
-    parseAgent(userAgent: string) {
+    parseUserAgent(userAgent: string) {
       try {
         return recallAgent(userAgent);
       } catch (error) {
@@ -142,7 +142,7 @@ export async function openEnrichment({ geoDatabase }: { readonly geoDatabase?: s
 export type Enrichment = Awaited<ReturnType<typeof openEnrichment>>;
 
 /** Device and program of a User-Agent, by field; unknown values are absent. */
-export interface Agent {
+export interface UserAgentInfo {
   readonly idOsTitle?: string;
   readonly idOsVersionTitle?: string;
   readonly idManufacturerTitle?: string;
@@ -169,7 +169,7 @@ function cleanVersion(text: string | undefined): string | undefined {
 }
 
 /** Parses the first 500 characters of a User-Agent, which bounds time and memory. Never throws. */
-export function parseUserAgent(userAgent: string): Agent {
+export function parseUserAgent(userAgent: string): UserAgentInfo {
   // Half a surrogate pair is not a valid text of a column.
   const text = userAgent.slice(0, maxLength).replace(/[\uD800-\uDBFF]$/, '');
   const parser = new UAParser(text);

@@ -82,7 +82,7 @@ async function openGeoDatabase(file: string) {
   }
 }
 
-function look(file: string): string | undefined {
+function readStamp(file: string): string | undefined {
   try {
     return findStamp(file);
   } catch {
@@ -99,7 +99,7 @@ export async function openWatchedDatabase(file: string) {
 
   async function read(): Promise<boolean> {
     // First: a change during the read is seen by the next check.
-    stamp = look(file);
+    stamp = readStamp(file);
     try {
       database = await openGeoDatabase(file);
       fault = undefined;
@@ -115,6 +115,6 @@ export async function openWatchedDatabase(file: string) {
     current: () => database,
     fault: () => fault,
     /** Reads a changed file; returns whether it replaced the database. */
-    refresh: async (): Promise<boolean> => look(file) !== stamp && (await read()),
+    refresh: async (): Promise<boolean> => readStamp(file) !== stamp && (await read()),
   };
 }

@@ -1,7 +1,7 @@
 import { findCountry } from '../datasets/dictionaries.ts';
 
 /** The place of an address, by field; unknown values are absent. */
-export interface Place {
+export interface GeoLocation {
   readonly idCountry?: number;
   readonly idCountryISOAlpha2: string;
   readonly idCountryISONumeric?: number;
@@ -42,7 +42,7 @@ function readDivision(record: unknown, depth: 0 | 1) {
 }
 
 /** Parses a record of MaxMind, DB-IP or a flat database (`state1`, `state2`, `region`); undefined without a country. */
-export function parsePlace(record: unknown): Place | undefined {
+export function parseGeoRecord(record: unknown): GeoLocation | undefined {
   const nested = member(record, 'country');
   const code = member(nested, 'iso_code') ?? member(record, 'country_code') ?? nested;
   const country = typeof code === 'string' ? findCountry(code.toUpperCase()) : undefined;

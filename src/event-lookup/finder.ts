@@ -25,15 +25,21 @@ import type { DataFile } from '../lake/log/snapshot.ts';
 import { createLazyDuckdb, type DuckdbOptions, type Statements } from '../lake/sql/duckdb.ts';
 import { findWatermarkMs } from '../lake/watermark.ts';
 import { machineClock } from '../runtime/clock.ts';
-import type { EventAnswer } from './lookup-result.ts';
-import { createFollowedTables, findEvent, type Places, type Question, type ReadTail } from './find-event.ts';
+import type { EventLookupResult } from './lookup-result.ts';
+import {
+  openTailedTables,
+  findEvent,
+  type EventStores,
+  type EventLookupRequest,
+  type ReadBacklog,
+} from './find-event.ts';
 
 export interface FinderOptions {
   readonly lakeDir: string;
   readonly indexDir: string;
   /** For what its engine spills; exclusive. */
   readonly workDir: string;
-  readonly readTail?: ReadTail | undefined;
+  readonly readBacklog?: ReadBacklog | undefined;
   /** Larger data files are indexed by `upkeep` only [no limit]. */
   readonly maxIndexedBytes?: number;
   /** With more unread files of failed events, they are left to `upkeep` [no limit]. */
@@ -49,26 +55,26 @@ const askedLatelyMs = 10_000;
 /** Stands for the service itself, and for lookups in any app. */
 const nobody = 0;
 
-export function createFinder(options: FinderOptions) {
-  const { lakeDir, indexDir, workDir, readTail, maxIndexedBytes, maxFailedFiles } = options;
+export function createEventFinder(options: FinderOptions) {
+  const { lakeDir, indexDir, workDir, readBacklog, maxIndexedBytes, maxFailedFiles } = options;
   const paths = lakePaths(lakeDir);
   const oneAtATime = createKeyedSemaphore(1, 1);
   let askedAtMs = -Infinity;
-  const upkeep = createIndexUpkeep({
+  const upkeep = createIndexMaintenance({
     engine: { ...engine, tempDir: path.join(workDir, 'index') },
     isAsked: () => performance.now() - askedAtMs < askedLatelyMs,
   });
   const duckdb = createLazyDuckdb({ ...engine, tempDir: path.join(workDir, 'spill') });
-  let places: Places | undefined;
+  let eventStores: EventStores | undefined;
   let isClosed = false;
 
-  async function open(): Promise<Places> {
-    if (places !== undefined) return places;
+  async function open(): Promise<EventStores> {
+    if (eventStores !== undefined) return eventStores;
     if (isClosed) throw new AppError('overloaded', 'the service is stopping', { hint: 'Retry later.' });
     const findState = createStateSearch(paths.table);
-    places = {
+    eventStores = {
       duckdb,
-      tables: createFollowedTables(lakeDir),
+      tables: openTailedTables(lakeDir),
       index: openIdIndex(indexDir),
       maxIndexedBytes,
       versions: new Map(),
@@ -78,28 +84,28 @@ export function createFinder(options: FinderOptions) {
         const newest = await findState().catch(() => undefined);
         return await findWatermarkMs(lakeDir, newest?.epoch, machineClock);
       },
-      ...(readTail === undefined ? {} : { readTail }),
+      ...(readBacklog === undefined ? {} : { readBacklog }),
     };
-    return places;
+    return eventStores;
   }
 
   return {
     /** Errors: those of `findEvent`; `overloaded` with too many waiting lookups. */
-    async find(question: Question): Promise<EventAnswer> {
-      const { sought, deadlineMs } = question;
+    async find(eventLookupRequest: EventLookupRequest): Promise<EventLookupResult> {
+      const { target, deadlineMs } = eventLookupRequest;
       askedAtMs = performance.now();
-      const asker = sought.idApp ?? nobody;
+      const asker = target.idApp ?? nobody;
       if (oneAtATime.count() >= maxWaiting || oneAtATime.count(asker) >= maxWaitingOfApp)
         throw new AppError('overloaded', 'too many waiting lookups', { hint: 'Retry later.' });
       return oneAtATime.run(asker, async () => {
         if (performance.now() >= deadlineMs)
           throw new AppError('overloaded', 'the lookup timed out in the queue', { hint: 'Retry later.' });
-        return findEvent(await open(), question);
+        return findEvent(await open(), eventLookupRequest);
       });
     },
     /** Maintains the index after the first lookup, also of an earlier process. Error: of a failed file, at the end. */
-    async upkeep(signal: AbortSignal) {
-      if (places === undefined && !(await exists(indexDir))) return;
+    async maintain(signal: AbortSignal) {
+      if (eventStores === undefined && !(await exists(indexDir))) return;
       const { failed } = await oneAtATime.run(nobody, open);
       await failed.readOn(signal);
       const [index, tables] = await oneAtATime.run(nobody, async () => {
@@ -111,14 +117,14 @@ export function createFinder(options: FinderOptions) {
     close: () =>
       oneAtATime.run(nobody, async () => {
         isClosed = true;
-        places = undefined;
+        eventStores = undefined;
         await duckdb.close();
         await removeTree(workDir);
       }),
   };
 }
 
-export type Finder = ReturnType<typeof createFinder>;
+export type EventFinder = ReturnType<typeof createEventFinder>;
 
 interface IndexUpkeepOptions {
   /** Of a separate engine: lookups do not wait for it. */
@@ -130,7 +136,7 @@ interface IndexUpkeepOptions {
 const restsFor = { asked: 1, otherwise: 4 } as const;
 
 /** Maintains the index of ids: indexes new files, removes unneeded parts, merges small ones. */
-export function createIndexUpkeep({ engine: engineOptions, isAsked }: IndexUpkeepOptions) {
+export function createIndexMaintenance({ engine: engineOptions, isAsked }: IndexUpkeepOptions) {
   let keptUpTo = '';
 
   const rest = (workedMs: number, signal: AbortSignal): Promise<void> =>

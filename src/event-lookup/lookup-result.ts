@@ -23,14 +23,14 @@ export interface FoundEvent {
 }
 
 const eventPlaces = ['lake', 'failed', 'stream'] as const;
-export type EventPlace = (typeof eventPlaces)[number];
+export type EventLocation = (typeof eventPlaces)[number];
 
-export interface EventAnswer {
+export interface EventLookupResult {
   /** State of the first event; `erased` or `never_seen` without any. */
   readonly state: EventState;
   readonly events: readonly FoundEvent[];
   /** Sources that could not be searched for further events of a request; absent: none. */
-  readonly unchecked?: readonly EventPlace[];
+  readonly unchecked?: readonly EventLocation[];
   /** Of `never_seen`: the lake's watermark, ISO 8601, if known. */
   readonly watermark?: string;
 }

@@ -1,12 +1,12 @@
 import { startPollLoop } from '../runtime/async/poll-loop.ts';
-import { createBoundedLog, failureBound } from '../runtime/problems/rate-limited-log.ts';
+import { createRateLimitedLog, failureBound } from '../runtime/problems/rate-limited-log.ts';
 import { describeError, isAppError } from '../runtime/errors.ts';
 import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { StreamConnection } from '../stream/connection.ts';
-import { answerEventQuestions, type Answerer } from '../stream/event-query-channel.ts';
-import { readTail } from '../stream/read-backlog.ts';
-import { createFinder, type FinderOptions } from './finder.ts';
+import { serveEventQueries, type Answerer } from '../stream/event-query-channel.ts';
+import { readBacklog } from '../stream/read-backlog.ts';
+import { createEventFinder, type FinderOptions } from './finder.ts';
 
 interface ResponderDependencies {
   readonly connection: StreamConnection;
@@ -25,20 +25,20 @@ const maxFailedFiles = 200;
 /** Starts responding to lookups from the broker. A stand-in does not maintain the index, but reads missing parts. */
 export function startResponder(
   { connection, streamName, logger: parent }: ResponderDependencies,
-  options: Omit<FinderOptions, 'readTail' | 'maxIndexedBytes' | 'maxFailedFiles'>,
+  options: Omit<FinderOptions, 'readBacklog' | 'maxIndexedBytes' | 'maxFailedFiles'>,
   answerer: Answerer = 'compactor',
 ): Stoppable {
   const logger = parent.child({ stage: 'find' });
-  const failures = createBoundedLog((fields) => logger.warn(fields, 'event lookup failed'), failureBound);
-  const finder = createFinder({
+  const failures = createRateLimitedLog((fields) => logger.warn(fields, 'event lookup failed'), failureBound);
+  const eventFinder = createEventFinder({
     ...options,
     ...(answerer === 'compactor' ? { maxIndexedBytes, maxFailedFiles } : {}),
-    readTail: (from, limits, see) => readTail(connection, { ...from, streamName }, limits, see),
+    readBacklog: (from, limits, see) => readBacklog(connection, { ...from, streamName }, limits, see),
   });
-  const questions = answerEventQuestions(connection, streamName, answerer, async ({ idApp, ...asked }) => {
+  const questions = serveEventQueries(connection, streamName, answerer, async ({ idApp, ...asked }) => {
     const deadlineMs = performance.now() + answerWithinMs[answerer];
     try {
-      return { answer: await finder.find({ sought: { ...asked, idApp }, idApps: [idApp], deadlineMs }) };
+      return { answer: await eventFinder.find({ target: { ...asked, idApp }, idApps: [idApp], deadlineMs }) };
     } catch (error) {
       // Responses contain no paths of the service.
       if (isAppError(error, 'overloaded')) return { busy: error.message };
@@ -46,14 +46,14 @@ export function startResponder(
       return { busy: 'cannot read the lake' };
     }
   });
-  const skipped = createBoundedLog(
+  const skipped = createRateLimitedLog(
     (fields) => logger.warn(fields, 'cannot index the event ids of a file, will retry'),
     failureBound,
   );
   const upkeep =
     answerer === 'stand-in'
       ? undefined
-      : startPollLoop((signal) => finder.upkeep(signal), {
+      : startPollLoop((signal) => eventFinder.maintain(signal), {
           everyMs: upkeepEveryMs,
           onError: (error) => skipped.add({ error: describeError(error) }),
           pausesFirst: true,
@@ -62,7 +62,7 @@ export function startResponder(
     async stop() {
       questions.stop();
       await upkeep?.stop();
-      await finder.close();
+      await eventFinder.close();
     },
   };
 }

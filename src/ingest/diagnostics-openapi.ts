@@ -31,9 +31,9 @@ const closed = { additionalProperties: false };
 
 export const idApp = parameter('idApp', { type: 'integer', minimum: 1 }, 'The app of the token.');
 
-export const lookUpRefusals: readonly RefusalReason[] = ['version', 'rules', 'token', 'quota', 'busy', 'internal'];
+export const lookupRefusals: readonly RefusalReason[] = ['version', 'rules', 'token', 'quota', 'busy', 'internal'];
 
-export const lookUpSchemas: Readonly<Record<string, Schema>> = {
+export const lookupSchemas: Readonly<Record<string, Schema>> = {
   FoundEvent: object(
     {
       state: choice(['in_stream', 'in_lake', 'failed']),
@@ -75,7 +75,7 @@ export const lookUpSchemas: Readonly<Record<string, Schema>> = {
   ),
 };
 
-export function describeEventLookUp(refusals: OpenApiObject): OpenApiObject {
+export function describeEventLookup(refusals: OpenApiObject): OpenApiObject {
   return {
     tags,
     summary: 'Look up an event',
@@ -190,7 +190,7 @@ const look = (summary: string, parameters: readonly Schema[], answer: OpenApiObj
   get: { tags, summary, security, parameters, responses: { 200: answer, ...refusals } },
 });
 
-export function describeSenderView(): OpenApiPart {
+export function describeDiagnostics(): OpenApiPart {
   const { most, fallback } = refusalLimits;
   const limit = parameter('limit?', { type: 'integer', minimum: 1, maximum: most, default: fallback });
   return {

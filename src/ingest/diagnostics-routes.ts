@@ -4,23 +4,23 @@ import type { AccessReader, App } from '../access/access.ts';
 import type { LiveHub } from '../live/live-hub.ts';
 import type { RefusalRecord } from '../refusals/refusal-files.ts';
 import { createTokenBuckets } from '../runtime/async/rate-limits.ts';
-import { writeTooMany, type Answers } from './responses.ts';
+import { writeTooMany, type ImportResponses } from './responses.ts';
 import { findApp, tokenRefusal } from './find-app.ts';
 import type { Fail } from './import-handler.ts';
 import type { Refusal } from './refusal.ts';
-import { findMisspelt } from './validation-errors.ts';
+import { findMisspelledParameter } from './validation-errors.ts';
 import type { ImportServer } from './server.ts';
 
-export interface SenderView {
+export interface ClientDiagnosticsView {
   readonly readRefusals: (idApp: number, most: number) => Promise<readonly RefusalRecord[]>;
   readonly hub: LiveHub;
 }
 
-export interface SenderDependencies {
+export interface DiagnosticsDependencies {
   readonly access: AccessReader;
-  readonly answers: Answers;
+  readonly importResponses: ImportResponses;
   readonly fail: Fail;
-  readonly view: SenderView;
+  readonly view: ClientDiagnosticsView;
 }
 
 export const refusalLimits = { fallback: 100, most: 1000 } as const;
@@ -43,7 +43,10 @@ const notServedDetails = {
   stopping: 'the service is stopping',
 } as const;
 
-export function addSenderRoutes(server: ImportServer, { access, answers, fail, view }: SenderDependencies): void {
+export function addDiagnosticsRoutes(
+  server: ImportServer,
+  { access, importResponses, fail, view }: DiagnosticsDependencies,
+): void {
   const ofApp = createTokenBuckets(questions.size, questions.perSecond);
   const ofAccount = createTokenBuckets(accountQuestions.size, accountQuestions.perSecond);
   const ofAll = createTokenBuckets(allQuestions.size, allQuestions.perSecond);
@@ -58,9 +61,9 @@ export function addSenderRoutes(server: ImportServer, { access, answers, fail, v
       const query = request.query as Readonly<Record<string, unknown>>;
       const { idApp } = query;
       const app = findApp(access, idApp, request.raw);
-      if ('reason' in app) return answers.refuse(response, app, { idApp });
-      const misspelt = findMisspelt(Object.keys(query), queryNames);
-      if (misspelt !== undefined) return answers.refuse(response, misspelt, { idApp });
+      if ('reason' in app) return importResponses.refuse(response, app, { idApp });
+      const misspelt = findMisspelledParameter(Object.keys(query), queryNames);
+      if (misspelt !== undefined) return importResponses.refuse(response, misspelt, { idApp });
       if (!mayAsk(app)) return writeTooMany(response, 'too many concurrent requests');
       answer(app, request, response).catch((error: unknown) => fail(error, { request: request.raw, response, idApp }));
     });
@@ -68,8 +71,8 @@ export function addSenderRoutes(server: ImportServer, { access, answers, fail, v
 
   addRoute('/v1/refusals', async ({ idApp }, { query }, response) => {
     const most = parseRefusalLimit((query as { readonly limit?: unknown }).limit);
-    if (most === undefined) return answers.refuse(response, badLimit, { idApp: String(idApp) });
-    answers.send(response, JSON.stringify({ refusals: await view.readRefusals(idApp, most) }));
+    if (most === undefined) return importResponses.refuse(response, badLimit, { idApp: String(idApp) });
+    importResponses.send(response, JSON.stringify({ refusals: await view.readRefusals(idApp, most) }));
   });
 
   addRoute('/v1/live', async (app, request, response) => {
@@ -80,7 +83,7 @@ export function addSenderRoutes(server: ImportServer, { access, answers, fail, v
     if (notServed === 'full') return writeTooMany(response, 'too many live listeners');
     const refusal: Refusal =
       notServed === 'forbidden' ? tokenRefusal : { reason: 'unavailable', detail: notServedDetails[notServed] };
-    answers.refuse(response, refusal, { idApp: String(idApp) });
+    importResponses.refuse(response, refusal, { idApp: String(idApp) });
   });
 
   const forget = access.onChange(() => view.hub.check());

@@ -1,17 +1,17 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { AccessReader, App } from '../access/access.ts';
-import { isUuid, makeRequestKeys, ownKeyFields, readKeyTexts, type KeyMask } from '../datasets/event-id.ts';
+import { isUuid, makeRequestKeys, naturalKeyFields, readKeyTexts, type KeyMask } from '../datasets/event-id.ts';
 import { createQuotaCounter } from '../runtime/async/rate-limits.ts';
-import type { AskForEvent, EventQuestion, EventReply } from '../stream/event-query-channel.ts';
-import type { Answers } from './responses.ts';
+import type { QueryEvent, EventQuery, EventReply } from '../stream/event-query-channel.ts';
+import type { ImportResponses } from './responses.ts';
 import { findApp } from './find-app.ts';
 import { maxKeyLength } from './required-ids.ts';
 import type { Refusal } from './refusal.ts';
 
-interface EventLookUpDependencies {
+interface EventLookupDependencies {
   readonly access: AccessReader;
-  readonly answers: Answers;
-  readonly ask: AskForEvent;
+  readonly importResponses: ImportResponses;
+  readonly ask: QueryEvent;
   readonly keyMask?: KeyMask | undefined;
 }
 
@@ -24,17 +24,17 @@ const maxAskedOfApp = 4;
 /** Maximum time of a response, ms. */
 const askTimeoutMs = 1700;
 /** Parameters, of which a query has one. */
-const names = ['eventId', 'key', ...ownKeyFields.keys()];
+const names = ['eventId', 'key', ...naturalKeyFields.keys()];
 const oneOf = names.join(' or ');
 
 const refuse = (detail: string): Refusal => ({ reason: 'rules', detail });
 
 /** Parses the query of a request. A key may have several readings: the first that is known counts. */
-export function parseQuestion(
+export function parseEventQuery(
   query: Readonly<Record<string, unknown>>,
   idApp: number,
   keyMask: KeyMask = 0,
-): readonly EventQuestion[] | Refusal {
+): readonly EventQuery[] | Refusal {
   const other = Object.keys(query).find((name) => name !== 'idApp' && !names.includes(name));
   if (other !== undefined) return refuse(`unknown parameter ${other}; expected ${oneOf}`);
   const [name, another] = names.filter((one) => query[one] !== undefined);
@@ -44,7 +44,7 @@ export function parseQuestion(
     const id = typeof value === 'string' ? value.toLowerCase() : '';
     return isUuid(id) ? [{ idApp, eventId: id }] : refuse('eventId must be a UUID, as exports have it');
   }
-  const makeId = ownKeyFields.get(name);
+  const makeId = naturalKeyFields.get(name);
   if (makeId !== undefined)
     return typeof value === 'string' && value !== ''
       ? [{ idApp, eventId: makeId(idApp, value) }]
@@ -59,7 +59,7 @@ const isNeverSeen = (reply: EventReply): boolean =>
   'answer' in reply && (reply.answer as { readonly state?: unknown } | null)?.state === 'never_seen';
 
 /** Asks one query after the other until the event of one was seen. */
-async function askEach(ask: AskForEvent, questions: readonly EventQuestion[]): Promise<EventReply> {
+async function askEach(ask: QueryEvent, questions: readonly EventQuery[]): Promise<EventReply> {
   const untilMs = performance.now() + askTimeoutMs;
   let reply: EventReply = { busy: 'no lookup was made' };
   for (const question of questions) {
@@ -71,10 +71,10 @@ async function askEach(ask: AskForEvent, questions: readonly EventQuestion[]): P
 
 type Asker = Pick<App, 'idApp' | 'idAccount'>;
 
-export type EventLookUp = ReturnType<typeof createEventLookUp>;
+export type EventLookup = ReturnType<typeof createEventLookup>;
 
 /** Creates GET /v1/event: import passes the lookup to a process that reads the lake, a limited number at a time. */
-export function createEventLookUp({ access, answers, ask, keyMask }: EventLookUpDependencies) {
+export function createEventLookup({ access, importResponses, ask, keyMask }: EventLookupDependencies) {
   const quota = createQuotaCounter([eventQuota]);
   const asked = new Set<Asker>();
 
@@ -91,12 +91,12 @@ export function createEventLookUp({ access, answers, ask, keyMask }: EventLookUp
       response: ServerResponse,
     ): Promise<void> {
       const { idApp } = query;
-      const end = (refusal: Refusal): void => answers.refuse(response, refusal, { idApp });
+      const end = (refusal: Refusal): void => importResponses.refuse(response, refusal, { idApp });
       const app = findApp(access, idApp, request);
       if ('reason' in app) return end(app);
       if (quota.take(String(app.idApp), performance.now()) !== undefined)
         return end({ reason: 'quota', detail: `an app may send ${eventQuota.limit} lookups per second` });
-      const questions = parseQuestion(query, app.idApp, keyMask);
+      const questions = parseEventQuery(query, app.idApp, keyMask);
       if ('reason' in questions) return end(questions);
       const asker = { idApp: app.idApp, idAccount: app.idAccount };
       if (!hasPlace(asker)) return end({ reason: 'busy', detail: 'too many concurrent lookups' });
@@ -104,7 +104,7 @@ export function createEventLookUp({ access, answers, ask, keyMask }: EventLookUp
       try {
         const reply = await askEach(ask, questions);
         if ('busy' in reply) end({ reason: 'busy', detail: reply.busy });
-        else answers.send(response, JSON.stringify(reply.answer));
+        else importResponses.send(response, JSON.stringify(reply.answer));
       } finally {
         asked.delete(asker);
       }

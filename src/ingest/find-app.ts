@@ -8,7 +8,7 @@ export const tokenRefusal: Refusal = {
 };
 
 /** Describes a missing app or token; a wrong one is not distinguished from the other. */
-function findLack(idApp: unknown, token: string | undefined): string | undefined {
+function findMissingPart(idApp: unknown, token: string | undefined): string | undefined {
   if (idApp === undefined) return 'idApp is missing: add it to the address, as in ?idApp=1';
   if (token === undefined || token === '') return "the header Authorization is missing: it must be the app's token";
   const [scheme] = /^(?:Bearer|Basic|Token)(?= )/i.exec(token) ?? [];
@@ -21,9 +21,9 @@ export function findApp(access: AccessReader, idApp: unknown, { headers }: Incom
   const isNamed = typeof idApp === 'string' && /^[1-9]\d{0,15}$/.test(idApp) && token !== undefined && token !== '';
   const app = isNamed ? access.current().findAppByToken(Number(idApp), token) : undefined;
   // A client that learns that its token is wrong drops its events.
-  if (app === undefined && isNamed && access.mayLackApps())
+  if (app === undefined && isNamed && access.mayMissApps())
     return { reason: 'unavailable', detail: 'not stored: the access data of the service cannot be read' };
   if (app !== undefined) return app;
-  const lack = findLack(idApp, token);
-  return lack === undefined ? tokenRefusal : { ...tokenRefusal, detail: lack };
+  const missing = findMissingPart(idApp, token);
+  return missing === undefined ? tokenRefusal : { ...tokenRefusal, detail: missing };
 }

@@ -4,7 +4,7 @@ import { importMethods } from '../datasets/dataset.ts';
 import type { KeyMask } from '../datasets/event-id.ts';
 import type { ImportMethod } from '../datasets/field-schema.ts';
 import type { Clock } from '../runtime/clock.ts';
-import type { Accepted, Answers } from './responses.ts';
+import type { Accepted, ImportResponses } from './responses.ts';
 import { findApp } from './find-app.ts';
 import type { GroupCommit } from './group-commit.ts';
 import {
@@ -15,10 +15,15 @@ import {
   type ImportRequest,
 } from './import-request.ts';
 import type { IngestMetrics } from './ingest-metrics.ts';
-import type { RefusalKeeper } from './refusal-recorder.ts';
-import { findStatement } from './receipts.ts';
+import type { RefusalRecorder } from './refusal-recorder.ts';
+import { createStatementIfRequested } from './receipts.ts';
 import type { Refusal } from './refusal.ts';
-import { findMisspelt, listAsAsked, listFaults, wantsAllFaults } from './validation-errors.ts';
+import {
+  findMisspelledParameter,
+  listErrorsIfRequested,
+  listRequestErrors,
+  prefersAllErrors,
+} from './validation-errors.ts';
 import { createUsedKeys, findKeyUse } from './used-keys.ts';
 
 /** The parameters of a request's address, unchecked. */
@@ -52,8 +57,8 @@ interface ImportDependencies {
   readonly groupCommit: GroupCommit;
   readonly clock: Clock;
   readonly metrics: IngestMetrics;
-  readonly answers: Answers;
-  readonly refusals: RefusalKeeper;
+  readonly importResponses: ImportResponses;
+  readonly refusals: RefusalRecorder;
   readonly live: LiveEvents;
   readonly keyMask?: KeyMask | undefined;
   readonly fail: Fail;
@@ -112,12 +117,12 @@ const joinNames = (ofQuery: readonly string[], ofBody: readonly string[] = []): 
 /** Parses a request; the refusal lists every fault if the client asks for it. */
 function parseRequest(request: ImportRequest): ImportedLines | Refusal {
   const imported = parseImportRequest(request);
-  return 'reason' in imported && wantsAllFaults(request.head)
-    ? { ...imported, all: listFaults(request, imported) }
+  return 'reason' in imported && prefersAllErrors(request.head)
+    ? { ...imported, all: listRequestErrors(request, imported) }
     : imported;
 }
 
-function createEnds({ metrics, answers, refusals, fail }: ImportDependencies) {
+function createEnds({ metrics, importResponses, refusals, fail }: ImportDependencies) {
   function attempt(exchange: Exchange, step: () => void): void {
     try {
       step();
@@ -131,7 +136,7 @@ function createEnds({ metrics, answers, refusals, fail }: ImportDependencies) {
     const { method, idApp, request, response, startedMs, validate, unknownQuery } = exchange;
     metrics.answered(method, performance.now() - startedMs);
     const unknownNames = joinNames(unknownQuery, refusal.unknownNames);
-    answers.refuse(response, listAsAsked(request, { ...refusal, unknownNames }), { method, idApp });
+    importResponses.refuse(response, listErrorsIfRequested(request, { ...refusal, unknownNames }), { method, idApp });
     if (of === undefined) return;
     const { app, body, bytes } = of;
     metrics.refusedOfApp(app.idApp);
@@ -144,7 +149,7 @@ function createEnds({ metrics, answers, refusals, fail }: ImportDependencies) {
     said: Pick<Accepted, 'message' | 'receipt'>,
   ): void {
     metrics.answered(method, performance.now() - startedMs);
-    answers.accept(response, { unknownNames: joinNames(unknownQuery, unknownNames), ...said });
+    importResponses.accept(response, { unknownNames: joinNames(unknownQuery, unknownNames), ...said });
   }
 
   return { attempt, refuse, accept };
@@ -174,7 +179,7 @@ export function createImportHandler(dependencies: ImportDependencies) {
     if (unknownParameters > 0) metrics.unknownParameters(app.idApp, unknownParameters);
     // From now on the key stands for this request, unless it is surely not stored.
     const claimed = keyUse !== undefined && usedKeys.claim(keyUse, asked.receivedAtMs) ? keyUse : undefined;
-    groupCommit.append(lines, findStatement(asked, lines)).then(
+    groupCommit.append(lines, createStatementIfRequested(asked, lines)).then(
       (outcome) =>
         attempt(exchange, () => {
           if (claimed !== undefined && outcome.state === 'refused') usedKeys.release(claimed);
@@ -199,7 +204,7 @@ export function createImportHandler(dependencies: ImportDependencies) {
     // A client that means to store nothing must not store because of a typing error.
     if (validate !== undefined && validate !== '0' && validate !== '1')
       return refuse(exchange, badValidate, { app: named });
-    const misspelt = findMisspelt(unknownQuery, queryNames);
+    const misspelt = findMisspelledParameter(unknownQuery, queryNames);
     if (misspelt !== undefined) return refuse(exchange, misspelt, { app: named });
     const limit = parseBodyLimit(request);
     if (typeof limit !== 'number') return refuse(exchange, limit, { app: named });

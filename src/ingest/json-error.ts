@@ -62,7 +62,7 @@ function findHint(rest: string, { state, close, isAfterComma }: Stop): string | 
 }
 
 /** Describes why a text is not JSON: line and column from 1, and a hint. Repeats nothing of the text: it is logged. */
-export function describeJsonFault(text: string): string {
+export function describeJsonError(text: string): string {
   const stop = findStop(text);
   const lines = text.slice(0, stop.at).split(/\r\n|\r|\n/);
   const hint = findHint(text.slice(stop.at), stop);

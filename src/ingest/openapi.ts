@@ -16,13 +16,13 @@ import {
 } from '../runtime/http/openapi.ts';
 import { importExamples } from './openapi-examples.ts';
 import { maxBatchEvents, maxBodyBytes, maxKeyLength } from './required-ids.ts';
-import { answerOf, lookUpReasons, refusalReasons, type RefusalReason } from './refusal.ts';
+import { answerOf, lookupReasons, refusalReasons, type RefusalReason } from './refusal.ts';
 import {
-  describeEventLookUp,
+  describeEventLookup,
   fault,
   idApp,
-  lookUpRefusals,
-  lookUpSchemas,
+  lookupRefusals,
+  lookupSchemas,
   receiptKey,
   receiptSchema,
 } from './diagnostics-openapi.ts';
@@ -118,7 +118,7 @@ function describeReasons(reasons: readonly RefusalReason[]): Record<string, Open
 }
 
 const describeRefusals = (): Record<string, OpenApiObject> =>
-  describeReasons(refusalReasons.filter((reason) => !lookUpReasons.includes(reason)));
+  describeReasons(refusalReasons.filter((reason) => !lookupReasons.includes(reason)));
 
 const idempotencyKey = parameter(
   'Idempotency-Key?',
@@ -203,7 +203,7 @@ export function describeImport(): OpenApiPart {
       ...Object.fromEntries(
         [...importMethods].map(([name, { kind, batch }]) => [`/v1/${name}/`, { post: describeMethod(kind, batch) }]),
       ),
-      '/v1/event': { get: describeEventLookUp(describeReasons(lookUpRefusals)) },
+      '/v1/event': { get: describeEventLookup(describeReasons(lookupRefusals)) },
       '/v1/version': {
         post: { tags, summary: 'Get the version of the service', security: [], responses: { '200': versionAnswer } },
       },
@@ -227,7 +227,7 @@ export function describeImport(): OpenApiPart {
     components: {
       schemas: {
         ...Object.fromEntries([...importKinds.keys()].map((kind) => [schemaNameOf(kind), describeKind(kind)])),
-        ...lookUpSchemas,
+        ...lookupSchemas,
         ...answerSchemas,
       },
       securitySchemes: {

@@ -3,7 +3,7 @@ import type { ImportMethod } from '../datasets/field-schema.ts';
 import type { BodyPolicy, RefusalRecord, RefusalFault } from '../refusals/refusal-files.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { createTokenBuckets } from '../runtime/async/rate-limits.ts';
-import { createBoundedLog, failureBound } from '../runtime/problems/rate-limited-log.ts';
+import { createRateLimitedLog, failureBound } from '../runtime/problems/rate-limited-log.ts';
 import { describeError } from '../runtime/errors.ts';
 import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
@@ -11,7 +11,7 @@ import { type ImportRequest, decodeBody, readEvents } from './import-request.ts'
 import { answerOf, type Refusal } from './refusal.ts';
 import { eventFields } from '../datasets/event-fields.ts';
 import { getMethod } from '../datasets/dataset.ts';
-import { listFaults, toFault } from './validation-errors.ts';
+import { listRequestErrors, toValidationError } from './validation-errors.ts';
 
 interface BodyDescription {
   readonly detail: string;
@@ -91,15 +91,15 @@ function renderExcerpt(policy: BodyPolicy, request: ImportRequest, pointer: stri
 
 /** Describes the faults of a request, as far as the policy shows its body. */
 function describeBody(policy: BodyPolicy, request: ImportRequest, refusal: Refusal): BodyDescription {
-  const found = listFaults(request, refusal).faults.slice(0, maxFaults);
+  const found = listRequestErrors(request, refusal).faults.slice(0, maxFaults);
   const shown = (pointer: string, most = maxTextLength): string =>
     cut(policy === 'on' ? pointer : redactPointer(pointer), most);
-  const faults = found.map((fault) => ({
-    ...fault,
-    pointer: shown(fault.pointer),
-    reason: cut(fault.reason, maxTextLength),
+  const faults = found.map((validationError) => ({
+    ...validationError,
+    pointer: shown(validationError.pointer),
+    reason: cut(validationError.reason, maxTextLength),
   }));
-  const { pointer, reason } = toFault(refusal);
+  const { pointer, reason } = toValidationError(refusal);
   // A detail that begins with a pointer is rendered again with the shown one. Of a long one the rule stays.
   const detail =
     pointer === '' ? refusal.detail : `${shown(pointer, Math.max(0, maxTextLength - reason.length - 4))} ${reason}`;
@@ -119,7 +119,7 @@ export interface RefusedRequest {
   readonly isValidation: boolean;
 }
 
-export interface RefusalKeeper extends Stoppable {
+export interface RefusalRecorder extends Stoppable {
   add(request: RefusedRequest): void;
 }
 
@@ -131,7 +131,7 @@ interface RefusalKeeperDependencies {
   readonly write: (idApp: number, records: readonly RefusalRecord[]) => Promise<void>;
 }
 
-export const noRefusalKeeper: RefusalKeeper = { add: () => undefined, stop: () => Promise.resolve() };
+export const noRefusalRecorder: RefusalRecorder = { add: () => undefined, stop: () => Promise.resolve() };
 
 const writeEveryMs = 1000;
 /** Limits the records of an app, and of all apps, of one process. */
@@ -183,9 +183,9 @@ function createRecord(request: RefusedRequest, bodies: BodyPolicy, nowMs: number
  * Creates the keeper of one process: it records refusals for the owners of apps. No request waits for it. A flood costs
  * little: similar refusals become one record, and the records per second are limited.
  */
-export function createRefusalKeeper(dependencies: RefusalKeeperDependencies): RefusalKeeper {
+export function createRefusalRecorder(dependencies: RefusalKeeperDependencies): RefusalRecorder {
   const { clock, bodies, write } = dependencies;
-  const failures = createBoundedLog(
+  const failures = createRateLimitedLog(
     (fields) => dependencies.logger.warn(fields, 'cannot keep all refusals of an app'),
     failureBound,
   );

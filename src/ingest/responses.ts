@@ -5,7 +5,7 @@ import type { IngestMetrics } from './ingest-metrics.ts';
 import { describeForLog } from './refusal-recorder.ts';
 import { answerOf, renderDetail, renderNames, type Refusal } from './refusal.ts';
 import { addFormerNames } from '../runtime/former-names.ts';
-import { createBoundedLog } from '../runtime/problems/rate-limited-log.ts';
+import { createRateLimitedLog } from '../runtime/problems/rate-limited-log.ts';
 import type { Logger } from '../runtime/logger.ts';
 
 /** Parts of the response to a valid request besides its status. */
@@ -63,12 +63,15 @@ export function writeTooMany(response: ServerResponse, detail: string): void {
   response.writeHead(429, [...renderHead(body), ...more]).end(body);
 }
 
-export type Answers = ReturnType<typeof createAnswers>;
+export type ImportResponses = ReturnType<typeof createImportResponses>;
 
 /** Creates the responses of one server, on Node's own objects, each to be written once. */
-export function createAnswers({ metrics, logger, isClosing }: AnswerDependencies) {
+export function createImportResponses({ metrics, logger, isClosing }: AnswerDependencies) {
   // Bounded: a client whose requests all fail must not fill the disk.
-  const log = createBoundedLog((fields) => logger.info(fields, 'request refused'), { maxLines: 20, windowMs: 1000 });
+  const log = createRateLimitedLog((fields) => logger.info(fields, 'request refused'), {
+    maxLines: 20,
+    windowMs: 1000,
+  });
   const lastOne = (): readonly string[] => (isClosing() ? ['connection', 'close'] : []);
   const acceptedHead = renderHead(accepted);
   const send = (response: ServerResponse, head: readonly string[], body: string): void =>

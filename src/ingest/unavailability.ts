@@ -1,5 +1,5 @@
 import type { Problem } from '../runtime/problems/problem.ts';
-import { brokerSilent } from '../stream/broker-monitor.ts';
+import { brokerSilentProblem } from '../stream/broker-monitor.ts';
 
 /** Causes for which a request fails with 500; an earlier one explains the later ones. */
 const causes = {
@@ -13,7 +13,7 @@ const causes = {
     message: 'the stream is full; imports are rejected',
     action: 'Check that the compactor runs and can write the lake, or raise TRIBUTARY_STREAM_MAX_BYTES.',
   },
-  away: brokerSilent,
+  away: brokerSilentProblem,
   unconfirmed: {
     code: 'broker_ack_timeout',
     message: 'the broker does not acknowledge events in time; imports are rejected and clients retry',
@@ -28,32 +28,33 @@ const causes = {
   },
 } as const satisfies Record<string, Problem>;
 
-export type Cause = keyof typeof causes;
-const order = Object.keys(causes) as Cause[];
+export type UnavailabilityCause = keyof typeof causes;
+const order = Object.keys(causes) as UnavailabilityCause[];
 
 /** Time for which a cause is reported after a refusal, ms: longer than the interval of the status. */
 const reportedForMs = 5000;
 /** Causes that end with a confirmed group; `crowded` occurs while events are stored. */
-const overWhenStored: readonly Cause[] = ['full', 'away', 'unconfirmed'];
+const overWhenStored: readonly UnavailabilityCause[] = ['full', 'away', 'unconfirmed'];
 
-export type Trouble = ReturnType<typeof createTrouble>;
+export type Unavailability = ReturnType<typeof createUnavailability>;
 
 /** Creates the record of why a process rejects requests. `isDiskLow` is asked each time: it holds without requests. */
-export function createTrouble(isDiskLow: () => boolean) {
-  const notedMs = new Map<Cause, number>();
-  const holds = (cause: Cause): boolean =>
-    cause === 'disk'
+export function createUnavailability(isDiskLow: () => boolean) {
+  const recordedMs = new Map<UnavailabilityCause, number>();
+  const isActive = (unavailabilityCause: UnavailabilityCause): boolean =>
+    unavailabilityCause === 'disk'
       ? isDiskLow()
-      : performance.now() - (notedMs.get(cause) ?? Number.NEGATIVE_INFINITY) < reportedForMs;
+      : performance.now() - (recordedMs.get(unavailabilityCause) ?? Number.NEGATIVE_INFINITY) < reportedForMs;
   return {
     /** Records that a request was refused for this cause, or would be. */
-    note: (cause: Cause): void => void notedMs.set(cause, performance.now()),
+    record: (unavailabilityCause: UnavailabilityCause): void =>
+      void recordedMs.set(unavailabilityCause, performance.now()),
     stored(): void {
-      for (const cause of overWhenStored) notedMs.delete(cause);
+      for (const unavailabilityCause of overWhenStored) recordedMs.delete(unavailabilityCause);
     },
-    answered: (): void => void notedMs.delete('away'),
+    answered: (): void => void recordedMs.delete('away'),
     problems(): readonly Problem[] {
-      const first = order.find(holds);
+      const first = order.find(isActive);
       return first === undefined ? [] : [causes[first]];
     },
   };

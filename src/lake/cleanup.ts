@@ -6,7 +6,7 @@ import { decodePath, findInfo } from './log/actions.ts';
 import { findLastCheckpoint, writeCheckpoint } from './log/checkpoint.ts';
 import { isClockBehind, findLakeState } from './log/lake-state.ts';
 import type { Duckdb } from './sql/duckdb.ts';
-import { oldestPendingBase } from './files/failed-events.ts';
+import { findOldestPendingBase } from './files/failed-events.ts';
 import {
   checkpointHashName,
   checkpointName,
@@ -16,8 +16,8 @@ import {
   readCommit,
   logStore,
 } from './log/log-files.ts';
-import { findShown } from './files/deferred-replacement.ts';
-import { findNamesInHand } from './files/staging.ts';
+import { findPublished } from './files/deferred-replacement.ts';
+import { findNamesInProgress } from './files/staging.ts';
 import type { Table } from './log/table.ts';
 import { recordVersions } from './log/version-points.ts';
 import { copyTableState } from './log/table-state.ts';
@@ -25,7 +25,7 @@ import {
   listFormerPaths,
   listKnownPaths,
   listYoungPaths,
-  placeOf,
+  publishedPathOf,
   removeFormerFolders,
   youngFolder,
 } from './log/young-folder.ts';
@@ -48,7 +48,7 @@ function findForgotten(table: Table, nowMs: number): number | undefined {
 }
 
 /** Reports whether an erasure waits for the removal of history with erased rows, and whether regardless of readers. */
-export async function mustForget(table: Table, nowMs: number): Promise<'no' | 'now' | 'in time'> {
+export async function mustDropErasedHistory(table: Table, nowMs: number): Promise<'no' | 'now' | 'in time'> {
   const forgetBefore = findForgotten(table, nowMs);
   if (forgetBefore === undefined) return 'no';
   const { commits } = await listLog(table.dir);
@@ -59,26 +59,29 @@ export async function mustForget(table: Table, nowMs: number): Promise<'no' | 'n
 /** Removes files that were removed before the retention, with their tombstones. Returns their number. */
 export async function vacuum(table: Table, options: CleanOptions): Promise<number> {
   const { tombstones } = table.state();
-  const atPlaces = new Map(table.snapshot().files.map((file) => [file.place, file]));
+  const byPublishedPath = new Map(table.snapshot().files.map((file) => [file.publishedPath, file]));
   const emptied = new Set<string>();
   let removed = 0;
   for (const [encoded, remove] of tombstones) {
     const age = options.nowMs - (typeof remove.deletionTimestamp === 'number' ? remove.deletionTimestamp : 0);
     if (age < options.retentionMs) continue;
     const file = decodePath(encoded);
-    const place = file === undefined ? undefined : placeOf(file);
-    const successor = place === undefined ? undefined : atPlaces.get(place);
+    const publishedPath = file === undefined ? undefined : publishedPathOf(file);
+    const successor = publishedPath === undefined ? undefined : byPublishedPath.get(publishedPath);
     // Readers of the glob have a sealed file of an earlier version until its rewrite replaces it.
-    if (place === file && successor !== undefined && (await findShown(table.dir, successor)) !== 'itself') continue;
-    if (file !== undefined && (place !== file || successor === undefined)) await removeFile(path.join(table.dir, file));
-    if (place !== undefined && successor === undefined) emptied.add(place);
+    if (publishedPath === file && successor !== undefined && (await findPublished(table.dir, successor)) !== 'itself')
+      continue;
+    if (file !== undefined && (publishedPath !== file || successor === undefined))
+      await removeFile(path.join(table.dir, file));
+    if (publishedPath !== undefined && successor === undefined) emptied.add(publishedPath);
     // The commits name it until they are trimmed. Removing a missing file costs nothing.
     tombstones.delete(encoded);
     removed += 1;
   }
   if (emptied.size > 0) {
     const kept = listKnownPaths([], tombstones.keys());
-    for (const place of emptied) if (!kept.has(place)) await removeFile(path.join(table.dir, place));
+    for (const publishedPath of emptied)
+      if (!kept.has(publishedPath)) await removeFile(path.join(table.dir, publishedPath));
   }
   await options.crashPoint('vacuumed');
   return removed;
@@ -124,7 +127,7 @@ async function findOwnVersion(tableDir: string, version: number, commits: readon
  */
 export async function trimLog(table: Table, failedDir: string | undefined, options: CleanOptions): Promise<number> {
   const { commits, checkpoints } = await listLog(table.dir);
-  const needed = failedDir === undefined ? Infinity : await oldestPendingBase(failedDir);
+  const needed = failedDir === undefined ? Infinity : await findOldestPendingBase(failedDir);
   const forgetBefore = findForgotten(table, options.nowMs);
   const forgetFrom = checkpoints.find((version) => version >= (forgetBefore ?? Infinity));
   let keepFrom = forgetFrom !== undefined && forgetFrom <= needed ? forgetFrom : 0;
@@ -174,7 +177,7 @@ export async function listLeftovers(
   const young = await listYoungPaths(tableDir);
   const former = await listFormerPaths(tableDir);
   // Listed after the files: the log then has work that ended in between.
-  return { temporaries, young, former, isInHand: await findNamesInHand(stagingDir) };
+  return { temporaries, young, former, isInHand: await findNamesInProgress(stagingDir) };
 }
 
 /** Removes temporaries and uncommitted young files. `putAside` quarantines the latter, since commits may be lost. */

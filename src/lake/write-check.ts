@@ -11,7 +11,7 @@ const fileName = '.write-probe.tmp';
 const bytes = Buffer.alloc(4096);
 
 /** Tests whether a flush can write: a file, its fsync, and folder permissions. Errors: the file system's. */
-export async function tryWrite(lakeDir: string, assertFolder: () => void): Promise<void> {
+export async function checkWritable(lakeDir: string, assertFolder: () => void): Promise<void> {
   const { root, table, young, failed, staging } = lakePaths(lakeDir);
   assertFolder();
   // In parallel: sequential calls would keep waking an idle process.
@@ -27,9 +27,9 @@ export async function tryWrite(lakeDir: string, assertFolder: () => void): Promi
 }
 
 /** Reports whether the lake has no space or no write permission, so that failing work can only wait. */
-export async function refusesWrites(lakeDir: string, assertFolder: () => void): Promise<boolean> {
+export async function isUnwritable(lakeDir: string, assertFolder: () => void): Promise<boolean> {
   try {
-    await tryWrite(lakeDir, assertFolder);
+    await checkWritable(lakeDir, assertFolder);
     return false;
   } catch (error) {
     return isSystemError(error, 'EROFS', 'EACCES', 'EPERM', 'ENOSPC', 'EDQUOT');

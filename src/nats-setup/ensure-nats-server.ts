@@ -21,7 +21,7 @@ import { promisify } from 'node:util';
 import { findTextFile, moveFile } from '../runtime/files/durable-file.ts';
 
 /** A server on this machine. */
-export type LocalNatsServer = { readonly how: 'found' | 'fetched' } & NatsServer;
+export type LocalNatsServer = { readonly how: 'found' | 'fetched' } & FoundNatsServer;
 
 interface EnsureOptions {
   /** The machine's configuration folder [/etc]. */
@@ -53,8 +53,8 @@ export async function ensureLocalNatsServer(
   options: EnsureOptions = {},
 ): Promise<LocalNatsServer> {
   const cache = cacheFolder(environment);
-  const places = { path: environment['PATH'], cacheFolder: cache };
-  const found = await findNatsServer(places);
+  const searchPaths = { path: environment['PATH'], cacheFolder: cache };
+  const found = await findNatsServer(searchPaths);
   if (found !== undefined) return { how: 'found', ...found };
 
   const etc = options.etc ?? '/etc';
@@ -97,7 +97,7 @@ async function ensureCache(cache: string): Promise<void> {
 }
 
 /** Copies the server of an unpacked package into the cache after a test run. */
-async function keepInCache(tree: string, cache: string): Promise<NatsServer> {
+async function keepInCache(tree: string, cache: string): Promise<FoundNatsServer> {
   const servers = cachedServersFolder(cache);
   const staging = await makeTemporaryFolder('.new-', servers);
   try {
@@ -146,7 +146,7 @@ const run = promisify(execFile);
 /** The oldest supported version: before 2.14 a kill during a purge could empty a stream. */
 const minimumNatsVersion = '2.14';
 
-export interface NatsServer {
+export interface FoundNatsServer {
   /** Absolute path of the executable. */
   readonly binary: string;
   /** Three numbers, as `2.15.1`. */
@@ -169,14 +169,14 @@ function cachedServersFolder(cache: string): string {
 }
 
 /** Finds nats-server on PATH, or the newest in the cache, from `minimumNatsVersion` on. Error: `broker_missing`. */
-export async function findNatsServer(places: {
+export async function findNatsServer(searchPaths: {
   readonly path: string | undefined;
   readonly cacheFolder: string;
-}): Promise<NatsServer | undefined> {
-  return (await findUsable(onPath(places.path))) ?? (await findUsable(await inCache(places.cacheFolder)));
+}): Promise<FoundNatsServer | undefined> {
+  return (await findUsable(onPath(searchPaths.path))) ?? (await findUsable(await inCache(searchPaths.cacheFolder)));
 }
 
-async function findUsable(binaries: readonly string[]): Promise<NatsServer | undefined> {
+async function findUsable(binaries: readonly string[]): Promise<FoundNatsServer | undefined> {
   for (const binary of binaries) {
     const version = await findVersion(binary);
     if (version !== undefined && compareVersions(version, minimumNatsVersion) >= 0) return { binary, version };

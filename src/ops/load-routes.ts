@@ -10,9 +10,9 @@ import { finished } from 'node:stream/promises';
 import type { FastifyRequest } from 'fastify';
 import { isOperatorToken } from '../access/secrets.ts';
 import { datasets } from '../datasets/dataset.ts';
-import { wholeDescriptor } from '../runtime/files/input-file.ts';
+import { completionDescriptor } from '../runtime/files/input-file.ts';
 import { makeWorkFolder, removeTree, writeWorkFile } from '../runtime/files/work-files.ts';
-import type { OpsParts } from './ops-server.ts';
+import type { OpsServerDependencies } from './ops-server.ts';
 
 /**
  * `POST /api/load/v1/<dataset>` on the operator's address: streams the body, a file of CSV, JSON lines or Parquet, to a
@@ -89,7 +89,7 @@ function waitForRoom(stream: Writable): Promise<void> {
  */
 async function passOn({ raw }: FastifyRequest, child: ChildProcess, idleMs: number): Promise<void> {
   const { stdin } = child;
-  const whole = child.stdio[wholeDescriptor] as Writable;
+  const whole = child.stdio[completionDescriptor] as Writable;
   if (stdin === null) return;
   stdin.on('error', () => undefined);
   whole.on('error', () => undefined);
@@ -175,7 +175,7 @@ async function runLoad(
 }
 
 /** Adds the route to the operator's address. One load runs at a time. */
-export function addLoadRoute(options: LoadRouteOptions): OpsParts['addRoutes'] {
+export function addLoadRoute(options: LoadRouteOptions): OpsServerDependencies['addRoutes'] {
   let isLoading = false;
   return (server, keep) => {
     void server.register((scope, _options, done) => {

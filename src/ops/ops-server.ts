@@ -4,8 +4,8 @@ import { createMetrics, renderMetrics } from '../runtime/metrics.ts';
 import { httpAddress, settlePorts } from '../runtime/http/ports.ts';
 import type { Problem } from '../runtime/problems/problem.ts';
 import { withFormerStatus } from '../runtime/former-names.ts';
-import { ownSchemas, addressOf } from '../runtime/http/request-head.ts';
-import { followDisks, type WatchedDisks, followService, type ServiceFigures } from './service-gauges.ts';
+import { noRouteSchemas, addressOf } from '../runtime/http/request-head.ts';
+import { registerDiskGauges, type WatchedDisks, registerServiceGauges, type ServiceFigures } from './service-gauges.ts';
 import { endConnections } from './routes.ts';
 import type { IncomingMessage, Server } from 'node:http';
 import { hostname } from 'node:os';
@@ -53,7 +53,7 @@ export interface OpsView extends ServiceFigures {
   readonly isDraining: boolean;
 }
 
-export interface OpsParts {
+export interface OpsServerDependencies {
   readonly disks: WatchedDisks;
   /** Host names that requests may have besides those of the machine. */
   readonly names: readonly string[];
@@ -85,13 +85,13 @@ export async function startOpsServer(
   host: string,
   port: number,
   view: () => OpsView | undefined,
-  { disks, names, addRoutes }: OpsParts,
+  { disks, names, addRoutes }: OpsServerDependencies,
 ) {
   // Its error names the setting if the port is in use.
   if (port !== 0) await settlePorts(host, [{ port, what: 'ops port (TRIBUTARY_OPS_PORT)' }]);
   const server = fastify({
     logger: false,
-    schemaController: ownSchemas,
+    schemaController: noRouteSchemas,
     bodyLimit: 1024,
     forceCloseConnections: true,
     http: { connectionsCheckingInterval: 1000 },
@@ -123,8 +123,8 @@ export async function startOpsServer(
       .send(withFormerStatus({ ready: problems.length === 0, problems }));
   });
   const metrics = createMetrics();
-  followService(metrics, () => view() ?? { problems: [starting], warnings: [], processes: [] });
-  followDisks(metrics, disks);
+  registerServiceGauges(metrics, () => view() ?? { problems: [starting], warnings: [], processes: [] });
+  registerDiskGauges(metrics, disks);
   server.get('/metrics', async (_request, reply) => {
     const [collected = [], own] = await Promise.all([view()?.collectMetrics(), metrics.snapshot()]);
     const { contentType, body } = await renderMetrics([...collected, own]);

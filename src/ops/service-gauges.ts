@@ -3,8 +3,8 @@ import { problemCodes, type Problem } from '../runtime/problems/problem.ts';
 import { findBuild } from '../runtime/files/package-files.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 import type { ProcessState } from '../runtime/processes/supervisor.ts';
-import { boundedBy } from '../runtime/async/in-parallel.ts';
-import { readDiskRoom, type DiskRoom } from '../runtime/files/disk-watch.ts';
+import { withTimeout } from '../runtime/async/in-parallel.ts';
+import { readDiskSpace, type DiskSpace } from '../runtime/files/disk-watch.ts';
 
 export interface ServiceFigures {
   readonly problems: readonly Problem[];
@@ -20,7 +20,7 @@ function countByCode(found: readonly Problem[]): ReadonlyMap<string, number> {
 }
 
 /** Adds the gauges of the service and its build. */
-export function followService(metrics: Metrics, figures: () => ServiceFigures): void {
+export function registerServiceGauges(metrics: Metrics, figures: () => ServiceFigures): void {
   const problems = metrics.gauge('service_problems', 'Current problems, as /readyz lists them.');
   const problemsByCode = metrics.gauge(
     'service_problems_by_code',
@@ -69,10 +69,10 @@ export interface WatchedDisks {
 }
 
 /** Adds the gauges of free space. Missing folders have none, nor has a folder on a disk that hangs, or one after it. */
-export function followDisks(
+export function registerDiskGauges(
   metrics: Metrics,
   { folders, reserveBytes }: WatchedDisks,
-  readRoom: (folder: string) => Promise<DiskRoom> = readDiskRoom,
+  readRoom: (folder: string) => Promise<DiskSpace> = readDiskSpace,
 ): void {
   const free = metrics.gauge(
     'disk_free_bytes',
@@ -86,7 +86,7 @@ export function followDisks(
   const awaited = new Set<string>();
   let looking: Promise<void> | undefined;
 
-  function show(folder: string, room: DiskRoom | undefined): void {
+  function show(folder: string, room: DiskSpace | undefined): void {
     for (const [gauge, bytes] of [[free, room?.freeBytes] as const, [size, room?.sizeBytes] as const]) {
       if (bytes === undefined) gauge.remove({ folder });
       else gauge.set({ folder }, bytes);
@@ -94,7 +94,7 @@ export function followDisks(
   }
 
   /** Reads the folders in turn: a read of a disk that hangs holds a thread of the process. */
-  async function look(): Promise<void> {
+  async function readDisks(): Promise<void> {
     for (const folder of Object.keys(folders)) awaited.add(folder);
     for (const [folder, place] of Object.entries(folders)) {
       const room = await readRoom(place).catch(() => undefined);
@@ -104,9 +104,9 @@ export function followDisks(
   }
 
   metrics.beforeRead(async () => {
-    looking ??= look().finally(() => {
+    looking ??= readDisks().finally(() => {
       looking = undefined;
     });
-    await boundedBy(answerMs, looking).catch(() => awaited.forEach((folder) => show(folder, undefined)));
+    await withTimeout(answerMs, looking).catch(() => awaited.forEach((folder) => show(folder, undefined)));
   });
 }

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 
 /** The refusal of a link, in the envelope of the export area. */
-export interface LinkRefusal {
+export interface LinkError {
   readonly code: number;
   readonly message: string;
   readonly data: { readonly error: { readonly detail: string } } | null;
@@ -25,7 +25,7 @@ const ended = 'The link has expired or is incomplete, or its user was removed or
 const again = 'Get a new link there, or create the export again with the same columns and filters.';
 const later = 'Reload this page in a few seconds. If that does not help, contact the operator of the service.';
 
-function describe({ code, data }: LinkRefusal): readonly [title: string, what: string, todo: string] {
+function describe({ code, data }: LinkError): readonly [title: string, what: string, todo: string] {
   if (code === 403) return ['This link is invalid or has expired', ended, again];
   if (code === 404) return ['The file no longer exists', 'Files are deleted when their links expire.', again];
   const detail = data?.error.detail;
@@ -40,7 +40,7 @@ export function wantsPage(accept: string | undefined): boolean {
 }
 
 /** Renders the page for a person whose link leads to no file. Of the request target, only the id is shown. */
-export function renderRefusedPage(refusal: LinkRefusal, target: string): string {
+export function renderLinkErrorPage(refusal: LinkError, target: string): string {
   const [title, what, todo] = describe(refusal);
   const id = /^\/files\/([1-9]\d{0,14})\//.exec(target)?.[1];
   const place = id === undefined ? 'exports' : `exports/${id}`;

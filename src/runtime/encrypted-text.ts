@@ -4,7 +4,7 @@ const ivBytes = 12;
 const tagBytes = 16;
 
 /** Encrypts a text: AES-256-GCM, base64 of IV, tag and ciphertext, bound to `owner`. */
-export function sealText(key: Uint8Array, text: string, owner: string): string {
+export function encryptText(key: Uint8Array, text: string, owner: string): string {
   const iv = randomBytes(ivBytes);
   const cipher = createCipheriv('aes-256-gcm', key, iv).setAAD(Buffer.from(owner));
   const data = Buffer.concat([cipher.update(text, 'utf8'), cipher.final()]);
@@ -12,7 +12,7 @@ export function sealText(key: Uint8Array, text: string, owner: string): string {
 }
 
 /** Decrypts a text of `sealText`. Throws for another key or owner and for a changed text. */
-export function openText(key: Uint8Array, sealed: string, owner: string): string {
+export function decryptText(key: Uint8Array, sealed: string, owner: string): string {
   const bytes = Buffer.from(sealed, 'base64');
   const decipher = createDecipheriv('aes-256-gcm', key, bytes.subarray(0, ivBytes), { authTagLength: tagBytes });
   decipher.setAAD(Buffer.from(owner)).setAuthTag(bytes.subarray(ivBytes, ivBytes + tagBytes));

@@ -2,17 +2,17 @@ import { dataPaths } from '../config.ts';
 import { ensureLakeId, findFollowedStream } from '../lake/identity.ts';
 import { AppError, isAppError } from '../runtime/errors.ts';
 import { ensureFolder } from '../runtime/files/durable-file.ts';
-import { findFolderPlace } from '../runtime/files/folder-id.ts';
+import { findFolderLocation } from '../runtime/files/folder-id.ts';
 import { takeOverLock, type Lock } from '../runtime/files/lock.ts';
 import { startSupervisor } from '../runtime/processes/supervisor.ts';
 import { ensureLocalNatsServer, type LocalNatsServer } from '../nats-setup/ensure-nats-server.ts';
 import { startBrokerWatch, type BrokerWatch } from '../stream/broker-watch.ts';
 import { openConnection } from '../stream/connection.ts';
-import { endLeftOverServers } from '../stream/store-files.ts';
+import { killOrphanedServers } from '../stream/store-files.ts';
 import { startNatsServer, type NatsAddress, type NatsServer } from '../stream/nats-server.ts';
 import { ownStream, type StreamOwner } from '../stream/owner.ts';
 import { assertMayPublish } from '../stream/publish-probe.ts';
-import { keepDescriptions } from '../stream/stream-metadata-backup.ts';
+import { backUpStreamMetadata } from '../stream/stream-metadata-backup.ts';
 import { describeWayOut, type FolderChecks } from './folders.ts';
 import { logFolderOf, type ServiceOptions, type ServiceStart } from './service-options.ts';
 
@@ -54,7 +54,7 @@ export async function superviseNatsServer(
   if (config.natsUrl !== undefined) return { url: config.natsUrl, pid: () => undefined };
   const server = await getNatsServer(options, signal);
   const folder = dataPaths(config.dataDir).nats;
-  await endLeftOverServers(folder, logger);
+  await killOrphanedServers(folder, logger);
   // Both are locked: the broker's folder may be replaced, and another data folder may link to it.
   const locks: Lock[] = [];
   for (const locked of [config.dataDir, folder]) {
@@ -98,7 +98,7 @@ export async function superviseNatsServer(
 }
 
 /** Claims the stream for this data folder and holds the claim while the service runs. */
-export async function ownServiceStream(
+export async function claimServiceStream(
   { options, closers, signal }: ServiceStart,
   broker: Broker,
 ): Promise<StreamOwner> {
@@ -112,13 +112,13 @@ export async function ownServiceStream(
     lake: { id: await ensureLakeId(paths.lake), findStreamId: () => findFollowedStream(paths.lake) },
     claimFile: paths.claim,
     questionFolder: paths.run,
-    place: findFolderPlace(config.dataDir),
+    place: findFolderLocation(config.dataDir),
     exclusive: config.natsUrl === undefined,
     logger,
     signal,
   });
   closers.add('stream owner', () => owner.stop());
-  if (config.natsUrl === undefined) await keepDescriptions(paths.nats, logger);
+  if (config.natsUrl === undefined) await backUpStreamMetadata(paths.nats, logger);
   if (own.includes('ingest'))
     await assertMayPublish(connection, { streamName: config.streamName, claimFile: paths.claim });
   // The roles are started with the id of this folder.

@@ -4,9 +4,9 @@ import { dataPaths, type Config } from '../config.ts';
 import { datasets } from '../datasets/dataset.ts';
 import { AppError } from '../runtime/errors.ts';
 import { ensureDataFolder, raiseDataFormat } from '../runtime/files/data-format.ts';
-import { openFolderPins, type FolderPins, startFolderWatch } from '../runtime/files/folder-watch.ts';
+import { openFolderHandles, type FolderHandles, startFolderWatch } from '../runtime/files/folder-watch.ts';
 import { closeToGroup, openToGroup } from '../runtime/files/group-access.ts';
-import { findRival, sweepServiceStates } from '../runtime/processes/service-state.ts';
+import { findCompetingService, sweepServiceStates } from '../runtime/processes/service-state.ts';
 import { createStoreWatch } from '../stream/store-files.ts';
 import {
   logFolderOf,
@@ -40,7 +40,7 @@ export async function setLakeAccess({ config, logger }: ServiceOptions, groupId:
 
 /** Throws `locked` if another service runs one of these processes on the data folder, even if its lock was lost. */
 function assertAlone(config: Config, own: readonly Role[], processes: readonly string[]): void {
-  const rival = findRival(dataPaths(config.dataDir).run, processes);
+  const rival = findCompetingService(dataPaths(config.dataDir).run, processes);
   if (rival !== undefined)
     throw new AppError('locked', `${config.dataDir} is in use by ${rival}`, { hint: describeWayOut(config, own) });
 }
@@ -53,11 +53,11 @@ export function describeWayOut(config: Config, own: readonly Role[]): string {
 }
 
 /** Pins the folders of the service, except those of the report files, which the export role owns. */
-function pinFolders(config: Config, own: readonly Role[]): FolderPins {
+function pinFolders(config: Config, own: readonly Role[]): FolderHandles {
   const { nats, lake } = dataPaths(config.dataDir);
   const store = runsBroker(config, own) ? [nats, path.join(nats, 'store'), path.join(nats, 'store', 'jetstream')] : [];
   const tables = [...datasets.keys()].map((table) => path.join(lake, table));
-  return openFolderPins([config.dataDir, ...store, lake, ...tables, logFolderOf(config)]);
+  return openFolderHandles([config.dataDir, ...store, lake, ...tables, logFolderOf(config)]);
 }
 
 /** Prepares the data folder for the roles of a service, and pins and watches it. Errors: `locked`, `data_format`, `disk`. */
@@ -78,7 +78,7 @@ export async function openServiceFolders({ options, closers, supervisors }: Serv
   const watch = startFolderWatch({
     dataDir: config.dataDir,
     pins,
-    findRival: () => findRival(paths.run, processes),
+    findRival: () => findCompetingService(paths.run, processes),
     isStoreReplaced: () => storeWatch.isReplaced(findBrokerPid?.()),
     // A process that stops writes by path, which may be in another service's folder now; a kill loses nothing.
     onChange: () => supervisors.forEach((supervisor) => supervisor.renew()),

@@ -1,7 +1,7 @@
 import type { Config } from '../config.ts';
 import { startTogether } from '../runtime/async/in-parallel.ts';
 import { AppError } from '../runtime/errors.ts';
-import type { FolderPins, FolderWatch } from '../runtime/files/folder-watch.ts';
+import type { FolderHandles, FolderWatch } from '../runtime/files/folder-watch.ts';
 import { forkRole, type RoleChild } from '../runtime/processes/child.ts';
 import { startSupervisor, type Supervisor } from '../runtime/processes/supervisor.ts';
 import { createProcessMetrics } from './process-metrics.ts';
@@ -23,7 +23,7 @@ interface Report {
 interface RoleDependencies extends ServiceStart {
   /** Environment of each role. */
   readonly environment: NodeJS.ProcessEnv;
-  readonly pins: FolderPins;
+  readonly pins: FolderHandles;
   readonly watch: FolderWatch;
 }
 

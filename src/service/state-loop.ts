@@ -8,9 +8,14 @@ import type { Clock } from '../runtime/clock.ts';
 import { describeError } from '../runtime/errors.ts';
 import { createDescriptorWatch, type DescriptorWatch } from '../runtime/files/disk-watch.ts';
 import { findStamp } from '../runtime/files/file-checks.ts';
-import type { FolderPins, FolderWatch } from '../runtime/files/folder-watch.ts';
+import type { FolderHandles, FolderWatch } from '../runtime/files/folder-watch.ts';
 import type { RunningChild, RoleChild } from '../runtime/processes/child.ts';
-import { createNews, type News, createSilenceWatch, type SilenceWatch } from '../runtime/processes/heartbeat.ts';
+import {
+  createHeartbeat,
+  type Heartbeat,
+  createLivenessWatch,
+  type LivenessWatch,
+} from '../runtime/processes/heartbeat.ts';
 import { findProcessStart } from '../runtime/processes/procfs.ts';
 import type { ServiceView } from '../runtime/processes/role-process.ts';
 import { removeServiceState, writeServiceState, type ServiceState } from '../runtime/processes/service-state.ts';
@@ -28,7 +33,7 @@ interface StateDependencies {
   readonly clock: Clock;
   /** Start of the service, ISO 8601. */
   readonly startedAt: string;
-  readonly pins: FolderPins;
+  readonly pins: FolderHandles;
   readonly watch: FolderWatch;
   readonly broker: Broker | undefined;
   readonly streamOwner: StreamOwner | undefined;
@@ -102,9 +107,9 @@ function buildState(dependencies: StateDependencies, descriptors: DescriptorWatc
 }
 
 /** Kills running processes that no longer report. */
-function endSilent(silence: SilenceWatch, { supervisors, reports }: RoleProcesses): void {
+function endSilent(silence: LivenessWatch, { supervisors, reports }: RoleProcesses): void {
   const reporting = supervisors.filter((supervisor) => supervisor.state().state === 'running');
-  silence.look(
+  silence.check(
     reporting.map((supervisor) => ({
       name: supervisor.state().name,
       reportedAtMs: reports.get(supervisor.state().name)?.atMs ?? 0,
@@ -114,10 +119,10 @@ function endSilent(silence: SilenceWatch, { supervisors, reports }: RoleProcesse
 }
 
 /** Sends a role's process the view of the service if it changed. */
-function sendView(supervisor: Supervisor<RoleChild>, news: News, view: ServiceView): void {
+function sendView(supervisor: Supervisor<RoleChild>, heartbeat: Heartbeat, view: ServiceView): void {
   const child = supervisor.current();
   if (child !== undefined)
-    news.pass(`${child.pid} ${JSON.stringify(view)}`, () => child.send({ type: 'service', view }));
+    heartbeat.send(`${child.pid} ${JSON.stringify(view)}`, () => child.send({ type: 'service', view }));
 }
 
 /** Collects the service's state every second for commands, the operator's port, the log and `/readyz`. */
@@ -127,9 +132,9 @@ export function startStateLoop(dependencies: StateDependencies) {
   const { run } = dataPaths(config.dataDir);
   const served = roles.supervisors
     .filter((supervisor) => supervisor.state().name !== 'compact')
-    .map((supervisor) => ({ supervisor, news: createNews() }));
-  const stateNews = createNews();
-  const silence = createSilenceWatch(logger);
+    .map((supervisor) => ({ supervisor, news: createHeartbeat() }));
+  const stateNews = createHeartbeat();
+  const silence = createLivenessWatch(logger);
   const problemLog = createProblemLog(logger, () => clock.nowMs());
   const descriptors = createDescriptorWatch('the supervisor');
   let isDraining = false;
@@ -149,7 +154,7 @@ export function startStateLoop(dependencies: StateDependencies) {
     if (pins.findLost().length > 0) return;
     try {
       const { writtenAt: _writtenAt, silentMs: _silentMs, ...lasting } = state;
-      stateNews.pass(JSON.stringify({ ...lasting, since }), () => writeServiceState(run, { ...state, since }));
+      stateNews.send(JSON.stringify({ ...lasting, since }), () => writeServiceState(run, { ...state, since }));
     } catch (error) {
       // A full disk must not end the supervisor: only commands need the state.
       logger.warn({ error: describeError(error) }, 'cannot write service state');

@@ -16,13 +16,13 @@ const noRoomCodes: ReadonlySet<number> = new Set([
 ]);
 
 /** A refusal in the broker's own words, and the next step of its operator. */
-export interface Refusal {
+export interface BrokerDenial {
   readonly words: string;
   readonly todo: string;
 }
 
 /** Rights that the service's user needs, as the operator's next step. */
-export const rightsTodo =
+export const requiredRightsTodo =
   'Let the user of the service publish to $JS.API.> and tributary.>, and subscribe to _INBOX.>, tributary.> and $JS.EVENT.ADVISORY.STREAM.>, in the configuration of the broker. A running service then resumes.';
 const credentialsTodo = 'Check the user and password, or the token, in TRIBUTARY_NATS_URL.';
 const roomTodo =
@@ -38,9 +38,9 @@ function findCause<T>(error: unknown, kind: new (...args: never[]) => T): T | un
 }
 
 /** Returns the refusal of a broker that knows the service and denies it something; undefined for other errors. */
-export function findRefusal(error: unknown): Refusal | undefined {
+export function findDenial(error: unknown): BrokerDenial | undefined {
   const violation = findCause(error, errors.PermissionViolationError);
-  if (violation !== undefined) return { words: violation.message, todo: rightsTodo };
+  if (violation !== undefined) return { words: violation.message, todo: requiredRightsTodo };
   const stranger =
     findCause(error, errors.AuthorizationError) ?? findCause(error, errors.UserAuthenticationExpiredError);
   return stranger === undefined ? undefined : { words: stranger.message, todo: credentialsTodo };
@@ -60,8 +60,9 @@ export function wrapBrokerError(error: unknown, doing: string): AppError {
   if (error instanceof AppError) return error;
   const wrap = (code: 'broker_refused' | 'broker_away', how: string, hint?: string): AppError =>
     new AppError(code, `${doing}: ${how}`, { cause: error, ...(hint === undefined ? {} : { hint }) });
-  const refusal = findRefusal(error);
-  if (refusal !== undefined) return wrap('broker_refused', `the broker denies it: ${refusal.words}`, refusal.todo);
+  const brokerDenial = findDenial(error);
+  if (brokerDenial !== undefined)
+    return wrap('broker_refused', `the broker denies it: ${brokerDenial.words}`, brokerDenial.todo);
   if (isJetStreamMissing(error))
     return wrap('broker_refused', `the account has no JetStream: ${error.message}`, jetStreamTodo);
   if (isNoRoom(error))
@@ -86,7 +87,7 @@ export async function wrapErrors<T>(doing: string, work: () => Promise<T>): Prom
 }
 
 /** Describes work that the broker keeps denying; undefined for an error of another kind. */
-export function describeRefused(error: unknown, doing: string): Problem | undefined {
+export function describeDenied(error: unknown, doing: string): Problem | undefined {
   const wrapped = wrapBrokerError(error, doing);
   return isAppError(wrapped, 'broker_refused')
     ? { code: 'broker_permission_denied', message: wrapped.message, action: wrapped.hint ?? '' }
@@ -99,7 +100,7 @@ const rememberedErrors = 100;
 
 /** Creates the record of the errors that the broker reports to one connection. */
 export function createConnectionErrors(logger: Logger) {
-  let refused: { readonly refusal: Refusal; readonly atMs: number } | undefined;
+  let refused: { readonly refusal: BrokerDenial; readonly atMs: number } | undefined;
   /** When each error was last seen, by its text: a repeated one is logged when it begins. */
   const lastSeenMs = new Map<string, number>();
 
@@ -115,13 +116,13 @@ export function createConnectionErrors(logger: Logger) {
 
   return {
     record(error: Error): void {
-      const refusal = findRefusal(error);
+      const brokerDenial = findDenial(error);
       // A denied subscription fails where it is needed.
       const isSubscription = error instanceof errors.PermissionViolationError && error.operation === 'subscription';
-      if (refusal !== undefined && !isSubscription) refused = { refusal, atMs: performance.now() };
+      if (brokerDenial !== undefined && !isSubscription) refused = { refusal: brokerDenial, atMs: performance.now() };
       logger[isNew(error) ? 'warn' : 'debug']({ error: error.message }, 'broker reported an error');
     },
-    refusal: (): Refusal | undefined =>
+    refusal: (): BrokerDenial | undefined =>
       refused !== undefined && performance.now() - refused.atMs < refusalHoldsMs ? refused.refusal : undefined,
     /** Forgets the refusal: a new connection has new rights. */
     clearRefusal(): void {

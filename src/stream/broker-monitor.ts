@@ -57,7 +57,7 @@ const pingEveryMs = { well: 3000, silent: 1000 } as const;
 /** Time for a response, ms: that of a busy broker waits for an fsync. */
 const answerMs = 2000;
 
-export const brokerSilent: Problem = {
+export const brokerSilentProblem: Problem = {
   code: 'broker_unreachable',
   message: 'the broker does not accept events',
   action:
@@ -77,11 +77,11 @@ export function startBrokerPing(connection: StreamConnection) {
   });
   return {
     problems(): readonly Problem[] {
-      const problems: Problem[] = answers ? [] : [brokerSilent];
-      const refusal = connection.refusal();
-      if (refusal === undefined) return problems;
-      const what = `the broker denies an operation: ${refusal.words}`;
-      return [...problems, { code: 'broker_permission_denied', message: what, action: refusal.todo }];
+      const problems: Problem[] = answers ? [] : [brokerSilentProblem];
+      const brokerDenial = connection.refusal();
+      if (brokerDenial === undefined) return problems;
+      const what = `the broker denies an operation: ${brokerDenial.words}`;
+      return [...problems, { code: 'broker_permission_denied', message: what, action: brokerDenial.todo }];
     },
     // Not awaited: a stalled broker leaves the ping without a response.
     stop: async (): Promise<void> => void loop.stop(),

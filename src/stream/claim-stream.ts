@@ -1,27 +1,27 @@
 import type { JetStreamManager, StreamInfo } from '@nats-io/jetstream';
 import { pause } from '../runtime/async/retry.ts';
 import { AppError } from '../runtime/errors.ts';
-import type { FolderPlace } from '../runtime/files/folder-id.ts';
+import type { FolderLocation } from '../runtime/files/folder-id.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { StreamConnection } from './connection.ts';
 import {
   claimedSubject,
-  createToken,
+  createFencingToken,
   findClaim,
   findKeptClaim,
   foreignStream,
-  judgeClaim,
+  compareClaims,
   keepClaim,
   renderMetadata,
   type Claim,
-  type PlacedClaim,
-  askPresence,
+  type ClaimWithLocation,
+  checkOwnerLiveness,
 } from './claim.ts';
 import {
   findDeviations,
   wantedSettings,
-  type StreamDemands,
-  assertMendable,
+  type StreamRequirements,
+  assertRepairable,
   createStream,
   findStream,
 } from './stream-admin.ts';
@@ -39,7 +39,7 @@ export interface OwnerOptions {
   readonly claimFile: string;
   /** Folder of queries that only a process on the same data folder can answer. */
   readonly questionFolder: string;
-  readonly place: FolderPlace;
+  readonly place: FolderLocation;
   /** Whether the broker belongs to this data folder, whose lock is held: then no other service can own the stream. */
   readonly exclusive: boolean;
   /** How long to wait for an owner that does not answer, ms. */
@@ -49,7 +49,7 @@ export interface OwnerOptions {
 }
 
 const defaultLeaseMs = 10_000;
-const askEveryMs = 250;
+const ownerCheckIntervalMs = 250;
 const answerMs = 1000;
 
 /** Reports whether a stream without a claim, of an earlier version or made by hand, has nothing of another lake. */
@@ -73,11 +73,11 @@ export function unclaimedError({ config }: StreamInfo, lake: OwnedLake): AppErro
  * Waits until the stream has no owner. Returns true if its owner shares this data folder, and so the claim. `last`: the
  * place of the last claim; at the same place, an owner that the broker does not know has exited.
  */
-async function isShared(connection: StreamConnection, last: FolderPlace, options: OwnerOptions): Promise<boolean> {
+async function isShared(connection: StreamConnection, last: FolderLocation, options: OwnerOptions): Promise<boolean> {
   const { streamName, questionFolder, place, leaseMs = defaultLeaseMs, logger, signal } = options;
   const deadline = performance.now() + leaseMs;
   for (let round = 0; ; round += 1) {
-    const answer = await askPresence(connection, streamName, questionFolder, answerMs);
+    const answer = await checkOwnerLiveness(connection, streamName, questionFolder, answerMs);
     if (typeof answer === 'object') {
       if (answer.sameFolder) return true;
       throw new AppError(
@@ -99,7 +99,7 @@ async function isShared(connection: StreamConnection, last: FolderPlace, options
         { stream: streamName, owner: last, leaseMs },
         'stream claimed elsewhere, or its owner unresponsive, waiting',
       );
-    await pause(askEveryMs, signal);
+    await pause(ownerCheckIntervalMs, signal);
   }
 }
 
@@ -126,27 +126,27 @@ async function decideClaim(
   const kept = await findKeptClaim(claimFile);
   if (shared && kept?.lake === lake.id) return kept;
   const generation = Math.max(found?.generation ?? 0, kept?.generation ?? 0) + 1;
-  return { lake: lake.id, token: createToken(), generation };
+  return { lake: lake.id, token: createFencingToken(), generation };
 }
 
 /** Creates the stream, or repairs its settings and claim; undefined if another process has just created it. */
 async function settleStream(
   manager: JetStreamManager,
   info: StreamInfo | undefined,
-  claim: PlacedClaim,
+  claim: ClaimWithLocation,
   options: OwnerOptions,
   before: Partial<StreamInfo['config']> = {},
 ): Promise<StreamInfo | undefined> {
   const { streamName, maxBytes } = options;
-  const demands: StreamDemands = { subject: claimedSubject(streamName, claim.token), maxBytes };
+  const demands: StreamRequirements = { subject: claimedSubject(streamName, claim.token), maxBytes };
   const metadata = renderMetadata(claim, info?.config.metadata ?? before.metadata);
   if (info === undefined) return await createStream(manager, streamName, demands, { ...before, metadata });
-  assertMendable(info, demands);
+  assertRepairable(info, demands);
   const carried = findClaim(info.config.metadata);
   const isRight =
     findDeviations(info.config, demands).length === 0 &&
     carried !== undefined &&
-    judgeClaim(carried, claim) === 'ours' &&
+    compareClaims(carried, claim) === 'ours' &&
     carried.place.folder === claim.place.folder;
   return isRight
     ? info
@@ -162,24 +162,24 @@ export async function claimStream(
   const { streamName, claimFile, place } = options;
   for (let round = 0; round < 5; round += 1) {
     const info = await findStream(manager, streamName);
-    if (info !== undefined) assertMendable(info, { subject: '', maxBytes: options.maxBytes });
+    if (info !== undefined) assertRepairable(info, { subject: '', maxBytes: options.maxBytes });
     const claim = await decideClaim(connection, info, options);
     const kept = await findKeptClaim(claimFile);
-    if (kept === undefined || judgeClaim(kept, claim) !== 'ours') await keepClaim(claimFile, claim);
+    if (kept === undefined || compareClaims(kept, claim) !== 'ours') await keepClaim(claimFile, claim);
     // It may have changed while waiting for another owner.
     const fresh = info === undefined ? undefined : await findStream(manager, streamName);
     if (JSON.stringify(findClaim(fresh?.config.metadata)) !== JSON.stringify(findClaim(info?.config.metadata)))
       continue;
     if ((await settleStream(manager, fresh, { ...claim, place }, options)) === undefined) continue;
     const settled = await findStream(manager, streamName);
-    if (settled !== undefined && judgeClaim(findClaim(settled.config.metadata), claim) === 'ours') return settled;
+    if (settled !== undefined && compareClaims(findClaim(settled.config.metadata), claim) === 'ours') return settled;
   }
   throw new AppError('stream_taken', `the stream ${streamName} is being claimed by several services at once`, {
     hint: 'Start only one of them.',
   });
 }
 
-const mendEveryMs = 1000;
+const repairIntervalMs = 1000;
 /** Oldest check that an update may depend on, ms: a later one could undo another's change. */
 const freshMs = 1000;
 const newestNotices = 5;
@@ -208,10 +208,10 @@ export function createStreamRepair(manager: JetStreamManager, options: OwnerOpti
       last = info;
     },
     /** Repairs or recreates the stream, unless the check at `seenMs` (monotonic) is old. `what`: the notice. */
-    async mend(info: StreamInfo | undefined, claim: Claim, seenMs: number, what: string): Promise<void> {
+    async repair(info: StreamInfo | undefined, claim: Claim, seenMs: number, what: string): Promise<void> {
       const nowMs = performance.now();
       if (nowMs < nextMendMs || nowMs - seenMs > freshMs) return;
-      nextMendMs = nowMs + mendEveryMs;
+      nextMendMs = nowMs + repairIntervalMs;
       const settled = await settleStream(manager, info, { ...claim, place }, options, operatorsSettings(last));
       if (settled === undefined) return;
       last = settled;

@@ -1,6 +1,6 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import type { StreamConfig } from '@nats-io/jetstream';
-import { parseChecked, renderChecked } from '../runtime/files/checksummed-json.ts';
+import { parseChecksummed, renderChecksummed } from '../runtime/files/checksummed-json.ts';
 import {
   findTextFile,
   writeFileDurably,
@@ -9,7 +9,7 @@ import {
   writeNewFile,
 } from '../runtime/files/durable-file.ts';
 import { AppError } from '../runtime/errors.ts';
-import type { FolderPlace } from '../runtime/files/folder-id.ts';
+import type { FolderLocation } from '../runtime/files/folder-id.ts';
 import type { Problem } from '../runtime/problems/problem.ts';
 import path from 'node:path';
 import { RequestError, type Subscription } from '@nats-io/transport-node';
@@ -29,12 +29,12 @@ export interface Claim {
 }
 
 /** A claim as the stream carries it, with the place of its owner. */
-export interface PlacedClaim extends Claim {
-  readonly place: FolderPlace;
+export interface ClaimWithLocation extends Claim {
+  readonly place: FolderLocation;
 }
 
 /** Result of comparing a stream's claim with this service's. `older`: an earlier one of the same lake. */
-type ClaimVerdict = 'ours' | 'unclaimed' | 'older' | 'taken' | 'foreign';
+type ClaimStatus = 'ours' | 'unclaimed' | 'older' | 'taken' | 'foreign';
 
 const prefix = 'tributary.';
 
@@ -43,12 +43,12 @@ export function claimedSubject(streamName: string, token: string): string {
   return `tributary.${streamName}.events.${token}`;
 }
 
-export function createToken(): string {
+export function createFencingToken(): string {
   return randomBytes(8).toString('hex');
 }
 
 /** Renders a claim as metadata of a stream, in addition to the operator's. */
-export function renderMetadata(claim: PlacedClaim, others: StreamConfig['metadata']): Record<string, string> {
+export function renderMetadata(claim: ClaimWithLocation, others: StreamConfig['metadata']): Record<string, string> {
   // The server's own metadata must not be sent back.
   const kept = Object.entries(others ?? {}).filter(([key]) => !key.startsWith('_nats.') && !key.startsWith(prefix));
   const { lake, token, generation, place } = claim;
@@ -67,7 +67,7 @@ export function renderMetadata(claim: PlacedClaim, others: StreamConfig['metadat
 }
 
 /** Parses the claim in a stream's metadata; undefined if it names no lake. */
-export function findClaim(metadata: StreamConfig['metadata']): PlacedClaim | undefined {
+export function findClaim(metadata: StreamConfig['metadata']): ClaimWithLocation | undefined {
   const read = (name: string): string => metadata?.[prefix + name] ?? '';
   const generation = Number(read('generation'));
   if (read('lake') === '') return undefined;
@@ -83,7 +83,7 @@ export function findClaim(metadata: StreamConfig['metadata']): PlacedClaim | und
   };
 }
 
-export function judgeClaim(found: Claim | undefined, own: Claim): ClaimVerdict {
+export function compareClaims(found: Claim | undefined, own: Claim): ClaimStatus {
   if (found === undefined) return 'unclaimed';
   if (found.lake !== own.lake) return 'foreign';
   if (found.generation < own.generation) return 'older';
@@ -99,7 +99,7 @@ export async function findKeptClaim(file: string): Promise<Claim | undefined> {
     });
   });
   try {
-    const { lake, token, generation } = parseChecked(text ?? '') as Partial<Claim>;
+    const { lake, token, generation } = parseChecksummed(text ?? '') as Partial<Claim>;
     if (typeof lake !== 'string' || typeof token !== 'string' || typeof generation !== 'number') return undefined;
     return { lake, token, generation };
   } catch {
@@ -108,33 +108,38 @@ export async function findKeptClaim(file: string): Promise<Claim | undefined> {
 }
 
 export async function keepClaim(file: string, { lake, token, generation }: Claim): Promise<void> {
-  await writeFileDurably(file, renderChecked({ lake, token, generation }));
+  await writeFileDurably(file, renderChecksummed({ lake, token, generation }));
 }
 
-function describePlace({ folder, host }: FolderPlace): string {
+function describeLocation({ folder, host }: FolderLocation): string {
   return `${folder} on ${host}`;
 }
 
-export function foreignStream(streamName: string, found: PlacedClaim, lake: string, place: FolderPlace): AppError {
+export function foreignStream(
+  streamName: string,
+  found: ClaimWithLocation,
+  lake: string,
+  place: FolderLocation,
+): AppError {
   return new AppError(
     'stream_taken',
-    `the stream ${streamName} belongs to the lake ${found.lake} of ${describePlace(found.place)}, and this is the lake ${lake} of ${describePlace(place)}`,
+    `the stream ${streamName} belongs to the lake ${found.lake} of ${describeLocation(found.place)}, and this is the lake ${lake} of ${describeLocation(place)}`,
     { hint: 'Set another TRIBUTARY_STREAM, or pass that data folder with --data.' },
   );
 }
 
-export function takenProblem(streamName: string, { place }: PlacedClaim): Problem {
+export function streamTakenProblem(streamName: string, { place }: ClaimWithLocation): Problem {
   return {
     code: 'stream_taken',
-    message: `the stream ${streamName} belongs to the service of ${describePlace(place)} now; this service rejects imports and commits nothing`,
+    message: `the stream ${streamName} belongs to the service of ${describeLocation(place)} now; this service rejects imports and commits nothing`,
     action: 'Stop one of the two services. If this one stays, restart it.',
   };
 }
 
 /** The response of a running owner to a process that also wants the stream. */
-interface PresentOwner {
+interface LiveOwner {
   readonly pid: number;
-  readonly place: FolderPlace;
+  readonly place: FolderLocation;
   /** Whether it runs on the same data folder: it has seen the file of the query. */
   readonly sameFolder: boolean;
 }
@@ -145,7 +150,7 @@ const pattern = /^question-[0-9a-f-]{36}$/;
 interface PresenceOptions {
   readonly streamName: string;
   readonly questionFolder: string;
-  readonly place: FolderPlace;
+  readonly place: FolderLocation;
 }
 
 async function answerQuestions(subscription: Subscription, { questionFolder, place }: PresenceOptions): Promise<void> {
@@ -153,14 +158,14 @@ async function answerQuestions(subscription: Subscription, { questionFolder, pla
     const name = message.string();
     if (!pattern.test(name)) continue;
     const sameFolder = await exists(path.join(questionFolder, name)).catch(() => false);
-    message.respond(JSON.stringify({ pid: process.pid, place, sameFolder } satisfies PresentOwner));
+    message.respond(JSON.stringify({ pid: process.pid, place, sameFolder } satisfies LiveOwner));
   }
 }
 
-export type Presence = ReturnType<typeof createPresence>;
+export type OwnerLivenessResponder = ReturnType<typeof createOwnerLivenessResponder>;
 
 /** Creates the presence of the owner: from `begin` on it responds to processes that ask for the owner. */
-export function createPresence(connection: StreamConnection, options: PresenceOptions) {
+export function createOwnerLivenessResponder(connection: StreamConnection, options: PresenceOptions) {
   let subscription: Subscription | undefined;
   return {
     begin(): void {
@@ -180,18 +185,18 @@ export function createPresence(connection: StreamConnection, options: PresenceOp
  * Asks for the owner of the stream: `nobody` if the broker knows none, `silent` without a response. The query is a new
  * file in `folder`, which a copy of the data folder lacks.
  */
-export async function askPresence(
+export async function checkOwnerLiveness(
   connection: StreamConnection,
   streamName: string,
   folder: string,
   timeoutMs: number,
-): Promise<PresentOwner | 'nobody' | 'silent'> {
+): Promise<LiveOwner | 'nobody' | 'silent'> {
   const name = `question-${randomUUID()}`;
   await ensureFolder(folder);
   await writeNewFile(path.join(folder, name), '');
   try {
     const answer = await connection.nats.request(subjectOf(streamName), name, { timeout: timeoutMs });
-    return answer.json<PresentOwner>();
+    return answer.json<LiveOwner>();
   } catch (error) {
     return error instanceof RequestError && error.isNoResponders() ? 'nobody' : 'silent';
   } finally {

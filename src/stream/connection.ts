@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { connect, type NatsConnection, type NodeConnectionOptions } from '@nats-io/transport-node';
 import { AppError, describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
-import { parseServerAddresses } from '../runtime/processes/nats-url.ts';
+import { parseNatsUrl } from '../runtime/processes/nats-url.ts';
 import { wrapBrokerError, createConnectionErrors } from './broker-errors.ts';
 import { createPullConnection, type PullConnection } from './pull-request.ts';
 import { subscribe } from 'node:diagnostics_channel';
@@ -54,7 +54,7 @@ const pingIntervalMs = 10_000;
 
 /** Splits the address into the servers, which may be shown, and the credentials, which may not. */
 function parseServers(options: ConnectionOptions): { servers: string[]; signIn: NodeConnectionOptions } {
-  const addresses = parseServerAddresses(options.url);
+  const addresses = parseNatsUrl(options.url);
   // The settings are validated, and the supervisor's own address is well-formed.
   assert(!('problem' in addresses), 'the address of the broker is malformed');
   const user = options.user ?? addresses.user;

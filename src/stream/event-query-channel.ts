@@ -7,15 +7,12 @@ import type { StreamConnection } from './connection.ts';
 // compactor hangs or restarts, a stand-in in another process responds.
 
 /** A query after the event of an id, or the events of the request under an Idempotency-Key, of an app. */
-export type EventQuestion = { readonly idApp: number } & (
-  | { readonly eventId: string }
-  | { readonly requestKey: string }
-);
+export type EventQuery = { readonly idApp: number } & ({ readonly eventId: string } | { readonly requestKey: string });
 
 /** The reply to a query: the response as JSON, or why there is none now. */
 export type EventReply = { readonly answer: unknown } | { readonly busy: string };
 
-export type AskForEvent = (question: EventQuestion, timeoutMs: number) => Promise<EventReply>;
+export type QueryEvent = (question: EventQuery, timeoutMs: number) => Promise<EventReply>;
 
 export type Answerer = 'compactor' | 'stand-in';
 
@@ -26,7 +23,7 @@ const compactorAloneMs = 600;
 const queue = 'event';
 
 /** Creates the asker: it asks the compactor, and later the stand-in too; the first reply counts. Never throws. */
-export function createEventAsker(connection: StreamConnection, streamName: string): AskForEvent {
+export function createEventQueryClient(connection: StreamConnection, streamName: string): QueryEvent {
   return async (question, timeoutMs) => {
     if (!connection.isConnected()) return { busy: 'the broker is unreachable' };
     const untilMs = performance.now() + timeoutMs;
@@ -50,18 +47,18 @@ export function createEventAsker(connection: StreamConnection, streamName: strin
 }
 
 /** Answers queries until `stop`. An error of `reply` fails one query. */
-export function answerEventQuestions(
+export function serveEventQueries(
   connection: StreamConnection,
   streamName: string,
   answerer: Answerer,
-  reply: (question: EventQuestion) => Promise<EventReply>,
+  reply: (question: EventQuery) => Promise<EventReply>,
 ): { stop(): void } {
   const subscription = connection.nats.subscribe(subjectOf(streamName, answerer), {
     queue,
     callback(failed, message) {
       if (failed !== null) return;
       Promise.resolve()
-        .then(() => reply(message.json<EventQuestion>()))
+        .then(() => reply(message.json<EventQuery>()))
         .catch((error: unknown): EventReply => ({ busy: describeError(error) }))
         .then((answer) => void message.respond(JSON.stringify(answer)))
         // The connection is closed, and the asker with it.

@@ -12,7 +12,7 @@ import { withAnySignal } from '../runtime/async/in-parallel.ts';
 import { retry } from '../runtime/async/retry.ts';
 import { openBrokerMonitor, systemUser, type BrokerMonitor } from './broker-monitor.ts';
 import { describeSupervisor, supervisorVariable } from './store-files.ts';
-import { settleDescriptions } from './stream-metadata-backup.ts';
+import { restoreStreamMetadata } from './stream-metadata-backup.ts';
 
 /** Address and credentials of an embedded server; the next start may keep them. */
 export interface NatsAddress {
@@ -114,7 +114,7 @@ async function readPort(folder: string, pid: number): Promise<number> {
 async function prepareFolder({ folder, logger }: NatsServerOptions): Promise<void> {
   await ensureFolder(folder);
   for (const entry of await listNames(folder)) if (entry.endsWith('.ports')) await removeFile(path.join(folder, entry));
-  await settleDescriptions(folder, logger);
+  await restoreStreamMetadata(folder, logger);
 }
 
 async function waitUntilReady(

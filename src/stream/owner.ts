@@ -16,11 +16,11 @@ import {
   claimedSubject,
   findClaim,
   findKeptClaim,
-  judgeClaim,
-  takenProblem,
+  compareClaims,
+  streamTakenProblem,
   type Claim,
-  createPresence,
-  type Presence,
+  createOwnerLivenessResponder,
+  type OwnerLivenessResponder,
 } from './claim.ts';
 import { claimMissingProblem, missingProblem, openStreamWatch, unsafeProblem } from './publish-gate.ts';
 import {
@@ -47,13 +47,13 @@ export interface StreamOwner extends Stoppable {
 }
 
 /** Delay between checks while something is wrong, while all is well, and while the broker announces changes, ms. */
-const lookEveryMs = { wrong: 250, well: 2000, heard: 5000 } as const;
+const pollIntervalMs = { wrong: 250, well: 2000, heard: 5000 } as const;
 
 interface Inspection {
   readonly manager: JetStreamManager;
   readonly options: OwnerOptions;
   readonly repair: StreamRepair;
-  readonly presence: Presence;
+  readonly ownerLivenessResponder: OwnerLivenessResponder;
 }
 
 /** Lists unsafe settings. Others wait for a restart: two supervisors with different limits would undo each other. */
@@ -73,7 +73,7 @@ async function repairSettings(
   const deviations = findVital(info, own, options);
   const clause = deviations.length === 0 ? 'its claim was removed' : describeDeviations(deviations);
   const what = `the stream ${streamName} was changed while the service ran (${clause}), and was repaired`;
-  const failed = await repair.mend(info, own, seenMs, what).then(() => undefined, describeError);
+  const failed = await repair.repair(info, own, seenMs, what).then(() => undefined, describeError);
   const now = await findStream(manager, streamName);
   const left = now === undefined ? deviations : findVital(now, own, options);
   if (left.length === 0) return [];
@@ -83,7 +83,7 @@ async function repairSettings(
 
 /** Checks the owner and the settings of the stream, and repairs what it may. */
 async function inspectStream(inspection: Inspection): Promise<readonly Problem[]> {
-  const { manager, options, repair, presence } = inspection;
+  const { manager, options, repair, ownerLivenessResponder } = inspection;
   const { streamName, claimFile, lake } = options;
   const seenMs = performance.now();
   const info = await findStream(manager, streamName);
@@ -91,16 +91,16 @@ async function inspectStream(inspection: Inspection): Promise<readonly Problem[]
   if (own === undefined || own.lake !== lake.id) return [claimMissingProblem(claimFile)];
   if (info === undefined) {
     const what = `the stream ${streamName} was deleted while the service ran, and was created again`;
-    await repair.mend(info, own, seenMs, what);
+    await repair.repair(info, own, seenMs, what);
     return (await findStream(manager, streamName)) === undefined ? [missingProblem(streamName)] : [];
   }
   const found = findClaim(info.config.metadata);
-  const verdict = judgeClaim(found, own);
+  const verdict = compareClaims(found, own);
   if (found !== undefined && (verdict === 'taken' || verdict === 'foreign')) {
-    presence.end();
-    return [takenProblem(streamName, found)];
+    ownerLivenessResponder.end();
+    return [streamTakenProblem(streamName, found)];
   }
-  presence.begin();
+  ownerLivenessResponder.begin();
   if (verdict === 'unclaimed' && !(await isAdoptable(info, options))) {
     const { message, hint } = unclaimedError(info, lake);
     return [{ code: 'stream_unclaimed', message: message, action: hint ?? '' }];
@@ -131,16 +131,16 @@ export async function ownStream(connection: StreamConnection, options: OwnerOpti
     throw wrapClaimError(error, options);
   });
   const repair = createStreamRepair(manager, options, claimed);
-  const presence = createPresence(connection, options);
-  presence.begin();
+  const ownerLivenessResponder = createOwnerLivenessResponder(connection, options);
+  ownerLivenessResponder.begin();
   let problems: readonly Problem[] = [];
-  const inspection = { manager, options, repair, presence };
+  const inspection = { manager, options, repair, ownerLivenessResponder };
   const inspect = async (): Promise<void> => {
     problems = await whileConnected(connection, 'inspect the stream', () => inspectStream(inspection));
   };
   watch.start(inspect, (isFailing) => {
-    if (problems.length > 0 || isFailing) return lookEveryMs.wrong;
-    return lookEveryMs[watch.heard() ? 'heard' : 'well'];
+    if (problems.length > 0 || isFailing) return pollIntervalMs.wrong;
+    return pollIntervalMs[watch.isSubscribed() ? 'heard' : 'well'];
   });
 
   return {
@@ -151,10 +151,10 @@ export async function ownStream(connection: StreamConnection, options: OwnerOpti
     notices: () => repair.notices(),
     async stop() {
       const stopped = watch.stop();
-      presence.end();
+      ownerLivenessResponder.end();
       await stopped;
       // A check in progress may have begun it again.
-      presence.end();
+      ownerLivenessResponder.end();
     },
   };
 }

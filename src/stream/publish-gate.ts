@@ -1,16 +1,16 @@
 import type { StreamInfo } from '@nats-io/jetstream';
 import type { Problem } from '../runtime/problems/problem.ts';
-import { claimedSubject, findClaim, findKeptClaim, judgeClaim, takenProblem } from './claim.ts';
+import { claimedSubject, findClaim, findKeptClaim, compareClaims, streamTakenProblem } from './claim.ts';
 import { streamIdOf } from './stream.ts';
 import { describeDeviations, findDeviations, type Deviation } from './stream-admin.ts';
 import type { StreamConnection } from './connection.ts';
 import { describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
-import { describeRefused } from './broker-errors.ts';
+import { describeDenied } from './broker-errors.ts';
 import { startPollLoop, type PollLoop } from '../runtime/async/poll-loop.ts';
 
 /** Whether a 200 may depend on the stream: `open` under a subject, `shut` for a reason, or unknown. */
-export type StreamVerdict =
+export type PublishGate =
   | { readonly kind: 'open'; readonly subject: string; readonly streamId: string }
   | { readonly kind: 'shut'; readonly problem: Problem }
   | { readonly kind: 'unknown' };
@@ -36,18 +36,18 @@ export const claimMissingProblem = (claimFile: string): Problem => ({
 });
 
 /** Checks a stream, if there is one, by its settings and by the claim that the data folder keeps. */
-export async function judgeStream(
+export async function evaluateStream(
   info: StreamInfo | undefined,
   streamName: string,
   claimFile: string,
-): Promise<StreamVerdict> {
+): Promise<PublishGate> {
   if (info === undefined) return { kind: 'shut', problem: missingProblem(streamName) };
   const own = await findKeptClaim(claimFile);
   if (own === undefined) return { kind: 'shut', problem: claimMissingProblem(claimFile) };
   const found = findClaim(info.config.metadata);
-  const verdict = judgeClaim(found, own);
+  const verdict = compareClaims(found, own);
   if (found !== undefined && (verdict === 'taken' || verdict === 'foreign'))
-    return { kind: 'shut', problem: takenProblem(streamName, found) };
+    return { kind: 'shut', problem: streamTakenProblem(streamName, found) };
   const subject = claimedSubject(streamName, own.token);
   const vital = findDeviations(info.config, { subject, maxBytes: 0 }).filter((deviation) => deviation.vital);
   // Not claimed again yet: the owner is about to do so.
@@ -68,7 +68,7 @@ export async function openStreamWatch(
   { streamName, logger }: { readonly streamName: string; readonly logger: Logger },
   onChange: () => void = () => undefined,
 ) {
-  let heard = true;
+  let isSubscribed = true;
   let failing = false;
   let refused: Problem | undefined;
   let loop: PollLoop | undefined;
@@ -80,7 +80,7 @@ export async function openStreamWatch(
 
   const subscription = connection.nats.subscribe(`$JS.EVENT.ADVISORY.STREAM.*.${streamName}`, {
     callback(error, message) {
-      if (error !== null) heard = false;
+      if (error !== null) isSubscribed = false;
       // A backup of the stream changes nothing in it.
       else if (message.subject.startsWith('$JS.EVENT.ADVISORY.STREAM.SNAPSHOT_')) return;
       change();
@@ -98,7 +98,7 @@ export async function openStreamWatch(
 
   function onError(error: unknown): void {
     // Not the first: JetStream comes up a moment after its server.
-    if (failing) refused = describeRefused(error, `inspect the stream ${streamName}`) ?? refused;
+    if (failing) refused = describeDenied(error, `inspect the stream ${streamName}`) ?? refused;
     // Logged once: the next check follows at once, and the pings report a broker that is away.
     if (!failing) logger.warn({ error: describeError(error) }, 'cannot inspect the stream, will retry');
     failing = true;
@@ -106,7 +106,7 @@ export async function openStreamWatch(
 
   return {
     /** False if the account may not subscribe to advisories: then only a check of the stream shows its changes. */
-    heard: (): boolean => heard && !subscription.isClosed(),
+    isSubscribed: (): boolean => isSubscribed && !subscription.isClosed(),
     refused: (): Problem | undefined => refused,
     /** Starts to check the stream, at intervals and after each change. `everyMs` receives whether the last check failed. */
     start(check: () => Promise<void>, everyMs: (isFailing: boolean) => number): void {

@@ -1,7 +1,7 @@
 import { jetstream } from '@nats-io/jetstream';
 import type { Stoppable } from '../runtime/lifecycle.ts';
 import { startPollLoop } from '../runtime/async/poll-loop.ts';
-import { findRefusal, wrapBrokerError } from './broker-errors.ts';
+import { findDenial, wrapBrokerError } from './broker-errors.ts';
 import { claimedSubject, findKeptClaim } from './claim.ts';
 import type { StreamConnection } from './connection.ts';
 
@@ -35,7 +35,7 @@ export async function assertMayPublish(
     });
   } catch (error) {
     // Any other answer says nothing of rights; the guard and the pings report other errors.
-    if (findRefusal(error) !== undefined) throw wrapBrokerError(error, `publish to the stream ${streamName}`);
+    if (findDenial(error) !== undefined) throw wrapBrokerError(error, `publish to the stream ${streamName}`);
   }
 }
 

@@ -136,11 +136,11 @@ export function openPublisher(connection: StreamConnection, guard: StreamGuard =
       assert(payload.length > 0 && payload.length <= maxMessageBytes, `message of ${payload.length} bytes`);
       // The library would send the message after the reconnect, long after the client was rejected.
       if (!connection.isConnected()) throw new AppError('broker_away', 'publish: not connected to the broker');
-      const leave = guard.enter();
-      const ack = await inbox.publish(leave.subject, payload, timeoutMs);
-      assert.equal(ack.stream, leave.stream, 'another stream has taken the event subject');
-      if (!(await guard.holds(leave))) throw unknown('the stream was changed before the response');
-      return { ...ack, streamId: leave.streamId };
+      const publishPermit = guard.acquirePermit();
+      const ack = await inbox.publish(publishPermit.subject, payload, timeoutMs);
+      assert.equal(ack.stream, publishPermit.stream, 'another stream has taken the event subject');
+      if (!(await guard.isPermitValid(publishPermit))) throw unknown('the stream was changed before the response');
+      return { ...ack, streamId: publishPermit.streamId };
     },
     isPublishing: () => inbox.waiting() > 0,
     ping: (timeoutMs) => connection.ping(timeoutMs),
@@ -152,7 +152,7 @@ export function openPublisher(connection: StreamConnection, guard: StreamGuard =
  * Returns a publisher whose acks also require that the folders are still the service's; otherwise `publish_unknown`.
  * `folders` without `natsFolder`: the broker is external, and its store is not checked.
  */
-export function publishToOwnFolders(
+export function createVerifiedPublisher(
   publisher: StreamPublisher,
   folders: FolderIds,
   natsFolder: string,

@@ -85,7 +85,7 @@ interface Pulled {
   /** Error of a request that would fail again. */
   readonly refused?: Error;
   /** Messages that the broker allows per request, if fewer than were asked for. */
-  readonly mostMessages?: number;
+  readonly maxMessages?: number;
 }
 
 const maxHeartbeatMs = 30_000;
@@ -93,12 +93,12 @@ const [idleHeartbeat, badRequest] = [100, 400];
 const nanosOfMs = 1_000_000;
 
 /** Classifies a status, a code and a text as in HTTP, that ends a request. */
-export function judgeStatus(code: number, text: string): Omit<Pulled, 'messages'> {
+export function classifyStatus(code: number, text: string): Omit<Pulled, 'messages'> {
   // Malformed, or more than is allowed: it would be refused again.
   if (code === badRequest || (code === 409 && /^exceeded max/i.test(text))) {
     const [, most] = /maxrequestbatch of (\d+)/i.exec(text) ?? [];
     const refused = new errors.ProtocolError(`${code} ${text}`);
-    return { clean: false, refused, ...(most === undefined ? {} : { mostMessages: Math.max(1, Number(most)) }) };
+    return { clean: false, refused, ...(most === undefined ? {} : { maxMessages: Math.max(1, Number(most)) }) };
   }
   // Its bytes are reached, or it has expired.
   return { clean: code === 404 || code === 408 || (code === 409 && /batch completed|exceeds maxbytes/i.test(text)) };
@@ -152,7 +152,7 @@ export function pullOnce(pulls: PullConnection, request: PullRequest): Promise<P
         try {
           if (!isStatus) return take(message);
           const { code = 0, description = '' } = message.headers ?? {};
-          if (code !== idleHeartbeat) end(judgeStatus(code, description));
+          if (code !== idleHeartbeat) end(classifyStatus(code, description));
         } catch (error) {
           end({ clean: false, refused: wrapBrokerError(error, 'pull from the stream') });
         }

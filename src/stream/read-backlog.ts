@@ -6,9 +6,9 @@ import { whileConnected, type StreamConnection } from './connection.ts';
 const messagesAtOnce = 48;
 
 /** Least that the library takes. */
-const leastExpiresMs = 1000;
+const minExpiresMs = 1000;
 
-export interface TailLimits {
+export interface BacklogLimits {
   readonly maxBytes: number;
   readonly deadlineMs: number;
 }
@@ -17,20 +17,20 @@ export interface TailLimits {
  * The result of reading the tail. `whole`: every message after the sequence at the call was seen. `moved`: some were
  * purged meanwhile, since the lake has them. `cut`: a limit was reached. `other`: it is another stream.
  */
-export type TailEnd = 'whole' | 'moved' | 'cut' | 'other';
+export type BacklogReadResult = 'whole' | 'moved' | 'cut' | 'other';
 
 /** Passes each message after a sequence to `see`, in order. Errors: `broker_away`, `broker_refused`. */
-export async function readTail(
+export async function readBacklog(
   connection: StreamConnection,
   {
     streamName,
     streamId,
     after,
   }: { readonly streamName: string; readonly streamId?: string | undefined; readonly after: number },
-  limits: TailLimits,
+  limits: BacklogLimits,
   see: (payload: Uint8Array) => void,
-): Promise<TailEnd> {
-  const read = async (): Promise<TailEnd> => {
+): Promise<BacklogReadResult> {
+  const read = async (): Promise<BacklogReadResult> => {
     const manager = await jetstreamManager(connection.nats);
     const { created, state } = await manager.streams.info(streamName);
     if (streamId !== undefined && streamId !== `${streamName}@${created}`) return 'other';
@@ -50,7 +50,7 @@ export async function readTail(
         const before = next;
         for await (const message of await consumer.fetch({
           max_messages: asked,
-          expires: Math.max(leastExpiresMs, Math.ceil(leftMs)),
+          expires: Math.max(minExpiresMs, Math.ceil(leftMs)),
         })) {
           if (message.seq !== next) return 'moved';
           next += 1;

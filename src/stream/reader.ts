@@ -19,8 +19,8 @@ import { openManager } from './stream-admin.ts';
 
 const minFetchMs = 1000;
 /** Messages per request, unless the broker allows fewer; large messages reach the bytes before. */
-const mostMessages = 1000;
-const leastMs = 100;
+const maxMessages = 1000;
+const minMs = 100;
 /** The server drops a consumer without pulls for this long; it is then created again. */
 const consumerIdleMs = 300_000;
 
@@ -105,7 +105,7 @@ function createCursor(
 ) {
   const consumer = createConsumer(manager, streamName, onArrival);
   let pulls: PullConnection | undefined;
-  let batch = mostMessages;
+  let batch = maxMessages;
 
   async function openPulls(): Promise<PullConnection> {
     if (pulls?.isOpen() !== true) pulls = await connection.openPulls();
@@ -135,7 +135,7 @@ function createCursor(
         room,
         onArrival,
       });
-      const { messages, clean, refused, mostMessages: allowed } = pulled;
+      const { messages, clean, refused, maxMessages: allowed } = pulled;
       try {
         for (const message of messages) consumer.advance(message);
       } catch (gap) {
@@ -148,7 +148,7 @@ function createCursor(
       if (allowed !== undefined) batch = allowed;
       else if (refused !== undefined && messages.length === 0) throw refused;
       // A broker that ends each request at once is asked again after a delay.
-      if (!clean && messages.length === 0 && performance.now() - startedAt < leastMs) await pause(leastMs, signal);
+      if (!clean && messages.length === 0 && performance.now() - startedAt < minMs) await pause(minMs, signal);
       return messages;
     },
   };

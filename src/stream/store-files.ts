@@ -124,7 +124,7 @@ export function describeSupervisor(): string {
 }
 
 const goneMs = 5000;
-const lookEveryMs = 20;
+const pollIntervalMs = 20;
 
 /** Reports whether a process is a nats-server in a folder whose supervisor has exited. Throws if unreadable. */
 function isLeftOver(pid: number, folderId: string): boolean {
@@ -135,7 +135,7 @@ function isLeftOver(pid: number, folderId: string): boolean {
 }
 
 /** Kills nats-servers of a folder that outlived their supervisor and watcher: they hold its locks. */
-export async function endLeftOverServers(folder: string, logger: Logger): Promise<void> {
+export async function killOrphanedServers(folder: string, logger: Logger): Promise<void> {
   const folderId = findFolderId(folder);
   if (folderId === undefined) return;
   const processes = tryLook(listProcesses) ?? [];
@@ -143,6 +143,6 @@ export async function endLeftOverServers(folder: string, logger: Logger): Promis
     logger.warn({ pid, folder }, 'killing orphaned nats-server');
     process.kill(pid, 'SIGKILL');
     for (const begunMs = performance.now(); isProcessAlive(pid) && performance.now() - begunMs < goneMs;)
-      await pause(lookEveryMs);
+      await pause(pollIntervalMs);
   }
 }

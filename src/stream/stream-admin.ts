@@ -15,7 +15,7 @@ import type { StreamConnection } from './connection.ts';
 import { eventSubject, maxMessageBytes, streamName } from './stream.ts';
 import { nanos } from '@nats-io/transport-node';
 
-export interface StreamDemands {
+export interface StreamRequirements {
   readonly subject: string;
   /** Most bytes of the stream; beyond it, publishes fail with `stream_full`. */
   readonly maxBytes: number;
@@ -51,7 +51,7 @@ const duplicateWindowMs = 120_000;
  * mirror_direct, deny_delete, max_consumers, and those that need a header that the service never sends (allow_msg_ttl
  * with subject_delete_marker_ttl, allow_msg_counter, allow_msg_schedules, allow_atomic).
  */
-function settingsOf({ subject, maxBytes }: StreamDemands): readonly Setting[] {
+function settingsOf({ subject, maxBytes }: StreamRequirements): readonly Setting[] {
   return [
     { name: 'subjects', wanted: [subject], vital: true },
     // The default, `old`, would drop acknowledged events to make space for new ones.
@@ -91,7 +91,7 @@ function settingsOf({ subject, maxBytes }: StreamDemands): readonly Setting[] {
 }
 
 /** Returns the settings that can be changed on an existing stream, as the server takes them. */
-export function wantedSettings(demands: StreamDemands): Partial<StreamConfig> {
+export function wantedSettings(demands: StreamRequirements): Partial<StreamConfig> {
   return Object.fromEntries(
     settingsOf(demands)
       .filter(({ fixed }) => fixed !== true)
@@ -99,7 +99,7 @@ export function wantedSettings(demands: StreamDemands): Partial<StreamConfig> {
   );
 }
 
-function newStreamSettings(demands: StreamDemands): Partial<StreamConfig> {
+function newStreamSettings(demands: StreamRequirements): Partial<StreamConfig> {
   return { ...wantedSettings(demands), storage: StorageType.File };
 }
 
@@ -110,7 +110,7 @@ function isAsWanted({ name, wanted, accepts }: Setting, config: StreamConfig): b
   return JSON.stringify(found ?? false) === JSON.stringify(wanted);
 }
 
-export function findDeviations(config: StreamConfig, demands: StreamDemands): readonly Deviation[] {
+export function findDeviations(config: StreamConfig, demands: StreamRequirements): readonly Deviation[] {
   return settingsOf(demands)
     .filter((setting) => !isAsWanted(setting, config))
     .map(({ name, wanted, vital, fixed }) => ({
@@ -152,7 +152,7 @@ export async function openManager({ nats }: StreamConnection): Promise<JetStream
 export async function createStream(
   manager: JetStreamManager,
   name: string,
-  demands: StreamDemands,
+  demands: StreamRequirements,
   others: Partial<StreamInfo['config']>,
 ): Promise<StreamInfo | undefined> {
   try {
@@ -164,7 +164,7 @@ export async function createStream(
 }
 
 /** Throws `broker_unsafe` if a stream has a setting that loses events and cannot be changed. */
-export function assertMendable(info: StreamInfo, demands: StreamDemands): void {
+export function assertRepairable(info: StreamInfo, demands: StreamRequirements): void {
   const fixed = findDeviations(info.config, demands).filter((deviation) => deviation.vital && deviation.fixed);
   if (fixed.length === 0) return;
   const text = `the stream ${info.config.name} cannot keep events: ${describeDeviations(fixed)}`;
@@ -193,7 +193,7 @@ export function assertBroker(connection: StreamConnection): void {
 /** Ensures an unclaimed stream with safe settings. Error: `broker_unsafe` for one that cannot be changed. */
 export async function ensureStream(
   connection: StreamConnection,
-  { maxBytes }: Pick<StreamDemands, 'maxBytes'>,
+  { maxBytes }: Pick<StreamRequirements, 'maxBytes'>,
 ): Promise<void> {
   assertBroker(connection);
   const demands = { subject: eventSubject, maxBytes };
@@ -203,7 +203,7 @@ export async function ensureStream(
       (await findStream(manager, streamName)) ??
       (await createStream(manager, streamName, demands, {})) ??
       (await manager.streams.info(streamName));
-    assertMendable(info, demands);
+    assertRepairable(info, demands);
     if (findDeviations(info.config, demands).length > 0)
       await manager.streams.update(streamName, { ...info.config, ...wantedSettings(demands) });
   });

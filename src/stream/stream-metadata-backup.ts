@@ -1,5 +1,5 @@
 import path from 'node:path';
-import { parseChecked, renderChecked } from '../runtime/files/checksummed-json.ts';
+import { parseChecksummed, renderChecksummed } from '../runtime/files/checksummed-json.ts';
 import { ensureFolder, findTextFile, syncFolder, writeFileDurably } from '../runtime/files/durable-file.ts';
 import { findNames, listTree } from '../runtime/files/folder-names.ts';
 import { getSize } from '../runtime/files/file-checks.ts';
@@ -61,7 +61,7 @@ async function readDescription({ folder }: DescribedStream): Promise<Partial<Des
 async function findKept({ keptFile }: DescribedStream): Promise<Description | undefined> {
   const text = await findTextFile(keptFile);
   try {
-    const { inf, sum } = parseChecked(text ?? '') as Partial<Description>;
+    const { inf, sum } = parseChecksummed(text ?? '') as Partial<Description>;
     return typeof inf === 'string' && typeof sum === 'string' ? { inf, sum } : undefined;
   } catch {
     return undefined;
@@ -71,7 +71,7 @@ async function findKept({ keptFile }: DescribedStream): Promise<Description | un
 async function keep(stream: DescribedStream, files: Description, kept: Description | undefined): Promise<void> {
   if (kept?.inf === files.inf) return;
   await ensureFolder(path.dirname(stream.keptFile));
-  await writeFileDurably(stream.keptFile, renderChecked({ ...files }));
+  await writeFileDurably(stream.keptFile, renderChecksummed({ ...files }));
 }
 
 async function isUnused({ folder }: DescribedStream): Promise<boolean> {
@@ -115,9 +115,9 @@ async function settle(serverFolder: string, logger: Logger, isStopped: boolean):
 }
 
 /** Copies each stream's description, and restores one that a kill has interrupted, of a server that does not run. */
-export const settleDescriptions = (serverFolder: string, logger: Logger): Promise<void> =>
+export const restoreStreamMetadata = (serverFolder: string, logger: Logger): Promise<void> =>
   settle(serverFolder, logger, true);
 
 /** Copies each stream's description, of a running server; skips one that is being written. */
-export const keepDescriptions = (serverFolder: string, logger: Logger): Promise<void> =>
+export const backUpStreamMetadata = (serverFolder: string, logger: Logger): Promise<void> =>
   settle(serverFolder, logger, false);

@@ -3,7 +3,7 @@ import { expect, test } from 'vitest';
 import { createRandom, type Random } from '../../src/demo/random.ts';
 import { eraseSteps } from '../../src/admin/erase/erase.ts';
 import { flushSteps } from '../../src/compact/batch/flush.ts';
-import { learnStep } from '../../src/compact/startup-work.ts';
+import { loadKeysStep } from '../../src/compact/startup-work.ts';
 import { checkpointSteps } from '../../src/lake/log/checkpoint.ts';
 import { cleanSteps } from '../../src/lake/cleanup.ts';
 import { changeSteps } from '../../src/lake/files/change.ts';
@@ -46,11 +46,11 @@ const compactSteps = [
   ...(isLongRun ? ['file-linked:3'] : []),
   ...checkpointSteps,
   ...cleanSteps,
-  learnStep,
+  loadKeysStep,
 ];
 
 /** Steps that a compactor passes once, at its start. */
-const startSteps = ['swept', learnStep];
+const startSteps = ['swept', loadKeysStep];
 
 /** Returns the steps of a sweep: the first in their order, later ones in random order at a random pass. */
 function stepsOfSweep(sweep: number, random: Random): readonly string[] {

@@ -6,7 +6,7 @@ import { gzipSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
 import { ensureLake } from '../../src/lake/lake.ts';
 import { createClock } from '../../src/runtime/clock.ts';
-import { renderChecked } from '../../src/runtime/files/checksummed-json.ts';
+import { renderChecksummed } from '../../src/runtime/files/checksummed-json.ts';
 import { testFolder } from '../helpers/folder.ts';
 import { inTurn } from '../helpers/in-turn.ts';
 
@@ -281,7 +281,7 @@ describe('access commands', () => {
       apps: { sdkKey: string }[];
     };
     if (access.apps[0] !== undefined) access.apps[0].sdkKey = 'a,b';
-    writeFileSync(file, renderChecked({ ...access }));
+    writeFileSync(file, renderChecksummed({ ...access }));
     expect(await tributary(cwd, ['app', 'list'])).toMatchObject({
       code: 0,
       out: expect.stringContaining('"sdkKey":"a,b"'),

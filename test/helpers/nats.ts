@@ -5,7 +5,7 @@ import { pino } from 'pino';
 import {
   findNatsServer,
   cacheFolder,
-  type NatsServer as FoundServer,
+  type FoundNatsServer as FoundServer,
 } from '../../src/nats-setup/ensure-nats-server.ts';
 import { openConnection, type StreamConnection } from '../../src/stream/connection.ts';
 import { startNatsServer, type NatsServer } from '../../src/stream/nats-server.ts';

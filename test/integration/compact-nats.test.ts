@@ -160,8 +160,8 @@ test('An idle compactor does not poll the end of the stream, and spools new mess
     },
   };
   // Longer than the test takes: what comes waits for others, and is not in the lake yet.
-  const compact = await startTestCompact(folder, counted, { flushAgeMs: 60_000 });
-  onTestFinished(() => compact.stop());
+  const compactor = await startTestCompact(folder, counted, { flushAgeMs: 60_000 });
+  onTestFinished(() => compactor.stop());
   const restsForMs = 2000;
   await waitFor(
     'the stream gets no further request',

@@ -24,7 +24,7 @@ test.for([1, 128])(
     const nats = await startTestNats({ streamMaxBytes: streamMiB * mebibyte });
     onTestFinished(() => nats.stop());
     const publisher = openPublisher(await nats.connect());
-    const compact = await startTestCompact(folder, await openReader(await nats.connect()));
+    const compactor = await startTestCompact(folder, await openReader(await nats.connect()));
     const publish = (user: string) =>
       publisher.publish(Buffer.from(`${JSON.stringify(eventLine({ custom_user_id: user }))}\n`), 5000);
     for (const user of ['planted', 'somebody', 'planted', 'else']) await publish(user);
@@ -53,7 +53,7 @@ test.for([1, 128])(
     expect(await findFilesWith(folder, 'planted')).toEqual([]);
     await publish('another person');
     await waitFor('the import continues', async () => (await readRows(folder, 'event_id')).length === 3);
-    await compact.stop();
+    await compactor.stop();
     await nats.kill();
     await nats.restart();
     expect(await findFilesWith(nats.folder, 'planted')).toEqual([]);

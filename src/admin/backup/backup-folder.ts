@@ -29,9 +29,9 @@ export interface BackupFolder {
   readonly dir: string;
   readonly manifest: BackupManifest | undefined;
   /** Stores the bytes of a file, unless an intact copy exists. Errors: ENOENT, `file_damaged` if not `expected`. */
-  put(place: string, source: string, expected?: StoredBytes, mayLink?: boolean): Promise<BackupFile>;
+  put(backupPath: string, source: string, expected?: StoredBytes, mayLink?: boolean): Promise<BackupFile>;
   /** As `put`; empty if the file does not exist. */
-  putIfThere(place: string, source: string): Promise<BackupFile[]>;
+  putIfThere(backupPath: string, source: string): Promise<BackupFile[]>;
   write(pieces: AsyncIterable<Uint8Array>): Promise<StoredBytes>;
   /** Returns a path for work in progress, which is removed on close. */
   workPath(name: string): string;
@@ -46,7 +46,7 @@ interface BackupFolderOptions {
   readonly logger: Logger;
 }
 
-export function assertGoingOn(signal: AbortSignal): void {
+export function throwIfStopped(signal: AbortSignal): void {
   if (signal.aborted)
     throw new AppError('stopping', 'the backup was stopped', {
       hint: 'Run the backup again; a previous backup in the folder is intact.',
@@ -218,9 +218,9 @@ export async function openBackupFolder(dir: string, options: BackupFolderOptions
     }
   }
 
-  async function put(place: string, source: string, expected?: StoredBytes, mayLink = false): Promise<BackupFile> {
-    if (expected !== undefined && (await files.isKept(expected))) return { path: place, ...expected };
-    return { path: place, ...(await keepMade((temporary) => copyFile(source, temporary, expected, mayLink))) };
+  async function put(backupPath: string, source: string, expected?: StoredBytes, mayLink = false): Promise<BackupFile> {
+    if (expected !== undefined && (await files.isKept(expected))) return { path: backupPath, ...expected };
+    return { path: backupPath, ...(await keepMade((temporary) => copyFile(source, temporary, expected, mayLink))) };
   }
 
   return {
@@ -228,8 +228,8 @@ export async function openBackupFolder(dir: string, options: BackupFolderOptions
     manifest,
     workPath: (name) => path.join(work, name),
     put,
-    putIfThere: async (place, source) =>
-      put(place, source).then(
+    putIfThere: async (backupPath, source) =>
+      put(backupPath, source).then(
         (file) => [file],
         (error: unknown) => {
           if (!isSystemError(error, 'ENOENT')) throw error;

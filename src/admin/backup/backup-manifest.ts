@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { AppError } from '../../runtime/errors.ts';
 import path from 'node:path';
-import { parseChecked, renderChecked } from '../../runtime/files/checksummed-json.ts';
+import { parseChecksummed, renderChecksummed } from '../../runtime/files/checksummed-json.ts';
 import { assertKnownFormat, dataFormat, programVersion } from '../../runtime/files/data-format.ts';
 import { findTextFile, writeFileDurably } from '../../runtime/files/durable-file.ts';
 import { openNewFile } from '../../runtime/files/open-file.ts';
@@ -46,7 +46,7 @@ export interface BackupFile extends StoredBytes {
 }
 
 /** Messages of the stream that the lake of the backup does not have (stream-tail.ts). */
-export interface BackupTail extends StoredBytes {
+export interface BackupBacklog extends StoredBytes {
   readonly stream: string;
   readonly messages: number;
 }
@@ -66,7 +66,7 @@ export interface BackupManifest {
   /** Last stream sequence in the backup, in the lake or in the tail. */
   readonly sequence: number;
   readonly files: readonly BackupFile[];
-  readonly tail?: BackupTail;
+  readonly tail?: BackupBacklog;
 }
 
 const manifestName = 'manifest.json';
@@ -115,7 +115,7 @@ export async function findManifest(dir: string): Promise<BackupManifest | undefi
   if (text === undefined) return undefined;
   let manifest: BackupManifest;
   try {
-    manifest = parseChecked(text) as unknown as BackupManifest;
+    manifest = parseChecksummed(text) as unknown as BackupManifest;
   } catch (error) {
     throw new AppError('backup_damaged', `${file} is damaged`, { cause: error, hint });
   }
@@ -132,7 +132,7 @@ export async function findManifest(dir: string): Promise<BackupManifest | undefi
 export async function writeManifest(dir: string, manifest: Omit<BackupManifest, 'format' | 'program'>): Promise<void> {
   await writeFileDurably(
     manifestPath(dir),
-    renderChecked({ format: dataFormat, program: programVersion(), ...manifest }),
+    renderChecksummed({ format: dataFormat, program: programVersion(), ...manifest }),
   );
 }
 

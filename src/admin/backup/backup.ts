@@ -36,9 +36,9 @@ import {
   copyReports,
 } from './record-copy.ts';
 import { openBackupFolder, type BackupFolder } from './backup-folder.ts';
-import { summarize, type BackupAnswer, type BackupFile, type BackupTail } from './backup-manifest.ts';
-import { copyBulk, copyFollowers, copyLake, type LakeCopy, type LakeCopyOptions } from './lake-copy.ts';
-import { captureTail, copyFrames, countFrames, type CapturedTail } from './stream-backlog.ts';
+import { summarize, type BackupAnswer, type BackupFile, type BackupBacklog } from './backup-manifest.ts';
+import { copyBulk, copySecondaryTables, copyLake, type LakeCopy, type LakeCopyOptions } from './lake-copy.ts';
+import { captureBacklog, copyFrames, countFrames, type CapturedBacklog } from './stream-backlog.ts';
 
 interface DataPaths extends AccessPaths, ListPaths {
   readonly claim: string;
@@ -92,29 +92,29 @@ async function warnOfStrangers({ dataDir, paths, datasetsDir }: BackupSource, lo
   }
 }
 
-async function readTail(
+async function readStreamBacklog(
   source: BackupSource,
   target: BackupFolder,
   { signal, logger }: BackupOptions,
-): Promise<CapturedTail | undefined> {
+): Promise<CapturedBacklog | undefined> {
   const { table } = lakePaths(source.paths.lake);
   const findEpoch = async () => (await readSnapshot(table)).lake?.epoch;
   const file = target.workPath('tail');
   return await retry(
     () =>
       source.withStream(async (reader) =>
-        reader === undefined ? undefined : captureTail(reader, { findEpoch, file, signal, logger }),
+        reader === undefined ? undefined : captureBacklog(reader, { findEpoch, file, signal, logger }),
       ),
     { forMs: brokerAwayMs, everyMs: brokerRetryMs, signal, retryable: isTransient },
   );
 }
 
 /** Stores the messages of the tail that the version lacks; undefined without any. */
-async function storeTail(
-  tail: CapturedTail | undefined,
+async function storeBacklog(
+  tail: CapturedBacklog | undefined,
   { epoch }: LakeCopy,
   target: BackupFolder,
-): Promise<BackupTail | undefined> {
+): Promise<BackupBacklog | undefined> {
   if (tail === undefined) return undefined;
   const position = epoch?.streamId === tail.stream ? epoch.position : 0;
   const messages = await countFrames(tail.file, position);
@@ -123,10 +123,10 @@ async function storeTail(
 }
 
 /** Copies the secondary tables up to the backup's position; undefined if their own can no longer be determined. */
-async function tryCopyFollowers(
+async function tryCopySecondaryTables(
   target: BackupFolder,
   { epoch }: LakeCopy,
-  tail: CapturedTail | undefined,
+  tail: CapturedBacklog | undefined,
   copying: LakeCopyOptions,
 ): Promise<BackupFile[] | undefined> {
   // Of another stream, or without a stream, no table has a message that the events lack.
@@ -135,7 +135,7 @@ async function tryCopyFollowers(
       ? undefined
       : { appId: epoch.appId, sequence: Math.max(epoch.position, tail.lastSequence) };
   try {
-    return await copyFollowers(target, bound, copying);
+    return await copySecondaryTables(target, bound, copying);
   } catch (error) {
     if (!isAppError(error, 'commit_conflict')) throw error;
     return undefined;
@@ -148,17 +148,17 @@ async function copyConsistently(
   target: BackupFolder,
   options: BackupOptions,
   copying: LakeCopyOptions,
-): Promise<{ lake: LakeCopy; tail: CapturedTail | undefined }> {
+): Promise<{ lake: LakeCopy; tail: CapturedBacklog | undefined }> {
   const { table } = lakePaths(source.paths.lake);
   for (let capture = 1; ; capture += 1) {
     const before = (await readSnapshot(table)).lake?.epoch?.appId;
-    const tail = await readTail(source, target, options);
+    const tail = await readStreamBacklog(source, target, options);
     const leader = await copyLake(target, copying);
-    const followers = await tryCopyFollowers(target, leader, tail, copying);
-    const lake = { ...leader, files: [...leader.files, ...(followers ?? [])] };
+    const secondaryTables = await tryCopySecondaryTables(target, leader, tail, copying);
+    const lake = { ...leader, files: [...leader.files, ...(secondaryTables ?? [])] };
     const after = (await readSnapshot(table)).lake?.epoch?.appId;
     const isSettled =
-      followers !== undefined && ((leader.epoch?.appId === before && after === before) || tail === undefined);
+      secondaryTables !== undefined && ((leader.epoch?.appId === before && after === before) || tail === undefined);
     if (isSettled) return { lake, tail };
     if (capture === captures)
       throw new AppError('overloaded', "the lake's position in the stream keeps changing", {
@@ -187,7 +187,7 @@ async function run(source: BackupSource, target: BackupFolder, options: BackupOp
   await warnOfStrangers(source, logger);
   await copyBulk(target, copying);
   const { lake, tail } = await copyConsistently(source, target, options, copying);
-  const stored = await storeTail(tail, lake, target);
+  const stored = await storeBacklog(tail, lake, target);
   const unnamed = await listUnnamedTables(paths.lake);
   const declared = await copyDatasets(target, source.datasetsDir, unnamed.length > 0);
   const schedules = await copySchedules(target, paths);

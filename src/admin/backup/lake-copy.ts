@@ -11,7 +11,7 @@ import { noCrashPoint } from '../../runtime/crash-point.ts';
 import { AppError, isSystemError, isAppError } from '../../runtime/errors.ts';
 import { makeFolder } from '../../runtime/files/make-folder.ts';
 import { removeTree } from '../../runtime/files/work-files.ts';
-import { assertGoingOn, type BackupFolder } from './backup-folder.ts';
+import { throwIfStopped, type BackupFolder } from './backup-folder.ts';
 import type { BackupFile } from './backup-manifest.ts';
 import { events } from '../../datasets/dataset.ts';
 import { listFailedFilesAt, readFailedText, failedRowsFolder, listFailedRows } from '../../lake/files/failed-events.ts';
@@ -53,7 +53,7 @@ async function copyLiveFiles(
   const copied: BackupFile[] = [];
   const gone: string[] = [];
   for (const { absolutePath, sha256, sizeBytes } of files) {
-    assertGoingOn(signal);
+    throwIfStopped(signal);
     try {
       const expected = sha256 === undefined ? undefined : { sha256, size: sizeBytes };
       copied.push(await target.put(pathBelow(lakeDir, absolutePath), absolutePath, expected, link));
@@ -217,15 +217,15 @@ export async function copyBulk(target: BackupFolder, options: LakeCopyOptions): 
  */
 async function putFirst(
   target: BackupFolder,
-  place: string,
+  backupPath: string,
   [file = '', ...others]: readonly string[],
 ): Promise<BackupFile> {
   try {
     await readFailedText(file);
-    return await target.put(place, file);
+    return await target.put(backupPath, file);
   } catch (error) {
     if (others.length === 0 || !isSystemError(error, 'ENOENT')) throw error;
-    return putFirst(target, place, others);
+    return putFirst(target, backupPath, others);
   }
 }
 
@@ -260,7 +260,7 @@ async function cutTable<T>(
     retryable: (error) => isAppError(error, 'locked'),
   });
   try {
-    assertGoingOn(signal);
+    throwIfStopped(signal);
     const table = await openTable(paths.table, { clock, crashPoint: noCrashPoint });
     await recoverChanges(table, paths.staging);
     for (let cut = 1; ; cut += 1) {
@@ -318,7 +318,7 @@ async function copyFailedRows(
  * Copies the secondary tables with their failed rows, each in its newest version up to the bound. Errors: those of
  * `copyLake`; `commit_conflict` if that version cannot be determined.
  */
-export async function copyFollowers(
+export async function copySecondaryTables(
   target: BackupFolder,
   bound: PositionBound | undefined,
   options: LakeCopyOptions,

@@ -2,7 +2,7 @@ import path from 'node:path';
 import type { AccessPaths } from '../../access/access-file.ts';
 import { isSystemError, describeError, isAppError } from '../../runtime/errors.ts';
 import { waitForLock } from '../../runtime/files/lock.ts';
-import { assertGoingOn, type BackupFolder } from './backup-folder.ts';
+import { throwIfStopped, type BackupFolder } from './backup-folder.ts';
 import type { BackupFile } from './backup-manifest.ts';
 import { deliveriesPath, findJob, highestIdPath, jobPath, listReportIds } from '../../reports/report-records.ts';
 import { isInProgress, partsFolder, type ReportJob } from '../../reports/reports.ts';
@@ -46,8 +46,8 @@ async function copyParts(folder: string, job: ReportJob, target: BackupFolder, l
   const copied: BackupFile[] = [];
   for (const { name, bytes, sha256 } of job.state === 'success' ? (job.files ?? []) : []) {
     try {
-      const place = path.posix.join('reports', String(job.id), partsFolder, name);
-      copied.push(await target.put(place, path.join(folder, partsFolder, name), { sha256, size: bytes }));
+      const backupPath = path.posix.join('reports', String(job.id), partsFolder, name);
+      copied.push(await target.put(backupPath, path.join(folder, partsFolder, name), { sha256, size: bytes }));
     } catch (error) {
       if (!isAppError(error, 'file_damaged')) throw error;
       logger.warn({ idReport: job.id, error: describeError(error) }, 'damaged report file left out of the backup');
@@ -98,7 +98,7 @@ async function copyReport(
 export async function copyReports(target: BackupFolder, options: ReportCopyOptions): Promise<BackupFile[]> {
   const files: BackupFile[] = [];
   for (const id of await listReportIds(options.reportsDir)) {
-    assertGoingOn(options.signal);
+    throwIfStopped(options.signal);
     files.push(...(await copyReport(id, target, options)));
   }
   // Last: no earlier id may be assigned again.
@@ -114,7 +114,7 @@ export interface ListPaths {
 }
 
 /** Folder of the operator's datasets in a backup and in a restored data folder. */
-const datasetsPlace = 'datasets';
+const datasetsBackupPath = 'datasets';
 
 /** Reports whether an error concerns a single record or file. */
 function isDamage(error: unknown): boolean {
@@ -133,17 +133,17 @@ async function copyRecords(
   await records.hold(async () => {
     for (const id of await records.ids()) {
       const record = records.nameOf(id);
-      const place = path.posix.join(path.basename(folder), path.posix.dirname(id));
+      const backupPath = path.posix.join(path.basename(folder), path.posix.dirname(id));
       try {
         const found = await records.get(id);
         if (found === undefined) continue;
         const { file, sizeBytes: size, sha256 } = found;
-        files.push(await target.put(path.posix.join(place, path.basename(file)), file, { sha256, size }));
+        files.push(await target.put(path.posix.join(backupPath, path.basename(file)), file, { sha256, size }));
       } catch (error) {
         if (!isDamage(error)) throw error;
         logger.warn({ record, error: describeError(error) }, 'damaged list left out of the backup');
       }
-      files.push(await target.put(path.posix.join(place, path.basename(record)), record));
+      files.push(await target.put(path.posix.join(backupPath, path.basename(record)), record));
     }
   });
   return files;
@@ -170,8 +170,8 @@ async function copyAccountRecords(target: BackupFolder, records: string): Promis
   for (const account of await findNames(records)) {
     for (const name of await findNames(path.join(records, account))) {
       if (!name.endsWith('.json')) continue;
-      const place = path.posix.join(path.basename(records), account, name);
-      files.push(...(await target.putIfThere(place, path.join(records, account, name))));
+      const backupPath = path.posix.join(path.basename(records), account, name);
+      files.push(...(await target.putIfThere(backupPath, path.join(records, account, name))));
     }
   }
   return files;
@@ -189,12 +189,12 @@ export async function copyDatasets(
   const files: BackupFile[] = [];
   for (const name of (await exists(datasetsDir)) ? await listTree(datasetsDir) : []) {
     if (!name.endsWith('.json')) continue;
-    const place = path.posix.join(datasetsPlace, name.split(path.sep).join('/'));
-    files.push(await target.put(place, path.join(datasetsDir, name)));
+    const backupPath = path.posix.join(datasetsBackupPath, name.split(path.sep).join('/'));
+    files.push(await target.put(backupPath, path.join(datasetsDir, name)));
   }
   const earlier = isAnyMissing ? (target.manifest?.files ?? []) : [];
   const kept = earlier.filter(
-    (file) => file.path.startsWith(`${datasetsPlace}/`) && !files.some((known) => known.path === file.path),
+    (file) => file.path.startsWith(`${datasetsBackupPath}/`) && !files.some((known) => known.path === file.path),
   );
   return [...files, ...kept];
 }

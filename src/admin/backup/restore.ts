@@ -8,7 +8,7 @@
  * Crash: no command and no start works on an unfinished folder; the next restore into it starts over.
  */
 import path from 'node:path';
-import { renewSessionKey } from '../../access/session-key.ts';
+import { rotateSessionKey } from '../../access/session-key.ts';
 import { findDataFormat, writeDataFormat } from '../../runtime/files/data-format.ts';
 import { ensureFolder, ensureFolders, syncFolders } from '../../runtime/files/durable-file.ts';
 import { AppError, describeError, isAppError, isSystemError } from '../../runtime/errors.ts';
@@ -28,7 +28,7 @@ import {
   isSame,
   writeStored,
 } from './backup-manifest.ts';
-import { openTailReader } from './stream-backlog.ts';
+import { openBacklogReader } from './stream-backlog.ts';
 import { streamFile } from '../../runtime/files/input-file.ts';
 
 interface RestoreOptions {
@@ -111,8 +111,8 @@ async function restoreInto(dir: string, dataDir: string, options: RestoreOptions
     await copyFiles(dir, dataDir, manifest, options.signal);
     // A session that was signed out after the backup must not become valid again.
     if (manifest.files.some((file) => file.path === 'keys/sessions.key'))
-      await renewSessionKey(path.join(dataDir, 'keys'));
-    const reader = tail === undefined ? undefined : await openTailReader(storedPath(dir, tail.sha256), tail.stream);
+      await rotateSessionKey(path.join(dataDir, 'keys'));
+    const reader = tail === undefined ? undefined : await openBacklogReader(storedPath(dir, tail.sha256), tail.stream);
     try {
       await options.completeLake(manifest, reader);
     } finally {

@@ -1,4 +1,4 @@
-import { assertGoingOn } from './backup-folder.ts';
+import { throwIfStopped } from './backup-folder.ts';
 import { AppError, isAppError } from '../../runtime/errors.ts';
 import { openEmptyFile, openForReading, type FileHandle } from '../../runtime/files/open-file.ts';
 import type { Logger } from '../../runtime/logger.ts';
@@ -15,7 +15,7 @@ import type { StreamMessage, StreamReader } from '../../stream/stream.ts';
  * the lake's position, the anchor, comes first: its hash lets a restored lake verify that the two belong together.
  */
 
-export interface CapturedTail {
+export interface CapturedBacklog {
   readonly file: string;
   readonly stream: string;
   /** Last sequence of the stream at the start, not before any acknowledged event. */
@@ -43,7 +43,7 @@ function renderFrames(messages: readonly StreamMessage[]): Buffer {
   );
 }
 
-interface TailFrame {
+interface BacklogFrame {
   readonly sequence: number;
   readonly at: number;
   readonly length: number;
@@ -61,7 +61,7 @@ async function readExactly(handle: FileHandle, at: number, length: number): Prom
 }
 
 /** Reads the bytes of one message. Error: `backup_damaged` if the file ends too early. */
-async function readPayload(handle: FileHandle, { at, length }: TailFrame): Promise<Buffer> {
+async function readPayload(handle: FileHandle, { at, length }: BacklogFrame): Promise<Buffer> {
   const payload = await readExactly(handle, at, length);
   if (payload.length < length)
     throw new AppError('backup_damaged', 'the tail of the stream in the backup ends within a message', {
@@ -71,7 +71,7 @@ async function readPayload(handle: FileHandle, { at, length }: TailFrame): Promi
 }
 
 /** Lists the messages in the file of a tail, reading their heads in chunks. Error: `backup_damaged`. */
-async function* listFrames(handle: FileHandle): AsyncGenerator<TailFrame> {
+async function* listFrames(handle: FileHandle): AsyncGenerator<BacklogFrame> {
   const chunkBytes = 1024 * 1024;
   let chunk: Buffer = Buffer.alloc(0);
   let chunkAt = 0;
@@ -125,10 +125,10 @@ interface CaptureOptions {
  * Reads the messages that the lake lacks into a file, without fsync, concurrently with a compactor. Memory: one pull.
  * Errors: `broker_away`, also if the broker stalls, `stopping`, the file system's.
  */
-export async function captureTail(
+export async function captureBacklog(
   reader: StreamReader,
   { findEpoch, file, signal, logger }: CaptureOptions,
-): Promise<CapturedTail> {
+): Promise<CapturedBacklog> {
   const { id, firstSequence, lastSequence } = await reader.state();
   const findPosition = async (): Promise<number | undefined> => {
     const epoch = await findEpoch();
@@ -176,7 +176,7 @@ export async function captureTail(
     await beginAfter((await findPosition()) ?? Math.max(0, firstSequence - 1));
     let movedMs = performance.now();
     while (reached.after < lastSequence) {
-      assertGoingOn(signal);
+      throwIfStopped(signal);
       const before = reached.after;
       try {
         await append(await reader.pull(reached.after, { maxBytes: pullBytes, waitMs: pullWaitMs, signal }));
@@ -204,9 +204,9 @@ const idleMs = 20;
  * Opens the tail of a backup as the stream that it was read from, so that a compactor follows its usual rules: it
  * compares the anchor, and begins an epoch for an unknown stream. Nothing is purged. Memory: a few bytes per message.
  */
-export async function openTailReader(file: string, stream: string): Promise<StreamReader> {
+export async function openBacklogReader(file: string, stream: string): Promise<StreamReader> {
   const handle = await openForReading(file);
-  const frames: TailFrame[] = [];
+  const frames: BacklogFrame[] = [];
   let bytes = 0;
   try {
     for await (const frame of listFrames(handle)) {
@@ -229,7 +229,7 @@ export async function openTailReader(file: string, stream: string): Promise<Stre
     return low;
   }
 
-  async function read(frame: TailFrame): Promise<StreamMessage> {
+  async function read(frame: BacklogFrame): Promise<StreamMessage> {
     return { sequence: frame.sequence, payload: await readPayload(handle, frame) };
   }
 

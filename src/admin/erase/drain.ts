@@ -5,7 +5,7 @@ import { pause } from '../../runtime/async/retry.ts';
 import { listTree } from '../../runtime/files/folder-names.ts';
 import { readFreeBytes } from '../../runtime/files/disk-watch.ts';
 import { getBytes } from '../../runtime/files/input-file.ts';
-import { listFailedFiles, listSettledFiles } from '../../lake/files/failed-events.ts';
+import { listFailedFiles, listPublishedFiles } from '../../lake/files/failed-events.ts';
 import { lakePaths } from '../../lake/lake.ts';
 import type { Table } from '../../lake/log/table.ts';
 import { type StreamPublisher, markerPayload } from '../../stream/stream.ts';
@@ -138,6 +138,6 @@ async function drain(dependencies: DrainDependencies): Promise<void> {
   await waitUntil(
     signal,
     'failed events to get their final names',
-    async () => (await listFailedFiles(failed, table.dir)).length === (await listSettledFiles(failed)).length,
+    async () => (await listFailedFiles(failed, table.dir)).length === (await listPublishedFiles(failed)).length,
   );
 }

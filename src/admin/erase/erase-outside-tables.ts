@@ -8,7 +8,7 @@ import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { events, type Dataset } from '../../datasets/dataset.ts';
 import { readOwnedId, type OwnedId } from '../../lake/event-index/erased-ids.ts';
 import {
-  listSettledFiles,
+  listPublishedFiles,
   readFailedFile,
   renderFailed,
   type FailedEvent,
@@ -19,7 +19,7 @@ import {
 import { openChange, type FollowUp, type OpenChange } from '../../lake/files/change.ts';
 import { openStagingFolder, hasRunningLoad } from '../../lake/files/staging.ts';
 import { lakePaths, listQuarantined, tablePaths, quarantinedDataset } from '../../lake/lake.ts';
-import { filesSql, stagingOf } from '../tables.ts';
+import { readFilesSql, stagingOf } from '../tables.ts';
 import { emptyFilePath, type Snapshot } from '../../lake/log/snapshot.ts';
 import type { Change, Table } from '../../lake/log/table.ts';
 import {
@@ -36,7 +36,7 @@ import { listLoadStates, type LoadState } from '../../lake/log/lake-state.ts';
  * Dependencies of the erasure outside of the tables: from failed events, bad rows of loads, and quarantined files. Done
  * under the maintenance lock. These files have no readers, so they are replaced at once.
  */
-export interface EraseAsideDependencies {
+export interface EraseOutsideTablesDependencies {
   readonly table: Table;
   readonly lakeDir: string;
   readonly duckdb: Duckdb;
@@ -46,7 +46,7 @@ export interface EraseAsideDependencies {
 /** Lists the files of a table's failed events, or of the bad rows of its loads for a secondary table. */
 async function listFailedOf(lakeDir: string, dataset: Dataset, { txns }: Pick<Snapshot, 'txns'>): Promise<string[]> {
   const { failed } = lakePaths(lakeDir);
-  if (dataset === events) return listSettledFiles(failed);
+  if (dataset === events) return listPublishedFiles(failed);
   return [...(await listFailedRows(failedRowsFolder(failed, tablePaths(lakeDir, dataset).table), txns)).files];
 }
 
@@ -67,7 +67,7 @@ export async function listFailedHits(
   return hits;
 }
 
-interface EraseFailedDependencies extends Omit<EraseAsideDependencies, 'duckdb'> {
+interface EraseFailedDependencies extends Omit<EraseOutsideTablesDependencies, 'duckdb'> {
   readonly dataset: Dataset;
 }
 
@@ -148,13 +148,13 @@ interface QuarantinedHit {
 async function quarantinedSql(lakeDir: string, file: string, target: ErasureTarget) {
   const dataset = quarantinedDataset(path.basename(file));
   const empty = emptyFilePath(tablePaths(lakeDir, dataset).table);
-  const source = filesSql((await exists(empty)) ? [empty, file] : [file]);
+  const source = readFilesSql((await exists(empty)) ? [empty, file] : [file]);
   return { source, matches: matchSql(target, new Set(dataset.columns.map(({ name }) => name))) };
 }
 
 /** Finds quarantined files with rows to erase. Error: `file_damaged` for an unreadable file, which may have some. */
 export async function findQuarantinedHits(
-  { lakeDir, duckdb }: EraseAsideDependencies,
+  { lakeDir, duckdb }: EraseOutsideTablesDependencies,
   target: ErasureTarget,
 ): Promise<QuarantinedHit[]> {
   const found: QuarantinedHit[] = [];
@@ -177,7 +177,7 @@ export async function findQuarantinedHits(
 
 /** Rewrites quarantined files without the rows to erase; they are in no table, so nothing is committed. */
 export async function eraseQuarantined(
-  { lakeDir, duckdb }: EraseAsideDependencies,
+  { lakeDir, duckdb }: EraseOutsideTablesDependencies,
   hits: readonly QuarantinedHit[],
   target: ErasureTarget,
 ): Promise<void> {
@@ -221,7 +221,7 @@ async function sweepFailedRows(table: Table, lakeDir: string): Promise<void> {
  * Reports whether a load has committed to a table since it had the `known` loads, or is running: loads take no lock and
  * may commit rows of the user after the table was searched. Removes leftovers of killed loads.
  */
-export async function hadLoadBeside(table: Table, lakeDir: string, known: KnownLoads): Promise<boolean> {
+export async function hadConcurrentLoad(table: Table, lakeDir: string, known: KnownLoads): Promise<boolean> {
   await sweepFailedRows(table, lakeDir);
   // Checked before the log is read: a load that ends in between is seen by its commit.
   const isRunning = await hasRunningLoad(stagingOf(table, lakeDir));

@@ -7,17 +7,17 @@ import { exists } from '../../runtime/files/file-checks.ts';
 import type { Dataset } from '../../datasets/dataset.ts';
 import { pruneFiles } from '../../lake/files/prune.ts';
 import { rewriteFiles } from '../../lake/files/rewrite.ts';
-import { assertFilesWhole } from '../../lake/files/data-file.ts';
+import { assertFilesIntact } from '../../lake/files/data-file.ts';
 import { decodePath } from '../../lake/log/actions.ts';
 import type { DataFile, Snapshot } from '../../lake/log/snapshot.ts';
 import type { Table } from '../../lake/log/table.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { parseSchemaString } from '../../lake/table-schema.ts';
-import { countByFile, filesSql, inPortions, stagingOf } from '../tables.ts';
-import { matchSql, userMeaningsSql, type ErasureTarget, type UserKind } from './erase-target.ts';
+import { countByFile, readFilesSql, inPortions, stagingOf } from '../tables.ts';
+import { matchSql, userIdScopesSql, type ErasureTarget, type UserKind } from './erase-target.ts';
 
 /** Rows with a user id, by its kind and app. */
-export interface UserMeaning {
+export interface UserIdScope {
   readonly id: string;
   readonly kind: UserKind;
   readonly idApp: number;
@@ -45,7 +45,7 @@ export function sumHits(hits: readonly Hit[]): number {
 export async function findHits(duckdb: Duckdb, snapshot: Snapshot, target: ErasureTarget): Promise<Hit[]> {
   const files = pruneFiles(snapshot.files, target.apps === undefined ? {} : { idApps: target.apps });
   // A damaged file may hide rows to erase, and a rewrite would give its damaged rows a valid checksum.
-  await assertFilesWhole(files);
+  await assertFilesIntact(files);
   const { emptyFile } = snapshot;
   const apps = ", string_agg(DISTINCT id_app::VARCHAR, ',') AS apps";
   const hits: Hit[] = [];
@@ -65,7 +65,7 @@ export async function isInRemovedFiles(duckdb: Duckdb, table: Table, target: Era
   const snapshot = table.snapshot();
   const matches = matchSql(target, columnsOf(snapshot));
   const find = async (files: readonly string[]): Promise<boolean> => {
-    const source = filesSql([snapshot.emptyFile, ...files]);
+    const source = readFilesSql([snapshot.emptyFile, ...files]);
     return (await duckdb.rows(`SELECT 1 AS found FROM ${source} WHERE ${matches} LIMIT 1`)).length > 0;
   };
   const removed = [...table.state().tombstones.keys()].map((encoded) =>
@@ -85,7 +85,7 @@ export async function isInRemovedFiles(duckdb: Duckdb, table: Table, target: Era
 }
 
 const hitSources = ({ emptyFile }: Snapshot, paths: readonly string[]): string[] =>
-  [...inPortions(paths)].map((some) => filesSql([emptyFile, ...some]));
+  [...inPortions(paths)].map((some) => readFilesSql([emptyFile, ...some]));
 
 /** SQL of the rows to erase, for a few files per query: `id_app`, `event_id`. `paths`: those of the files. */
 export function listHitIdsSql(snapshot: Snapshot, paths: readonly string[], target: ErasureTarget): string[] {
@@ -94,19 +94,19 @@ export function listHitIdsSql(snapshot: Snapshot, paths: readonly string[], targ
 }
 
 /** Finds the kinds and apps of a target's user ids in the files that have them. */
-export async function findMeanings(
+export async function findUserIdScopes(
   duckdb: Duckdb,
   snapshot: Snapshot,
   hits: readonly Hit[],
   target: ErasureTarget,
-): Promise<UserMeaning[]> {
+): Promise<UserIdScope[]> {
   const { users } = target;
   if (users === undefined) return [];
-  const found = new Map<string, UserMeaning>();
+  const found = new Map<string, UserIdScope>();
   const files = hits.map(({ file }) => file);
   await localFiles.use(files, async (paths) => {
     for (const source of hitSources(snapshot, paths))
-      for (const row of await duckdb.rows(userMeaningsSql({ ...target, users }, source, columnsOf(snapshot)))) {
+      for (const row of await duckdb.rows(userIdScopesSql({ ...target, users }, source, columnsOf(snapshot)))) {
         const meaning = { id: String(row['id']), kind: row['kind'] as UserKind, idApp: Number(row['id_app']) };
         const key = JSON.stringify(meaning);
         found.set(key, { ...meaning, rows: (found.get(key)?.rows ?? 0) + Number(row['n']) });

@@ -92,7 +92,7 @@ export function matchSql(target: ErasureTarget, has: ReadonlySet<string>): strin
 }
 
 /** SQL of the user ids by which rows match, with kind and app: `id`, `kind`, `id_app`, `n` rows each. */
-export function userMeaningsSql(
+export function userIdScopesSql(
   target: ErasureTarget & Required<Pick<ErasureTarget, 'users'>>,
   source: string,
   has: ReadonlySet<string>,

@@ -13,8 +13,8 @@ import { localFiles } from '../../runtime/store/open-store.ts';
 import type { Lock } from '../../runtime/files/lock.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import { events, type Dataset } from '../../datasets/dataset.ts';
-import { mustForget } from '../../lake/cleanup.ts';
-import { hasFollowed } from '../../lake/catalogue/refresh.ts';
+import { mustDropErasedHistory } from '../../lake/cleanup.ts';
+import { isCatalogueCurrent } from '../../lake/catalogue/refresh.ts';
 import { addErasedIds, valuesSql } from '../../lake/event-index/erased-ids.ts';
 import { assertTablesNamed, lakePaths, listOtherTables, openDatasetTable, tablePaths } from '../../lake/lake.ts';
 import { listLog } from '../../lake/log/log-files.ts';
@@ -26,20 +26,20 @@ import {
   findQuarantinedHits,
   listFailedHits,
   listFailedIds,
-  type EraseAsideDependencies,
-  hadLoadBeside,
+  type EraseOutsideTablesDependencies,
+  hadConcurrentLoad,
   type KnownLoads,
 } from './erase-outside-tables.ts';
 import {
   findHits,
-  findMeanings,
+  findUserIdScopes,
   isInRemovedFiles,
   listHitIdsSql,
   rewriteHits,
   sumHits,
   type Hit,
   type TableErasure,
-  type UserMeaning,
+  type UserIdScope,
 } from './erase-table.ts';
 import { targetParts, type ErasureTarget } from './erase-target.ts';
 import { listLoadStates } from '../../lake/log/lake-state.ts';
@@ -48,7 +48,7 @@ import { lockTable, settleTable } from '../tables.ts';
 /** Steps at which a crash is tested, in addition to those of the rewrites. */
 export const eraseSteps = ['erase-drained', 'erase-rewritten', 'erase-committed'] as const;
 
-interface EraseDependencies extends DrainDependencies, EraseAsideDependencies {
+interface EraseDependencies extends DrainDependencies, EraseOutsideTablesDependencies {
   readonly clock: Clock;
 }
 
@@ -58,16 +58,16 @@ export interface EraseOptions {
   /** Returns when all is removed, without waiting for readers, whose queries may fail. */
   readonly now?: boolean;
   /** Throws to cancel, before anything is erased. */
-  readonly assertMeant?: (found: readonly UserMeaning[]) => void;
+  readonly assertMeant?: (found: readonly UserIdScope[]) => void;
 }
 
 /** Counts of what an erasure would remove from the lake now, without the backlog of the stream. */
-export interface ErasureSurvey {
+export interface ErasureDryRun {
   readonly rows: number;
   /** Including bad rows of loads. */
   readonly failedEvents: number;
   readonly filesToRewrite: number;
-  readonly meanings: readonly UserMeaning[];
+  readonly meanings: readonly UserIdScope[];
   readonly tables?: Readonly<Record<string, { readonly rows: number; readonly filesToRewrite: number }>>;
 }
 
@@ -101,19 +101,19 @@ function withTables<A extends object, T>(
 }
 
 /** Counts what an erasure would remove. Needs neither broker nor compactor. Errors: `file_damaged`, `conflict`. */
-export async function surveyErasure(
-  { table, lakeDir, duckdb }: EraseAsideDependencies,
+export async function dryRunErasure(
+  { table, lakeDir, duckdb }: EraseOutsideTablesDependencies,
   target: ErasureTarget,
-): Promise<ErasureSurvey> {
+): Promise<ErasureDryRun> {
   targetParts(target);
   await assertTablesNamed(lakeDir);
   await table.refresh();
   const tables = new Map<string, { rows: number; filesToRewrite: number }>();
-  const meanings: UserMeaning[] = [];
+  const meanings: UserIdScope[] = [];
   let failedEvents = 0;
   const look = async (dataset: Dataset, snapshot: Snapshot): Promise<{ rows: number; filesToRewrite: number }> => {
     const hits = await findHits(duckdb, snapshot, target);
-    for (const meaning of await findMeanings(duckdb, snapshot, hits, target)) meanings.push(meaning);
+    for (const meaning of await findUserIdScopes(duckdb, snapshot, hits, target)) meanings.push(meaning);
     failedEvents += (await listFailedHits(lakeDir, dataset, snapshot, target)).length;
     return { rows: sumHits(hits), filesToRewrite: hits.length };
   };
@@ -193,7 +193,7 @@ async function forgetHistory(
 ): Promise<number | undefined> {
   if (!hasErased && table.lake().erasing === undefined) return undefined;
   // An unfinished erasure with `now` must not be delayed by this one.
-  const isUrgent = (await mustForget(table, clock.nowMs())) === 'now';
+  const isUrgent = (await mustDropErasedHistory(table, clock.nowMs())) === 'now';
   const forget = forgetAtMs === undefined || isUrgent ? {} : { forgetAtMs };
   await table.commit(({ version }) => ({
     cause: 'erase',
@@ -219,11 +219,11 @@ function listErasedTables(found: readonly FoundInTable[]): Map<string, ErasedFro
   return tables;
 }
 
-async function listLoadsBeside(found: readonly FoundInTable[]): Promise<{ tablesToRepeat?: string[] }> {
+async function listConcurrentLoads(found: readonly FoundInTable[]): Promise<{ tablesToRepeat?: string[] }> {
   const tablesToRepeat: string[] = [];
   for (const { erasure, loads } of found.slice(1)) {
     const { dataset, table, lakeDir } = erasure;
-    if (await hadLoadBeside(table, lakeDir, loads)) tablesToRepeat.push(dataset.table);
+    if (await hadConcurrentLoad(table, lakeDir, loads)) tablesToRepeat.push(dataset.table);
   }
   return tablesToRepeat.length === 0 ? {} : { tablesToRepeat };
 }
@@ -238,7 +238,7 @@ async function waitForRemoval({ lakeDir, signal }: EraseDependencies, found: rea
   const version = found[0]?.historyFrom;
   if (version === undefined) return;
   // It follows the clean-up of the log, so no earlier run of it is in progress.
-  await waitUntil(signal, 'the catalogue of parameters to follow', () => hasFollowed(lakeDir, version));
+  await waitUntil(signal, 'the catalogue of parameters to follow', () => isCatalogueCurrent(lakeDir, version));
 }
 
 /**
@@ -267,9 +267,9 @@ export async function eraseEvents(
   try {
     found = await lockTables(dependencies, target, retentionMs, locks);
     const quarantined = await findQuarantinedHits(dependencies, target);
-    const meanings: UserMeaning[] = [];
+    const meanings: UserIdScope[] = [];
     for (const { erasure, hits } of found)
-      for (const one of await findMeanings(duckdb, erasure.table.snapshot(), hits, target)) meanings.push(one);
+      for (const one of await findUserIdScopes(duckdb, erasure.table.snapshot(), hits, target)) meanings.push(one);
     assertMeant?.(meanings);
     await rememberErased(dependencies, found, target);
     for (const { erasure, hits } of found) await rewriteHits(erasure, hits, target);
@@ -293,7 +293,7 @@ export async function eraseEvents(
       rows: found.reduce((sum, { hits }) => sum + sumHits(hits), 0),
       failedEvents: found.reduce((sum, { failed }) => sum + failed, 0),
       filesRewritten: found.reduce((sum, { hits }) => sum + hits.length, 0),
-      ...(await listLoadsBeside(found)),
+      ...(await listConcurrentLoads(found)),
     };
     erased = withTables(answer, listErasedTables(found));
     if (found.every(({ historyFrom }) => historyFrom === undefined))

@@ -10,7 +10,7 @@ import { openDuckdb, type Duckdb } from '../../lake/sql/duckdb.ts';
 import { sqlText, sqlList } from '../../lake/sql/literals.ts';
 import { AppError } from '../../runtime/errors.ts';
 import type { Clock } from '../../runtime/clock.ts';
-import { openWorkFile, openWorkRoom } from '../../runtime/files/work-files.ts';
+import { openWorkFile, openScratchDir } from '../../runtime/files/work-files.ts';
 import {
   changeSegment,
   listSegments,
@@ -20,7 +20,7 @@ import {
   type SegmentId,
   type SegmentKind,
 } from '../../segments/segment-store.ts';
-import { createBadLines, type RefusedList, readLines, type ListInput } from './text-lines.ts';
+import { createBadLines, type RejectedList, readListLines, type ListInput } from './text-lines.ts';
 import { exists, findSize, hashFile } from '../../runtime/files/file-checks.ts';
 
 export interface AddedSegment extends SegmentId {
@@ -48,19 +48,19 @@ function findFault(text: string): string | undefined {
   return text.includes('\0') ? 'contains NUL' : undefined;
 }
 
-export function assertGoesOn(signal: AbortSignal): void {
+export function throwIfStopped(signal: AbortSignal): void {
   if (signal.aborted)
     throw new AppError('stopping', 'the command was stopped', { hint: 'Run the command again; nothing was changed.' });
 }
 
 /** Spools a list as lines of JSON; returns the number of ids, or the bad lines. Empty lines are skipped. */
-async function writeSpool(input: ListInput, spool: string, signal: AbortSignal): Promise<number | RefusedList> {
+async function writeSpool(input: ListInput, spool: string, signal: AbortSignal): Promise<number | RejectedList> {
   const badLines = createBadLines();
   const file = await openWorkFile(spool);
   let count = 0;
   try {
-    for await (const { firstLine, texts, bad } of readLines(input)) {
-      assertGoesOn(signal);
+    for await (const { firstLine, texts, bad } of readListLines(input)) {
+      throwIfStopped(signal);
       bad.forEach((line) => badLines.add(line));
       const spooled: string[] = [];
       for (const [index, text] of texts.entries()) {
@@ -99,8 +99,8 @@ export async function addSegment(
   segment: SegmentId & { readonly kind: SegmentKind },
   input: ListInput,
   options: ListOptions,
-): Promise<AddedSegment | RefusedList> {
-  const room = await openWorkRoom(path.join(segmentsDir, 'work'), 'segment add');
+): Promise<AddedSegment | RejectedList> {
+  const room = await openScratchDir(path.join(segmentsDir, 'work'), 'segment add');
   try {
     const spool = path.join(room.dir, 'ids.jsonl');
     const lines = await writeSpool(input, spool, options.signal);
@@ -113,7 +113,7 @@ export async function addSegment(
     const engine = await openSortEngine(room.dir, options);
     const query = `SELECT DISTINCT id FROM read_json([${sqlText(spool)}], format = 'newline_delimited', hive_partitioning = false, columns = {id: 'VARCHAR'}) ORDER BY id`;
     const ids = await writeListFile(engine, query, file).finally(() => engine.close());
-    assertGoesOn(options.signal);
+    throwIfStopped(options.signal);
     const addedAt = new Date(options.clock.nowMs()).toISOString();
     const { idAccount, idSegment, kind } = segment;
     const { replaced } = await putSegment(segmentsDir, segment, file, { kind, ids, addedAt });
@@ -123,7 +123,7 @@ export async function addSegment(
   }
 }
 
-export interface ForgottenIds {
+export interface IdsToRemove {
   readonly kind: SegmentKind;
   readonly ids: readonly string[];
   /** Absent: segments of all accounts. */
@@ -131,7 +131,7 @@ export interface ForgottenIds {
 }
 
 /** Refuses to rewrite a damaged file. Error: `file_damaged`. */
-export async function assertWhole(
+export async function assertIntact(
   { file, sizeBytes, sha256 }: Pick<Segment, 'file' | 'sizeBytes' | 'sha256'>,
   what: string,
   hint: string,
@@ -148,7 +148,7 @@ async function rewrite(
 ): Promise<{ readonly file: string; readonly ids: number } | undefined> {
   const { idSegment, idAccount } = segment;
   const hint = `Add segment ${idSegment} of account ${idAccount} again, or remove it; then repeat the command.`;
-  await assertWhole(segment, ' or missing: no id can be removed from it', hint);
+  await assertIntact(segment, ' or missing: no id can be removed from it', hint);
   const source = `read_parquet([${sqlText(segment.file)}], hive_partitioning = false)`;
   const named = `(SELECT unnest(CAST(${sqlList(ids)} AS VARCHAR[])))`;
   const [row] = await engine.rows(`SELECT count(*) AS found FROM ${source} WHERE id IN ${named}`);
@@ -164,14 +164,14 @@ async function rewrite(
  * Removes ids from all segments; returns the number of changed segments. Errors as `addSegment`, and `file_damaged`,
  * `record_damaged`.
  */
-export async function forgetIds(
+export async function removeIdsFromSegments(
   segmentsDir: string,
-  { kind, ids, idAccount }: ForgottenIds,
+  { kind, ids, idAccount }: IdsToRemove,
   options: ListOptions,
 ): Promise<number> {
   if (!(await exists(segmentsDir))) return 0;
   // Opening also removes the spool of a killed command.
-  const room = await openWorkRoom(path.join(segmentsDir, 'work'), 'erase');
+  const room = await openScratchDir(path.join(segmentsDir, 'work'), 'erase');
   try {
     const segments = (await listSegments(segmentsDir, idAccount)).filter((segment) => segment.kind === kind);
     if (segments.length === 0) return 0;

@@ -4,10 +4,10 @@ import path from 'node:path';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { sqlText } from '../../lake/sql/literals.ts';
 import { AppError } from '../../runtime/errors.ts';
-import { openWorkFile, type WorkFile, openWorkRoom } from '../../runtime/files/work-files.ts';
+import { openWorkFile, type WorkFile, openScratchDir } from '../../runtime/files/work-files.ts';
 import { changeTitles, type NewTitles, type TitleCounts, type Titles } from '../../titles/title-store.ts';
-import { assertGoesOn, assertWhole, openSortEngine, writeListFile, type ListOptions } from './add-segment.ts';
-import { createBadLines, type RefusedList, readLines, type ListInput } from './text-lines.ts';
+import { throwIfStopped, assertIntact, openSortEngine, writeListFile, type ListOptions } from './add-segment.ts';
+import { createBadLines, type RejectedList, readListLines, type ListInput } from './text-lines.ts';
 import { isRecord } from '../../runtime/files/checksummed-json.ts';
 
 const cellNames = ['field', 'id', 'title'] as const;
@@ -94,12 +94,12 @@ async function spoolTitles(
   file: WorkFile,
   count: number,
   signal: AbortSignal,
-): Promise<number | RefusedList> {
+): Promise<number | RejectedList> {
   const badLines = createBadLines();
   const reader = createTitleReader();
   let turn = count;
-  for await (const { firstLine, texts, bad } of readLines(input)) {
-    assertGoesOn(signal);
+  for await (const { firstLine, texts, bad } of readListLines(input)) {
+    throwIfStopped(signal);
     const unreadable = new Set(bad.map(({ line }) => line));
     bad.forEach((line) => badLines.add(line));
     const rows: string[] = [];
@@ -134,7 +134,7 @@ function mergeSql(spool: string, before: Titles | undefined): string {
 }
 
 async function merge(engine: Duckdb, dir: string, spool: string, before: Titles | undefined): Promise<NewTitles> {
-  if (before !== undefined) await assertWhole(before, ': checksum mismatch', restoreHint);
+  if (before !== undefined) await assertIntact(before, ': checksum mismatch', restoreHint);
   const file = path.join(dir, 'titles.parquet');
   await writeListFile(engine, mergeSql(spool, before), file);
   const counts = await engine.rows(
@@ -153,12 +153,12 @@ export async function loadTitles(
   titlesDir: string,
   inputs: readonly ListInput[],
   options: ListOptions,
-): Promise<{ rows: number; titles: number; fields: TitleCounts } | readonly RefusedList[]> {
-  const room = await openWorkRoom(path.join(titlesDir, 'work'), 'load titles');
+): Promise<{ rows: number; titles: number; fields: TitleCounts } | readonly RejectedList[]> {
+  const room = await openScratchDir(path.join(titlesDir, 'work'), 'load titles');
   try {
     const spool = path.join(room.dir, 'titles.jsonl');
     const file = await openWorkFile(spool);
-    const refused: RefusedList[] = [];
+    const refused: RejectedList[] = [];
     let rows = 0;
     try {
       for (const input of inputs) {

@@ -10,7 +10,7 @@ export interface ListInput {
   readonly pieces: AsyncIterable<Uint8Array>;
 }
 
-export interface BadLine {
+export interface BadListLine {
   readonly line: number;
   readonly reason: string;
 }
@@ -19,7 +19,7 @@ export interface BadLine {
 interface LineBlock {
   readonly firstLine: number;
   readonly texts: readonly string[];
-  readonly bad: readonly BadLine[];
+  readonly bad: readonly BadListLine[];
 }
 
 /** Longest line, bytes. */
@@ -55,7 +55,7 @@ async function* unpack(pieces: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8A
 /** Splits bytes that end with a line, or with the list, into lines. */
 function toBlock(bytes: Buffer, firstLine: number): LineBlock {
   const end = bytes.at(-1) === lineFeed ? bytes.length - 1 : bytes.length;
-  const bad: BadLine[] = [];
+  const bad: BadListLine[] = [];
   const texts: string[] = [];
   const add = (text: string): void => void texts.push(text.endsWith('\r') ? text.slice(0, -1) : text);
   if (isUtf8(bytes)) bytes.toString('utf8', 0, end).split('\n').forEach(add);
@@ -73,7 +73,7 @@ function toBlock(bytes: Buffer, firstLine: number): LineBlock {
 }
 
 /** Reads the lines of a list in blocks; memory: a few pieces. Error: `usage` for an unreadable list. */
-export async function* readLines({ name, pieces }: ListInput): AsyncGenerator<LineBlock> {
+export async function* readListLines({ name, pieces }: ListInput): AsyncGenerator<LineBlock> {
   let firstLine = 1;
   let begun: Buffer = Buffer.alloc(0);
   let isSkipping = false;
@@ -111,25 +111,25 @@ export async function* readLines({ name, pieces }: ListInput): AsyncGenerator<Li
   if (begun.length > 0) yield toBlock(begun, firstLine);
 }
 
-export interface RefusedList {
+export interface RejectedList {
   readonly file: string;
   readonly badLines: number;
-  readonly first: readonly BadLine[];
+  readonly first: readonly BadListLine[];
 }
 
 const namedLines = 20;
 
 export function createBadLines() {
-  const first: BadLine[] = [];
+  const first: BadListLine[] = [];
   let count = 0;
   return {
-    add(bad: BadLine): void {
+    add(bad: BadListLine): void {
       count += 1;
       if (first.length < namedLines) first.push(bad);
     },
     get count() {
       return count;
     },
-    toRefused: (file: string): RefusedList => ({ file, badLines: count, first }),
+    toRefused: (file: string): RejectedList => ({ file, badLines: count, first }),
   };
 }

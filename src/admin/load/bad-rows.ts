@@ -1,12 +1,12 @@
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { readPlain } from '../../runtime/files/input-file.ts';
-import { findLines, walkRecords, type RowPlaces } from './csv-records.ts';
+import { findLines, walkRecords, type RowPositions } from './csv-records.ts';
 import type { RowsSql } from './row-sql.ts';
-import type { Source } from './source.ts';
+import type { LoadSource } from './source.ts';
 import type { BadReason, BadRow } from './file-fields.ts';
 
 /** Maximum number of bad rows that are listed. */
-export const namedRows = 20;
+export const maxListedBadRows = 20;
 
 export interface BadBounds {
   readonly maxBad: number;
@@ -30,7 +30,7 @@ export interface BadRows {
   readonly isTooLarge?: true;
 }
 
-export const noBad: BadRows = { count: 0, first: [], failed: [] };
+export const noBadRows: BadRows = { count: 0, first: [], failed: [] };
 
 export function isRefused({ count, isTooLarge }: BadRows, { maxBad }: BadBounds): boolean {
   return count > maxBad || isTooLarge === true;
@@ -48,7 +48,7 @@ const rejectedSql = `(SELECT line_byte_position - 1 AS place, ltrim(coalesce(any
 async function readFound(duckdb: Duckdb, sql: RowsSql, isKept: boolean) {
   const query = isKept
     ? `SELECT place, fault, CAST(raw AS VARCHAR) AS raw FROM (${sql.checkedSql}) AS checked WHERE fault IS NOT NULL ORDER BY place`
-    : `SELECT place, fault, '' AS raw FROM load_bad ORDER BY place LIMIT ${namedRows}`;
+    : `SELECT place, fault, '' AS raw FROM load_bad ORDER BY place LIMIT ${maxListedBadRows}`;
   const rows = await duckdb.rows(query);
   return rows.map(({ place, fault, raw }) => ({
     place: Number(place),
@@ -59,17 +59,17 @@ async function readFound(duckdb: Duckdb, sql: RowsSql, isKept: boolean) {
 
 async function readRejected(duckdb: Duckdb, isKept: boolean) {
   const rows = await duckdb.rows(
-    `SELECT place, ${isKept ? 'text' : "''"} AS text FROM ${rejectedSql} ORDER BY place ${isKept ? '' : `LIMIT ${namedRows}`}`,
+    `SELECT place, ${isKept ? 'text' : "''"} AS text FROM ${rejectedSql} ORDER BY place ${isKept ? '' : `LIMIT ${maxListedBadRows}`}`,
   );
   return rows.map((row) => ({ offset: Number(row['place']), text: String(row['text']) }));
 }
 
 /** Maps places to line numbers by reading the file; in Parquet a place is the row number. */
-async function toLines(source: Source, places: RowPlaces): ReturnType<typeof findLines> {
-  if (source.format === 'parquet')
+async function toLines(loadSource: LoadSource, places: RowPositions): ReturnType<typeof findLines> {
+  if (loadSource.format === 'parquet')
     return { rows: new Map(places.rows.map((row) => [row, row])), rejected: new Map<number, number>() };
-  const { header, names } = source;
-  return findLines(walkRecords(readPlain(source.file, source.gzip), header?.delimiter), places, {
+  const { header, names } = loadSource;
+  return findLines(walkRecords(readPlain(loadSource.file, loadSource.gzip), header?.delimiter), places, {
     headers: header?.records ?? 0,
     // With one column, a blank line is a row without a value.
     skipsBlank: header !== undefined && names.length > 1,
@@ -85,7 +85,7 @@ function withoutText({ line, reason, field }: BadRow): BadRow {
  */
 export async function findBadRows(
   duckdb: Duckdb,
-  source: Source,
+  loadSource: LoadSource,
   sql: RowsSql,
   { maxBad, maxKeptBytes }: BadBounds,
 ): Promise<BadRows> {
@@ -94,16 +94,16 @@ export async function findBadRows(
   await duckdb.run(
     `CREATE OR REPLACE TEMP TABLE load_bad AS SELECT place, fault, strlen(CAST(raw AS VARCHAR)) AS bytes FROM (${sql.checkedSql}) AS checked WHERE fault IS NOT NULL`,
   );
-  const hasRejected = source.format !== 'parquet';
+  const hasRejected = loadSource.format !== 'parquet';
   const sizes = [await readSize(duckdb, 'load_bad')];
   if (hasRejected) sizes.push(await readSize(duckdb, `(SELECT strlen(text) AS bytes FROM ${rejectedSql})`));
   const count = sizes.reduce((sum, size) => sum + size.count, 0);
-  if (count === 0) return noBad;
+  if (count === 0) return noBadRows;
   const isTooLarge = count <= maxBad && sizes.reduce((sum, { bytes }) => sum + bytes, 0) > maxKeptBytes;
   const isKept = count <= maxBad && !isTooLarge;
   const found = await readFound(duckdb, sql, isKept);
   const refused = hasRejected ? await readRejected(duckdb, isKept) : [];
-  const lines = await toLines(source, {
+  const lines = await toLines(loadSource, {
     rows: found.map(({ place }) => place),
     rejected: refused.map((one) => one.offset),
   });
@@ -118,6 +118,6 @@ export async function findBadRows(
       text,
     })),
   ].toSorted((a, b) => a.line - b.line);
-  const first = rows.slice(0, namedRows).map(withoutText);
+  const first = rows.slice(0, maxListedBadRows).map(withoutText);
   return { count, first, failed: isKept ? rows : [], ...(isTooLarge ? { isTooLarge } : {}) };
 }

@@ -4,7 +4,7 @@ import path from 'node:path';
 import { AppError, isAppError } from '../../runtime/errors.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
-import { assertFilesWhole, toAdd, writeDataFile, type WrittenPart } from '../../lake/files/data-file.ts';
+import { assertFilesIntact, toAdd, writeDataFile, type WrittenPart } from '../../lake/files/data-file.ts';
 import { pruneFiles } from '../../lake/files/prune.ts';
 import { isErasedSql, type FindErasedIds } from '../../lake/event-index/erased-ids.ts';
 import type { OpenChange } from '../../lake/files/change.ts';
@@ -72,7 +72,7 @@ async function markKnown(duckdb: Duckdb, staged: readonly WrittenPart[], files: 
   const apps = await duckdb.rows(`SELECT DISTINCT id_app FROM ${readFiles(staged.map(({ file }) => file))}`);
   const wanted = pruneFiles(files, { idApps: apps.map((row) => Number(row['id_app'])) });
   // A damaged file may hide an identity, which would be added again.
-  await assertFilesWhole(wanted);
+  await assertFilesIntact(wanted);
   for (const some of inPortions(wanted))
     await localFiles.use(some, (paths) =>
       duckdb.run(
@@ -83,7 +83,7 @@ async function markKnown(duckdb: Duckdb, staged: readonly WrittenPart[], files: 
 }
 
 /** Removes the rows that `files` have already, and with `own` those that appear earlier in their own file. */
-export async function removeRepeats(
+export async function removeDuplicates(
   duckdb: Duckdb,
   staged: readonly WrittenPart[],
   files: readonly DataFile[],
@@ -303,7 +303,7 @@ export async function commitLoad(dependencies: CommitDependencies, load: StagedL
     judgedBy = new Map([...judgedBy, ...listLive(table.state().txns)]);
     const live = table.snapshot().files;
     const news = live.filter((file) => !seen.has(encodeURI(file.path)));
-    files = await removeRepeats(duckdb, files, news, { own: attempt === 1, makeRoom });
+    files = await removeDuplicates(duckdb, files, news, { own: attempt === 1, makeRoom });
     for (const encoded of table.state().files.keys()) seen.add(encoded);
     // Read after the table: an erasure writes the hashes before it removes the rows.
     const erasedIds = (await load.findErased?.())?.file;

@@ -12,7 +12,7 @@ const carriageReturn = 0x0d;
 const maxHeaderBytes = 1024 * 1024;
 
 /** The position of a record. The engine skips blank records if the file has several columns. */
-interface RecordPlace {
+interface RecordPosition {
   readonly line: number;
   readonly offset: number;
   /** Length with the line end. */
@@ -32,7 +32,10 @@ function stateBehind(state: CellState, byte: number, delimiter: number | undefin
 }
 
 /** Yields the positions of all records, the header included; without a delimiter each line is one. */
-export async function* walkRecords(chunks: AsyncIterable<Uint8Array>, delimiter?: string): AsyncGenerator<RecordPlace> {
+export async function* walkRecords(
+  chunks: AsyncIterable<Uint8Array>,
+  delimiter?: string,
+): AsyncGenerator<RecordPosition> {
   const between = delimiter?.charCodeAt(0);
   let [line, recordLine, offset, recordOffset] = [1, 1, 0, 0];
   let [isBlank, any] = [true, false];
@@ -58,7 +61,7 @@ export async function* walkRecords(chunks: AsyncIterable<Uint8Array>, delimiter?
 
 /** Returns the line of the first record of more than `maxBytes`. */
 export async function findLongRecord(
-  records: AsyncIterable<RecordPlace>,
+  records: AsyncIterable<RecordPosition>,
   maxBytes: number,
 ): Promise<number | undefined> {
   for await (const { line, bytes } of records) if (bytes > maxBytes) return line;
@@ -108,7 +111,7 @@ function toText(bytes: Uint8Array): string {
   }
 }
 
-export interface RowPlaces {
+export interface RowPositions {
   /** Numbers among the rows that the engine has accepted, from 1, ascending. */
   readonly rows: readonly number[];
   /** Offsets of rejected records, ascending; slightly before the record after CRLF or blank lines. */
@@ -117,8 +120,8 @@ export interface RowPlaces {
 
 /** Finds the lines of rows by reading the file. `headers`: number of leading records to skip. */
 export async function findLines(
-  records: AsyncIterable<RecordPlace>,
-  { rows, rejected }: RowPlaces,
+  records: AsyncIterable<RecordPosition>,
+  { rows, rejected }: RowPositions,
   { headers, skipsBlank }: { readonly headers: number; readonly skipsBlank: boolean },
 ): Promise<{ readonly rows: ReadonlyMap<number, number>; readonly rejected: ReadonlyMap<number, number> }> {
   const found = { rows: new Map<number, number>(), rejected: new Map<number, number>() };

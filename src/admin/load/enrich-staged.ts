@@ -2,12 +2,17 @@ import { removeFile } from '../../runtime/files/durable-file.ts';
 import type { Dataset } from '../../datasets/dataset.ts';
 import { findEnrichedGroups } from '../../datasets/enriched-columns.ts';
 import { writeDataFiles, type WrittenPart } from '../../lake/files/data-file.ts';
-import { type Enricher, createLookUps, type EnrichedSelect, type LookUps } from '../../lake/files/enriched-rows.ts';
+import {
+  type Enricher,
+  createRowLookups,
+  type EnrichedSelect,
+  type RowLookups,
+} from '../../lake/files/enriched-rows.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { sqlText } from '../../lake/sql/literals.ts';
 import { describeFileSql } from '../../lake/table-schema.ts';
 import { fillRows } from '../enrich.ts';
-import { assertGoesOn, rowGroupsPerFile, type StageOptions } from './stage-rows.ts';
+import { throwIfStopped, rowGroupsPerFile, type StageOptions } from './stage-rows.ts';
 
 /**
  * Fills the enriched columns of staged rows: a file with rows to fill is rewritten in the same order. The identities of
@@ -51,7 +56,7 @@ function toQuery(
 
 async function enrichPart(
   duckdb: Duckdb,
-  lookUps: LookUps,
+  rowLookups: RowLookups,
   part: WrittenPart,
   { dataset, makeRoom }: EnrichStagedOptions,
 ): Promise<readonly WrittenPart[]> {
@@ -61,7 +66,7 @@ async function enrichPart(
   const file = `read_parquet(${sqlText(part.file)}, file_row_number = true, hive_partitioning = false)`;
   const source = `(SELECT *${empty} FROM ${file})`;
   const rows = { source, groups: findEnrichedGroups(dataset), has: staged.has };
-  const written = await fillRows(duckdb, lookUps, rows, async (select) =>
+  const written = await fillRows(duckdb, rowLookups, rows, async (select) =>
     writeDataFiles(duckdb, toQuery(source, select, dataset, staged), await makeRoom(), rowGroupsPerFile),
   );
   return written ?? [part];
@@ -76,23 +81,23 @@ export async function enrichStaged(
   const { enricher, signal } = options;
   if (enricher === undefined || staged.length === 0) return staged;
   const interrupt = (): void => duckdb.interrupt();
-  const lookUps = createLookUps(duckdb, enricher, 'staged');
+  const rowLookups = createRowLookups(duckdb, enricher, 'staged');
   signal.addEventListener('abort', interrupt);
   try {
     await enricher.refresh();
     const parts: WrittenPart[] = [];
     for (const part of staged) {
-      assertGoesOn(signal);
-      parts.push(...(await enrichPart(duckdb, lookUps, part, options)));
+      throwIfStopped(signal);
+      parts.push(...(await enrichPart(duckdb, rowLookups, part, options)));
     }
-    await lookUps.forget();
+    await rowLookups.forget();
     for (const { file } of staged) if (!parts.some((part) => part.file === file)) await removeFile(file);
     enricher.passed();
     return parts;
   } catch (error) {
-    assertGoesOn(signal, error);
+    throwIfStopped(signal, error);
     enricher.failed(error);
-    await lookUps.forget().catch((fault: unknown) => enricher.failed(fault));
+    await rowLookups.forget().catch((fault: unknown) => enricher.failed(fault));
     return staged;
   } finally {
     signal.removeEventListener('abort', interrupt);

@@ -19,10 +19,10 @@ export interface FileField {
 /** Maps names in the file to schema names; null drops a field. */
 export type FieldMap = Readonly<Record<string, string | null>>;
 
-type FileFault = 'unknown_field' | 'field_twice' | 'missing_field' | 'bad_header' | 'bad_format' | 'empty_file';
+type FileRejection = 'unknown_field' | 'field_twice' | 'missing_field' | 'bad_header' | 'bad_format' | 'empty_file';
 
-export interface RefusedFile {
-  readonly reason: FileFault;
+export interface RejectedFile {
+  readonly reason: FileRejection;
   readonly field?: string;
   readonly detail: string;
 }
@@ -39,13 +39,13 @@ function findUse(dataset: Dataset, name: string): FieldUse | 'ignored' | undefin
 
 const schemaName = (use: FieldUse): string => ('field' in use ? use.field.name : 'own' in use ? use.own : use.foreign);
 
-const unknownField = (field: string, { table }: Dataset): RefusedFile => ({
+const unknownField = (field: string, { table }: Dataset): RejectedFile => ({
   reason: 'unknown_field',
   field,
   detail: `${field} is not a field of ${table}: rename it, or drop it with null, in the file of --map.`,
 });
 
-export function findFaultOfMap(dataset: Dataset, map: FieldMap): RefusedFile | undefined {
+export function validateFieldMap(dataset: Dataset, map: FieldMap): RejectedFile | undefined {
   const target = Object.values(map).find((name) => name !== null && findUse(dataset, name) === undefined);
   return target === undefined || target === null ? undefined : unknownField(target, dataset);
 }
@@ -57,12 +57,12 @@ function findMissing(taken: ReadonlyMap<string, string>, hasApp: boolean): strin
 }
 
 /** Plans the use of a file's fields. `hasApp`: the app of all rows is given. A file without names has no rows. */
-export function planFields(
+export function planFileFields(
   dataset: Dataset,
   names: readonly string[],
   map: FieldMap,
   hasApp: boolean,
-): { readonly fields: readonly FileField[] } | RefusedFile {
+): { readonly fields: readonly FileField[] } | RejectedFile {
   const fields: FileField[] = [];
   const taken = new Map<string, string>();
   for (const name of names) {
@@ -117,7 +117,7 @@ export interface BadRow {
 }
 
 /** A condition that is true for a bad row and never an error; the first true one counts. */
-export interface Check {
+export interface RowCheck {
   readonly reason: BadReason;
   readonly field?: string;
   readonly sql: string;

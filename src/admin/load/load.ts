@@ -35,23 +35,23 @@ import { lakePaths, tablePaths } from '../../lake/lake.ts';
 import { nextAvailableAtMs, findLoadState } from '../../lake/log/lake-state.ts';
 import type { Table } from '../../lake/log/table.ts';
 import { openDuckdb, type Duckdb, type DuckdbOptions } from '../../lake/sql/duckdb.ts';
-import { defaultKeptBytes, isRefused, noBad, type BadBounds, type BadRows, type KeptBadRow } from './bad-rows.ts';
+import { defaultKeptBytes, isRefused, noBadRows, type BadBounds, type BadRows, type KeptBadRow } from './bad-rows.ts';
 import { withTableLock } from '../tables.ts';
 import { commitLoad, countRows, nextLoadState } from './commit-load.ts';
 import { enrichStaged } from './enrich-staged.ts';
-import { findFaultOfMap, planFields, type FieldMap, type RefusedFile, type BadRow } from './file-fields.ts';
-import { recognizeFile, splitArray, type RecognizedFile, type SourceFormat } from './recognize.ts';
+import { validateFieldMap, planFileFields, type FieldMap, type RejectedFile, type BadRow } from './file-fields.ts';
+import { recognizeFile, splitArray, type RecognizedFile, type LoadFormat } from './recognize.ts';
 import type { LoadStamp } from './row-sql.ts';
 import { openSource } from './source.ts';
 import {
-  assertGoesOn,
+  throwIfStopped,
   loadApps,
   stageRows,
   type RegisteredApp,
   type StagedRows,
   type StageOptions,
   watchProgress,
-  type Progress,
+  type LoadProgress,
 } from './stage-rows.ts';
 
 /** Steps at which a crash is tested, in addition to those of the commit. */
@@ -75,7 +75,7 @@ export interface LoadDependencies {
   /** Fills empty enriched columns; absent: they stay empty. */
   readonly enricher?: Enricher | undefined;
   /** Called about once per second. */
-  readonly onProgress?: (progress: Progress) => void;
+  readonly onProgress?: (loadProgress: LoadProgress) => void;
 }
 
 export interface LoadInput {
@@ -92,7 +92,7 @@ export interface LoadOptions {
   readonly maxBad?: number;
   /** Maximum size of kept bad rows, bytes; 64 MiB by default. */
   readonly maxKeptBytes?: number;
-  readonly format?: SourceFormat;
+  readonly format?: LoadFormat;
   /** Stores erased rows again. */
   readonly restoreErased?: boolean;
   /** Accepts a file without text as one without rows. */
@@ -114,7 +114,7 @@ export type LoadOutcome =
       readonly first?: readonly BadRow[];
     }
   | { readonly file: string; readonly load: string; readonly stored: 0; readonly loadedBefore: true }
-  | { readonly file: string; readonly refused: RefusedFile }
+  | { readonly file: string; readonly refused: RejectedFile }
   | {
       readonly file: string;
       readonly refused: { readonly reason: 'bad_rows'; readonly detail: string };
@@ -151,7 +151,7 @@ export async function loadFile(
   options: LoadOptions = {},
 ): Promise<LoadOutcome> {
   const { table, lakeDir, dataset, limits, signal } = dependencies;
-  const fault = findFaultOfMap(dataset, options.map ?? {});
+  const fault = validateFieldMap(dataset, options.map ?? {});
   if (fault !== undefined) return { file: input.name, refused: fault };
   await followGroupAccess(lakePaths(lakeDir).root);
   const change = await openChange(table, tablePaths(lakeDir, dataset).staging, 'a load', dependencies.crashPoint, true);
@@ -184,17 +184,17 @@ async function stageFile(
   recognized: RecognizedFile,
   map: FieldMap,
   rest: Omit<StageOptions, 'fields'>,
-): Promise<StagedRows | RefusedFile> {
+): Promise<StagedRows | RejectedFile> {
   const file =
     recognized.isArray === true
       ? await splitArray(duckdb, recognized, path.join(await rest.makeRoom(), 'items'))
       : recognized;
   if ('reason' in file) return file;
-  if (file.isEmpty === true) return { files: [], bad: noBad };
-  const source = await openSource(duckdb, file);
-  if ('reason' in source) return source;
-  const planned = planFields(rest.dataset, source.names, map, rest.idApp !== undefined);
-  return 'reason' in planned ? planned : stageRows(duckdb, source, { ...rest, fields: planned.fields });
+  if (file.isEmpty === true) return { files: [], bad: noBadRows };
+  const loadSource = await openSource(duckdb, file);
+  if ('reason' in loadSource) return loadSource;
+  const planned = planFileFields(rest.dataset, loadSource.names, map, rest.idApp !== undefined);
+  return 'reason' in planned ? planned : stageRows(duckdb, loadSource, { ...rest, fields: planned.fields });
 }
 
 async function loadLinked(work: Work, file: string): Promise<LoadOutcome> {
@@ -206,10 +206,10 @@ async function loadLinked(work: Work, file: string): Promise<LoadOutcome> {
   try {
     progress.phase('hash');
     const recognized = await recognizeFile(file, options, signal);
-    assertGoesOn(signal);
+    throwIfStopped(signal);
     if ('reason' in recognized) return { file: name, refused: recognized };
     const loadId = loadIdOf(await hashFileByParts(file), dataset, options);
-    assertGoesOn(signal);
+    throwIfStopped(signal);
     await table.refresh();
     const known = findLoadState(table.state().txns, loadId);
     if (known?.status === 'loaded') return loadedBefore(name, loadId);
@@ -260,7 +260,7 @@ export async function listFailedOfLoad(table: Table, lakeDir: string, loadId: st
  */
 async function commitStaged(work: Work, staged: Staged): Promise<LoadOutcome> {
   const { table, lakeDir, dataset, signal } = work;
-  const lock = await lockLoad(tablePaths(lakeDir, dataset).staging, staged.loadId, () => assertGoesOn(signal));
+  const lock = await lockLoad(tablePaths(lakeDir, dataset).staging, staged.loadId, () => throwIfStopped(signal));
   try {
     await table.refresh();
     return (await listFailedOfLoad(table, lakeDir, staged.loadId)).length === 0
@@ -296,7 +296,7 @@ async function commitRows(work: Work, { loadId, files, bad, availableAtMs }: Sta
     const committed = await commitLoad(
       { table, duckdb, clock, crashPoint },
       { loadId, change, files, failed: bad.count, failedBefore, before, availableAtMs, findErased, name },
-      () => assertGoesOn(signal),
+      () => throwIfStopped(signal),
     );
     if (committed === undefined) return loadedBefore(name, loadId);
     const { stored, repeats, erased } = committed;

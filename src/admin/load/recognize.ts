@@ -3,15 +3,15 @@ import { readPlain, readStart } from '../../runtime/files/input-file.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { sqlList, sqlText } from '../../lake/sql/literals.ts';
 import { walkRecords } from './csv-records.ts';
-import type { RefusedFile } from './file-fields.ts';
+import type { RejectedFile } from './file-fields.ts';
 
 export const sourceFormats = ['csv', 'ndjson', 'parquet'] as const;
-export type SourceFormat = (typeof sourceFormats)[number];
+export type LoadFormat = (typeof sourceFormats)[number];
 
 /** A file to load, under a name without characters of the engine's patterns. */
 export interface SourceFile {
   readonly file: string;
-  readonly format: SourceFormat;
+  readonly format: LoadFormat;
   readonly gzip: boolean;
 }
 
@@ -35,9 +35,9 @@ const otherFiles: readonly (readonly [string, string])[] = [
   ['425a68', 'compressed by bzip2'],
 ];
 
-const refused = (detail: string): RefusedFile => ({ reason: 'bad_format', detail });
+const refused = (detail: string): RejectedFile => ({ reason: 'bad_format', detail });
 
-export const tooLong = (line: number): RefusedFile =>
+export const tooLong = (line: number): RejectedFile =>
   refused(`line ${line} is longer than ${maxLineBytes} bytes: the file is damaged, or a quote is not closed.`);
 
 export const damagedParquet = refused('the file begins like Parquet, and is truncated or damaged.');
@@ -87,9 +87,9 @@ async function findLine(chunks: AsyncIterable<Buffer>, at: number): Promise<numb
  */
 export async function recognizeFile(
   file: string,
-  { format, allowsEmpty = false }: { readonly format?: SourceFormat; readonly allowsEmpty?: boolean },
+  { format, allowsEmpty = false }: { readonly format?: LoadFormat; readonly allowsEmpty?: boolean },
   signal: AbortSignal,
-): Promise<RecognizedFile | RefusedFile> {
+): Promise<RecognizedFile | RejectedFile> {
   const start = await readStart(file, 4);
   const gzip = start[0] === 0x1f && start[1] === 0x8b;
   if (start.toString('latin1') === 'PAR1') return { file, format: 'parquet', gzip: false };
@@ -118,7 +118,7 @@ export async function splitArray(
   duckdb: Duckdb,
   { file, gzip }: SourceFile,
   target: string,
-): Promise<RecognizedFile | RefusedFile> {
+): Promise<RecognizedFile | RejectedFile> {
   const items = `read_json_objects(${sqlList([file])}, format = 'array', maximum_object_size = ${maxLineBytes}, compression = ${sqlText(gzip ? 'gzip' : 'uncompressed')})`;
   try {
     const [row] = await duckdb.rows(

@@ -2,7 +2,7 @@ import { listCountries } from '../../datasets/dictionaries.ts';
 import type { RowField } from '../../datasets/row-fields.ts';
 import { sqlText } from '../../lake/sql/literals.ts';
 import type { Dataset } from '../../datasets/dataset.ts';
-import type { FileField, OwnField, Check } from './file-fields.ts';
+import type { FileField, OwnField, RowCheck } from './file-fields.ts';
 import { listSql, valueSql, type CellKind } from './value-sql.ts';
 
 /** The fields of a country, in order of precedence, and their parts of a country code. */
@@ -63,22 +63,22 @@ export interface FileCell extends FileField {
   readonly sql: string;
   readonly kind: CellKind;
   /** More checks, on the columns of the cell and of its value. */
-  readonly toChecks?: (cell: string, name: string, value: string) => readonly Check[];
+  readonly toChecks?: (cell: string, name: string, value: string) => readonly RowCheck[];
 }
 
-export interface Part {
+export interface RowColumn {
   readonly column: string;
   readonly stored: string;
   readonly text: string;
 }
 
-export interface RowParts {
+export interface RowColumns {
   /** `... AS q0`, for the values. */
   readonly casts: readonly string[];
   /** `... AS v0`. */
   readonly values: readonly string[];
-  readonly parts: readonly Part[];
-  readonly checks: readonly Check[];
+  readonly columns: readonly RowColumn[];
+  readonly checks: readonly RowCheck[];
   /** Not part of the identity. */
   readonly country: CountrySql | undefined;
   /** Value columns of the fields without a column. */
@@ -114,7 +114,7 @@ function ownValueSql(
 }
 
 /** Builds the map of parameters: distinct names, each with a value. NULL if a row has none. */
-function paramsOf(names: string, values: string): { readonly part: Part; readonly check: Check } {
+function paramsOf(names: string, values: string): { readonly part: RowColumn; readonly check: RowCheck } {
   const isOdd = [
     `coalesce(len(${names}), 0) <> coalesce(len(${values}), 0)`,
     `len(list_distinct(${names})) <> len(${names})`,
@@ -152,11 +152,11 @@ const toValued = ({ name, schema }: RowField, value: string, stored: string): Va
 function mergeColumns(valued: readonly Valued[]) {
   const byColumn = new Map<string, Valued[]>();
   for (const one of valued) byColumn.set(one.column, [...(byColumn.get(one.column) ?? []), one]);
-  const checks: Check[] = [];
-  const parts = [...byColumn].map(([column, all]): Part => {
+  const rowChecks: RowCheck[] = [];
+  const rowColumns = [...byColumn].map(([column, all]): RowColumn => {
     const [first, ...others] = all;
     for (const other of others)
-      checks.push({ reason: 'conflict', field: other.name, sql: `${first?.value ?? 'NULL'} <> ${other.value}` });
+      rowChecks.push({ reason: 'conflict', field: other.name, sql: `${first?.value ?? 'NULL'} <> ${other.value}` });
     const fallback = all.find((one) => one.fallback !== undefined)?.fallback;
     const pick = (values: readonly string[]): string =>
       values.length === 1 && fallback === undefined
@@ -168,11 +168,11 @@ function mergeColumns(valued: readonly Valued[]) {
       text: `CAST(${pick(all.map((one) => one.value))} AS VARCHAR)`,
     };
   });
-  return { parts, checks };
+  return { parts: rowColumns, checks: rowChecks };
 }
 
-export function planParts(dataset: Dataset, cells: readonly FileCell[]): RowParts {
-  const checks: Check[] = [];
+export function planRowColumns(dataset: Dataset, cells: readonly FileCell[]): RowColumns {
+  const rowChecks: RowCheck[] = [];
   const casts: string[] = [];
   const values: string[] = [];
   const valued: Valued[] = [];
@@ -180,13 +180,13 @@ export function planParts(dataset: Dataset, cells: readonly FileCell[]): RowPart
   cells.forEach(({ use, kind, toChecks }, index) => {
     const [cell, cast, value] = [`t${index}`, `q${index}`, `v${index}`];
     const name = 'field' in use ? use.field.name : 'own' in use ? use.own : use.foreign;
-    checks.push(...(toChecks?.(cell, name, value) ?? []));
+    rowChecks.push(...(toChecks?.(cell, name, value) ?? []));
     const add = ({ cast: castSql, value: sql, toChecks: check }: ReturnType<typeof ownValueSql>): void => {
       if (castSql !== undefined) casts.push(`${castSql} AS ${cast}`);
       values.push(`${sql} AS ${value}`);
-      checks.push(...check(cell, value));
+      rowChecks.push(...check(cell, value));
     };
-    if ('foreign' in use) checks.push({ reason: 'foreign_field', field: name, sql: `${cell} IS NOT NULL` });
+    if ('foreign' in use) rowChecks.push({ reason: 'foreign_field', field: name, sql: `${cell} IS NOT NULL` });
     else if ('own' in use) {
       add(ownValueSql(use.own, cell, cast, kind));
       own[use.own] = value;
@@ -204,13 +204,13 @@ export function planParts(dataset: Dataset, cells: readonly FileCell[]): RowPart
   const merged = mergeColumns(valued);
   const [names, items] = [own['params.name'], own['params.value']];
   const params = names === undefined || items === undefined ? undefined : paramsOf(names, items);
-  const storedOf = (column: string) => merged.parts.find((part) => part.column === column)?.stored;
+  const storedOf = (column: string) => merged.parts.find((rowColumn) => rowColumn.column === column)?.stored;
   return {
     casts,
     values,
     country: planCountry(dataset.fields, storedOf),
-    parts: [...(params === undefined ? [] : [params.part]), ...merged.parts],
-    checks: [...checks, ...merged.checks, ...(params === undefined ? [] : [params.check])],
+    columns: [...(params === undefined ? [] : [params.part]), ...merged.parts],
+    checks: [...rowChecks, ...merged.checks, ...(params === undefined ? [] : [params.check])],
     own,
   };
 }

@@ -1,7 +1,7 @@
 import type { Dataset } from '../../datasets/dataset.ts';
 import { sqlName, sqlText, utcDateSql } from '../../lake/sql/literals.ts';
-import { type CountrySql, planParts, type FileCell, type Part, type RowParts } from './row-columns.ts';
-import type { OwnField, Check } from './file-fields.ts';
+import { type CountrySql, planRowColumns, type FileCell, type RowColumn, type RowColumns } from './row-columns.ts';
+import type { OwnField, RowCheck } from './file-fields.ts';
 
 /**
  * Builds the SQL that turns the cells of a file into typed, checked rows with an app and an identity. Pure. Names as in
@@ -14,7 +14,7 @@ export interface Relation {
   readonly cells: readonly FileCell[];
   /** Columns to pass through. */
   readonly through: readonly string[];
-  readonly checks: readonly Check[];
+  readonly checks: readonly RowCheck[];
 }
 
 interface RowPlan extends Relation {
@@ -37,7 +37,7 @@ export interface LoadStamp {
 export interface RowsSql {
   /** All rows: stored values, `fault` (the index of the first failed check, or NULL), and `through`. */
   readonly checkedSql: string;
-  readonly checks: readonly Check[];
+  readonly checks: readonly RowCheck[];
   /**
    * SELECT list of the written columns. Columns that the file lacks are omitted: readers know them from the table's
    * empty file, and writing a hundred empty columns takes longer than writing the rows.
@@ -49,8 +49,8 @@ export interface RowsSql {
 const identityDigits = 32;
 
 /** SQL of an identity from all non-empty columns, by name: a column that is added later does not change it. */
-function identitySql(parts: readonly Part[]): string {
-  const texts = parts
+function identitySql(rowColumns: readonly RowColumn[]): string {
+  const texts = rowColumns
     .toSorted((a, b) => (a.column < b.column ? -1 : 1))
     .map(({ column, text }) => `coalesce(${sqlText(`${column}=`)} || strlen(${text}) || ':' || ${text}, '')`);
   return `left(sha256(${texts.join(' || ')}), ${identityDigits})`;
@@ -61,7 +61,7 @@ function findCell(cells: readonly FileCell[], wanted: OwnField): string | undefi
   return index === -1 ? undefined : `t${index}`;
 }
 
-function requiredChecks(cells: readonly FileCell[], idApp: number | undefined): Check[] {
+function requiredChecks(cells: readonly FileCell[], idApp: number | undefined): RowCheck[] {
   const isEmpty = (...fields: OwnField[]): string =>
     fields
       .flatMap((field) => findCell(cells, field) ?? [])
@@ -76,14 +76,14 @@ function requiredChecks(cells: readonly FileCell[], idApp: number | undefined): 
 }
 
 /** SQL of the app of a row: its idApp, else that of its SDKKey, else the given one. */
-function appSql(own: RowParts['own'], idApp: number | undefined): string {
+function appSql(own: RowColumns['own'], idApp: number | undefined): string {
   const given = idApp === undefined ? 'CAST(NULL AS BIGINT)' : String(idApp);
   const key = own.SDKKey === undefined ? given : `CASE WHEN ${own.SDKKey} IS NULL THEN ${given} ELSE keyed.id_app END`;
   return own.idApp === undefined ? key : `coalesce(${own.idApp}, ${key})`;
 }
 
 /** The app must be registered, and both fields must name the same one. */
-function appChecks({ idApp, SDKKey }: RowParts['own']): Check[] {
+function appChecks({ idApp, SDKKey }: RowColumns['own']): RowCheck[] {
   const isByKey = idApp === undefined && SDKKey !== undefined;
   return [
     ...(idApp === undefined || SDKKey === undefined
@@ -95,7 +95,7 @@ function appChecks({ idApp, SDKKey }: RowParts['own']): Check[] {
 
 /** SQL that joins a row with the app of its key and its country; `selected` are their columns. */
 function joinSql(
-  { SDKKey }: RowParts['own'],
+  { SDKKey }: RowColumns['own'],
   appsTable: string,
   country: CountrySql | undefined,
 ): { readonly joins: string; readonly selected: readonly string[] } {
@@ -111,15 +111,15 @@ const more = (some: readonly string[]): string => some.map((one) => `, ${one}`).
 
 export function buildRowsSql(plan: RowPlan): RowsSql {
   const { dataset, cells, from, through, idApp, appsTable, isStrict } = plan;
-  const { casts, values, parts: fieldParts, checks: fieldChecks, country, own } = planParts(dataset, cells);
-  const checks: Check[] = [...plan.checks, ...requiredChecks(cells, idApp), ...fieldChecks, ...appChecks(own)];
+  const { casts, values, columns: fieldParts, checks: fieldChecks, country, own } = planRowColumns(dataset, cells);
+  const rowChecks: RowCheck[] = [...plan.checks, ...requiredChecks(cells, idApp), ...fieldChecks, ...appChecks(own)];
   const time = own.tsEvent ?? 'CAST(NULL AS BIGINT)';
-  const parts: Part[] = [
+  const rowColumns: RowColumn[] = [
     { column: 'event_time', stored: `make_timestamptz(${time} * 1000000)`, text: `CAST(${time} AS VARCHAR)` },
     { column: 'id_app', stored: 'app', text: 'CAST(app AS VARCHAR)' },
     ...fieldParts,
   ];
-  const identity = identitySql(parts);
+  const identity = identitySql(rowColumns);
   const eventId =
     own.eventId === undefined
       ? identity
@@ -127,20 +127,20 @@ export function buildRowsSql(plan: RowPlan): RowsSql {
   const filled = country?.columns ?? [];
   const stored = [
     { column: 'event_id', stored: eventId },
-    ...parts.filter(({ column }) => !filled.some((one) => one.column === column)),
+    ...rowColumns.filter(({ column }) => !filled.some((one) => one.column === column)),
     ...filled,
   ];
 
   const kept = through.map((name) => `${name}, `).join('');
   const cellList = cells.map(({ sql }, index) => `${sql} AS t${index}`).join(', ');
-  const faults = checks
+  const faults = rowChecks
     .map(({ sql, isDetail }, index) => (isStrict && isDetail ? '' : `WHEN ${sql} THEN ${index}`))
     .join('\n      ');
   // Stored values of a bad row may be errors, which only the strict query may raise.
   const ifGood = (sql: string): string => (isStrict ? sql : `CASE WHEN fault IS NULL THEN ${sql} END`);
   const { joins, selected } = joinSql(own, appsTable, country);
   return {
-    checks,
+    checks: rowChecks,
     checkedSql: `SELECT ${kept}fault, ${stored.map((part) => `${ifGood(part.stored)} AS ${sqlName(`s_${part.column}`)}`).join(', ')}
   FROM (SELECT *, CASE ${faults} END AS fault
   FROM (SELECT *, app IN (SELECT id_app FROM ${appsTable}) AS is_registered

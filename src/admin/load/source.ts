@@ -2,13 +2,13 @@ import { readPlain } from '../../runtime/files/input-file.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { sqlList, sqlName, sqlText } from '../../lake/sql/literals.ts';
 import { findHeader, type CsvHeader } from './csv-records.ts';
-import type { FileField, RefusedFile, Check } from './file-fields.ts';
+import type { FileField, RejectedFile, RowCheck } from './file-fields.ts';
 import { damagedParquet, maxLineBytes, type SourceFile } from './recognize.ts';
 import type { FileCell } from './row-columns.ts';
 import type { Relation } from './row-sql.ts';
 import type { CellKind } from './value-sql.ts';
 
-export interface Source extends SourceFile {
+export interface LoadSource extends SourceFile {
   readonly names: readonly string[];
   readonly header?: CsvHeader;
   /**
@@ -23,7 +23,7 @@ const anyLines = `, max_line_size = ${maxLineBytes}, store_rejects = true, rejec
 const placesOf = (hasPlaces: boolean): string[] => (hasPlaces ? ['place', 'raw'] : []);
 const compressionSql = ({ gzip }: SourceFile): string => `compression = ${sqlText(gzip ? 'gzip' : 'none')}`;
 
-async function openCsv(source: SourceFile): Promise<Source | RefusedFile> {
+async function openCsv(source: SourceFile): Promise<LoadSource | RejectedFile> {
   const header = await findHeader(readPlain(source.file, source.gzip));
   if (header === undefined)
     return {
@@ -80,7 +80,7 @@ function findRounding({ use }: FileField): ((number: string, text: string) => st
 
 const doubleDigits = 15;
 
-async function openNdjson(duckdb: Duckdb, source: SourceFile): Promise<Source> {
+async function openNdjson(duckdb: Duckdb, source: SourceFile): Promise<LoadSource> {
   const keys = `(SELECT DISTINCT TRY(json_keys(line)) AS keys FROM ${linesSql(source, true)} WHERE trim(line) <> '')`;
   const [found] = await duckdb.rows(
     `SELECT list_sort(list_distinct(flatten(list(keys)))) AS names, bool_or(keys IS NULL OR len(keys) = 0) AS has_others, bool_or(len(keys) <> len(list_distinct(keys))) AS has_twice FROM ${keys}`,
@@ -113,7 +113,7 @@ async function openNdjson(duckdb: Duckdb, source: SourceFile): Promise<Source> {
 /** Marks a JSON value that is neither text nor number; no text contains it. */
 const notText = '\u0001\u0001no text\u0001\u0001';
 
-const notTextChecks = (text: string, field: string): Check[] => [
+const notTextChecks = (text: string, field: string): RowCheck[] => [
   { reason: 'bad_type', field, sql: `starts_with(${text}, ${sqlText(notText)})` },
 ];
 
@@ -178,7 +178,7 @@ function parquetCell(column: string, { type, isBlob }: ParquetType, field: FileF
   return toCell('text', text, isBlob ? (cell) => `starts_with(${cell}, ${sqlText(notText)})` : undefined);
 }
 
-async function openParquet(duckdb: Duckdb, source: SourceFile): Promise<Source | RefusedFile> {
+async function openParquet(duckdb: Duckdb, source: SourceFile): Promise<LoadSource | RejectedFile> {
   const read = `read_parquet(${sqlList([source.file])}, file_row_number = true, hive_partitioning = false)`;
   let described: readonly Readonly<Record<string, unknown>>[];
   try {
@@ -217,7 +217,7 @@ async function openParquet(duckdb: Duckdb, source: SourceFile): Promise<Source |
   };
 }
 
-export function openSource(duckdb: Duckdb, source: SourceFile): Promise<Source | RefusedFile> {
+export function openSource(duckdb: Duckdb, source: SourceFile): Promise<LoadSource | RejectedFile> {
   if (source.format === 'csv') return openCsv(source);
   return source.format === 'ndjson' ? openNdjson(duckdb, source) : openParquet(duckdb, source);
 }

@@ -4,12 +4,12 @@ import { writeDataFiles, type WrittenPart } from '../../lake/files/data-file.ts'
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { readPlain } from '../../runtime/files/input-file.ts';
 import { inPortions } from '../tables.ts';
-import { findBadRows, isRefused, noBad, type BadBounds, type BadRows } from './bad-rows.ts';
+import { findBadRows, isRefused, noBadRows, type BadBounds, type BadRows } from './bad-rows.ts';
 import { findLongRecord, walkRecords } from './csv-records.ts';
-import type { FileField, RefusedFile } from './file-fields.ts';
+import type { FileField, RejectedFile } from './file-fields.ts';
 import { damagedParquet, maxLineBytes, tooLong } from './recognize.ts';
 import { buildRowsSql, type LoadStamp, type RowsSql } from './row-sql.ts';
-import type { Source } from './source.ts';
+import type { LoadSource } from './source.ts';
 
 /**
  * Writes the rows of a file to Parquet files that no commit names yet, in the order of the file, which decides on the
@@ -55,8 +55,8 @@ export interface StagedRows {
 }
 
 /** Builds the SQL of a file's rows; `isFirst`: the fastest query, which fails at the first bad row. */
-const buildSql = (source: Source, { dataset, idApp, fields }: StageOptions, isFirst: boolean): RowsSql =>
-  buildRowsSql({ ...source.relation(fields, !isFirst), dataset, idApp, appsTable, isStrict: isFirst });
+const buildSql = (loadSource: LoadSource, { dataset, idApp, fields }: StageOptions, isFirst: boolean): RowsSql =>
+  buildRowsSql({ ...loadSource.relation(fields, !isFirst), dataset, idApp, appsTable, isStrict: isFirst });
 
 async function writeRows(
   duckdb: Duckdb,
@@ -68,52 +68,56 @@ async function writeRows(
   return writeDataFiles(duckdb, query, await makeRoom(), rowGroupsPerFile);
 }
 
-async function writeGoodRows(duckdb: Duckdb, source: Source, options: StageOptions): Promise<StagedRows | RefusedFile> {
-  const { header } = source;
+async function writeGoodRows(
+  duckdb: Duckdb,
+  loadSource: LoadSource,
+  options: StageOptions,
+): Promise<StagedRows | RejectedFile> {
+  const { header } = loadSource;
   if (header !== undefined) {
-    const records = walkRecords(readPlain(source.file, source.gzip), header.delimiter);
+    const records = walkRecords(readPlain(loadSource.file, loadSource.gzip), header.delimiter);
     const long = await findLongRecord(records, maxLineBytes);
     if (long !== undefined) return tooLong(long);
   }
-  const sql = buildSql(source, options, false);
-  const bad = await findBadRows(duckdb, source, sql, options.bounds);
+  const sql = buildSql(loadSource, options, false);
+  const bad = await findBadRows(duckdb, loadSource, sql, options.bounds);
   if (isRefused(bad, options.bounds)) return { files: [], bad };
   return { files: await writeRows(duckdb, sql, options, 'WHERE fault IS NULL'), bad };
 }
 
-export function assertGoesOn(signal: AbortSignal, cause?: unknown): void {
+export function throwIfStopped(signal: AbortSignal, cause?: unknown): void {
   if (signal.aborted) throw new AppError('stopping', 'the load was stopped: nothing was loaded', { cause });
 }
 
 /** Writes the rows of a source to files, or returns the bad rows. Errors: `stopping`, `disk`, `memory`, `sql`. */
 export async function stageRows(
   duckdb: Duckdb,
-  source: Source,
+  loadSource: LoadSource,
   options: StageOptions,
-): Promise<StagedRows | RefusedFile> {
+): Promise<StagedRows | RejectedFile> {
   const { signal } = options;
-  assertGoesOn(signal);
+  throwIfStopped(signal);
   const interrupt = (): void => duckdb.interrupt();
   signal.addEventListener('abort', interrupt);
   try {
     try {
-      return { files: await writeRows(duckdb, buildSql(source, options, true), options, ''), bad: noBad };
+      return { files: await writeRows(duckdb, buildSql(loadSource, options, true), options, ''), bad: noBadRows };
     } catch (error) {
-      assertGoesOn(signal, error);
+      throwIfStopped(signal, error);
       if (!isAppError(error, 'sql')) throw error;
     }
-    return await writeGoodRows(duckdb, source, options);
+    return await writeGoodRows(duckdb, loadSource, options);
   } catch (error) {
-    assertGoesOn(signal, error);
+    throwIfStopped(signal, error);
     // A damaged page of Parquet is found only when it is read.
-    if (source.format === 'parquet' && isAppError(error, 'sql')) return damagedParquet;
+    if (loadSource.format === 'parquet' && isAppError(error, 'sql')) return damagedParquet;
     throw error;
   } finally {
     signal.removeEventListener('abort', interrupt);
   }
 }
 
-export interface Progress {
+export interface LoadProgress {
   /** `hash`: comparing the content with earlier loads; `read`: reading and writing rows; `commit`: the rest. */
   readonly phase: 'hash' | 'read' | 'commit';
   /** Of the phase, 0 to 100; absent if unknown. */
@@ -125,11 +129,11 @@ export interface Progress {
 const everyMs = 1000;
 
 export function watchProgress(
-  onProgress: ((progress: Progress) => void) | undefined,
+  onProgress: ((loadProgress: LoadProgress) => void) | undefined,
   sizeBytes: number,
   duckdb: Pick<Duckdb, 'progress'>,
-): { phase(name: Progress['phase']): void; stop(): void } {
-  let phase: Progress['phase'] = 'hash';
+): { phase(name: LoadProgress['phase']): void; stop(): void } {
+  let phase: LoadProgress['phase'] = 'hash';
   let sinceMs = performance.now();
   const report = (): void => {
     const percent = phase === 'read' ? duckdb.progress() : undefined;

@@ -4,7 +4,7 @@ import { AppError } from '../../runtime/errors.ts';
 import { countFailedRows, failedRowsFolder, removeFailedRows } from '../../lake/files/failed-events.ts';
 import { rewriteFiles } from '../../lake/files/rewrite.ts';
 import { openStagingFolder } from '../../lake/files/staging.ts';
-import { assertFilesWhole } from '../../lake/files/data-file.ts';
+import { assertFilesIntact } from '../../lake/files/data-file.ts';
 import { lakePaths } from '../../lake/lake.ts';
 import type { Action } from '../../lake/log/actions.ts';
 import {
@@ -21,7 +21,7 @@ import type { Table } from '../../lake/log/table.ts';
 import { openDuckdb, type Duckdb } from '../../lake/sql/duckdb.ts';
 import { sqlText } from '../../lake/sql/literals.ts';
 import { listLog, readCommit } from '../../lake/log/log-files.ts';
-import { countByFile, filesSql, stagingOf, withTableLock } from '../tables.ts';
+import { countByFile, readFilesSql, stagingOf, withTableLock } from '../tables.ts';
 import { listFailedOfLoad, type LoadDependencies } from './load.ts';
 
 /**
@@ -46,7 +46,7 @@ export interface UndoneLoad {
 async function findHits(duckdb: Duckdb, table: Table, loadId: string) {
   const snapshot = table.snapshot();
   // A damaged file may hide rows of the load, which would stay.
-  await assertFilesWhole(snapshot.files);
+  await assertFilesIntact(snapshot.files);
   const hits: { readonly file: DataFile; readonly rows: number }[] = [];
   for await (const { file, row } of countByFile(duckdb, snapshot, `load_id = ${sqlText(loadId)}`))
     hits.push({ file, rows: Number(row['n']) });
@@ -154,7 +154,7 @@ export async function listLoads(
   try {
     const counted = await localFiles.use(files, (paths) =>
       duckdb.rows(
-        `SELECT load_id, count(*) AS n FROM ${filesSql([emptyFile, ...paths])} WHERE load_id IS NOT NULL GROUP BY load_id`,
+        `SELECT load_id, count(*) AS n FROM ${readFilesSql([emptyFile, ...paths])} WHERE load_id IS NOT NULL GROUP BY load_id`,
       ),
     );
     const rows = new Map(counted.map((row) => [String(row['load_id']), Number(row['n'])]));

@@ -1,7 +1,7 @@
 import type { FieldSchema } from '../../datasets/field-schema.ts';
 import { jsonNumberPattern } from '../../datasets/json-number.ts';
 import { sqlText } from '../../lake/sql/literals.ts';
-import type { BadReason, Check } from './file-fields.ts';
+import type { BadReason, RowCheck } from './file-fields.ts';
 
 /**
  * Builds SQL from the JSON Schema of a field: the value of a cell in its column's type, and its checks. Pure. `cell` is
@@ -18,7 +18,7 @@ interface ValueSql {
   readonly value: string;
   /** SQL of the stored value, by the column of the value. */
   readonly toStored: (value: string) => string;
-  readonly toChecks: (cell: string, value: string) => readonly Check[];
+  readonly toChecks: (cell: string, value: string) => readonly RowCheck[];
 }
 
 /** The end of year 9999, Unix seconds. */
@@ -78,11 +78,11 @@ function findBounds({ decimalRange: range, minimum, maximum, 'x-column-type': ty
   };
 }
 
-function checkBy<T>(rule: T | undefined, reason: BadReason, toSql: (rule: T) => string): Omit<Check, 'field'>[] {
+function checkBy<T>(rule: T | undefined, reason: BadReason, toSql: (rule: T) => string): Omit<RowCheck, 'field'>[] {
   return rule === undefined ? [] : [{ reason, sql: toSql(rule) }];
 }
 
-function numberChecks(schema: FieldSchema, value: string): Omit<Check, 'field'>[] {
+function numberChecks(schema: FieldSchema, value: string): Omit<RowCheck, 'field'>[] {
   const { minimum, maximum } = findBounds(schema);
   return [
     ...checkBy(schema.enum, 'not_allowed', (allowed) => `${value} NOT IN (${allowed.map(Number).join(', ')})`),
@@ -105,7 +105,7 @@ function textChecks({ minLength, maxLength, enum: texts, pattern }: FieldSchema,
 export function valueSql(name: string, schema: FieldSchema, cell: string, cast: string, kind: CellKind): ValueSql {
   const type = schema['x-column-type'];
   const decimal = /^DECIMAL\((\d+),(\d+)\)$/.exec(type);
-  const asChecks = (found: readonly Omit<Check, 'field'>[]): Check[] =>
+  const asChecks = (found: readonly Omit<RowCheck, 'field'>[]): RowCheck[] =>
     found.map((check) => ({ ...check, field: name }));
   if (type === 'VARCHAR') {
     return {

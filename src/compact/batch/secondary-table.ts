@@ -12,8 +12,8 @@
  */
 import assert from 'node:assert/strict';
 import { type Dataset, events, importDatasets } from '../../datasets/dataset.ts';
-import { createKnownRows, type OnDamage } from '../../lake/batch/natural-key-cache.ts';
-import type { BatchLookUp, BatchTables, JudgedPart } from '../../lake/batch/batch-tables.ts';
+import { createNaturalKeyCache, type OnDamage } from '../../lake/batch/natural-key-cache.ts';
+import type { BatchLookup, BatchTables, ClassifiedPart } from '../../lake/batch/batch-tables.ts';
 import { type LakeOptions, hasTable, openDatasetTable } from '../../lake/lake.ts';
 import { type Epoch, nextAvailableAtMs } from '../../lake/log/lake-state.ts';
 import type { BuildChange, Table, TableOptions } from '../../lake/log/table.ts';
@@ -22,12 +22,12 @@ import { assertOwner } from '../lake-owner.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import { toAdd } from '../../lake/files/data-file.ts';
-import { type FlushCommitDependencies, commitOwned, createYoungFile, moveOn } from './flush-commit.ts';
+import { type FlushCommitDependencies, commitOwned, createYoungFile, advanceEpoch } from './flush-commit.ts';
 import type { Batch } from './pull-batch.ts';
 
-interface FollowerDependencies {
+interface SecondaryTableDependencies {
   readonly lakeDir: string;
-  readonly leader: Table;
+  readonly primaryTable: Table;
   readonly writer: string;
   readonly tables: BatchTables;
   readonly onDamage: OnDamage;
@@ -35,10 +35,10 @@ interface FollowerDependencies {
 }
 
 /** Claims the table for this compactor: earlier owners can no longer commit to it. */
-async function claim(table: Table, { leader, writer }: FollowerDependencies): Promise<void> {
+async function claim(table: Table, { primaryTable, writer }: SecondaryTableDependencies): Promise<void> {
   const before = table.lake().writer;
-  await leader.refresh();
-  assertOwner(leader.lake(), writer);
+  await primaryTable.refresh();
+  assertOwner(primaryTable.lake(), writer);
   await table.commit((_state, lake) => {
     if (lake.writer !== before)
       throw new AppError('fenced', `another compactor has taken over the table ${table.dir}`, {
@@ -48,9 +48,9 @@ async function claim(table: Table, { leader, writer }: FollowerDependencies): Pr
   });
 }
 
-function createFollower(dataset: Dataset, dependencies: FollowerDependencies) {
+function createFollower(dataset: Dataset, dependencies: SecondaryTableDependencies) {
   const { lakeDir, tables, onDamage, options } = dependencies;
-  const known = createKnownRows({ tables, dataset, onDamage });
+  const known = createNaturalKeyCache({ tables, dataset, onDamage });
   let table: Table | undefined;
   let lookedUpAtMs = 0;
   let isSought = false;
@@ -80,7 +80,7 @@ function createFollower(dataset: Dataset, dependencies: FollowerDependencies) {
       }
     },
     ensure: async () => table ?? open(),
-    async lookUp(lookUp: BatchLookUp) {
+    async lookUp(lookUp: BatchLookup) {
       lookedUpAtMs = table === undefined ? 0 : await known.lookUp(lookUp, table);
     },
     /** The newest `available_at` that the last lookup covered; 0 without a table. */
@@ -88,9 +88,9 @@ function createFollower(dataset: Dataset, dependencies: FollowerDependencies) {
   };
 }
 
-export type Follower = ReturnType<typeof createFollower>;
+export type SecondaryTable = ReturnType<typeof createFollower>;
 
-export function createFollowers(dependencies: FollowerDependencies): Follower[] {
+export function createSecondaryTables(dependencies: SecondaryTableDependencies): SecondaryTable[] {
   return importDatasets.filter((dataset) => dataset !== events).map((dataset) => createFollower(dataset, dependencies));
 }
 
@@ -104,38 +104,38 @@ export function findLeastAhead<T extends Pick<Epoch, 'appId' | 'position'>>(
 }
 
 /** Returns the table state that is least ahead of the events table, after a crash or a restore. Batches end there. */
-export function findAhead(followers: readonly Follower[], epoch: Epoch): Epoch | undefined {
+export function findAhead(secondaryTables: readonly SecondaryTable[], epoch: Epoch): Epoch | undefined {
   return findLeastAhead(
-    followers.flatMap((follower) => follower.find()?.lake().epoch ?? []),
+    secondaryTables.flatMap((secondaryTable) => secondaryTable.find()?.lake().epoch ?? []),
     epoch,
   );
 }
 
-export interface FollowerFlushDependencies extends FlushCommitDependencies {
-  readonly followers: readonly Follower[];
+export interface SecondaryFlushDependencies extends FlushCommitDependencies {
+  readonly secondaryTables: readonly SecondaryTable[];
   readonly clock: Clock;
   readonly crashPoint: CrashPoint;
 }
 
-interface Standing {
+interface SecondaryPosition {
   readonly position: number | undefined;
   readonly availableAtMs: number;
 }
 
 function createBuild(
-  { writer }: FollowerFlushDependencies,
-  { rows, repeats }: JudgedPart,
-  flushed: { readonly epoch: Epoch; readonly standing: Standing; readonly availableAtMs: number },
+  { writer }: SecondaryFlushDependencies,
+  { rows, repeats }: ClassifiedPart,
+  flushed: { readonly epoch: Epoch; readonly secondaryPosition: SecondaryPosition; readonly availableAtMs: number },
   add: ReturnType<typeof toAdd> | undefined,
 ): BuildChange {
-  const { epoch, standing, availableAtMs } = flushed;
+  const { epoch, secondaryPosition, availableAtMs } = flushed;
   const { appId, position } = epoch;
   return (state, lake) => {
     assertOwner(lake, writer);
-    if (state.txns.get(appId) !== standing.position)
+    if (state.txns.get(appId) !== secondaryPosition.position)
       throw new AppError('commit_conflict', 'another compactor has committed a batch to the table before its takeover');
     // Every commit of rows has a later one: they may be the rows of the batch.
-    if (lake.availableAtMs !== standing.availableAtMs)
+    if (lake.availableAtMs !== secondaryPosition.availableAtMs)
       throw new AppError('commit_conflict', 'another process has added rows to the table');
     return {
       cause: 'flush',
@@ -152,14 +152,14 @@ function createBuild(
 }
 
 function createFollowerFlush(
-  dependencies: FollowerFlushDependencies,
-  { part, follower }: { readonly part: JudgedPart; readonly follower: Follower },
+  dependencies: SecondaryFlushDependencies,
+  { part, secondaryTable }: { readonly part: ClassifiedPart; readonly secondaryTable: SecondaryTable },
   { batch, epoch, commitId }: { readonly batch: Batch; readonly epoch: Epoch; readonly commitId: string },
 ) {
   const { table: leader, writer, clock } = dependencies;
-  const standing: Standing = {
-    position: follower.find()?.state().txns.get(epoch.appId),
-    availableAtMs: follower.lookedUpAtMs(),
+  const secondaryPosition: SecondaryPosition = {
+    position: secondaryTable.find()?.state().txns.get(epoch.appId),
+    availableAtMs: secondaryTable.lookedUpAtMs(),
   };
   let young: ReturnType<typeof createYoungFile> | undefined;
   let made: { readonly build: BuildChange; readonly sizeBytes: number } | undefined;
@@ -168,12 +168,12 @@ function createFollowerFlush(
     sizeBytes: () => made?.sizeBytes ?? 0,
     /** Writes the rows durably; creates the table for its first row. */
     async write() {
-      const table = await follower.ensure();
+      const table = await secondaryTable.ensure();
       young = createYoungFile(table, commitId);
       const availableAtMs = nextAvailableAtMs(clock, table.lake());
       const written = await young.write((file) => part.writeYoung(file, availableAtMs, batch.bytes));
       const add = written === undefined ? undefined : toAdd(young.path, written, availableAtMs, true);
-      const flushed = { epoch: moveOn(epoch, batch), standing, availableAtMs };
+      const flushed = { epoch: advanceEpoch(epoch, batch), secondaryPosition, availableAtMs };
       made = { build: createBuild(dependencies, part, flushed, add), sizeBytes: written?.sizeBytes ?? 0 };
     },
     /** Errors: `fenced`; `commit_conflict` if another process has added rows since the classification. */
@@ -182,7 +182,7 @@ function createFollowerFlush(
       // The claim on the events table decides, and may have been lost since the pull.
       await leader.refresh();
       assertOwner(leader.lake(), writer);
-      await commitOwned(dependencies, await follower.ensure(), made.build, commitId);
+      await commitOwned(dependencies, await secondaryTable.ensure(), made.build, commitId);
     },
     async removeUnnamed() {
       await young?.removeUnnamed();
@@ -190,20 +190,20 @@ function createFollowerFlush(
   };
 }
 
-export type FollowerFlush = ReturnType<typeof createFollowerFlush>;
+export type SecondaryFlush = ReturnType<typeof createFollowerFlush>;
 
 /** Plans each table's part of a batch; skips tables that have the batch already. */
-export function planFollowers(
-  dependencies: FollowerFlushDependencies,
-  others: readonly JudgedPart[],
+export function planSecondaryFlushes(
+  dependencies: SecondaryFlushDependencies,
+  others: readonly ClassifiedPart[],
   flushing: { readonly batch: Batch; readonly epoch: Epoch; readonly commitId: string },
-): FollowerFlush[] {
+): SecondaryFlush[] {
   const { batch, epoch } = flushing;
   return others.flatMap((part) => {
-    const follower = dependencies.followers.find(({ dataset }) => dataset === part.dataset);
-    assert(follower !== undefined, `the table ${part.dataset.table} follows the events`);
-    const position = follower.find()?.state().txns.get(epoch.appId) ?? epoch.position;
-    if (position <= epoch.position) return [createFollowerFlush(dependencies, { part, follower }, flushing)];
+    const secondaryTable = dependencies.secondaryTables.find(({ dataset }) => dataset === part.dataset);
+    assert(secondaryTable !== undefined, `the table ${part.dataset.table} follows the events`);
+    const position = secondaryTable.find()?.state().txns.get(epoch.appId) ?? epoch.position;
+    if (position <= epoch.position) return [createFollowerFlush(dependencies, { part, secondaryTable }, flushing)];
     assert(batch.lastSequence <= position, `the batch reaches across the position of ${part.dataset.table}`);
     return [];
   });

@@ -1,11 +1,11 @@
-import { keepWatermark, type WatermarkClaim } from '../../lake/watermark.ts';
+import { writeWatermark, type WatermarkRecord } from '../../lake/watermark.ts';
 import type { Epoch } from '../../lake/log/lake-state.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import { describeError } from '../../runtime/errors.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import type { BrokerClock, StreamState } from '../../stream/stream.ts';
 
-interface QuietWatermarkDependencies {
+interface IdleWatermarkDependencies {
   readonly lakeDir: string;
   readonly assertFolder: () => void;
   readonly logger: Logger;
@@ -14,37 +14,32 @@ interface QuietWatermarkDependencies {
 }
 
 /** Minimum interval of readings and writes, ms. */
-const leastMs = 1000;
+const minMs = 1000;
 
 /** The new reading is a lower bound: a later known value remains, unless the clock was set back. */
-function moveOn(knownMs: number | undefined, { fromMs, toMs }: BrokerClock): number {
+function advanceWatermark(knownMs: number | undefined, { fromMs, toMs }: BrokerClock): number {
   return knownMs !== undefined && fromMs < knownMs && knownMs <= toMs ? knownMs : fromMs;
 }
 
 /** Advances the watermark without commits while the stream ends at the lake's position. */
-export function createQuietWatermark({
-  lakeDir,
-  assertFolder,
-  logger,
-  clock: machineClock,
-}: QuietWatermarkDependencies) {
+export function createIdleWatermark({ lakeDir, assertFolder, logger, clock: machineClock }: IdleWatermarkDependencies) {
   let aheadMs = 0;
-  let claim: WatermarkClaim | undefined;
+  let claim: WatermarkRecord | undefined;
   let writtenAt = -Infinity;
   let isFailing = false;
 
-  const isDue = (): boolean => performance.now() - writtenAt >= leastMs;
+  const isDue = (): boolean => performance.now() - writtenAt >= minMs;
 
   function find(epoch: Epoch | undefined): number | undefined {
     const isKnown = claim !== undefined && claim.appId === epoch?.appId && claim.position === epoch.position;
     return isKnown ? claim?.watermarkMs : epoch?.watermarkMs;
   }
 
-  async function write(known: WatermarkClaim): Promise<void> {
+  async function write(known: WatermarkRecord): Promise<void> {
     writtenAt = performance.now();
     try {
       assertFolder();
-      await keepWatermark(lakeDir, known);
+      await writeWatermark(lakeDir, known);
       isFailing = false;
     } catch (error) {
       // Retried: a start may have removed the temporary file, or the disk may be full.
@@ -63,10 +58,10 @@ export function createQuietWatermark({
       aheadMs = Math.max(0, (clock?.fromMs ?? 0) - machineClock.nowMs());
       if (clock === undefined || id !== epoch.streamId || lastSequence !== epoch.position) return;
       const { appId, position } = epoch;
-      claim = { appId, position, watermarkMs: moveOn(find(epoch), clock) };
+      claim = { appId, position, watermarkMs: advanceWatermark(find(epoch), clock) };
       if (isDue()) await write(claim);
     },
   };
 }
 
-export type QuietWatermark = ReturnType<typeof createQuietWatermark>;
+export type IdleWatermark = ReturnType<typeof createIdleWatermark>;

@@ -1,20 +1,20 @@
-import { parseChecked, renderChecked } from '../../runtime/files/checksummed-json.ts';
+import { parseChecksummed, renderChecksummed } from '../../runtime/files/checksummed-json.ts';
 import { findTextFile, writeFileDurably } from '../../runtime/files/durable-file.ts';
 import { describeError, isAppError } from '../../runtime/errors.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import { createMutex } from '../../runtime/async/semaphore.ts';
 import { startPollLoop } from '../../runtime/async/poll-loop.ts';
 import { type StreamReader, type StreamState, hashMessage } from '../../stream/stream.ts';
-import type { FollowDependencies, Stillness } from './stream-position.ts';
+import type { StreamPositionDependencies, IdleStream } from './stream-position.ts';
 
 export interface StreamEndDependencies {
   readonly reader: StreamReader;
   readonly file: string;
   readonly position: () => number;
   readonly assertFolder: () => void;
-  readonly alarm: FollowDependencies['alarm'];
+  readonly alarm: StreamPositionDependencies['alarm'];
   /** No check runs while it holds. */
-  readonly stillness: Pick<Stillness, 'holds'>;
+  readonly idleStream: Pick<IdleStream, 'isIdle'>;
   readonly logger: Logger;
 }
 
@@ -25,25 +25,25 @@ interface Mark {
   readonly hash: string | undefined;
 }
 
-const lookEveryMs = 500;
+const pollIntervalMs = 500;
 
 async function findMark(file: string): Promise<Mark | undefined> {
   const text = await findTextFile(file);
   try {
-    return text === undefined ? undefined : (parseChecked(text) as unknown as Mark);
+    return text === undefined ? undefined : (parseChecksummed(text) as unknown as Mark);
   } catch {
     return undefined;
   }
 }
 
 /** Starts the checks. A message that is published and lost between two checks goes unnoticed. */
-export async function watchStreamEnd({
+export async function startLastSequenceTracker({
   reader,
   file,
   position,
   assertFolder,
   alarm,
-  stillness,
+  idleStream,
   logger,
 }: StreamEndDependencies) {
   let mark = await findMark(file);
@@ -63,7 +63,7 @@ export async function watchStreamEnd({
     return hash !== undefined && seen.hash !== undefined && hash !== seen.hash;
   }
 
-  async function lookNow(): Promise<StreamState> {
+  async function checkNow(): Promise<StreamState> {
     const state = await reader.state();
     const { id: stream, lastSequence } = state;
     const hash = await hashAt(lastSequence);
@@ -72,7 +72,7 @@ export async function watchStreamEnd({
     mark = { stream, lastSequence, hash };
     if (lost && seen !== undefined)
       alarm('tail_lost', { position: position(), lastSequence, seenLastSequence: seen.lastSequence });
-    const text = renderChecked({ ...mark });
+    const text = renderChecksummed({ ...mark });
     if (text === kept) return state;
     try {
       assertFolder();
@@ -89,16 +89,16 @@ export async function watchStreamEnd({
 
   /** Two concurrent checks would report a loss twice. */
   const mutex = createMutex();
-  const look = (): Promise<StreamState> => mutex.run(lookNow);
+  const check = (): Promise<StreamState> => mutex.run(checkNow);
   let unseen = false;
   const loop = startPollLoop(
     async () => {
-      if (stillness.holds()) return;
-      await look();
+      if (idleStream.isIdle()) return;
+      await check();
       unseen = false;
     },
     {
-      everyMs: lookEveryMs,
+      everyMs: pollIntervalMs,
       onError(error) {
         // The flush loop reports a missing broker; other errors may occur here only.
         if (unseen || isAppError(error, 'broker_away')) return;
@@ -109,7 +109,7 @@ export async function watchStreamEnd({
   );
   return {
     /** Checks now, before a batch is read: once the lake has passed the mark, no loss can be detected. */
-    look,
+    check,
     /** Discards the mark: another stream has replaced this one, which was reported. */
     reset: () => void (mark = undefined),
     stop: () => loop.stop(),
@@ -120,4 +120,4 @@ export async function watchStreamEnd({
  * Records across restarts how far the stream reached. A damaged broker may lose acknowledged messages at the end
  * silently. Losses before the lake's position are found by the anchor (stream-position.ts), later ones by this.
  */
-export type StreamEnd = Awaited<ReturnType<typeof watchStreamEnd>>;
+export type LastSequenceTracker = Awaited<ReturnType<typeof startLastSequenceTracker>>;

@@ -1,15 +1,15 @@
 import { describeError, isAppError } from '../../runtime/errors.ts';
 import { cataloguePaths } from '../../lake/catalogue/catalogue-files.ts';
 import { openPacks, type Packs } from '../../lake/catalogue/packs.ts';
-import { listSources, type PartSource } from '../../lake/catalogue/file-summaries.ts';
+import { listSources, type SummarySource } from '../../lake/catalogue/file-summaries.ts';
 import {
   digestOf,
-  findFolded,
-  isWithdrawn,
-  renewCatalogue,
-  renewNotices,
-  tidyCatalogue,
-  withdrawCatalogue,
+  findMergedCatalogue,
+  isCatalogueRemoved,
+  refreshCatalogue,
+  refreshNotices,
+  removeCatalogueLeftovers,
+  removeCatalogue,
 } from '../../lake/catalogue/refresh.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { sqlText } from '../../lake/sql/literals.ts';
@@ -18,8 +18,8 @@ import type { TableDependencies } from './maintenance-task.ts';
 
 /** Time per run for files that are not in the catalogue yet, ms. Rows are sealed between the runs. */
 const budgetMs = 2000;
-const mostFiles = 64;
-const mostRows = 2_000_000;
+const maxFiles = 64;
+const maxRows = 2_000_000;
 /** Idle time after a fold, or a check for notices, which read all parts: this multiple of its duration. */
 const restAfter = 20;
 const hourMs = 3_600_000;
@@ -33,7 +33,7 @@ function sealedDay(nowMs: number, sealAgeMs: number): string {
 function createPartMaker({ table, logger }: TableDependencies, packs: Packs) {
   const unreadable = new Set<string>();
 
-  async function addBatch(duckdb: Duckdb, batch: readonly PartSource[], signal: AbortSignal): Promise<void> {
+  async function addBatch(duckdb: Duckdb, batch: readonly SummarySource[], signal: AbortSignal): Promise<void> {
     const { emptyFile } = table.snapshot();
     try {
       await packs.add(duckdb, batch, emptyFile);
@@ -68,7 +68,7 @@ function createPartMaker({ table, logger }: TableDependencies, packs: Packs) {
         if (missing.length === 0 || signal.aborted || performance.now() >= endMs) return missing.length;
         await addBatch(
           duckdb,
-          takeBounded(missing, ({ rows }) => rows, mostFiles, mostRows),
+          takeBounded(missing, ({ rows }) => rows, maxFiles, maxRows),
           signal,
         );
       }
@@ -91,8 +91,8 @@ function createThrottle(leastMs: number) {
 
 /** Compares the published fold with the parts. One from before an erasure that waits for its version is too old. */
 async function judgeFold({ table, lakeDir }: TableDependencies, packs: Packs): Promise<'whole' | 'old' | 'too old'> {
-  if (packs.files().length === 0) return (await isWithdrawn(lakeDir)) ? 'whole' : 'too old';
-  const folded = await findFolded(lakeDir);
+  if (packs.files().length === 0) return (await isCatalogueRemoved(lakeDir)) ? 'whole' : 'too old';
+  const folded = await findMergedCatalogue(lakeDir);
   if (folded === undefined || folded.tableVersion < (table.lake().forgetBefore ?? 0)) return 'too old';
   return folded.parts === digestOf(packs.keys()) ? 'whole' : 'old';
 }
@@ -103,7 +103,7 @@ interface Opened {
 }
 
 /** Creates the runs that keep the parameter catalogue near the sealed files of the events table. */
-export function createCatalogueTurns(dependencies: TableDependencies, sealAgeMs: number) {
+export function createCatalogueTask(dependencies: TableDependencies, sealAgeMs: number) {
   const { table, clock, crashPoint, logger, lakeDir } = dependencies;
   const everyMs = Math.max(50, Math.min(sealAgeMs / 10, 30_000));
   const [folds, looks, checks] = [createThrottle(everyMs), createThrottle(everyMs), createThrottle(everyMs)];
@@ -115,7 +115,7 @@ export function createCatalogueTurns(dependencies: TableDependencies, sealAgeMs:
   let settledVersion: number | undefined;
 
   async function open(duckdb: Duckdb): Promise<Opened> {
-    await tidyCatalogue(lakeDir);
+    await removeCatalogueLeftovers(lakeDir);
     const packs = await openPacks(cataloguePaths(lakeDir).packs, duckdb, crashPoint);
     return { packs, parts: createPartMaker(dependencies, packs) };
   }
@@ -129,9 +129,9 @@ export function createCatalogueTurns(dependencies: TableDependencies, sealAgeMs:
   }
 
   async function fold(duckdb: Duckdb, { packs, parts }: Opened, tableVersion: number, missing: number): Promise<void> {
-    if (packs.files().length === 0) return await withdrawCatalogue(lakeDir);
+    if (packs.files().length === 0) return await removeCatalogue(lakeDir);
     const missingFiles = missing + parts.unreadable();
-    await renewCatalogue(lakeDir, duckdb, packs, { tableVersion, missingFiles, crashPoint });
+    await refreshCatalogue(lakeDir, duckdb, packs, { tableVersion, missingFiles, crashPoint });
   }
 
   /** Checks for notices. Before the backlog of the start can be sealed, every volume seems to have fallen. */
@@ -142,7 +142,7 @@ export function createCatalogueTurns(dependencies: TableDependencies, sealAgeMs:
     const now = `${day} ${digestOf(packs.keys())}`;
     if (now === noticed) return;
     await looks.run(async () => {
-      for (const found of await renewNotices(lakeDir, duckdb, packs, { day, nowMs }))
+      for (const found of await refreshNotices(lakeDir, duckdb, packs, { day, nowMs }))
         logger.info({ id: found.id, kind: found.kind, idApp: found.idApp }, 'catalogue notice created');
     });
     noticed = now;
@@ -170,7 +170,7 @@ export function createCatalogueTurns(dependencies: TableDependencies, sealAgeMs:
     /**
      * Removes obsolete parts, adds missing ones for a while, and folds when it is due. Errors: the engine's, `disk`.
      */
-    async turn(duckdb: Duckdb, signal: AbortSignal): Promise<void> {
+    async run(duckdb: Duckdb, signal: AbortSignal): Promise<void> {
       try {
         await renew(duckdb, signal);
       } catch (error) {

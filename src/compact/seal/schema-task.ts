@@ -5,8 +5,8 @@ import type { Dataset } from '../../datasets/dataset.ts';
 import { readFreeBytes } from '../../runtime/files/disk-watch.ts';
 import { rewriteFiles } from '../../lake/files/rewrite.ts';
 import { rowGroupBounds } from '../../lake/files/row-memory.ts';
-import { listUnshown } from '../../lake/files/deferred-replacement.ts';
-import { assertFilesWhole } from '../../lake/files/data-file.ts';
+import { listDeferredReplacements } from '../../lake/files/deferred-replacement.ts';
+import { assertFilesIntact } from '../../lake/files/data-file.ts';
 import type { MetaDataAction } from '../../lake/log/actions.ts';
 import type { Change } from '../../lake/log/table.ts';
 import type { DataFile } from '../../lake/log/snapshot.ts';
@@ -14,13 +14,13 @@ import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { describeFileSql, hasColumns, sealedColumnsProperty } from '../../lake/table-schema.ts';
 import { describeTable, sumBytes } from './seal-task.ts';
 import { takeBounded } from '../compact-options.ts';
-import { underMaintenanceLock, type TableDependencies } from './maintenance-task.ts';
+import { withMaintenanceLock, type TableDependencies } from './maintenance-task.ts';
 
 /** Work of one run, ms. The table idles as long afterwards, so that a rewrite takes half a core. */
 const budgetMs = 5000;
 /** Limits the files and bytes of one commit: commands wait for the maintenance lock meanwhile. */
-const mostFiles = 64;
-const mostBytes = 128 * 1024 ** 2;
+const maxFiles = 64;
+const maxBytes = 128 * 1024 ** 2;
 /** The rate before the first rewrite, bytes per ms, idle times included. */
 const assumedRate = 5000;
 /** Free space below which the rewrite pauses, long before imports are rejected, bytes. */
@@ -49,7 +49,7 @@ function createFileRecord({ table, logger }: TableDependencies) {
         const failure = known.get(keyOf(file));
         return typeof failure === 'string' ? [failure] : [];
       }),
-    async look(duckdb: Duckdb, file: DataFile): Promise<void> {
+    async inspect(duckdb: Duckdb, file: DataFile): Promise<void> {
       try {
         const described = await localFiles.use([file], ([local = '']) => duckdb.rows(describeFileSql(local)));
         known.set(keyOf(file), !hasColumns(described, table.snapshot().schemaString));
@@ -69,11 +69,11 @@ async function addColumns(
   const { dataset, table, clock, crashPoint, paths } = dependencies;
   const rowGroup = rowGroupBounds(duckdb.memoryMb, dataset.columns.length);
   const work = { table, stagingDir: paths.staging, duckdb, clock, crashPoint, rowGroup };
-  return await underMaintenanceLock(dependencies, async () => {
+  return await withMaintenanceLock(dependencies, async () => {
     const live = new Set(table.snapshot().files.map(({ path }) => path));
     const files = batch.filter(({ path }) => live.has(path));
     // A rewrite gets its own hash, which would hide damage.
-    await assertFilesWhole(files);
+    await assertFilesIntact(files);
     // The engine has one thread, so it keeps the order of the rows.
     const rewrites = files.map((file) => ({ file, rowsLeftOut: 0, toQuery: (rows: string) => `FROM ${rows}` }));
     return await rewriteFiles(work, rewrites, { cause: 'schema' });
@@ -112,7 +112,7 @@ function buildSettled(metaData: MetaDataAction | undefined, columns: string): Ch
  * Creates the runs that rewrite the sealed files from before a column was added, so that all sealed files of a table
  * have one schema: readers of folders take the columns of the first file for those of all.
  */
-export function createSchemaTurns(dependencies: TableDependencies, retentionMs: number) {
+export function createSchemaTask(dependencies: TableDependencies, retentionMs: number) {
   const { dataset, table, clock } = dependencies;
   const columns = String(dataset.columns.length);
   const sealed = createFileRecord(dependencies);
@@ -149,8 +149,8 @@ export function createSchemaTurns(dependencies: TableDependencies, retentionMs: 
   async function settle(): Promise<void> {
     rewrittenAtMs ??= clock.nowMs();
     if (listWaiting().length + sealed.failures().length > 0) return;
-    if ((await listUnshown(table.dir, listRewrites())).length > 0) return;
-    await underMaintenanceLock(dependencies, async () => {
+    if ((await listDeferredReplacements(table.dir, listRewrites())).length > 0) return;
+    await withMaintenanceLock(dependencies, async () => {
       // A change that was just completed may have added files.
       if (sealed.list(undefined).length > 0) return;
       await table.commit(({ metaData }) => buildSettled(metaData, columns));
@@ -166,14 +166,14 @@ export function createSchemaTurns(dependencies: TableDependencies, retentionMs: 
 
   return {
     /** Rewrites for a while, unless every sealed file has every column. Errors: the engine's, `disk`. */
-    async turn(duckdb: Duckdb, signal: AbortSignal): Promise<void> {
+    async run(duckdb: Duckdb, signal: AbortSignal): Promise<void> {
       if (isSettled() || performance.now() < nextMs) return;
       const begunMs = performance.now();
       const goesOn = (): boolean => !signal.aborted && performance.now() < begunMs + budgetMs;
-      for (const file of sealed.list(undefined)) if (goesOn()) await sealed.look(duckdb, file);
+      for (const file of sealed.list(undefined)) if (goesOn()) await sealed.inspect(duckdb, file);
       const isLooking = sealed.list(undefined).length > 0;
       for (let left = sealed.list(true); left.length > 0 && goesOn(); left = sealed.list(true)) {
-        const batch = takeBounded(left, ({ sizeBytes }) => sizeBytes, mostFiles, mostBytes);
+        const batch = takeBounded(left, ({ sizeBytes }) => sizeBytes, maxFiles, maxBytes);
         isCrowded = (await readFreeBytes(table.dir)) < reserveBytes + sumBytes(batch);
         if (isCrowded || !(await rewrite(duckdb, signal, batch))) break;
       }

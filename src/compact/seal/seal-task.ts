@@ -4,10 +4,10 @@ import { events, type Dataset } from '../../datasets/dataset.ts';
 import type { Problem } from '../../runtime/problems/problem.ts';
 import type { DataFile } from '../../lake/log/snapshot.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
-import { underMaintenanceLock, type TableDependencies } from './maintenance-task.ts';
-import { createDueRows, type DueOptions, type KnownParts } from './seal-policy.ts';
-import type { MeasuredParts } from './seal-outputs.ts';
-import { sealDue, type SealDependencies } from './seal.ts';
+import { withMaintenanceLock, type TableDependencies } from './maintenance-task.ts';
+import { createDueRows, type DueOptions, type YoungFileStats } from './seal-policy.ts';
+import type { PartitionCosts } from './seal-outputs.ts';
+import { sealDueFiles, type SealDependencies } from './seal.ts';
 
 interface Failure {
   readonly error: AppError;
@@ -25,7 +25,7 @@ export function sumBytes(files: readonly DataFile[]): number {
 }
 
 const firstWaitMs = 60_000;
-const longestWaitMs = 3_600_000;
+const maxWaitMs = 3_600_000;
 const namedFiles = 3;
 
 /** Creates the record of young files that failed to seal; they are retried with backoff. A restart forgets it. */
@@ -60,7 +60,7 @@ function createSkippedFiles(clock: Clock, dataset: Dataset) {
         const known = failures.get(path);
         const tries = (known?.tries ?? 0) + 1;
         // Damage is checked each time: a restored file is sealed at once.
-        const waitMs = isDamage(error) ? 0 : Math.min(longestWaitMs, firstWaitMs * 2 ** (tries - 1));
+        const waitMs = isDamage(error) ? 0 : Math.min(maxWaitMs, firstWaitMs * 2 ** (tries - 1));
         const since = known?.since ?? new Date(clock.nowMs()).toISOString();
         next.set(path, known?.error === error ? known : { error, tries, since, retryAtMs: nowMs + waitMs });
       }
@@ -95,8 +95,8 @@ async function sealAll(
   const { dataset, logger, counted } = dependencies;
   while (!sealing.signal.aborted) {
     const startedAt = performance.now();
-    const look = await underMaintenanceLock(dependencies, async () => ({
-      sealed: await sealDue(sealing, options, skipped),
+    const look = await withMaintenanceLock(dependencies, async () => ({
+      sealed: await sealDueFiles(sealing, options, skipped),
     }));
     if (look?.sealed === undefined) return look !== undefined;
     const durationMs = Math.round(performance.now() - startedAt);
@@ -107,12 +107,12 @@ async function sealAll(
 }
 
 /** Creates the seals of a table; the first is due at once. */
-export function createSealTurns(dependencies: TableDependencies, { sealAgeMs, sealMaxBytes }: DueOptions) {
+export function createSealTask(dependencies: TableDependencies, { sealAgeMs, sealMaxBytes }: DueOptions) {
   const { dataset, table, clock, crashPoint, paths, logger } = dependencies;
   const everyMs = Math.max(50, Math.min(sealAgeMs / 10, 30_000));
   const skippedFiles = createSkippedFiles(clock, dataset);
-  const known: KnownParts = new Map();
-  const measured: MeasuredParts = new Map();
+  const known: YoungFileStats = new Map();
+  const measured: PartitionCosts = new Map();
   const dueRows = createDueRows({ sealAgeMs, sealMaxBytes });
   let checkedAtMs = 0;
   let youngBytesSeen = 0;
@@ -121,7 +121,7 @@ export function createSealTurns(dependencies: TableDependencies, { sealAgeMs, se
   const onRetry = (error: AppError): void =>
     logger.warn({ ...nameTable(dataset), error: describeError(error) }, 'seal failed, will retry with fewer files');
 
-  function noteSkipped(files: ReadonlyMap<string, AppError>): void {
+  function recordSkipped(files: ReadonlyMap<string, AppError>): void {
     const young = listYoung();
     skippedFiles.end(files, new Set(young.map((file) => file.path)));
     const kept = new Set(young.map((file) => file.absolutePath));
@@ -137,7 +137,7 @@ export function createSealTurns(dependencies: TableDependencies, { sealAgeMs, se
       return young.length > 0 && (elapsedMs >= everyMs || sumBytes(young) - youngBytesSeen >= sealMaxBytes);
     },
     /** Seals until nothing is due, or the signal aborts. Errors: those of `sealDue`. */
-    async turn(duckdb: Duckdb, signal: AbortSignal): Promise<void> {
+    async run(duckdb: Duckdb, signal: AbortSignal): Promise<void> {
       // Taken first: the next search sees what falls due during a seal.
       const nowMs = clock.nowMs();
       youngBytesSeen = sumBytes(listYoung());
@@ -154,11 +154,11 @@ export function createSealTurns(dependencies: TableDependencies, { sealAgeMs, se
               { ...nameTable(dataset), file, error: describeError(error) },
               'file skipped by sealing, will retry',
             );
-        noteSkipped(files);
+        recordSkipped(files);
       }
     },
     forgetSealed(): void {
-      if (listYoung().length === 0) noteSkipped(new Map());
+      if (listYoung().length === 0) recordSkipped(new Map());
     },
     problems: () => skippedFiles.problems(),
   };

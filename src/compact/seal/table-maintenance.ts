@@ -4,18 +4,18 @@ import { events, type Dataset, datasets } from '../../datasets/dataset.ts';
 import { describeForeign } from '../../lake/log/table-state.ts';
 import type { Table } from '../../lake/log/table.ts';
 import { assertOwner } from '../lake-owner.ts';
-import { createCheckpointTurns, createCleanTurns } from './cleanup-task.ts';
-import { describeTable, createSealTurns } from './seal-task.ts';
+import { createCheckpointTask, createCleanupTask } from './cleanup-task.ts';
+import { describeTable, createSealTask } from './seal-task.ts';
 import {
   type MaintenanceOptions,
   type TableDependencies,
   createMaintenanceTask,
-  refreshOwnPart,
+  refreshOwnCommits,
   type MaintenanceTask,
   type ReplaceableEngine,
   type MaintenanceDependencies,
 } from './maintenance-task.ts';
-import { createSchemaTurns } from './schema-task.ts';
+import { createSchemaTask } from './schema-task.ts';
 import { findUnnamedTables, hasTable, lakePaths, openDatasetTable, tablePaths } from '../../lake/lake.ts';
 import { findNames } from '../../runtime/files/folder-names.ts';
 
@@ -47,21 +47,21 @@ function createTasks(dataset: Dataset, dependencies: TableDependencies) {
   } as const;
 }
 
-export type TableTurns = ReturnType<typeof createTableTurns>;
+export type TableMaintenance = ReturnType<typeof createTableMaintenance>;
 
 /** Creates the maintenance of a table. The first run checks everything; each task fails separately. */
-export function createTableTurns(
+export function createTableMaintenance(
   dependencies: TableDependencies,
   options: MaintenanceOptions,
   engine: ReplaceableEngine,
 ) {
-  const { dataset, table, leader, writer, crashPoint } = dependencies;
+  const { dataset, table, primaryTable, writer, crashPoint } = dependencies;
   const { retentionMs, checkpointEvery } = options;
   const tasks = createTasks(dataset, dependencies);
-  const seals = createSealTurns(dependencies, options);
-  const checkpoints = createCheckpointTurns(table, crashPoint, checkpointEvery);
-  const cleaning = createCleanTurns(dependencies, retentionMs);
-  const schema = createSchemaTurns(dependencies, retentionMs);
+  const seals = createSealTask(dependencies, options);
+  const checkpoints = createCheckpointTask(table, crashPoint, checkpointEvery);
+  const cleaning = createCleanupTask(dependencies, retentionMs);
+  const schema = createSchemaTask(dependencies, retentionMs);
 
   /** Runs work as a task; throws only when this compactor has lost the lake. Replaces an engine that failed. */
   async function run(task: MaintenanceTask, work: () => Promise<unknown>): Promise<void> {
@@ -73,7 +73,7 @@ export function createTableTurns(
     });
     if (error === undefined) return;
     await table.refresh().catch(() => undefined);
-    assertOwner(leader.lake(), writer, error);
+    assertOwner(primaryTable.lake(), writer, error);
     if (isAppError(error, 'sql') || isAppError(error, 'memory')) await engine.replace();
   }
 
@@ -82,23 +82,23 @@ export function createTableTurns(
     sweepTask: tasks.sweep,
     run,
     /** Reads what other processes have committed; a failure is a problem. */
-    refresh: () => tasks.follow.run(() => refreshOwnPart(table)),
+    refresh: () => tasks.follow.run(() => refreshOwnCommits(table)),
     /** Runs each task that is due. Throws only when this compactor has lost the lake. */
-    async turn(signal: AbortSignal): Promise<void> {
+    async runDue(signal: AbortSignal): Promise<void> {
       const runUntilStop = async (task: MaintenanceTask, work: () => Promise<unknown>): Promise<void> => {
         if (!signal.aborted) await run(task, work);
       };
-      if (seals.isDue()) await runUntilStop(tasks.seal, () => seals.turn(engine.get(), signal));
+      if (seals.isDue()) await runUntilStop(tasks.seal, () => seals.run(engine.get(), signal));
       else seals.forgetSealed();
-      await runUntilStop(tasks.checkpoint, () => checkpoints.turn(engine.get()));
-      await runUntilStop(tasks.clean, () => cleaning.turn());
-      await runUntilStop(tasks.schema, () => schema.turn(engine.get(), signal));
+      await runUntilStop(tasks.checkpoint, () => checkpoints.run(engine.get()));
+      await runUntilStop(tasks.clean, () => cleaning.run());
+      await runUntilStop(tasks.schema, () => schema.run(engine.get(), signal));
       // Last: damage must not keep the log from being trimmed.
-      await runUntilStop(tasks.places, async () => cleaning.assertShown());
+      await runUntilStop(tasks.places, async () => cleaning.assertReplaced());
     },
     notices: () => schema.notices(),
     problems(): Problem[] {
-      const foreign = table === leader ? undefined : table.foreign();
+      const foreign = table === primaryTable ? undefined : table.foreign();
       return [
         ...(foreign === undefined ? [] : [describeForeign(foreign, dataset.table)]),
         ...seals.problems(),
@@ -108,16 +108,16 @@ export function createTableTurns(
   };
 }
 
-const lookEveryMs = 1000;
+const pollIntervalMs = 1000;
 
 /** Creates the list of secondary tables; another process may create one with its first rows. */
-export function createFollowerTables(
+export function createSecondaryTableList(
   dependencies: MaintenanceDependencies,
   options: MaintenanceOptions,
   engine: ReplaceableEngine,
 ) {
   const { lakeDir, clock, crashPoint } = dependencies;
-  const opened = new Map<Dataset, TableTurns>();
+  const opened = new Map<Dataset, TableMaintenance>();
   const opening = new Map<Dataset, MaintenanceTask>();
   let unnamed: readonly Problem[] = [];
   let lookedAtMs = -Infinity;
@@ -127,13 +127,13 @@ export function createFollowerTables(
     const { retentionMs } = options;
     const table = await openDatasetTable(lakeDir, dataset, { clock, crashPoint, retentionMs });
     const paths = { ...lakePaths(lakeDir), ...tablePaths(lakeDir, dataset) };
-    opened.set(dataset, createTableTurns({ ...dependencies, dataset, table, paths }, options, engine));
+    opened.set(dataset, createTableMaintenance({ ...dependencies, dataset, table, paths }, options, engine));
   }
 
   return {
     /** Opens new tables and refreshes open ones, at most once a second. */
-    async look(): Promise<void> {
-      if (performance.now() - lookedAtMs < lookEveryMs) return;
+    async refresh(): Promise<void> {
+      if (performance.now() - lookedAtMs < pollIntervalMs) return;
       const names = new Set(await findNames(lakeDir));
       for (const dataset of datasets.values()) {
         if (dataset === events || !names.has(dataset.table)) continue;

@@ -4,7 +4,7 @@ import { describeFormerNames } from '../../runtime/former-names.ts';
 import { choice, count, flag, listOf, moment, note, object, parameter, text } from '../../runtime/http/openapi.ts';
 import { pageArguments } from '../api/account-openapi.ts';
 import { operationsExamples } from '../api/openapi-examples.ts';
-import { method, notFound } from '../api/openapi.ts';
+import { method, notFoundResponse } from '../api/openapi.ts';
 import { members } from '../api/openapi-schemas.ts';
 
 function describeStatus(): Schema {
@@ -47,7 +47,7 @@ const token = object({ idApp: text, token: note(text, 'Token, shown once.') });
 const secret = object({ idUser: text, secret: note(text, 'Secret, shown once.') });
 const idApp = parameter('idApp', text, 'App of any account.');
 const idUser = parameter('idUser', text, 'User of any account.');
-const ofNobody = { 404: { ...notFound[404], description: 'The object does not exist or was removed.' } };
+const ofNobody = { 404: { ...notFoundResponse[404], description: 'The object does not exist or was removed.' } };
 
 /** Describes a change. `others`: further responses. */
 const change = (summary: string, given: readonly Schema[], data: Schema, others: Schema = ofNobody): Schema => ({

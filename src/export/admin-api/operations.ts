@@ -14,7 +14,7 @@ import {
   addUser,
   listUsers,
   removeUser,
-  renewSecret,
+  rotateUserSecret,
   setUser,
   type NewUser,
   type UserSettings,
@@ -26,7 +26,7 @@ import type { Logger } from '../../runtime/logger.ts';
 import { withFormerStatus } from '../../runtime/former-names.ts';
 import type { ProcessState } from '../../runtime/processes/supervisor.ts';
 import type { Arguments } from '../api/arguments.ts';
-import { badRequest, defined, type Refusal } from '../api/envelope.ts';
+import { badRequest, defined, type ExportApiError } from '../api/envelope.ts';
 import { parseId, single, type AddMethod } from '../api/methods-routes.ts';
 import {
   createOperatorMethods,
@@ -37,9 +37,9 @@ import {
   type OperatorMethods,
 } from './operator-methods.ts';
 
-const longestTitle = 255;
+const maxTitleLength = 255;
 const appExpected = badRequest('Argument idApp is expected: a whole number from 1');
-const titleInvalid = badRequest(`Argument title must be a text of at most ${longestTitle} characters`);
+const titleInvalid = badRequest(`Argument title must be a text of at most ${maxTitleLength} characters`);
 
 const isPlatform = (text: string | undefined): text is Platform => platforms.some((platform) => platform === text);
 
@@ -53,13 +53,13 @@ function parseApp(given: Arguments) {
   const idProject = parseId(single(given, 'idProject'));
   if (given.has('idProject') && idProject === undefined)
     return badRequest('Argument idProject must be a whole number from 1');
-  const title = parseLabel(single(given, 'title'), longestTitle);
+  const title = parseLabel(single(given, 'title'), maxTitleLength);
   if (given.has('title') && title === undefined) return titleInvalid;
   return { idApp, platform, idAccount, ...defined({ idProject, title, sdkKey: single(given, 'sdkKey') }) };
 }
 
-function parseAppSettings(given: Arguments): AppSettings | Refusal {
-  const title = parseLabel(single(given, 'title'), longestTitle);
+function parseAppSettings(given: Arguments): AppSettings | ExportApiError {
+  const title = parseLabel(single(given, 'title'), maxTitleLength);
   if (given.has('title') && title === undefined) return titleInvalid;
   const idProject = parseIdOrNone(single(given, 'idProject'));
   if (given.has('idProject') && idProject === undefined)
@@ -70,7 +70,7 @@ function parseAppSettings(given: Arguments): AppSettings | Refusal {
 
 /** Creates what adds the changes of one app or user, whose id is the first argument. */
 const changesOf =
-  (change: OperatorMethods['change'], kind: 'app' | 'user', expected: Refusal) =>
+  (change: OperatorMethods['post'], kind: 'app' | 'user', expected: ExportApiError) =>
   (
     verb: string,
     others: readonly string[],
@@ -84,8 +84,8 @@ const changesOf =
     });
   };
 
-function addAppChanges({ look, change }: OperatorMethods, paths: AccessPaths, clock: Clock): void {
-  look('/api/operations/v1/apps.json', 'operations_apps', ['search', 'offset', 'limit', 'removed'], async (given) => {
+function addAppChanges({ get, post }: OperatorMethods, paths: AccessPaths, clock: Clock): void {
+  get('/api/operations/v1/apps.json', 'operations_apps', ['search', 'offset', 'limit', 'removed'], async (given) => {
     const page = parsePage(given);
     if ('code' in page) return page;
     const apps = await listApps(paths, single(given, 'removed') === '1');
@@ -94,11 +94,11 @@ function addAppChanges({ look, change }: OperatorMethods, paths: AccessPaths, cl
   });
 
   const known = ['idApp', 'platform', 'title', 'idAccount', 'idProject', 'sdkKey'];
-  change('/api/operations/v1/app/add.json', 'operations_app_add', known, async (given) => {
+  post('/api/operations/v1/app/add.json', 'operations_app_add', known, async (given) => {
     const app = parseApp(given);
     return 'code' in app ? app : await addApp(paths, app, clock.nowMs());
   });
-  const ofApp = changesOf(change, 'app', appExpected);
+  const ofApp = changesOf(post, 'app', appExpected);
   ofApp('set', ['title', 'idProject'], async (idApp, given) => {
     const settings = parseAppSettings(given);
     return 'code' in settings ? settings : await setApp(paths, idApp, settings);
@@ -109,7 +109,7 @@ function addAppChanges({ look, change }: OperatorMethods, paths: AccessPaths, cl
   ofApp('restore', [], (idApp) => restoreApp(paths, idApp, clock.nowMs()));
 }
 
-const longestName = 100;
+const maxNameLength = 100;
 const userExpected = badRequest('Argument idUser is expected: the id of a user');
 const ownSelf = badRequest("An operator cannot remove itself: ask another operator, or run 'tributary user remove'");
 const filesInvalid = badRequest('Argument files must be auto or gzip');
@@ -121,9 +121,9 @@ function parseSwitch(given: Arguments, name: string): boolean | undefined {
   return text === '1' || text === '0' ? text === '1' : undefined;
 }
 
-function parseUser(given: Arguments): NewUser | Refusal {
-  const name = parseLabel(single(given, 'name'), longestName);
-  if (name === undefined) return badRequest(`Argument name is expected: a text of at most ${longestName} characters`);
+function parseUser(given: Arguments): NewUser | ExportApiError {
+  const name = parseLabel(single(given, 'name'), maxNameLength);
+  if (name === undefined) return badRequest(`Argument name is expected: a text of at most ${maxNameLength} characters`);
   const isOperator = given.has('operator') ? parseSwitch(given, 'operator') : false;
   const mayExport = given.has('canExport') ? parseSwitch(given, 'canExport') : true;
   if (isOperator === undefined || mayExport === undefined)
@@ -148,7 +148,7 @@ function parseUser(given: Arguments): NewUser | Refusal {
   };
 }
 
-function parseUserSettings(given: Arguments): UserSettings | Refusal {
+function parseUserSettings(given: Arguments): UserSettings | ExportApiError {
   const canExport = parseSwitch(given, 'canExport');
   if (given.has('canExport') && canExport === undefined) return badRequest('Argument canExport must be 1 or 0');
   const maxExports = parseIdOrNone(single(given, 'maxExports'));
@@ -161,8 +161,8 @@ function parseUserSettings(given: Arguments): UserSettings | Refusal {
   return defined({ canExport, maxExports, files });
 }
 
-function addUserChanges({ look, change }: OperatorMethods, paths: AccessPaths): void {
-  look('/api/operations/v1/users.json', 'operations_users', ['search', 'offset', 'limit'], async (given) => {
+function addUserChanges({ get, post }: OperatorMethods, paths: AccessPaths): void {
+  get('/api/operations/v1/users.json', 'operations_users', ['search', 'offset', 'limit'], async (given) => {
     const page = parsePage(given);
     if ('code' in page) return page;
     const users = await listUsers(paths);
@@ -171,16 +171,16 @@ function addUserChanges({ look, change }: OperatorMethods, paths: AccessPaths): 
   });
 
   const known = ['name', 'idAccount', 'operator', 'canExport', 'maxExports', 'files'];
-  change('/api/operations/v1/user/add.json', 'operations_user_add', known, async (given) => {
+  post('/api/operations/v1/user/add.json', 'operations_user_add', known, async (given) => {
     const user = parseUser(given);
     return 'code' in user ? user : await addUser(paths, user);
   });
-  const ofUser = changesOf(change, 'user', userExpected);
+  const ofUser = changesOf(post, 'user', userExpected);
   ofUser('set', ['canExport', 'maxExports', 'files'], async (idUser, given) => {
     const settings = parseUserSettings(given);
     return 'code' in settings ? settings : await setUser(paths, idUser, settings);
   });
-  ofUser('secret', [], (idUser) => renewSecret(paths, idUser));
+  ofUser('secret', [], (idUser) => rotateUserSecret(paths, idUser));
   ofUser('remove', [], async (idUser, _given, operator) =>
     String(idUser) === operator.idUser ? ownSelf : await removeUser(paths, idUser),
   );
@@ -260,7 +260,7 @@ export function addOperations(
   { clock, logger }: { readonly clock: Clock; readonly logger: Logger },
 ): void {
   const methods = createOperatorMethods(addMethod, logger.child({ stage: 'operations' }));
-  methods.look('/api/operations/v1/status.json', 'operations_status', [], async () =>
+  methods.get('/api/operations/v1/status.json', 'operations_status', [], async () =>
     withFormerStatus(await readStatus()),
   );
   addAppChanges(methods, paths, clock);

@@ -2,10 +2,17 @@ import type { User } from '../../access/access.ts';
 import { isAppError } from '../../runtime/errors.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import type { Arguments } from '../api/arguments.ts';
-import { badRequest, isRefusal, type Refusal } from '../api/envelope.ts';
-import { parseCount, parseId, parseLimit, refuseUnknown, single, type AddMethod } from '../api/methods-routes.ts';
+import { badRequest, isApiError, type ExportApiError } from '../api/envelope.ts';
+import {
+  parseCount,
+  parseId,
+  parseLimit,
+  findUnknownArgumentError,
+  single,
+  type AddMethod,
+} from '../api/methods-routes.ts';
 
-const operatorsOnly: Refusal = { code: 403, detail: 'Operators only' };
+const operatorsOnly: ExportApiError = { code: 403, detail: 'Operators only' };
 
 /** Parses an id, or `none` as null; undefined for other texts. */
 export function parseIdOrNone(text: string | undefined): number | null | undefined {
@@ -17,7 +24,7 @@ export function parseLabel(text: string | undefined, most: number): string | und
   return text !== undefined && text !== '' && text.length <= most && !/\p{Cc}/u.test(text) ? text : undefined;
 }
 
-function toRefusal(error: unknown): Refusal {
+function toRefusal(error: unknown): ExportApiError {
   if (isAppError(error, 'not_found')) return { code: 404, detail: error.message };
   if (isAppError(error, 'usage') || isAppError(error, 'conflict')) return badRequest(error.message);
   throw error;
@@ -25,9 +32,9 @@ function toRefusal(error: unknown): Refusal {
 
 export type OperatorMethods = ReturnType<typeof createOperatorMethods>;
 
-function findFault({ isOperator }: User, given: Arguments, known: readonly string[]): Refusal | undefined {
+function findFault({ isOperator }: User, given: Arguments, known: readonly string[]): ExportApiError | undefined {
   if (!isOperator) return operatorsOnly;
-  return refuseUnknown(given, known);
+  return findUnknownArgumentError(given, known);
 }
 
 /**
@@ -36,14 +43,14 @@ function findFault({ isOperator }: User, given: Arguments, known: readonly strin
  */
 export function createOperatorMethods(addMethod: AddMethod, logger: Logger) {
   return {
-    look: (url: string, name: string, known: readonly string[], answer: (given: Arguments) => unknown): void =>
+    get: (url: string, name: string, known: readonly string[], answer: (given: Arguments) => unknown): void =>
       addMethod(['GET'], url, name, async (user, given) => {
         const fault = findFault(user, given, known);
         if (fault !== undefined) return fault;
         const found = await answer(given);
-        return typeof found === 'object' && found !== null && isRefusal(found) ? found : { data: found };
+        return typeof found === 'object' && found !== null && isApiError(found) ? found : { data: found };
       }),
-    change: (
+    post: (
       url: string,
       name: string,
       known: readonly string[],
@@ -54,7 +61,7 @@ export function createOperatorMethods(addMethod: AddMethod, logger: Logger) {
         if (fault !== undefined) return fault;
         try {
           const changed = await change(given, user);
-          if (isRefusal(changed)) return changed;
+          if (isApiError(changed)) return changed;
           const { idApp, idUser, revoked }: { idApp?: unknown; idUser?: unknown; revoked?: unknown } = changed;
           logger.info({ operator: user.idUser, change: name, idApp, idUser, revoked }, 'access changed');
           return { data: changed };
@@ -74,7 +81,7 @@ interface ListPage {
 
 const [fallbackLimit, mostLimit] = [100, 1000];
 
-export function parsePage(given: Arguments): ListPage | Refusal {
+export function parsePage(given: Arguments): ListPage | ExportApiError {
   const offset = parseCount(given, 'offset', 0, 9_999_999);
   if (offset === undefined) return badRequest('Argument offset must be a whole number from 0');
   const limit = parseLimit(given, fallbackLimit, mostLimit);

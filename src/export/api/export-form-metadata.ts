@@ -19,7 +19,7 @@ import {
 import { eventFields } from '../../datasets/event-fields.ts';
 import type { ExportEvent } from '../../datasets/pipeline-file.ts';
 import { commonFields } from '../../datasets/row-fields.ts';
-import { filterNames, parameters, type Parameter, basisParameters } from './parameters.ts';
+import { filterNames, parameters, type Parameter, versionParameters } from './parameters.ts';
 import { defaultTimezone } from './parse-request.ts';
 
 interface OrderEvent {
@@ -33,7 +33,7 @@ interface OrderEvent {
 /** `event`: the event and its own fields; the others may belong to all events. */
 type Group = 'event' | 'app' | 'person' | 'attribution' | 'device' | 'place';
 
-export interface OrderFilter extends Pick<Parameter, 'name' | 'meaning' | 'shape'> {
+export interface ExportFormFilter extends Pick<Parameter, 'name' | 'meaning' | 'shape'> {
   /** Allowed values with their titles; absent: ids or texts. */
   readonly choices?: TitleDictionary;
   readonly isText: boolean;
@@ -42,7 +42,7 @@ export interface OrderFilter extends Pick<Parameter, 'name' | 'meaning' | 'shape
 const noFilters = new Set<string>([
   'event',
   'selectors',
-  ...basisParameters,
+  ...versionParameters,
   'sinceVersion',
   'timezone',
   'format',
@@ -109,7 +109,7 @@ function describeEvent({ description, table }: Dataset, event: ExportEvent): str
   return conditions.length === 0 ? what : `${what} Only those with ${conditions.join(' and ')}.`;
 }
 
-function describeFilter({ name, meaning, shape }: Parameter): OrderFilter {
+function describeFilter({ name, meaning, shape }: Parameter): ExportFormFilter {
   const schema = rowFields.get(name);
   const titles = schema === undefined ? undefined : findDictionary(schema);
   const { enum: allowed } = (schema ?? {}) as { readonly enum?: readonly unknown[] };
@@ -120,7 +120,7 @@ function describeFilter({ name, meaning, shape }: Parameter): OrderFilter {
 }
 
 /** Describes the choices of an export form, from the tables of the parser. */
-export function describeOrders() {
+export function describeExportForm() {
   const filters = parameters.filter(({ name }) => !noFilters.has(name));
   const { device, user } = dictionaries.events as { readonly device: string[]; readonly user: string[] };
   const all = [...datasets.values()].flatMap((dataset) =>

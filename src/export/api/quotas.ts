@@ -1,7 +1,7 @@
-import type { Refusal } from './envelope.ts';
+import type { ExportApiError } from './envelope.ts';
 import { createQuotaCounter, type Quota } from '../../runtime/async/rate-limits.ts';
 
-export type Throttle = ReturnType<typeof createThrottle>;
+export type Quotas = ReturnType<typeof createQuotas>;
 
 interface ThrottleOptions {
   readonly quotaUser: readonly Quota[];
@@ -16,7 +16,7 @@ const consoleCalls: readonly Quota[] = [
 ];
 const unauthorized: readonly Quota[] = [{ limit: 10, windowMs: 1000 }];
 
-function createLimit(quotas: readonly Quota[], who: string): (key: string) => Refusal | undefined {
+function createLimit(quotas: readonly Quota[], who: string): (key: string) => ExportApiError | undefined {
   const counter = createQuotaCounter(quotas);
   const limits = quotas.map(({ limit, windowMs }) => `${limit} in ${windowMs / 1000} s`).join(', ');
   return (key) => {
@@ -31,7 +31,7 @@ function createLimit(quotas: readonly Quota[], who: string): (key: string) => Re
  * Creates the quotas of the export area: those of the options, and fixed ones for the console, refused calls and
  * unauthorized callers unless the option is `off`. Each counts a call and returns a refusal if it is exceeded.
  */
-export function createThrottle({ quotaUser, quotaIp }: ThrottleOptions) {
+export function createQuotas({ quotaUser, quotaIp }: ThrottleOptions) {
   return {
     ofAddress: createLimit(quotaIp, 'one address'),
     ofUnauthorized: createLimit(quotaIp.length === 0 ? [] : unauthorized, 'an unauthorized caller'),

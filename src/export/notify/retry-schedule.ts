@@ -2,30 +2,30 @@ import { withAnySignal } from '../../runtime/async/in-parallel.ts';
 import { pause } from '../../runtime/async/retry.ts';
 import type { Clock } from '../../runtime/clock.ts';
 
-export interface TellerOptions {
+export interface DeliveryOptions {
   readonly timeoutMs: number;
   /** Waits before the second attempt, the third and so on, ms; the last one repeats. */
-  readonly pausesMs: readonly number[];
+  readonly retryScheduleMs: readonly number[];
 }
 
-export const defaultTellerOptions: TellerOptions = {
+export const defaultDeliveryOptions: DeliveryOptions = {
   timeoutMs: 10_000,
-  pausesMs: [10_000, 30_000, 120_000, 600_000, 1_800_000, 3_600_000],
+  retryScheduleMs: [10_000, 30_000, 120_000, 600_000, 1_800_000, 3_600_000],
 };
 
 /** Returns the wait after a number of failed attempts, ms. */
-export function pauseAfter(failures: number, { pausesMs }: TellerOptions): number {
-  return pausesMs[Math.min(failures, pausesMs.length) - 1] ?? 0;
+export function retryDelayAfter(failures: number, { retryScheduleMs }: DeliveryOptions): number {
+  return retryScheduleMs[Math.min(failures, retryScheduleMs.length) - 1] ?? 0;
 }
 
 /** Returns the longest wait between two attempts, ms. */
-export function longestPause({ pausesMs }: TellerOptions): number {
-  return Math.max(...pausesMs);
+export function maxRetryDelay({ retryScheduleMs }: DeliveryOptions): number {
+  return Math.max(...retryScheduleMs);
 }
 
 /** Reports whether an attempt is due. One that is further ahead than any wait is due: the clock was set back. */
-export function isDue(nextMs: number, nowMs: number, options: TellerOptions): boolean {
-  return nextMs <= nowMs || nextMs - nowMs > longestPause(options);
+export function isAttemptDue(nextMs: number, nowMs: number, options: DeliveryOptions): boolean {
+  return nextMs <= nowMs || nextMs - nowMs > maxRetryDelay(options);
 }
 
 /** Sends what is due and returns when the next attempt is, Unix ms; undefined if nothing is left to send. */
@@ -44,7 +44,7 @@ interface Loop {
  */
 export function createRetryLoops(
   clock: Clock,
-  options: TellerOptions,
+  options: DeliveryOptions,
   signal: AbortSignal,
   onError: (key: number | string, error: unknown) => void,
 ) {
@@ -60,7 +60,7 @@ export function createRetryLoops(
       } catch (error) {
         failures += 1;
         onError(key, error);
-        nextMs = clock.nowMs() + pauseAfter(failures, options);
+        nextMs = clock.nowMs() + retryDelayAfter(failures, options);
       }
       if (loop.isWoken) continue;
       if (nextMs === undefined) break;
@@ -68,7 +68,7 @@ export function createRetryLoops(
       loop.wake = () => waking.abort();
       loop.nextMs = nextMs;
       // A clock that was set back must not prolong the wait.
-      const waitMs = Math.min(Math.max(nextMs - clock.nowMs(), 0), longestPause(options));
+      const waitMs = Math.min(Math.max(nextMs - clock.nowMs(), 0), maxRetryDelay(options));
       await withAnySignal([signal, waking.signal], (either) => pause(waitMs, either));
       loop.nextMs = Infinity;
     }
@@ -91,7 +91,7 @@ export function createRetryLoops(
     },
     wakeDue(): void {
       for (const { nextMs, wake } of loops.values())
-        if (nextMs !== Infinity && isDue(nextMs, clock.nowMs(), options)) wake();
+        if (nextMs !== Infinity && isAttemptDue(nextMs, clock.nowMs(), options)) wake();
     },
     /** Resolves when every loop has ended; the caller has aborted the signal. */
     ended: async (): Promise<void> => void (await Promise.all([...loops.values()].map(({ done }) => done))),

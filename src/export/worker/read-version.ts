@@ -3,19 +3,19 @@ import { getExport } from '../../datasets/dataset.ts';
 import { machineClock } from '../../runtime/clock.ts';
 import { AppError, isAppError, isSystemError } from '../../runtime/errors.ts';
 import { findSize, hashFile, linkOrCopy } from '../../runtime/files/file-checks.ts';
-import { assertFilesWhole } from '../../lake/files/data-file.ts';
-import { findSinceMs, nextPlace, parsePlace } from '../../lake/log/change-feed.ts';
+import { assertFilesIntact } from '../../lake/files/data-file.ts';
+import { findSinceMs, nextCursor, parseCursor } from '../../lake/log/change-feed.ts';
 import { readCommit } from '../../lake/log/log-files.ts';
 import { readSnapshot, type DataFile, type Snapshot } from '../../lake/log/snapshot.ts';
 import { upgradeSchema } from '../../lake/table-schema.ts';
-import { readMarkedSnapshot, type MarkedSnapshot } from '../../lake/watermark.ts';
-import type { ReportBasis } from '../../reports/reports.ts';
+import { readSnapshotWithWatermark, type SnapshotWithWatermark } from '../../lake/watermark.ts';
+import type { ReportVersion } from '../../reports/reports.ts';
 import type { ExportSpec } from '../jobs/export-spec.ts';
 import type { PlanFile, ReadPlan, WorkerPlan } from '../jobs/worker-messages.ts';
 import { LimitError } from './watch-statement.ts';
 
 /** The version of the table that a request reads. */
-export interface Basis extends MarkedSnapshot {
+export interface ReadVersion extends SnapshotWithWatermark {
   /** Only rows that became available later, Unix ms; undefined: all. */
   readonly sinceMs: number | undefined;
 }
@@ -34,12 +34,12 @@ async function forUser<T>(parameter: string, work: () => Promise<T>): Promise<T>
  * Finds the version of a request. Errors: `LimitError` if its versions are not kept, `schema_change` if a column of the
  * table differs from the dataset; those of `readSnapshot`.
  */
-export async function findBasis({ tableDir, request, apps }: ReadPlan): Promise<Basis> {
+export async function resolveReadVersion({ tableDir, request, apps }: ReadPlan): Promise<ReadVersion> {
   const [asOf, since] = [request.asOf, request.sinceVersion].map((text) =>
-    text === undefined ? undefined : parsePlace(text),
+    text === undefined ? undefined : parseCursor(text),
   );
   const idApps = apps.map(({ idApp }) => idApp);
-  const marked = await forUser('asOf', () => readMarkedSnapshot(tableDir, machineClock, asOf, idApps));
+  const marked = await forUser('asOf', () => readSnapshotWithWatermark(tableDir, machineClock, asOf, idApps));
   const { snapshot } = marked;
   // A worker reads the datasets, which may be newer than the service.
   const { columns } = getExport(request.event).dataset;
@@ -52,17 +52,17 @@ export async function findBasis({ tableDir, request, apps }: ReadPlan): Promise<
  * Compares files with their hashes. Errors: `file_damaged`; `LimitError` if only an older version is affected, whose
  * files were removed by the retention or replaced by rewrites.
  */
-export async function assertBasisWhole(
+export async function assertReadVersionIntact(
   { asOf }: ExportSpec,
   { tableDir }: Snapshot,
   files: readonly DataFile[],
 ): Promise<void> {
   try {
-    await assertFilesWhole(files);
+    await assertFilesIntact(files);
   } catch (error) {
     if (asOf === undefined || !isAppError(error, 'file_damaged')) throw error;
     const live = new Map((await readSnapshot(tableDir)).files.map((file) => [file.path, file.sha256]));
-    await assertFilesWhole(files.filter((file) => live.has(file.path) && live.get(file.path) === file.sha256));
+    await assertFilesIntact(files.filter((file) => live.has(file.path) && live.get(file.path) === file.sha256));
     throw new LimitError(`asOf: version ${asOf} is no longer available. Create the export without asOf`);
   }
 }
@@ -77,15 +77,15 @@ async function findEndMs(tableDir: string, version: number): Promise<number | un
  * Describes the version for responses. Its files are kept for the retention after the next commit; the newest version
  * at the start of the attempt at least from then on.
  */
-export async function describeBasis(
+export async function toReportVersion(
   { tableDir, retentionMs, begunMs }: ReadPlan,
-  { snapshot, watermarkMs }: Basis,
-): Promise<ReportBasis> {
+  { snapshot, watermarkMs }: ReadVersion,
+): Promise<ReportVersion> {
   const version = Math.max(snapshot.version, 0);
   const endMs = Math.min((await findEndMs(tableDir, version)) ?? begunMs, begunMs);
   return {
     version,
-    nextSinceVersion: nextPlace(snapshot),
+    nextSinceVersion: nextCursor(snapshot),
     keptUntilSeconds: Math.floor((endMs + retentionMs) / 1000),
     ...(snapshot.head === undefined ? {} : { head: snapshot.head }),
     ...(watermarkMs === undefined ? {} : { watermarkMs }),
@@ -109,11 +109,11 @@ async function pinFile({ file, sizeBytes, sha256 }: PlanFile, folder: string, na
       hint: 'Create the export again, or restore the file from a backup.',
     });
   }
-  await assertListWhole({ file, sizeBytes, sha256 }, pinned);
+  await assertListIntact({ file, sizeBytes, sha256 }, pinned);
   return pinned;
 }
 
-export async function assertListWhole({ file, sizeBytes, sha256 }: PlanFile, at: string): Promise<void> {
+export async function assertListIntact({ file, sizeBytes, sha256 }: PlanFile, at: string): Promise<void> {
   if ((await findSize(at)) === sizeBytes && (await hashFile(at)) === sha256) return;
   throw new AppError('file_damaged', `${file} is damaged: checksum mismatch`, {
     hint: 'Load its list again, or restore the file from a backup.',

@@ -11,16 +11,16 @@ import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
 import type { BatchEnrichment } from './enrich-batch.ts';
 import { badSql, castSql, lineValuesSql, optionalColumns, readLinesSql, rowsSql } from './line-sql.ts';
-import { ownKeyKinds } from './deduplicate.ts';
+import { naturalKeyKinds } from './deduplicate.ts';
 
-export interface PlainLines {
+export interface DirectLines {
   readonly file: string;
   readonly events: number;
   /** Duplicates among them, in the table `left_out`. Undefined without classification, which excludes keys. */
   readonly repeats?: number;
 }
 
-const plainKinds = leader.kinds.filter((kind) => !ownKeyKinds(leader).includes(kind));
+const plainKinds = leader.kinds.filter((kind) => !naturalKeyKinds(leader).includes(kind));
 
 /** Condition, never NULL, that a line `r` is of a kind that may be plain. */
 export const isPlainKindSql = `(r.kind IN (${plainKinds.map(sqlText).join(', ')})) IS TRUE`;
@@ -39,7 +39,7 @@ const lookedUp = ['ipv4', 'ipv6', 'user_agent'];
 const valueSql = ({ name }: Pick<Column, 'name'>): string => `r.value_${name}`;
 
 /** Renders FROM the plain, new lines of a spool. The check makes `event_id` fail: as a condition it is slower. */
-function plainLinesSql({ file: spool, repeats }: PlainLines, filled: ReadonlySet<string>): string {
+function plainLinesSql({ file: spool, repeats }: DirectLines, filled: ReadonlySet<string>): string {
   const [used = [], unused = []] = [true, false].map((isUsed) =>
     lineColumns.filter(({ name }) => (filled.has(name) || !optionalColumns.includes(name)) === isUsed),
   );
@@ -68,7 +68,7 @@ async function withoutOrder<T>(duckdb: Duckdb, work: (engine: Duckdb) => Promise
 }
 
 /** Returns undefined if the engine refuses a line, or has no memory. */
-export async function unlessRefused<T>(work: () => Promise<T>): Promise<T | undefined> {
+export async function undefinedIfRejected<T>(work: () => Promise<T>): Promise<T | undefined> {
   try {
     return await work();
   } catch (error) {
@@ -81,7 +81,7 @@ export async function unlessRefused<T>(work: () => Promise<T>): Promise<T | unde
  * Writes a spool to the file in one query, which fails at the first line that is not plain. Plain lines are valid, of
  * the events table, without a natural key, and without an Idempotency-Key unless classified.
  */
-export function createPlainWriter(duckdb: Duckdb, enrichment: BatchEnrichment | undefined) {
+export function createDirectWriter(duckdb: Duckdb, enrichment: BatchEnrichment | undefined) {
   const filled = new Set<string>();
   let isLearnt = false;
   const bytes = Math.min(rowGroupBytes, Math.floor(engineBudget(duckdb.memoryMb).rowGroupBytes / 2));
@@ -120,14 +120,14 @@ export function createPlainWriter(duckdb: Duckdb, enrichment: BatchEnrichment | 
     }
   }
 
-  async function writeRows(lines: PlainLines, file: string, availableAtMs: number) {
+  async function writeRows(lines: DirectLines, file: string, availableAtMs: number) {
     const { file: spool, events, repeats = 0 } = lines;
     if (!isLearnt) await learnFrom(spool);
     const from = plainLinesSql(lines, filled);
     const toFile = async (enriched?: EnrichedSelect): Promise<{ readonly written: WrittenFile | undefined }> => {
       const query = rowsSql(leader, availableAtMs, { from, enriched, filled });
       const write = (engine: Duckdb): Promise<WrittenFile> => writeDataFile(engine, query, file, 'young', { bytes });
-      return { written: await unlessRefused(() => withoutOrder(duckdb, write)) };
+      return { written: await undefinedIfRejected(() => withoutOrder(duckdb, write)) };
     };
     if (enrichment !== undefined) await assertBeginsPlain(from);
     const { written } = enrichment === undefined ? await toFile() : await writeEnriched(enrichment, spool, toFile);
@@ -139,20 +139,20 @@ export function createPlainWriter(duckdb: Duckdb, enrichment: BatchEnrichment | 
   return {
     learn,
     /** Writes a spool's new rows to a young file. Undefined if a line is not plain or memory is short. */
-    write: (lines: PlainLines, file: string, availableAtMs: number) =>
-      unlessRefused(() => writeRows(lines, file, availableAtMs)),
+    write: (lines: DirectLines, file: string, availableAtMs: number) =>
+      undefinedIfRejected(() => writeRows(lines, file, availableAtMs)),
   };
 }
 
-export type PlainWriter = ReturnType<typeof createPlainWriter>;
+export type DirectWriter = ReturnType<typeof createDirectWriter>;
 
 /** Columns for the classification of a keyed line. Reading these costs a sixth of the batch. */
-const judgedColumns = new Set(['event_id', 'kind', 'id_app', 'received_at']);
+const classifiedColumns = new Set(['event_id', 'kind', 'id_app', 'received_at']);
 
 /** Loads the keyed lines of a spool into `batch`, in order and unchecked. Returns their number. Error: `sql`. */
 export async function loadKeyedLines(duckdb: Duckdb, spool: string): Promise<number> {
   const values = lineColumns
-    .filter(({ name }) => judgedColumns.has(name))
+    .filter(({ name }) => classifiedColumns.has(name))
     .map((column) => `${castSql(column)} AS ${column.name}`);
   await duckdb.run(
     `CREATE OR REPLACE TEMP TABLE batch AS SELECT ${values.join(', ')}, false AS bad ${readLinesSql(spool)}
@@ -162,7 +162,7 @@ export async function loadKeyedLines(duckdb: Duckdb, spool: string): Promise<num
   return Number(row?.['n']);
 }
 
-export async function nameLeftOut(duckdb: Duckdb): Promise<void> {
+export async function markSkippedLines(duckdb: Duckdb): Promise<void> {
   await duckdb.run(
     'CREATE OR REPLACE TEMP TABLE left_out AS SELECT event_id, received_at FROM batch WHERE rowid IN (SELECT r FROM dropped)',
   );

@@ -6,10 +6,10 @@ import { readCommit } from '../log/log-files.ts';
 import { pruneFiles } from '../files/prune.ts';
 import type { DataFile, Snapshot } from '../log/snapshot.ts';
 import type { Table } from '../log/table.ts';
-import type { BatchLookUp, BatchTables, JudgedBatch, KnownEvents, LoadedBatch } from './batch-tables.ts';
+import type { BatchLookup, BatchTables, ClassifiedBatch, KnownEvents, LoadedBatch } from './batch-tables.ts';
 import { hourMs } from './deduplicate.ts';
-import { type OnDamage, findWhole } from './natural-key-cache.ts';
-import { assertFilesWhole } from '../files/data-file.ts';
+import { type OnDamage, findIntactFiles } from './natural-key-cache.ts';
+import { assertFilesIntact } from '../files/data-file.ts';
 
 /** Time for which keys are kept beyond the window, because ingest clocks differ, ms. */
 const slackMs = hourMs;
@@ -40,7 +40,7 @@ async function loadKeys(
   { add, forget }: Loading,
   signal?: AbortSignal,
 ): Promise<void> {
-  const whole = await findWhole(dependencies, files.filter(isKeyed), signal);
+  const whole = await findIntactFiles(dependencies, files.filter(isKeyed), signal);
   if (whole.length === 0) return;
   try {
     await add(whole);
@@ -48,7 +48,7 @@ async function loadKeys(
     // A retry would add them twice.
     await forget();
     // A file may have been replaced since it was checked.
-    await findWhole(dependencies, whole, signal);
+    await findIntactFiles(dependencies, whole, signal);
     throw error;
   }
 }
@@ -82,7 +82,7 @@ async function findNewFiles(
 /** Finds events that version 0.2 stored at these times, unless that would read too much. */
 async function lookUpFormer(
   dependencies: RecentKeysDependencies,
-  lookUp: BatchLookUp,
+  lookUp: BatchLookup,
   times: readonly number[],
 ): Promise<void> {
   const { files, emptyFile } = dependencies.table.snapshot();
@@ -90,18 +90,18 @@ async function lookUpFormer(
   const near = new Set(times.flatMap((ms) => pruneFiles(keyed, { receivedAt: { fromMs: ms, toMs: ms } })));
   const bytes = [...near].reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
   if (times.length === 0 || bytes > maxFormerBytes) return;
-  await lookUp.lookUpFormer(await findWhole(dependencies, [...near]), emptyFile);
+  await lookUp.lookUpFormer(await findIntactFiles(dependencies, [...near]), emptyFile);
 }
 
 /** Classifies a batch; if keys are reused, also by the events that version 0.2 stored. */
-async function judgeByFormer(
+async function classifyByFormer(
   dependencies: RecentKeysDependencies,
-  batch: Pick<LoadedBatch, 'judge'>,
+  batch: Pick<LoadedBatch, 'classify'>,
   load: KnownEvents['load'],
-): Promise<JudgedBatch> {
-  const judged = await batch.judge({ rule: 'stream', load });
-  if (!judged.reusesKeys) return judged;
-  return batch.judge({
+): Promise<ClassifiedBatch> {
+  const classified = await batch.classify({ rule: 'stream', load });
+  if (!classified.reusesKeys) return classified;
+  return batch.classify({
     rule: 'stream',
     async load(lookUp) {
       // Read first: the load overwrites the previous classification.
@@ -128,7 +128,7 @@ function createCoverage(dependencies: RecentKeysDependencies) {
 
   async function load(range: Range, signal?: AbortSignal): Promise<void> {
     const snapshot = table.snapshot();
-    const gaps = findUncovered(range, covered);
+    const gaps = findMissingRanges(range, covered);
     if (covered.length === 0) seen = { version: snapshot.version, keysCommit: snapshot.lake?.keysCommit };
     for (const gap of gaps) {
       const bounds = Number.isFinite(gap.toMs) ? gap : { fromMs: gap.fromMs };
@@ -148,7 +148,7 @@ function createCoverage(dependencies: RecentKeysDependencies) {
     seen = { version: snapshot.version, keysCommit: snapshot.lake?.keysCommit };
   }
 
-  async function cover(batch: BatchLookUp): Promise<void> {
+  async function cover(batch: BatchLookup): Promise<void> {
     const hours = await batch.keyedHours();
     if (hours.length === 0) return;
     // Done here, because a committed batch must not fail for it.
@@ -158,7 +158,7 @@ function createCoverage(dependencies: RecentKeysDependencies) {
     for (const range of joinRanges(hours.map(aroundHour))) await load(range);
   }
 
-  async function forgetOld(batch: Pick<JudgedBatch, 'keyedHours'>): Promise<void> {
+  async function forgetOld(batch: Pick<ClassifiedBatch, 'keyedHours'>): Promise<void> {
     const [first] = await batch.keyedHours();
     if (first === undefined) return;
     const fromMs = first - keyWindowMs - slackMs;
@@ -181,27 +181,27 @@ function createCoverage(dependencies: RecentKeysDependencies) {
 }
 
 /** Creates the compactor's cache of Idempotency-Keys, which loads on demand all keys that a batch needs. */
-export function createRecentKeys(dependencies: RecentKeysDependencies) {
+export function createIdempotencyKeyCache(dependencies: RecentKeysDependencies) {
   const { table, tables } = dependencies;
   const coverage = createCoverage(dependencies);
   // While keys are loaded, batches without keys are flushed; others wait.
   const oneAtATime = createMutex();
 
-  async function judge(
-    batch: Pick<LoadedBatch, 'judge'>,
+  async function classify(
+    batch: Pick<LoadedBatch, 'classify'>,
     lookUpAll: boolean,
     loadMore?: KnownEvents['load'],
-  ): Promise<JudgedBatch & KeysSeen> {
+  ): Promise<ClassifiedBatch & KeysSeen> {
     const loadAll: KnownEvents['load'] = async (lookUp) => {
       await coverage.cover(lookUp);
       if (lookUpAll) await lookUp.lookUpEvents(table.snapshot().files);
       await loadMore?.(lookUp);
     };
     // Only a batch that was loaded entirely has the values of a retry of version 0.2.
-    const judged = await (loadMore === undefined
-      ? batch.judge({ rule: 'stream', load: loadAll })
-      : judgeByFormer(dependencies, batch, loadAll));
-    return { ...judged, keysSeen: coverage.seen()?.keysCommit };
+    const classified = await (loadMore === undefined
+      ? batch.classify({ rule: 'stream', load: loadAll })
+      : classifyByFormer(dependencies, batch, loadAll));
+    return { ...classified, keysSeen: coverage.seen()?.keysCommit };
   }
   return {
     /** Loads in advance what a batch received now needs. Concurrent calls wait. Errors: those of `judge`. */
@@ -214,11 +214,11 @@ export function createRecentKeys(dependencies: RecentKeysDependencies) {
      * Classifies a batch by all keys in the window around its rows. `lookUpAll` also finds events by id. Error:
      * `file_damaged`, retryable if a file was replaced.
      */
-    judge: (batch: Pick<LoadedBatch, 'judge'>, lookUpAll: boolean, loadMore?: KnownEvents['load']) =>
-      oneAtATime.run(() => judge(batch, lookUpAll, loadMore)),
+    classify: (batch: Pick<LoadedBatch, 'classify'>, lookUpAll: boolean, loadMore?: KnownEvents['load']) =>
+      oneAtATime.run(() => classify(batch, lookUpAll, loadMore)),
     /** Adds the keys of a committed batch and drops old ones. `added`: the commit, if it added keys. */
     remember: (
-      batch: Pick<JudgedBatch, 'keepKeys' | 'keyedHours'>,
+      batch: Pick<ClassifiedBatch, 'keepKeys' | 'keyedHours'>,
       added: { readonly version: number; readonly keysCommit: string } | undefined,
     ): Promise<void> =>
       oneAtATime.run(async () => {
@@ -229,7 +229,7 @@ export function createRecentKeys(dependencies: RecentKeysDependencies) {
   };
 }
 
-export type RecentKeys = ReturnType<typeof createRecentKeys>;
+export type IdempotencyKeyCache = ReturnType<typeof createIdempotencyKeyCache>;
 
 /** Times of receipt, Unix ms, inclusive. */
 interface Range {
@@ -241,7 +241,7 @@ interface Range {
 const aroundHour = (fromMs: number): Range => ({ fromMs: fromMs - keyWindowMs, toMs: fromMs + hourMs + keyWindowMs });
 
 /** Returns the parts of a range that `covered`, sorted and without overlaps, lacks. */
-export function findUncovered({ fromMs, toMs }: Range, covered: readonly Range[]): Range[] {
+export function findMissingRanges({ fromMs, toMs }: Range, covered: readonly Range[]): Range[] {
   const gaps: Range[] = [];
   let next = fromMs;
   for (const range of covered) {
@@ -265,22 +265,22 @@ export function joinRanges(ranges: readonly Range[]): Range[] {
   return joined;
 }
 
-async function addKeysOfBatch(lookUp: BatchLookUp, files: readonly DataFile[]): Promise<void> {
+async function addKeysOfBatch(lookUp: BatchLookup, files: readonly DataFile[]): Promise<void> {
   const keyed = files.filter(isKeyed);
   const hours = await lookUp.keyedHours();
   const wanted = new Set(hours.flatMap((hour) => pruneFiles(keyed, { receivedAt: aroundHour(hour) })));
   if (wanted.size === 0) return;
   // A damaged file hides keys, and their events would be stored again.
-  await assertFilesWhole([...wanted]);
+  await assertFilesIntact([...wanted]);
   await lookUp.addOwnKeys([...wanted]);
 }
 
 /** Creates the lookup of a batch of failed events, without other known keys. Repeated calls read only new files. */
-export function createLakeLookUp(table: Table) {
+export function createLakeLookup(table: Table) {
   const known = new Set<string>();
   return {
-    judge: (batch: LoadedBatch): Promise<JudgedBatch> =>
-      batch.judge({
+    classify: (batch: LoadedBatch): Promise<ClassifiedBatch> =>
+      batch.classify({
         rule: 'failed',
         async load(lookUp) {
           await table.refresh();

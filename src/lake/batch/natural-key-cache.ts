@@ -3,7 +3,7 @@ import type { Dataset } from '../../datasets/dataset.ts';
 import { AppError, isAppError } from '../../runtime/errors.ts';
 import type { DataFile } from '../log/snapshot.ts';
 import type { Table } from '../log/table.ts';
-import type { BatchLookUp, BatchTables } from './batch-tables.ts';
+import type { BatchLookup, BatchTables } from './batch-tables.ts';
 import { createKeySet } from './key-set.ts';
 import { findFileDamage } from '../files/data-file.ts';
 
@@ -11,7 +11,7 @@ import { findFileDamage } from '../files/data-file.ts';
 export type OnDamage = (damages: readonly AppError[]) => void;
 
 /** Returns the intact files. Error: `file_damaged`, retryable, if one was replaced: its keys are in the new file. */
-export async function findWhole(
+export async function findIntactFiles(
   { table, onDamage }: { readonly table: Table; readonly onDamage: OnDamage },
   files: readonly DataFile[],
   signal?: AbortSignal,
@@ -45,13 +45,13 @@ interface KnownRowsDependencies {
 }
 
 /** Creates a cache of a table's natural keys, loaded on demand: 10 million rows take 122 MB and 3 s of CPU. */
-export function createKnownRows({ tables, dataset, onDamage }: KnownRowsDependencies) {
+export function createNaturalKeyCache({ tables, dataset, onDamage }: KnownRowsDependencies) {
   const keys = createKeySet('any');
   const numbers = new Map<string, number>();
   const files = new Map<number, DataFile>();
 
   async function addFile(table: Table, file: DataFile): Promise<void> {
-    const [whole] = await findWhole({ table, onDamage }, [file]);
+    const [whole] = await findIntactFiles({ table, onDamage }, [file]);
     const number = keys.addGroup();
     assert(number !== undefined, 'there is a number for each file');
     try {
@@ -61,7 +61,7 @@ export function createKnownRows({ tables, dataset, onDamage }: KnownRowsDependen
     } catch (error) {
       keys.dropGroup(number);
       // The file may have been replaced since it was checked.
-      if (!isAppError(error, 'memory')) await findWhole({ table, onDamage }, [file]);
+      if (!isAppError(error, 'memory')) await findIntactFiles({ table, onDamage }, [file]);
       throw error;
     }
   }
@@ -81,8 +81,8 @@ export function createKnownRows({ tables, dataset, onDamage }: KnownRowsDependen
 
   return {
     /** Finds the rows of a batch. Returns the version's `available_at`. Errors: those of `refresh`, `file_damaged`. */
-    async lookUp(lookUp: BatchLookUp, table: Table) {
-      const asked = await lookUp.readOwnKeys(dataset);
+    async lookUp(lookUp: BatchLookup, table: Table) {
+      const asked = await lookUp.readNaturalKeys(dataset);
       if (asked.rows.length === 0) return table.lake().availableAtMs;
       await table.refresh();
       // Of one version: the table may be refreshed while files are read.
@@ -90,11 +90,11 @@ export function createKnownRows({ tables, dataset, onDamage }: KnownRowsDependen
       await catchUp(table, table.snapshot().files);
       const { rows, groups } = keys.findEach(asked);
       const some = [...new Set(groups)].flatMap((number) => files.get(number) ?? []);
-      const whole = await findWhole({ table, onDamage }, some);
-      if (whole.length > 0) await lookUp.lookUpOwnKeys(whole, [...new Set(rows)]);
+      const whole = await findIntactFiles({ table, onDamage }, some);
+      if (whole.length > 0) await lookUp.lookUpNaturalKeys(whole, [...new Set(rows)]);
       return availableAtMs;
     },
   };
 }
 
-export type KnownRows = ReturnType<typeof createKnownRows>;
+export type NaturalKeyCache = ReturnType<typeof createNaturalKeyCache>;

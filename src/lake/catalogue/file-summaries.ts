@@ -23,7 +23,7 @@ import {
 } from './parameter-types.ts';
 
 /** Limits of a part. An app may send a million names. */
-export const partBounds = {
+export const summaryLimits = {
   /** Events of an app, largest first. The others are counted. */
   events: 500,
   /** Parameters of an event, most frequent first. The others are counted. */
@@ -39,10 +39,10 @@ const blockRows = 2048;
 /** Files up to this number of blocks are read entirely. Of others, one block in `ofBlocks` is. */
 const wholeBlocks = 2;
 const ofBlocks = 16;
-const mostBlocks = 8;
+const maxBlocks = 8;
 const groupRows = 16_384;
 
-export interface PartSource {
+export interface SummarySource {
   readonly key: string;
   readonly file: DataFile;
   readonly rows: number;
@@ -53,7 +53,7 @@ export const partKey = ({ sha256, path, sizeBytes }: DataFile): string =>
   sha256 ?? createHash('sha256').update(`${path} ${sizeBytes}`).digest('hex');
 
 /** Lists the sealed files that may have custom events, each content once, newest dates first. */
-export function listSources(files: readonly DataFile[]): PartSource[] {
+export function listSources(files: readonly DataFile[]): SummarySource[] {
   const sources = pruneFiles(files, { kinds: ['custom_event'] })
     .filter((file) => !file.young)
     .map((file) => ({ key: partKey(file), file, rows: file.numRecords ?? 0 }))
@@ -62,14 +62,12 @@ export function listSources(files: readonly DataFile[]): PartSource[] {
 }
 
 /** Interval of the blocks that are searched for parameters; 1: all. */
-function stepOf({ rows }: PartSource): number {
+function stepOf({ rows }: SummarySource): number {
   const blocks = Math.max(1, Math.ceil(rows / blockRows));
-  return blocks <= wholeBlocks
-    ? 1
-    : Math.ceil(blocks / Math.min(mostBlocks, Math.max(1, Math.ceil(blocks / ofBlocks))));
+  return blocks <= wholeBlocks ? 1 : Math.ceil(blocks / Math.min(maxBlocks, Math.max(1, Math.ceil(blocks / ofBlocks))));
 }
 
-interface LocalSource extends PartSource {
+interface LocalSource extends SummarySource {
   readonly path: string;
 }
 
@@ -130,10 +128,10 @@ function eventsSql(scans: readonly Scan[], emptyFile: string): string {
   WITH named AS (${counts.join('\nUNION ALL ')}),
   ranked AS (SELECT *, row_number() OVER (PARTITION BY file, id_app ORDER BY events DESC, event) AS rank FROM named),
   bounded AS (
-    SELECT file, id_app, event, date, events, first_seen, last_seen, place, 0 AS more FROM ranked WHERE rank <= ${partBounds.events}
+    SELECT file, id_app, event, date, events, first_seen, last_seen, place, 0 AS more FROM ranked WHERE rank <= ${summaryLimits.events}
     UNION ALL
     SELECT file, id_app, NULL, date, sum(events)::BIGINT, min(first_seen), max(last_seen), NULL, count(*)
-    FROM ranked WHERE rank > ${partBounds.events} GROUP BY file, id_app, date)
+    FROM ranked WHERE rank > ${summaryLimits.events} GROUP BY file, id_app, date)
   SELECT *, (row_number() OVER ())::INTEGER AS id FROM bounded`;
 }
 
@@ -152,12 +150,12 @@ const typeCounts = parameterTypes.map(
 /** Summaries of the parameters. A value may repeat: its text is analyzed once. */
 const parametersSql = `
   WITH texts AS (
-    SELECT value, ${typeOfSql('value')} AS type, ${valueHashSql('value')} AS hash, length(value) <= ${partBounds.exampleLength} AS short
+    SELECT value, ${typeOfSql('value')} AS type, ${valueHashSql('value')} AS hash, length(value) <= ${summaryLimits.exampleLength} AS short
     FROM (SELECT DISTINCT value FROM catalogue_values)),
   summed AS (
     SELECT id, parameter, sum(n)::BIGINT AS seen, ${typeCounts.join(', ')},
       ${sketchSql('hash')}, min(first_seen) AS first_seen, max(last_seen) AS last_seen,
-      coalesce(arg_max(value, n, ${partBounds.examples}) FILTER (shared AND short), []) AS examples
+      coalesce(arg_max(value, n, ${summaryLimits.examples}) FILTER (shared AND short), []) AS examples
     FROM catalogue_values JOIN texts USING (value) GROUP BY id, parameter)
   SELECT *, row_number() OVER (PARTITION BY id ORDER BY seen DESC, parameter) AS rank FROM summed`;
 
@@ -174,15 +172,15 @@ const rowsSql = (keys: string): string => `
     CASE WHEN e.event IS NULL THEN e.more ELSE coalesce(p.more, 0) END, ${noTypes}, NULL, NULL, e.first_seen, e.last_seen, []
   FROM catalogue_events e
   LEFT JOIN (SELECT file, id_app, event, date, count(*) AS looked FROM catalogue_looked GROUP BY ALL) l ${onEvent}
-  LEFT JOIN (SELECT id, count(*) AS more FROM catalogue_parameters WHERE rank > ${partBounds.parameters} GROUP BY id) p USING (id)
+  LEFT JOIN (SELECT id, count(*) AS more FROM catalogue_parameters WHERE rank > ${summaryLimits.parameters} GROUP BY id) p USING (id)
   UNION ALL
   SELECT ${keys}[e.file + 1], e.id_app, e.event, p.parameter, e.date, 0, p.seen, 0, ${types}, p.few, p.many, p.first_seen, p.last_seen, p.examples
-  FROM catalogue_parameters p JOIN catalogue_events e USING (id) WHERE p.rank <= ${partBounds.parameters}`;
+  FROM catalogue_parameters p JOIN catalogue_events e USING (id) WHERE p.rank <= ${summaryLimits.parameters}`;
 
 /** Reads the first event of each name that no sampled block had. */
 async function lookAtOthers(duckdb: Duckdb, scans: readonly Scan[], emptyFile: string): Promise<void> {
   const others = await duckdb.rows(
-    `SELECT file, array_to_string(list(place ORDER BY events DESC, place)[1:${partBounds.others}], ', ') AS places
+    `SELECT file, array_to_string(list(place ORDER BY events DESC, place)[1:${summaryLimits.others}], ', ') AS places
      FROM catalogue_events ANTI JOIN catalogue_looked ${onEvent} WHERE place IS NOT NULL GROUP BY file`,
   );
   for (const { file, places } of others) {
@@ -198,9 +196,9 @@ async function lookAtOthers(duckdb: Duckdb, scans: readonly Scan[], emptyFile: s
 }
 
 /** Writes the parts of sealed files to a Parquet file, sampling large ones. Spills. Errors: the engine's. */
-export async function writeParts(
+export async function writeFileSummaries(
   duckdb: Duckdb,
-  sources: readonly PartSource[],
+  sources: readonly SummarySource[],
   emptyFile: string,
   target: string,
 ): Promise<void> {
@@ -230,12 +228,12 @@ async function writeScans(duckdb: Duckdb, scans: readonly Scan[], emptyFile: str
   }
 }
 
-const mostDays = 400;
+const maxDays = 400;
 
 /** Characters of the keys in a fold. */
 export const foldedKeyLength = 16;
 
-const isNamed = `event IS NOT NULL AND rank <= ${partBounds.events}`;
+const isNamed = `event IS NOT NULL AND rank <= ${summaryLimits.events}`;
 
 const sums = parameterTypes.map((type) => `sum(${typeColumn(type)})::BIGINT AS ${typeColumn(type)}`).join(', ');
 
@@ -253,7 +251,7 @@ const foldSql = (files: readonly string[]): string => `
   events AS (
     SELECT id_app, event, sum(events)::BIGINT AS events, sum(seen)::BIGINT AS seen, max(more)::BIGINT AS more,
       min(first_seen) AS first_seen, max(last_seen) AS last_seen,
-      list({date: date, events: events} ORDER BY date DESC)[1:${mostDays}] AS days,
+      list({date: date, events: events} ORDER BY date DESC)[1:${maxDays}] AS days,
       row_number() OVER (PARTITION BY id_app ORDER BY event IS NULL, sum(events) DESC, event) AS rank
     FROM days GROUP BY id_app, event),
   merged AS (
@@ -262,11 +260,11 @@ const foldSql = (files: readonly string[]): string => `
     FROM parts WHERE parameter IS NOT NULL GROUP BY id_app, event, parameter),
   parameters AS (SELECT *, row_number() OVER (PARTITION BY id_app, event ORDER BY seen DESC, parameter) AS rank FROM merged),
   rests AS (
-    SELECT id_app, list({date: date, events: events} ORDER BY date DESC)[1:${mostDays}] AS days
+    SELECT id_app, list({date: date, events: events} ORDER BY date DESC)[1:${maxDays}] AS days
     FROM (SELECT id_app, date, sum(events)::BIGINT AS events FROM days ANTI JOIN (FROM events WHERE ${isNamed}) USING (id_app, event) GROUP BY ALL)
     GROUP BY id_app)
   SELECT id_app, event, NULL::VARCHAR AS parameter, events, seen, greatest(more, (
-      SELECT count(*) FROM parameters p WHERE p.id_app = e.id_app AND p.event = e.event AND p.rank > ${partBounds.parameters})) AS more,
+      SELECT count(*) FROM parameters p WHERE p.id_app = e.id_app AND p.event = e.event AND p.rank > ${summaryLimits.parameters})) AS more,
     ${noTypes}, NULL::BIGINT AS "values", first_seen, last_seen, []::VARCHAR[] AS examples, days
   FROM events e WHERE ${isNamed}
   UNION ALL
@@ -276,12 +274,12 @@ const foldSql = (files: readonly string[]): string => `
   UNION ALL
   SELECT id_app, event, parameter, 0, seen, 0, ${types}, ${estimateSql}, first_seen, last_seen, examples, []
   FROM parameters SEMI JOIN (FROM events WHERE ${isNamed}) USING (id_app, event)
-  WHERE rank <= ${partBounds.parameters}
+  WHERE rank <= ${summaryLimits.parameters}
   UNION ALL
   SELECT NULL, left(key, ${foldedKeyLength}), NULL, 0, 0, 0, ${noTypes}, NULL, NULL, NULL, [], [] FROM read_parquet(${sqlList(files)}) WHERE id_app IS NULL`;
 
 /** Writes the fold of at least one pack to a Parquet file. Spills. */
-export async function writeFold(duckdb: Duckdb, files: readonly string[], target: string): Promise<void> {
+export async function writeMergedCatalogue(duckdb: Duckdb, files: readonly string[], target: string): Promise<void> {
   await duckdb.run(
     `COPY (${foldSql(files)} ORDER BY id_app, event, parameter NULLS FIRST) TO ${sqlText(target)} (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 8192)`,
   );

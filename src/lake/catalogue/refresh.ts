@@ -12,15 +12,15 @@ import {
   catalogueForm,
   catalogueName,
   cataloguePaths,
-  openFolds,
+  openMergedCatalogues,
   readFoundNotices,
   writeNotices,
 } from './catalogue-files.ts';
-import { writeFold } from './file-summaries.ts';
+import { writeMergedCatalogue } from './file-summaries.ts';
 import { findNotices } from './notices.ts';
 import { type AppEvents, readLargest } from './read-catalogue.ts';
 import type { Packs } from './packs.ts';
-import { lastColumns, mostColumns, ownColumns, viewsSql } from './views-sql.ts';
+import { lastColumns, maxMacroColumns, ownColumns, viewsSql } from './views-sql.ts';
 
 export function digestOf(keys: Iterable<string>): string {
   const hash = createHash('sha256');
@@ -37,9 +37,9 @@ export const catalogueSteps = [
 ] as const;
 
 /** Returns the source of the current fold; undefined if it or views.sql is missing or damaged. */
-export async function findFolded(lakeDir: string) {
+export async function findMergedCatalogue(lakeDir: string) {
   const { viewsSql: file } = cataloguePaths(lakeDir);
-  const record = await openFolds(lakeDir)
+  const record = await openMergedCatalogues(lakeDir)
     .get(catalogueName)
     .catch(() => undefined);
   if (record === undefined || !(await exists(record.file)) || !(await exists(file))) return undefined;
@@ -49,18 +49,19 @@ export async function findFolded(lakeDir: string) {
     : undefined;
 }
 
-export async function isWithdrawn(lakeDir: string): Promise<boolean> {
+export async function isCatalogueRemoved(lakeDir: string): Promise<boolean> {
   const { notices, viewsSql: file } = cataloguePaths(lakeDir);
-  for (const each of [openFolds(lakeDir).nameOf(catalogueName), notices]) if (await exists(each)) return false;
+  for (const each of [openMergedCatalogues(lakeDir).nameOf(catalogueName), notices])
+    if (await exists(each)) return false;
   const text = await findTextFile(file);
   return text === undefined || text === viewsSql([]);
 }
 
 /** Removes leftovers of a killed process, which may have erased values, and a fold that does not match its record. */
-export async function tidyCatalogue(lakeDir: string): Promise<void> {
+export async function removeCatalogueLeftovers(lakeDir: string): Promise<void> {
   const { folder } = cataloguePaths(lakeDir);
   if (!(await exists(folder))) return;
-  const folds = openFolds(lakeDir);
+  const folds = openMergedCatalogues(lakeDir);
   const record = await folds.get(catalogueName).catch(() => undefined);
   if (record !== undefined && (await exists(record.file)) && (await hashFile(record.file)) !== record.sha256)
     await folds.withdraw(catalogueName);
@@ -68,45 +69,45 @@ export async function tidyCatalogue(lakeDir: string): Promise<void> {
 }
 
 /** Reports whether the catalogue is of a version or later, or does not exist. */
-export async function hasFollowed(lakeDir: string, version: number): Promise<boolean> {
-  const folded = await findFolded(lakeDir);
+export async function isCatalogueCurrent(lakeDir: string, version: number): Promise<boolean> {
+  const folded = await findMergedCatalogue(lakeDir);
   if (folded !== undefined) return folded.tableVersion >= version;
-  return (await findNames(cataloguePaths(lakeDir).packs)).length === 0 && (await isWithdrawn(lakeDir));
+  return (await findNames(cataloguePaths(lakeDir).packs)).length === 0 && (await isCatalogueRemoved(lakeDir));
 }
 
-export interface RenewOptions {
+export interface RefreshOptions {
   readonly tableVersion: number;
   readonly missingFiles: number;
   readonly crashPoint?: CrashPoint;
 }
 
 /** Removes a catalogue without files. The record goes last, so that a crash is retried. */
-export async function withdrawCatalogue(lakeDir: string): Promise<void> {
+export async function removeCatalogue(lakeDir: string): Promise<void> {
   await writeViews(lakeDir, []);
   await writeNotices(lakeDir, []);
-  if (await exists(cataloguePaths(lakeDir).folder)) await openFolds(lakeDir).withdraw(catalogueName);
+  if (await exists(cataloguePaths(lakeDir).folder)) await openMergedCatalogues(lakeDir).withdraw(catalogueName);
 }
 
 /** Folds the packs, at least one, and publishes the result durably. The record is written last. */
-export async function renewCatalogue(
+export async function refreshCatalogue(
   lakeDir: string,
   duckdb: Duckdb,
   packs: Packs,
-  { tableVersion, missingFiles, crashPoint = noCrashPoint }: RenewOptions,
+  { tableVersion, missingFiles, crashPoint = noCrashPoint }: RefreshOptions,
 ): Promise<void> {
   const { folder } = cataloguePaths(lakeDir);
   const temporary = path.join(folder, `${randomUUID()}.tmp`);
   try {
-    await writeFold(duckdb, packs.files(), temporary);
+    await writeMergedCatalogue(duckdb, packs.files(), temporary);
     await crashPoint('fold-written');
     await writeViews(
       lakeDir,
-      await readLargest(duckdb, temporary, { most: mostColumns, own: ownColumns.length + lastColumns.length }),
+      await readLargest(duckdb, temporary, { most: maxMacroColumns, own: ownColumns.length + lastColumns.length }),
     );
     await keepNotices(lakeDir, duckdb, temporary);
     await crashPoint('views-written');
     const facts = { form: catalogueForm, parts: digestOf(packs.keys()), tableVersion, missingFiles };
-    await openFolds(lakeDir).publish(catalogueName, temporary, facts);
+    await openMergedCatalogues(lakeDir).publish(catalogueName, temporary, facts);
     await crashPoint('fold-published');
   } finally {
     await removeFile(temporary);
@@ -149,7 +150,7 @@ async function keepNotices(lakeDir: string, duckdb: Duckdb, file: string): Promi
 }
 
 /** Updates the notices by a completely sealed day, durably. Returns the new ones. */
-export async function renewNotices(
+export async function refreshNotices(
   lakeDir: string,
   duckdb: Duckdb,
   packs: Packs,

@@ -13,7 +13,7 @@ import type { ErasedIdsState } from '../log/lake-state.ts';
 import type { Table } from '../log/table.ts';
 import { openDuckdb, type Duckdb, type Statements } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
-import { idStartOf, type Sought } from './find-rows.ts';
+import { idStartOf, type LookupTarget } from './find-rows.ts';
 
 /**
  * Hashes of erased ids, so that an erased event is not reported as unknown. A hash is 64 bits of a SHA-256 of app and
@@ -53,7 +53,7 @@ export function valuesSql(ids: readonly OwnedId[]): string {
 
 const oldSql = (file: string): string => `SELECT h FROM read_parquet(${sqlText(file)})`;
 
-export interface ErasedIdsPlace {
+export interface ErasedIdsLocation {
   readonly erasedIds: string;
   readonly table: string;
   readonly staging: string;
@@ -74,7 +74,7 @@ export interface ErasedIds {
 /** Reads the hashes, and again after a change of the file. Error: `file_damaged`. */
 export type FindErasedIds = () => Promise<ErasedIds>;
 
-export function createErasedIdsSearch({ erasedIds: file, table, staging }: ErasedIdsPlace): FindErasedIds {
+export function createErasedIdsSearch({ erasedIds: file, table, staging }: ErasedIdsLocation): FindErasedIds {
   let known: { readonly stamp: string; readonly sha256: string } | undefined;
 
   async function findHash(): Promise<string | undefined> {
@@ -154,7 +154,7 @@ async function collectHashes(duckdb: Duckdb, selects: readonly string[], most: n
 /** Adds the ids of rows to be erased by a commit that names the file. `selects`: their `id_app` and `event_id`. */
 export async function addErasedIds(
   { table, duckdb, crashPoint }: AddErasedDependencies,
-  place: ErasedIdsPlace,
+  place: ErasedIdsLocation,
   selects: readonly string[],
 ): Promise<void> {
   const { erasedIds: to, staging } = place;
@@ -211,11 +211,11 @@ export const isErasedSql = (file: string): string => `${hashSql('event_id')} IN 
 export async function wasErased(
   duckdb: Statements,
   { file }: ErasedIds,
-  sought: Sought,
+  lookupTarget: LookupTarget,
   idApps: readonly number[],
 ): Promise<boolean> {
   if (idApps.length === 0 || file === undefined) return false;
-  const hashes = idApps.map((idApp) => `${hashOf(idApp, idStartOf(sought))}::UBIGINT`);
+  const hashes = idApps.map((idApp) => `${hashOf(idApp, idStartOf(lookupTarget))}::UBIGINT`);
   const found = await readUnnamed(file, () =>
     duckdb.rows(`SELECT 1 AS found FROM (${oldSql(file)}) WHERE h IN (${hashes.join(', ')}) LIMIT 1`),
   );

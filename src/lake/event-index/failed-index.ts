@@ -10,7 +10,7 @@ import {
   type FailureReason,
 } from '../files/failed-events.ts';
 import { pause } from '../../runtime/async/retry.ts';
-import { isSought, type Sought, idStartOf } from './find-rows.ts';
+import { isLookupTarget, type LookupTarget, idStartOf } from './find-rows.ts';
 
 export interface FoundFailed extends EventHead {
   readonly reason: FailureReason;
@@ -51,11 +51,11 @@ function createOwnHalves(): (idApp: number, start: string) => Halves {
   };
 }
 
-function toFound(line: string, sought: Sought): EventHead | undefined {
+function toFound(line: string, lookupTarget: LookupTarget): EventHead | undefined {
   const event = readEventHead(line);
   // The owner must be certain.
-  const isOwned = sought.idApp === undefined || event?.idApp === sought.idApp;
-  return event !== undefined && isOwned && isSought(sought, event.eventId) ? event : undefined;
+  const isOwned = lookupTarget.idApp === undefined || event?.idApp === lookupTarget.idApp;
+  return event !== undefined && isOwned && isLookupTarget(lookupTarget, event.eventId) ? event : undefined;
 }
 
 async function ifThere<T>(work: Promise<T>, otherwise: T): Promise<T> {
@@ -65,11 +65,11 @@ async function ifThere<T>(work: Promise<T>, otherwise: T): Promise<T> {
   });
 }
 
-async function findInFile(file: string, sought: Sought): Promise<FoundFailed[]> {
+async function findInFile(file: string, lookupTarget: LookupTarget): Promise<FoundFailed[]> {
   const found: FoundFailed[] = [];
   for (const { line, reason, failedAt } of await ifThere(readFailedFile(file), [])) {
     // Most lines do not match, and are not parsed.
-    const event = line.includes(idStartOf(sought)) ? toFound(line, sought) : undefined;
+    const event = line.includes(idStartOf(lookupTarget)) ? toFound(line, lookupTarget) : undefined;
     if (event !== undefined) found.push({ ...event, reason, failedAt });
   }
   return found;
@@ -134,14 +134,14 @@ export function createFailedIndex(folder: string, tableDir: string, maxFiles = I
 
   return {
     /** Finds at most 256 failed events. Error: `overloaded` if files are unread, or failed events too many. */
-    async find(sought: Sought, idApps: readonly number[], deadlineMs: number) {
+    async find(lookupTarget: LookupTarget, idApps: readonly number[], deadlineMs: number) {
       const listing = await list();
       await catchUp(listing, deadlineMs);
       const found: FoundFailed[] = [];
-      const hits = [...idApps, anyApp].flatMap((idApp) => hashes.find(...ownHalves(idApp, idStartOf(sought))));
+      const hits = [...idApps, anyApp].flatMap((idApp) => hashes.find(...ownHalves(idApp, idStartOf(lookupTarget))));
       for (const name of new Set(hits.flatMap((group) => names.get(group) ?? []))) {
         const file = listing.get(name);
-        if (file !== undefined) found.push(...(await findInFile(file, sought)));
+        if (file !== undefined) found.push(...(await findInFile(file, lookupTarget)));
         if (found.length >= maxFound) return found.slice(0, maxFound);
       }
       return found;

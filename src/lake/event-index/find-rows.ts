@@ -20,7 +20,7 @@ export interface FoundRow extends Omit<EventHead, 'idApp'> {
   readonly availableAtMs: number | undefined;
 }
 
-export interface WholeRow extends FoundRow {
+export interface FullRow extends FoundRow {
   /** As in the event's line: numbers as texts, Unix s (`received_at` ms), maps as objects, null for none. */
   readonly values: Readonly<Record<string, unknown>>;
 }
@@ -59,7 +59,7 @@ const toRow = (row: Readonly<Record<string, unknown>>): FoundRow => ({
 });
 
 /** The event of an id, or all events of a request under an Idempotency-Key. */
-export type Sought = { readonly idApp?: number | undefined } & (
+export type LookupTarget = { readonly idApp?: number | undefined } & (
   | { readonly eventId: string }
   /** Start of the ids of the request (`makeRequestKeys`). */
   | { readonly requestKey: string }
@@ -67,9 +67,9 @@ export type Sought = { readonly idApp?: number | undefined } & (
 
 const maxFoundRows = 256;
 
-export const idStartOf = (sought: Sought): string => ('eventId' in sought ? sought.eventId : sought.requestKey);
+export const idStartOf = (target: LookupTarget): string => ('eventId' in target ? target.eventId : target.requestKey);
 
-export const isSought = (sought: Sought, eventId: string): boolean => eventId.startsWith(idStartOf(sought));
+export const isLookupTarget = (target: LookupTarget, eventId: string): boolean => eventId.startsWith(idStartOf(target));
 
 /** Reports whether a file's least and greatest id permit ids with this start. */
 function mayHoldId({ minValues, maxValues }: DataFile, start: string): boolean {
@@ -97,11 +97,11 @@ interface IndexUse {
 async function findCandidates(
   duckdb: Statements,
   { dataset, snapshot }: DatasetTable,
-  sought: Sought,
+  target: LookupTarget,
   { index, idApps }: IndexUse,
 ): Promise<IndexAnswer> {
-  const start = idStartOf(sought);
-  const apps = sought.idApp === undefined ? {} : { idApps: [sought.idApp] };
+  const start = idStartOf(target);
+  const apps = target.idApp === undefined ? {} : { idApps: [target.idApp] };
   const receivedAtMs = receivedAtOf(start);
   const times = receivedAtMs === undefined ? {} : { receivedAt: { fromMs: receivedAtMs, toMs: receivedAtMs } };
   const files = pruneFiles(snapshot.files, { ...apps, ...times }).filter((file) => mayHoldId(file, start));
@@ -145,20 +145,20 @@ async function findInMissing(
 async function readCandidates(
   duckdb: Statements,
   table: DatasetTable,
-  sought: Sought,
+  target: LookupTarget,
   candidates: readonly Candidate[],
 ): Promise<FoundRow[]> {
   if (candidates.length === 0) return [];
-  const start = idStartOf(sought);
+  const start = idStartOf(target);
   const fromMs = Math.min(...candidates.map((candidate) => candidate.fromMs));
   const toMs = Math.max(...candidates.map((candidate) => candidate.toMs));
-  const values: SqlValue[] = [start, `${start}~`, ...(sought.idApp === undefined ? [] : [sought.idApp])];
+  const values: SqlValue[] = [start, `${start}~`, ...(target.idApp === undefined ? [] : [target.idApp])];
   const files = candidates.map(({ file }) => file);
   const rows = await localFiles.use(files, (paths) =>
     duckdb.rows(
       `SELECT ${headSql(table.dataset)}
        FROM read_parquet(${sqlList(paths)}, hive_partitioning = false)
-       WHERE event_id >= $1 AND event_id < $2 ${sought.idApp === undefined ? '' : 'AND id_app = $3'}
+       WHERE event_id >= $1 AND event_id < $2 ${target.idApp === undefined ? '' : 'AND id_app = $3'}
          AND received_at >= make_timestamptz(${fromMs}000) AND received_at < make_timestamptz(${toMs + 1}000)
        ORDER BY event_id LIMIT ${maxFoundRows}`,
       values,
@@ -174,23 +174,23 @@ async function readCandidates(
 export async function findRows(
   duckdb: Statements,
   table: DatasetTable,
-  sought: Sought,
+  target: LookupTarget,
   use: IndexUse,
 ): Promise<FoundRow[]> {
-  const { candidates, missing } = await findCandidates(duckdb, table, sought, use);
-  const rows = await readCandidates(duckdb, table, sought, candidates);
+  const { candidates, missing } = await findCandidates(duckdb, table, target, use);
+  const rows = await readCandidates(duckdb, table, target, candidates);
   // An id has one event. Those of a request may be in several files.
-  if (missing.length === 0 || (rows.length > 0 && 'eventId' in sought)) return rows;
-  const more = await findInMissing(duckdb, missing, idStartOf(sought), use);
-  return [...rows, ...(await readCandidates(duckdb, table, sought, more))];
+  if (missing.length === 0 || (rows.length > 0 && 'eventId' in target)) return rows;
+  const more = await findInMissing(duckdb, missing, idStartOf(target), use);
+  return [...rows, ...(await readCandidates(duckdb, table, target, more))];
 }
 
 /** Finds complete rows of ids in the files that a filter selects, without an index. Errors: those of `findRows`. */
-export async function findWholeRows(
+export async function findFullRows(
   { dataset, snapshot }: DatasetTable,
   eventIds: readonly string[],
   filter: FileFilter,
-): Promise<WholeRow[]> {
+): Promise<FullRow[]> {
   const files = pruneFiles(snapshot.files, filter);
   if (files.length === 0 || eventIds.length === 0) return [];
   const duckdb = await openDuckdb({ memoryMb: 512, threads: 1 });

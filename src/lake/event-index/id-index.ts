@@ -3,14 +3,14 @@ import { createHash } from 'node:crypto';
 import path from 'node:path';
 import { isHashedSql, requestKeyOf } from '../../datasets/event-id.ts';
 import { hashFile } from '../../runtime/files/file-checks.ts';
-import { openPartFolder, type Part, type PartFolder } from '../files/derived-files.ts';
+import { openDerivedFileFolder, type DerivedFile, type DerivedFileFolder } from '../files/derived-files.ts';
 import type { DataFile } from '../log/snapshot.ts';
 import { isFileError, type Statements } from '../sql/duckdb.ts';
 import { sqlList, sqlText } from '../sql/literals.ts';
 
 /** Parts to merge, and the short names of the data files that the result covers. */
 interface Merge {
-  readonly parts: readonly Part[];
+  readonly parts: readonly DerivedFile[];
   readonly covers: ReadonlySet<string>;
 }
 
@@ -31,7 +31,7 @@ const partEnd = '.ids.parquet';
 const leftAfterMs = 3_600_000;
 const partsOfMerge = 16;
 /** Limit of parts that are merged (5 million requests), bytes. */
-const mostMergedBytes = 32 * 1024 * 1024;
+const maxMergedBytes = 32 * 1024 * 1024;
 const spanMs = 65_536;
 /** Time after which a lookup reads a part again, since damage could hide events, ms. */
 const trustedMs = 600_000;
@@ -55,7 +55,7 @@ function nameOf({ sha256, path: name, sizeBytes }: DataFile): string {
 }
 
 /** Parts with sizes within a factor of 16 are merged, so that a row is rarely rewritten. */
-const sizeClassOf = ({ bytes }: Part): number => Math.floor(Math.log2(1 + bytes / 4096) / 4);
+const sizeClassOf = ({ bytes }: DerivedFile): number => Math.floor(Math.log2(1 + bytes / 4096) / 4);
 
 /** Reads the short names of a part's data files; undefined if it is damaged. */
 async function readCovers(duckdb: Statements, file: string): Promise<ReadonlySet<string> | undefined> {
@@ -68,27 +68,27 @@ async function readCovers(duckdb: Statements, file: string): Promise<ReadonlySet
 
 /** Data files by the part that has their rows. */
 interface Owners {
-  readonly owned: ReadonlyMap<Part, readonly DataFile[]>;
+  readonly owned: ReadonlyMap<DerivedFile, readonly DataFile[]>;
   /** The files without a part. */
   readonly missing: readonly DataFile[];
 }
 
 /** Creates the search of the current part of each file. It remembers them: a lake may have a million files. */
-function createOwners(parts: PartFolder): (files: readonly DataFile[]) => Owners {
-  const known = new WeakMap<DataFile, Part>();
+function createOwners(parts: DerivedFileFolder): (files: readonly DataFile[]) => Owners {
+  const known = new WeakMap<DataFile, DerivedFile>();
   return (files) => {
     // Largest first: most files are there, and files of two parts stay with one.
     const all = parts.list().toSorted((a, b) => b.bytes - a.bytes);
-    const owned = new Map(all.map((part): [Part, DataFile[]] => [part, []]));
+    const owned = new Map(all.map((derivedFile): [DerivedFile, DataFile[]] => [derivedFile, []]));
     const missing: DataFile[] = [];
     for (const file of files) {
       const before = known.get(file);
       let own = before === undefined ? undefined : owned.get(before);
       if (own === undefined) {
         const name = nameOf(file);
-        const part = all.find(({ covers }) => covers.has(name));
-        if (part !== undefined) known.set(file, part);
-        own = part === undefined ? missing : owned.get(part);
+        const derivedFile = all.find(({ covers }) => covers.has(name));
+        if (derivedFile !== undefined) known.set(file, derivedFile);
+        own = derivedFile === undefined ? missing : owned.get(derivedFile);
       }
       own?.push(file);
     }
@@ -120,17 +120,20 @@ async function lookUp(
 }
 
 function planMerges({ owned }: Owners): Merge[] {
-  const groups = new Map<string, Part[]>();
-  const planned: Part[][] = [];
-  for (const [part, own] of owned) {
+  const groups = new Map<string, DerivedFile[]>();
+  const planned: DerivedFile[][] = [];
+  for (const [derivedFile, own] of owned) {
     // Sealing removes young files together, so they share no parts with others.
-    const group = `${own.some(({ young }) => young)} ${sizeClassOf(part)}`;
-    if (own.length < part.covers.size) planned.push([part]);
-    else if (part.bytes <= mostMergedBytes) groups.set(group, [...(groups.get(group) ?? []), part]);
+    const group = `${own.some(({ young }) => young)} ${sizeClassOf(derivedFile)}`;
+    if (own.length < derivedFile.covers.size) planned.push([derivedFile]);
+    else if (derivedFile.bytes <= maxMergedBytes) groups.set(group, [...(groups.get(group) ?? []), derivedFile]);
   }
   planned.push(...[...groups.values()].filter((some) => some.length >= partsOfMerge));
   return planned
-    .map((some) => ({ parts: some, covers: new Set(some.flatMap((part) => (owned.get(part) ?? []).map(nameOf))) }))
+    .map((some) => ({
+      parts: some,
+      covers: new Set(some.flatMap((derivedFile) => (owned.get(derivedFile) ?? []).map(nameOf))),
+    }))
     .filter(({ covers }) => covers.size > 0);
 }
 
@@ -146,10 +149,10 @@ function planMerges({ owned }: Owners): Merge[] {
  * until then their files count as missing. Several processes may share a folder.
  */
 export function openIdIndex(folder: string) {
-  const parts = openPartFolder(folder, { end: partEnd, readCovers, nameOf: hashFile, leftoverMs: leftAfterMs });
+  const parts = openDerivedFileFolder(folder, { end: partEnd, readCovers, nameOf: hashFile, leftoverMs: leftAfterMs });
   const ownersOf = createOwners(parts);
 
-  const write = (duckdb: Statements, select: string, covers: ReadonlySet<string>): Promise<Part> =>
+  const write = (duckdb: Statements, select: string, covers: ReadonlySet<string>): Promise<DerivedFile> =>
     parts.write(covers, (file) =>
       // Hashes do not compress. Version 2 of Parquet packs ordered numbers.
       duckdb.run(
@@ -183,7 +186,7 @@ export function openIdIndex(folder: string) {
     async keepOnly(duckdb: Statements, live: readonly DataFile[]): Promise<DataFile[]> {
       await parts.follow(duckdb);
       const { owned, missing } = ownersOf(live);
-      for (const [part, own] of owned) if (own.length === 0) await parts.remove([part]);
+      for (const [derivedFile, own] of owned) if (own.length === 0) await parts.remove([derivedFile]);
       await parts.removeOthers();
       return [...missing];
     },

@@ -23,28 +23,28 @@ import { findSize, findFileId } from '../../runtime/files/file-checks.ts';
 import { tableFolderMode } from '../../runtime/files/group-access.ts';
 import type { DataFile } from '../log/snapshot.ts';
 import type { Table } from '../log/table.ts';
-import { placeOf } from '../log/young-folder.ts';
+import { publishedPathOf } from '../log/young-folder.ts';
 import { openStagingFolder, type StagingFolder } from './staging.ts';
 import { findFileDamage } from './data-file.ts';
 
-export const placeSteps = ['place-linked', 'place-taken'] as const;
+export const replacementSteps = ['place-linked', 'place-taken'] as const;
 
-export async function findShown(
+export async function findPublished(
   tableDir: string,
-  { path: relative, place }: Pick<DataFile, 'path' | 'place'>,
+  { path: relative, publishedPath }: Pick<DataFile, 'path' | 'publishedPath'>,
 ): Promise<'itself' | 'another' | 'none'> {
-  if (place === undefined || place === relative) return 'itself';
-  const shown = await findFileId(path.join(tableDir, place));
+  if (publishedPath === undefined || publishedPath === relative) return 'itself';
+  const shown = await findFileId(path.join(tableDir, publishedPath));
   if (shown === undefined) return 'none';
   return shown === (await findFileId(path.join(tableDir, relative))) ? 'itself' : 'another';
 }
 
 /** Renames a link of a sealed file to `place`. `workDir`: a folder on the same file system. */
-async function takePlace(tableDir: string, file: string, place: string, workDir: string): Promise<void> {
+async function replacePublished(tableDir: string, file: string, publishedPath: string, workDir: string): Promise<void> {
   const temporary = path.join(workDir, `${randomUUID()}.link`);
   await linkFile(path.join(tableDir, file), temporary);
   try {
-    await moveFile(temporary, path.join(tableDir, place));
+    await moveFile(temporary, path.join(tableDir, publishedPath));
   } finally {
     // rename(2) leaves two links of one file unchanged.
     await removeFile(temporary);
@@ -52,33 +52,34 @@ async function takePlace(tableDir: string, file: string, place: string, workDir:
 }
 
 /** Shows a sealed file at its path durably, in an existing folder. */
-export async function showFile(tableDir: string, relative: string, workDir: string): Promise<void> {
-  const place = placeOf(relative);
-  if (place === undefined || (await findShown(tableDir, { path: relative, place })) === 'itself') return;
-  await takePlace(tableDir, relative, place, workDir);
-  await syncFolder(path.dirname(path.join(tableDir, place)));
+export async function publishFile(tableDir: string, relative: string, workDir: string): Promise<void> {
+  const publishedPath = publishedPathOf(relative);
+  if (publishedPath === undefined || (await findPublished(tableDir, { path: relative, publishedPath })) === 'itself')
+    return;
+  await replacePublished(tableDir, relative, publishedPath, workDir);
+  await syncFolder(path.dirname(path.join(tableDir, publishedPath)));
 }
 
 /** Lists the rewrites that are not shown yet. */
-export async function listUnshown(tableDir: string, files: readonly DataFile[]): Promise<DataFile[]> {
+export async function listDeferredReplacements(tableDir: string, files: readonly DataFile[]): Promise<DataFile[]> {
   const unshown: DataFile[] = [];
   for (const file of files)
-    if (file.sinceMs !== undefined && (await findShown(tableDir, file)) !== 'itself') unshown.push(file);
+    if (file.sinceMs !== undefined && (await findPublished(tableDir, file)) !== 'itself') unshown.push(file);
   return unshown;
 }
 
 /** Returns when the file shown at this file's path left the table; undefined if its removal is yet to be committed. */
 export async function passOnSince(tableDir: string, file: DataFile): Promise<number | undefined> {
-  return file.sinceMs !== undefined && (await findShown(tableDir, file)) === 'another' ? file.sinceMs : undefined;
+  return file.sinceMs !== undefined && (await findPublished(tableDir, file)) === 'another' ? file.sinceMs : undefined;
 }
 
 /** Restores missing or truncated live files from their links, under the maintenance lock. */
-export async function restoreFromPlaces(table: Table): Promise<number> {
+export async function restoreFromPublishedPaths(table: Table): Promise<number> {
   let restored = 0;
   for (const file of table.snapshot().files) {
-    const { path: relative, absolutePath, place = relative, sizeBytes, sha256 } = file;
-    const shown = path.join(table.dir, place);
-    if (place === relative || (await findSize(absolutePath)) === sizeBytes) continue;
+    const { path: relative, absolutePath, publishedPath = relative, sizeBytes, sha256 } = file;
+    const shown = path.join(table.dir, publishedPath);
+    if (publishedPath === relative || (await findSize(absolutePath)) === sizeBytes) continue;
     if ((await findFileDamage({ absolutePath: shown, sizeBytes, sha256 })) !== undefined) continue;
     await removeFile(absolutePath);
     await ensureFolder(path.dirname(absolutePath), tableFolderMode);
@@ -89,7 +90,7 @@ export async function restoreFromPlaces(table: Table): Promise<number> {
   return restored;
 }
 
-export interface PlaceOptions {
+export interface ReplacementOptions {
   readonly nowMs: number;
   readonly retentionMs: number;
   readonly stagingDir: string;
@@ -97,42 +98,43 @@ export interface PlaceOptions {
 }
 
 /** The file that was found at each path. A path is compared once. */
-export type SettledPlaces = Map<string, string>;
+export type PublishedPaths = Map<string, string>;
 
 /** Shows each due live sealed file. Returns the number of changed paths. Error: `file_damaged`, after the others. */
-export async function renewPlaces(
+export async function applyDueReplacements(
   table: Table,
-  { nowMs, retentionMs, stagingDir, crashPoint }: PlaceOptions,
-  settled: SettledPlaces = new Map(),
+  { nowMs, retentionMs, stagingDir, crashPoint }: ReplacementOptions,
+  settled: PublishedPaths = new Map(),
 ): Promise<number> {
   const changed: string[] = [];
   let work: StagingFolder | undefined;
   let damage: AppError | undefined;
   try {
     for (const file of table.snapshot().files) {
-      const { path: relative, place, sinceMs } = file;
-      if (place === undefined || place === relative || settled.get(place) === relative) continue;
-      const shown = await findShown(table.dir, file);
+      const { path: relative, publishedPath, sinceMs } = file;
+      if (publishedPath === undefined || publishedPath === relative || settled.get(publishedPath) === relative)
+        continue;
+      const shown = await findPublished(table.dir, file);
       const isWaiting = sinceMs !== undefined && nowMs - sinceMs < retentionMs;
       if (shown === 'another' && isWaiting) continue;
       if (shown !== 'itself') {
         const found = shown === 'another' ? await findFileDamage(file) : undefined;
         damage ??= found;
         if (found !== undefined) continue;
-        if (shown === 'none') await ensureFolder(path.dirname(path.join(table.dir, place)), tableFolderMode);
+        if (shown === 'none') await ensureFolder(path.dirname(path.join(table.dir, publishedPath)), tableFolderMode);
         work ??= await openStagingFolder(stagingDir, 'the renewal of places');
         await crashPoint('place-linked');
         // Readers of the table report a missing file.
-        await unlessMissing(takePlace(table.dir, relative, place, work.folder), undefined);
+        await unlessMissing(replacePublished(table.dir, relative, publishedPath, work.folder), undefined);
         await crashPoint('place-taken');
-        changed.push(place);
+        changed.push(publishedPath);
       }
-      settled.set(place, relative);
+      settled.set(publishedPath, relative);
     }
   } finally {
     await work?.close();
   }
-  await syncFolders(changed.map((place) => path.dirname(path.join(table.dir, place))));
+  await syncFolders(changed.map((publishedPath) => path.dirname(path.join(table.dir, publishedPath))));
   if (damage !== undefined) throw damage;
   return changed.length;
 }

@@ -6,7 +6,7 @@ import { findNames } from '../../runtime/files/folder-names.ts';
 import type { Statements } from '../sql/duckdb.ts';
 
 /** A Parquet file with rows derived from data files. */
-export interface Part {
+export interface DerivedFile {
   readonly file: string;
   readonly bytes: number;
   /** Keys of the data files that it covers. */
@@ -32,14 +32,14 @@ const ageOf = (name: string): number =>
   name.endsWith(temporaryEnd) ? Date.now() - Number(name.split('.')[0]) : Number.NaN;
 
 /** Opens a folder of parts, which the first one creates. Parts are atomic, durable and immutable caches. */
-export function openPartFolder(folder: string, { end, readCovers, nameOf, leftoverMs, afterStep }: PartForm) {
-  const parts = new Map<string, Part>();
+export function openDerivedFileFolder(folder: string, { end, readCovers, nameOf, leftoverMs, afterStep }: PartForm) {
+  const derivedFiles = new Map<string, DerivedFile>();
   /** When each was read or written, by `performance.now()`. */
   const readAtMs = new Map<string, number>();
 
-  async function remove(some: readonly Pick<Part, 'file'>[]): Promise<void> {
+  async function remove(some: readonly Pick<DerivedFile, 'file'>[]): Promise<void> {
     for (const { file } of some) {
-      parts.delete(file);
+      derivedFiles.delete(file);
       readAtMs.delete(file);
       await removeFile(file);
     }
@@ -47,15 +47,15 @@ export function openPartFolder(folder: string, { end, readCovers, nameOf, leftov
   }
 
   return {
-    list: () => [...parts.values()],
-    covered: (): ReadonlySet<string> => new Set([...parts.values()].flatMap(({ covers }) => [...covers])),
+    list: () => [...derivedFiles.values()],
+    covered: (): ReadonlySet<string> => new Set([...derivedFiles.values()].flatMap(({ covers }) => [...covers])),
     /** Reads new parts, and again those that were read longer ago than `maxAgeMs`. */
     async follow(duckdb: Statements, maxAgeMs = Infinity): Promise<void> {
       const files = new Set((await findNames(folder)).map((name) => path.join(folder, name)));
-      for (const file of parts.keys()) if (!files.has(file)) parts.delete(file);
+      for (const file of derivedFiles.keys()) if (!files.has(file)) derivedFiles.delete(file);
       for (const file of files) {
         const nowMs = performance.now();
-        const isRead = parts.has(file) && nowMs - (readAtMs.get(file) ?? -Infinity) < maxAgeMs;
+        const isRead = derivedFiles.has(file) && nowMs - (readAtMs.get(file) ?? -Infinity) < maxAgeMs;
         if (!file.endsWith(end) || isRead) continue;
         const bytes = await findSize(file);
         if (bytes === undefined) continue;
@@ -64,7 +64,7 @@ export function openPartFolder(folder: string, { end, readCovers, nameOf, leftov
           await remove([{ file }]);
           continue;
         }
-        if (!parts.has(file)) parts.set(file, { file, bytes, covers });
+        if (!derivedFiles.has(file)) derivedFiles.set(file, { file, bytes, covers });
         readAtMs.set(file, nowMs);
       }
     },
@@ -73,7 +73,7 @@ export function openPartFolder(folder: string, { end, readCovers, nameOf, leftov
       const others = (await findNames(folder)).filter((name) => !name.endsWith(end) && !(ageOf(name) < leftoverMs));
       await remove(others.map((name) => ({ file: path.join(folder, name) })));
     },
-    async write(covers: ReadonlySet<string>, copy: (file: string) => Promise<void>): Promise<Part> {
+    async write(covers: ReadonlySet<string>, copy: (file: string) => Promise<void>): Promise<DerivedFile> {
       await ensureFolder(folder);
       const startedAt = leftoverMs > 0 ? `${Date.now()}.` : '';
       const temporary = path.join(folder, `${startedAt}${randomUUID()}${temporaryEnd}`);
@@ -86,7 +86,7 @@ export function openPartFolder(folder: string, { end, readCovers, nameOf, leftov
         await moveFile(temporary, file);
         await syncFolder(folder);
         await afterStep?.('renamed');
-        parts.set(file, part);
+        derivedFiles.set(file, part);
         readAtMs.set(file, performance.now());
         return part;
       } finally {
@@ -97,4 +97,4 @@ export function openPartFolder(folder: string, { end, readCovers, nameOf, leftov
   };
 }
 
-export type PartFolder = ReturnType<typeof openPartFolder>;
+export type DerivedFileFolder = ReturnType<typeof openDerivedFileFolder>;

@@ -11,13 +11,13 @@ import { setImmediate } from 'node:timers/promises';
 import type { EnrichedColumn } from '../../datasets/enriched-columns.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
-import { createNumbering, type Answer, type Numbering } from './result-dictionary.ts';
+import { createResultDictionary, type LookupResult, type ResultDictionary } from './result-dictionary.ts';
 
 /** Distinct texts per page: 33 MB of the longest User-Agents. */
 const pageRows = 8192;
 const stretchMs = 20;
 /** Lifetime of cached texts, ms: they are personal data. */
-export const rememberMs = 600_000;
+export const cacheLifetimeMs = 600_000;
 
 /** Share of the engine's memory for cached texts. Above it, all are dropped. */
 const memoryPart = 1 / 16;
@@ -27,7 +27,7 @@ const maxAnswers = 20_000;
 /** Result of a text that timed out. It is looked up again. */
 export const noTime = Symbol('no time');
 
-export interface TextSort {
+export interface LookupKind {
   readonly name: 'places' | 'agents';
   readonly keys: readonly string[];
   /** Largest text in the engine's memory, bytes. */
@@ -35,18 +35,18 @@ export interface TextSort {
 }
 
 /** Source of results. Other columns, constants or another edition clear the cache. */
-export interface TextSource {
+export interface LookupSource {
   readonly columns: readonly EnrichedColumn[];
   /** Names and SQL of columns that every result has. */
   readonly constants: readonly string[];
-  readonly edition: number;
+  readonly databaseVersion: number;
   /** Returns the result of texts in the order of the keys. */
-  readonly find: (text: unknown, other: unknown) => Answer | typeof noTime | undefined;
+  readonly find: (text: unknown, other: unknown) => LookupResult | typeof noTime | undefined;
 }
 
-export interface TextTables {
+export interface LookupCache {
   /** Looks up texts of rows `r` that match. Returns the columns in which any cached result has a value. */
-  lookUp(source: string, condition: string, from: TextSource): Promise<ReadonlySet<string>>;
+  lookUp(source: string, condition: string, from: LookupSource): Promise<ReadonlySet<string>>;
   /** SQL that joins rows `r` with their results, named after the kind. */
   readonly joinSql: string;
   /** Removes the data of the last rows, and the cache if it is too large. */
@@ -62,7 +62,7 @@ const skipped = -2;
 interface Memory {
   readonly key: string;
   readonly sinceMs: number;
-  readonly numbering: Numbering;
+  readonly resultDictionary: ResultDictionary;
   texts: number;
   /** Columns in which any result has a value. */
   filled: ReadonlySet<string>;
@@ -84,15 +84,17 @@ interface Names {
 /** Looks up a page of texts, yielding to the event loop. Returns result numbers. */
 async function findPage(
   [places = [], texts = [], others = []]: readonly (readonly unknown[])[],
-  find: TextSource['find'],
-  numbering: Numbering,
+  find: LookupSource['find'],
+  resultDictionary: ResultDictionary,
 ): Promise<number[]> {
   const numbers = places.map(() => unknown);
   let workedSince = performance.now();
   for (const [index, place] of places.entries()) {
-    const answer = find(texts[index], others[index]);
+    const lookupResult = find(texts[index], others[index]);
     numbers[place as number] =
-      answer === noTime ? skipped : ((answer === undefined ? undefined : numbering.numberOf(answer)) ?? unknown);
+      lookupResult === noTime
+        ? skipped
+        : ((lookupResult === undefined ? undefined : resultDictionary.numberOf(lookupResult)) ?? unknown);
     if (performance.now() - workedSince < stretchMs) continue;
     await setImmediate();
     workedSince = performance.now();
@@ -103,14 +105,19 @@ async function findPage(
 const drop = (duckdb: Duckdb, ...names: readonly string[]): Promise<void> =>
   duckdb.run(names.map((name) => `DROP TABLE IF EXISTS ${name};`).join(' '));
 
-async function addAnswers(duckdb: Duckdb, answers: string, from: TextSource, numbering: Numbering): Promise<void> {
+async function addAnswers(
+  duckdb: Duckdb,
+  answers: string,
+  from: LookupSource,
+  resultDictionary: ResultDictionary,
+): Promise<void> {
   const types = Object.fromEntries([
     ['v', 'INTEGER'],
     ...from.columns.map(({ column, type }) => [column, type] as const),
   ]);
   await duckdb.run(
     `INSERT INTO ${answers} BY NAME SELECT unnest(from_json($1::JSON, ${sqlText(JSON.stringify([types]))}), recursive := true)`,
-    [`[${numbering.take().join(',')}]`],
+    [`[${resultDictionary.take().join(',')}]`],
   );
 }
 
@@ -118,11 +125,11 @@ async function addAnswers(duckdb: Duckdb, answers: string, from: TextSource, num
 async function tell(
   duckdb: Duckdb,
   { answers, told }: Names,
-  from: TextSource,
-  numbering: Numbering,
+  from: LookupSource,
+  resultDictionary: ResultDictionary,
 ): Promise<ReadonlySet<string>> {
   const enumerated = from.columns.flatMap(({ column, type }) => {
-    const texts = type === 'VARCHAR' ? (numbering.listTexts(column) ?? []) : [];
+    const texts = type === 'VARCHAR' ? (resultDictionary.listTexts(column) ?? []) : [];
     return texts.length === 0 ? [] : [`answers.${column}::ENUM(${texts.map(sqlText).join(', ')}) AS ${column}`];
   });
   const replaced = enumerated.length === 0 ? '' : ` REPLACE (${enumerated.join(', ')})`;
@@ -133,8 +140,14 @@ async function tell(
 }
 
 /** Looks up the texts of `asked` without a number, by page, and caches the results. */
-async function learn(duckdb: Duckdb, { keys }: TextSort, names: Names, from: TextSource, into: Memory): Promise<void> {
-  const { numbering } = into;
+async function learn(
+  duckdb: Duckdb,
+  { keys }: LookupKind,
+  names: Names,
+  from: LookupSource,
+  into: Memory,
+): Promise<void> {
+  const { resultDictionary } = into;
   const { asked, fresh, numbers, known, answers } = names;
   await duckdb.run(`CREATE OR REPLACE TEMP TABLE ${fresh} AS SELECT * EXCLUDE (v) FROM ${asked} WHERE v IS NULL;
     CREATE OR REPLACE TEMP TABLE ${numbers} (v INTEGER)`);
@@ -144,18 +157,18 @@ async function learn(duckdb: Duckdb, { keys }: TextSort, names: Names, from: Tex
       [`rowid - ${at}`, ...keys],
       `${fresh} WHERE rowid >= ${at} AND rowid < ${at + pageRows}`,
     );
-    const found = await findPage(page, from.find, numbering);
+    const found = await findPage(page, from.find, resultDictionary);
     into.texts += found.filter((number) => number !== skipped).length;
     await duckdb.appendIntegers(numbers, [found]);
     const isLast = found.length < pageRows;
     // A statement costs as much as a thousand results.
-    if (numbering.waiting() > 0 && (isLast || numbering.waiting() >= pageRows)) {
-      await addAnswers(duckdb, answers, from, numbering);
+    if (resultDictionary.waiting() > 0 && (isLast || resultDictionary.waiting() >= pageRows)) {
+      await addAnswers(duckdb, answers, from, resultDictionary);
       isTold = false;
     }
     if (isLast) break;
   }
-  if (!isTold) into.filled = await tell(duckdb, names, from, numbering);
+  if (!isTold) into.filled = await tell(duckdb, names, from, resultDictionary);
   const numbered = `SELECT fresh.*, numbers.v FROM ${fresh} AS fresh POSITIONAL JOIN ${numbers} AS numbers`;
   await duckdb.run(`INSERT INTO ${known} ${numbered} WHERE numbers.v <> ${skipped};
     CREATE OR REPLACE TEMP TABLE ${asked} AS SELECT * FROM ${asked} WHERE v >= 0 UNION ALL ${numbered} WHERE numbers.v >= 0`);
@@ -163,7 +176,7 @@ async function learn(duckdb: Duckdb, { keys }: TextSort, names: Names, from: Tex
 }
 
 /** Creates the tables of a kind of text. `of` separates them from others in the engine. */
-export function createTextTables(duckdb: Duckdb, of: string, sort: TextSort): TextTables {
+export function createLookupCache(duckdb: Duckdb, of: string, sort: LookupKind): LookupCache {
   const { name, keys, textBytes } = sort;
   const maxTexts = (duckdb.memoryMb * 1024 ** 2 * memoryPart) / textBytes;
   const table = (what: string): string => `enrich_${of}_${name}_${what}`;
@@ -176,14 +189,14 @@ export function createTextTables(duckdb: Duckdb, of: string, sort: TextSort): Te
   let memory: Memory | undefined;
 
   /** Returns the cache, or a new one if it is outdated. */
-  async function recall({ columns, constants, edition }: TextSource): Promise<Memory> {
-    const key = JSON.stringify([columns, constants, edition]);
+  async function recall({ columns, constants, databaseVersion }: LookupSource): Promise<Memory> {
+    const key = JSON.stringify([columns, constants, databaseVersion]);
     const nowMs = performance.now();
-    if (memory?.key === key && nowMs - memory.sinceMs < rememberMs) return memory;
+    if (memory?.key === key && nowMs - memory.sinceMs < cacheLifetimeMs) return memory;
     const typed = columns.map(({ column, type }) => `, ${column} ${type}`).join('');
     await duckdb.run(`CREATE OR REPLACE TEMP TABLE ${known} (${keys.map((each) => `${each} VARCHAR`).join(', ')}, v INTEGER);
       CREATE OR REPLACE TEMP TABLE ${answers} (v INTEGER${typed})`);
-    return { key, sinceMs: nowMs, numbering: createNumbering(columns), texts: 0, filled: new Set() };
+    return { key, sinceMs: nowMs, resultDictionary: createResultDictionary(columns), texts: 0, filled: new Set() };
   }
 
   /** Lists the distinct texts, with the numbers of the cached ones. */
@@ -218,7 +231,8 @@ export function createTextTables(duckdb: Duckdb, of: string, sort: TextSort): Te
     },
     joinSql: `LEFT JOIN ${asked} AS ${name}_asked ON ${matches(`${name}_asked`, 'r')} LEFT JOIN ${told} AS ${name} ON ${name}.v = ${name}_asked.v`,
     async release() {
-      const isTooMuch = memory !== undefined && (memory.texts > maxTexts || memory.numbering.count() > maxAnswers);
+      const isTooMuch =
+        memory !== undefined && (memory.texts > maxTexts || memory.resultDictionary.count() > maxAnswers);
       await (isTooMuch ? forget() : drop(duckdb, asked, fresh, numbers));
     },
     forget,

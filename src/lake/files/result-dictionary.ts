@@ -1,4 +1,4 @@
-import type { AgentField, EnrichedColumn, PlaceField } from '../../datasets/enriched-columns.ts';
+import type { UserAgentField, EnrichedColumn, GeoField } from '../../datasets/enriched-columns.ts';
 
 /** Dictionary-encodes lookup results: many texts share one, and the engine receives each once. Pure. */
 
@@ -6,18 +6,18 @@ import type { AgentField, EnrichedColumn, PlaceField } from '../../datasets/enri
 const maxAnswers = 20_000;
 /** Limit of distinct texts of a column for an ENUM. Above it, the list costs more than it saves. */
 const maxEnumerated = 4096;
-export type Answer = Readonly<Partial<Record<PlaceField | AgentField, string | number>>>;
+export type LookupResult = Readonly<Partial<Record<GeoField | UserAgentField, string | number>>>;
 
 /** Renders a result as members of a JSON object; undefined if it is empty. */
-function renderAnswer(columns: readonly EnrichedColumn[], answer: Answer): string | undefined {
+function renderAnswer(columns: readonly EnrichedColumn[], lookupResult: LookupResult): string | undefined {
   const members = columns.flatMap(({ column, field }) =>
-    answer[field] === undefined ? [] : [[column, answer[field]] as const],
+    lookupResult[field] === undefined ? [] : [[column, lookupResult[field]] as const],
   );
   return members.length === 0 ? undefined : JSON.stringify(Object.fromEntries(members)).slice(1);
 }
 
-export interface Numbering {
-  numberOf(answer: Answer): number | undefined;
+export interface ResultDictionary {
+  numberOf(lookupResult: LookupResult): number | undefined;
   count(): number;
   waiting(): number;
   /** Returns the results since the last call, as members of a JSON array with their numbers as `v`. */
@@ -26,8 +26,8 @@ export interface Numbering {
   listTexts(column: string): readonly string[] | undefined;
 }
 
-export function createNumbering(columns: readonly EnrichedColumn[]): Numbering {
-  const byAnswer = new Map<Answer, number | undefined>();
+export function createResultDictionary(columns: readonly EnrichedColumn[]): ResultDictionary {
+  const byAnswer = new Map<LookupResult, number | undefined>();
   const byText = new Map<string, number>();
   const texts = new Map(columns.map(({ column }) => [column, new Set<string>()]));
   let answers: string[] = [];
@@ -41,25 +41,25 @@ export function createNumbering(columns: readonly EnrichedColumn[]): Numbering {
     byText.set(text, number);
     return number;
   };
-  const keepTexts = (answer: Answer): void => {
+  const keepTexts = (lookupResult: LookupResult): void => {
     for (const { column, field } of columns) {
-      const value = answer[field];
+      const value = lookupResult[field];
       const known = texts.get(column);
       if (typeof value === 'string' && known !== undefined && known.size <= maxEnumerated) known.add(value);
     }
   };
   return {
-    numberOf(answer) {
-      const known = byAnswer.get(answer);
-      if (known !== undefined || byAnswer.has(answer)) return known;
+    numberOf(lookupResult) {
+      const known = byAnswer.get(lookupResult);
+      if (known !== undefined || byAnswer.has(lookupResult)) return known;
       if (byAnswer.size >= maxAnswers) {
         byAnswer.clear();
         byText.clear();
       }
-      const text = renderAnswer(columns, answer);
+      const text = renderAnswer(columns, lookupResult);
       const number = text === undefined ? undefined : numberText(text);
-      if (number === next - 1) keepTexts(answer);
-      byAnswer.set(answer, number);
+      if (number === next - 1) keepTexts(lookupResult);
+      byAnswer.set(lookupResult, number);
       return number;
     },
     count: () => next,

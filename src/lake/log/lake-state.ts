@@ -200,7 +200,7 @@ export function findErased(
 const growing = ['streamed', 'repeats', 'erased'] as const satisfies readonly (keyof Totals)[];
 
 /** Asserts that every event is counted, that the position advances, and that times keep their order. */
-export function assertFollows(before: LakeState, after: LakeState): void {
+export function assertContinuity(before: LakeState, after: LakeState): void {
   const change = Object.fromEntries(
     Object.keys(emptyTotals).map((name) => [
       name,

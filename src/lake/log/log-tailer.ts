@@ -19,7 +19,7 @@ import {
   replayCommit,
 } from './table-state.ts';
 import { AppError } from '../../runtime/errors.ts';
-import { assertFollows, assertPosition, findLakeState, type LakeState, findStateOf } from './lake-state.ts';
+import { assertContinuity, assertPosition, findLakeState, type LakeState, findStateOf } from './lake-state.ts';
 import { hashCommit, renderCommit, type Commit, findCommit } from './log-files.ts';
 
 /** An incrementally updated snapshot. Flushes need it often and must not iterate over all live files. */
@@ -97,7 +97,7 @@ export function createSnapshotView(tableDir: string, state: Readonly<TableState>
 }
 
 /** A table whose log a writer reads commit by commit. */
-export interface LogFollower {
+export interface LogTailer {
   readonly state: TableState;
   lake(): LakeState;
   /** Returns the snapshot of the newest version, cached until the next one. */
@@ -127,12 +127,12 @@ function follow(state: TableState, commits: readonly Commit[]): void {
   const before = requireLake(state);
   for (const commit of commits) replayCommit(state, commit);
   const after = requireLake(state);
-  assertFollows(before, after);
+  assertContinuity(before, after);
   assertPosition(after, state.txns);
 }
 
 /** Loads the newest state of an existing table. Errors: those of `loadOwnState`. */
-export async function openLogFollower(tableDir: string): Promise<LogFollower> {
+export async function openLogTailer(tableDir: string): Promise<LogTailer> {
   const { state, foreign: found } = await loadOwnState(tableDir);
   assertPosition(requireLake(state), state.txns);
   const view = createSnapshotView(path.resolve(tableDir), state);

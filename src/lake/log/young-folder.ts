@@ -25,17 +25,17 @@ export function isYoungPath(relative: string): boolean {
 const rewriteSuffix = /\.[0-9a-f]{8}-[0-9a-f-]{27}-\d+\.parquet$/;
 
 /** Returns the path of a sealed file that is shown at `place`. `change`: set for a rewrite. */
-export function sealedPath(place: string, change?: { readonly id: string; readonly index: number }): string {
-  if (change === undefined) return `${sealedPrefix}${place}`;
-  return `${sealedPrefix}${place.replace(/\.parquet$/, '')}.${change.id}-${change.index}.parquet`;
+export function sealedPath(publishedPath: string, change?: { readonly id: string; readonly index: number }): string {
+  if (change === undefined) return `${sealedPrefix}${publishedPath}`;
+  return `${sealedPrefix}${publishedPath.replace(/\.parquet$/, '')}.${change.id}-${change.index}.parquet`;
 }
 
-export function isFirstOfPlace(relative: string): boolean {
+export function isFirstOfPublishedPath(relative: string): boolean {
   return relative.startsWith(sealedPrefix) && !rewriteSuffix.test(relative);
 }
 
 /** Returns the path at which readers of folders find a sealed file; undefined for a young one. */
-export function placeOf(relative: string, tags?: AddAction['tags']): string | undefined {
+export function publishedPathOf(relative: string, tags?: AddAction['tags']): string | undefined {
   if (isYoungPath(relative)) return undefined;
   if (relative.startsWith(sealedPrefix)) return relative.slice(sealedPrefix.length).replace(rewriteSuffix, '.parquet');
   const replaced = tags?.['replaces'];
@@ -49,8 +49,8 @@ export function listKnownPaths(files: Iterable<AddAction>, removed: Iterable<str
     const relative = decodePath(encoded);
     if (relative === undefined) return;
     known.add(relative);
-    const place = placeOf(relative, tags);
-    if (place !== undefined) known.add(place);
+    const publishedPath = publishedPathOf(relative, tags);
+    if (publishedPath !== undefined) known.add(publishedPath);
   };
   for (const add of files) note(add.path, add.tags);
   for (const encoded of removed) note(encoded);

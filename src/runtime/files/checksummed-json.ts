@@ -20,14 +20,14 @@ function checksum(text: string): string {
 }
 
 /** Renders JSON with `version` first and `sha256` last, a checksum of the other members that detects flipped bits. */
-export function renderChecked(record: Readonly<Record<string, unknown>>, indent?: number): string {
+export function renderChecksummed(record: Readonly<Record<string, unknown>>, indent?: number): string {
   const { version: _, ...rest } = record;
   const body = { version: checkedVersion, ...rest };
   return `${JSON.stringify({ ...body, sha256: checksum(JSON.stringify(body)) }, null, indent)}\n`;
 }
 
 /** Parses output of `renderChecked`. Earlier versions have no checksum. Throws a plain Error with the reason. */
-export function parseChecked(text: string): Readonly<Record<string, unknown>> {
+export function parseChecksummed(text: string): Readonly<Record<string, unknown>> {
   const value: unknown = JSON.parse(text);
   if (!isRecord(value)) throw new Error('it is not an object');
   const { sha256, ...body } = value;

@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { createKeyedSemaphore } from '../async/semaphore.ts';
 
 /** Addresses that webhooks may reach: public ones, and those that the operator allows. */
-export interface OutgoingRules {
+export interface EgressPolicy {
   /** Reports whether a host may be named. An IPv6 address has no brackets. */
   allowsHost(host: string): boolean;
   allowsAddress(address: string): boolean;
@@ -55,7 +55,7 @@ const namePattern = /^(?:\*\.)?[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-
  * Creates the rules from an operator's addresses, networks (`10.1.0.0/16`) and names (`hooks.example.com`,
  * `*.example.com`), besides public addresses. With names, no others are allowed. Returns the first invalid entry.
  */
-export function createOutgoingRules(entries: readonly string[]): OutgoingRules | string {
+export function createEgressPolicy(entries: readonly string[]): EgressPolicy | string {
   const listed = new BlockList();
   const names: string[] = [];
   for (const entry of entries.map((text) => text.trim().toLowerCase())) {
@@ -96,7 +96,7 @@ async function untilAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T
 }
 
 /** Creates name lookups, one at a time per owner: the system runs two at once, and one may take ten seconds. */
-export function createNameLookups() {
+export function createDnsLookups() {
   const turns = createKeyedSemaphore();
   /** Running and waiting lookups by owner and name. */
   const pending = new Map<string, Promise<readonly LookupAddress[]>>();

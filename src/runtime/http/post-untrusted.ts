@@ -2,8 +2,8 @@ import type { LookupAddress } from 'node:dns';
 import { request as requestHttp, type ClientRequest, type RequestOptions } from 'node:http';
 import { request as requestHttps } from 'node:https';
 import { isIP, type LookupFunction } from 'node:net';
-import { boundedBy } from '../async/in-parallel.ts';
-import { createNameLookups, type OutgoingRules } from './egress-policy.ts';
+import { withTimeout } from '../async/in-parallel.ts';
+import { createDnsLookups, type EgressPolicy } from './egress-policy.ts';
 
 /** A message to an address that a user has named. */
 interface OutgoingPost {
@@ -18,7 +18,7 @@ interface OutgoingPost {
 }
 
 /** Returns why an address is rejected before its host is looked up. */
-export function refuseUrl(url: URL, rules: OutgoingRules): string | undefined {
+export function validateUrl(url: URL, rules: EgressPolicy): string | undefined {
   if (url.protocol !== 'https:' && url.protocol !== 'http:') return 'it must begin with https:// or http://';
   if (url.username !== '' || url.password !== '') return 'it must not have a user or password';
   const host = hostOf(url);
@@ -30,18 +30,18 @@ function hostOf(url: URL): string {
   return url.hostname.replace(/^\[|\]$/g, '');
 }
 
-const lookups = createNameLookups();
+const lookups = createDnsLookups();
 /** Timeout of a lookup, ms, including earlier ones of the owner. */
 const lookupMs = 60_000;
 
 /** Returns the addresses to connect to; undefined if the host is an address. Throws if any address is not allowed. */
 async function findAddresses(
   { url, owner, signal }: OutgoingPost,
-  rules: OutgoingRules,
+  rules: EgressPolicy,
 ): Promise<readonly LookupAddress[] | undefined> {
   const host = hostOf(url);
   if (isIP(host) !== 0) return undefined;
-  const addresses = await boundedBy(lookupMs, lookups.find(host, owner, signal));
+  const addresses = await withTimeout(lookupMs, lookups.find(host, owner, signal));
   const bad = addresses.find(({ address }) => !rules.allowsAddress(address));
   if (bad !== undefined || addresses.length === 0)
     throw new Error(`${host} is not at a public address (${bad?.address ?? 'none'})`);
@@ -73,8 +73,8 @@ function begin(
 }
 
 /** Sends a message and returns the status, without the body or redirects. Throws for a denied address or a timeout. */
-export async function postOutside(post: OutgoingPost, rules: OutgoingRules): Promise<number> {
-  const refusal = refuseUrl(post.url, rules);
+export async function postToUntrustedUrl(post: OutgoingPost, rules: EgressPolicy): Promise<number> {
+  const refusal = validateUrl(post.url, rules);
   if (refusal !== undefined) throw new Error(refusal);
   const addresses = await findAddresses(post, rules);
   return await new Promise<number>((resolve, reject) => {

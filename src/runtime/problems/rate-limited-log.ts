@@ -1,7 +1,7 @@
 import { createTokenBuckets } from '../async/rate-limits.ts';
 
 /** A log of events that untrusted clients can repeat at will: it must not fill the disk. */
-export interface BoundedLog {
+export interface RateLimitedLog {
   /** Writes a line, or counts it: `leftOut` of the next line is the number of lines that were dropped. */
   add(fields: Readonly<Record<string, unknown>>): void;
 }
@@ -15,10 +15,10 @@ interface LogBound {
 export const failureBound: LogBound = { maxLines: 10, windowMs: 60_000 };
 
 /** Creates a log that passes `maxLines` at once to `write`, and `maxLines` per window over time. */
-export function createBoundedLog(
+export function createRateLimitedLog(
   write: (fields: Readonly<Record<string, unknown>>) => void,
   { maxLines, windowMs }: LogBound,
-): BoundedLog {
+): RateLimitedLog {
   const lines = createTokenBuckets(maxLines, (maxLines * 1000) / windowMs);
   let leftOut = 0;
   return {

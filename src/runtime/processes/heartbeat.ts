@@ -4,22 +4,22 @@ import type { Logger } from '../logger.ts';
 const defaultSilenceMs = 2500;
 
 /** Creates a heartbeat: passes a state when it changes, and else at an interval, since each write costs. */
-export function createNews(silenceMs = defaultSilenceMs) {
-  let told: string | undefined;
-  let toldAtMs = 0;
+export function createHeartbeat(silenceMs = defaultSilenceMs) {
+  let sent: string | undefined;
+  let sentAtMs = 0;
   return {
     /** Calls `tell` if `text` is new or the last call is too long ago. If `tell` throws, the state is not passed. */
-    pass(text: string, tell: () => void): void {
+    send(text: string, send: () => void): void {
       const nowMs = performance.now();
-      if (text === told && nowMs - toldAtMs < silenceMs) return;
-      tell();
-      told = text;
-      toldAtMs = nowMs;
+      if (text === sent && nowMs - sentAtMs < silenceMs) return;
+      send();
+      sent = text;
+      sentAtMs = nowMs;
     },
   };
 }
 
-export type News = ReturnType<typeof createNews>;
+export type Heartbeat = ReturnType<typeof createHeartbeat>;
 
 /** A process with heartbeats. */
 export interface ReportingProcess {
@@ -37,11 +37,11 @@ const patience = 30;
  * Creates the watch that kills unresponsive processes, which hold requests without a response. It counts checks, not
  * time: after a suspension of the machine, every process has half a minute again.
  */
-export function createSilenceWatch(logger: Logger) {
+export function createLivenessWatch(logger: Logger) {
   let seen = new Map<string, { readonly reportedAtMs: number; readonly looks: number }>();
   return {
     /** Checks the running processes; called once per second. */
-    look(processes: readonly ReportingProcess[]): void {
+    check(processes: readonly ReportingProcess[]): void {
       const now = new Map<string, { readonly reportedAtMs: number; readonly looks: number }>();
       for (const process of processes) {
         const { name, reportedAtMs } = process;
@@ -58,4 +58,4 @@ export function createSilenceWatch(logger: Logger) {
   };
 }
 
-export type SilenceWatch = ReturnType<typeof createSilenceWatch>;
+export type LivenessWatch = ReturnType<typeof createLivenessWatch>;

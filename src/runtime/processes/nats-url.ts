@@ -1,5 +1,5 @@
 /** The servers of one NATS cluster and the credentials for all of them. */
-interface ServerAddresses {
+interface NatsServers {
   /** `host` or `host:port` of each server; at least one. */
   readonly hosts: readonly string[];
   readonly tls: boolean;
@@ -20,7 +20,7 @@ function decode(text: string): string | undefined {
 }
 
 /** Parses comma-separated `nats://[user:password@]host[:port]`. Credentials apply to all. Problems show no secrets. */
-export function parseServerAddresses(text: string): ServerAddresses | { readonly problem: string } {
+export function parseNatsUrl(text: string): NatsServers | { readonly problem: string } {
   const parts = text.split(',').map((part) => part.trim());
   const urls = parts.flatMap((part) => (URL.canParse(part) ? [new URL(part)] : []));
   if (urls.length < parts.length || urls.some((url) => !protocols.includes(url.protocol) || url.host === '')) {

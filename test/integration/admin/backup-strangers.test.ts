@@ -19,9 +19,9 @@ it('A backup warns of foreign entries, and of no entry of the service', async ()
   const lakeDir = path.join(data, 'lake');
   const stream = createMemoryStream();
   stream.publish([eventLine()]);
-  const compact = await startTestCompact(data, stream);
+  const compactor = await startTestCompact(data, stream);
   await waitFor('a row', async () => (await readSnapshot(lakePaths(lakeDir).table)).files.length > 0);
-  await compact.stop();
+  await compactor.stop();
   writeFileSync(cataloguePaths(lakeDir).viewsSql, '');
   const warnings: unknown[] = [];
   const logger = pino({ level: 'warn' }, { write: (line: string) => void warnings.push(JSON.parse(line)) });

@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { addApp } from '../../../src/access/apps.ts';
 import { addUser } from '../../../src/access/users.ts';
 import { eraseEvents } from '../../../src/admin/erase/erase.ts';
-import { renewSessionKey } from '../../../src/access/session-key.ts';
+import { rotateSessionKey } from '../../../src/access/session-key.ts';
 import { dataPaths } from '../../../src/config.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import { listFailedFilesAt } from '../../../src/lake/files/failed-events.ts';
@@ -18,7 +18,7 @@ import { findTitles } from '../../../src/titles/title-store.ts';
 import { assertDataFormat, findDataFormat, writeDataFormat } from '../../../src/runtime/files/data-format.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
 import { noCrashPoint } from '../../../src/runtime/crash-point.ts';
-import { parseChecked, renderChecked } from '../../../src/runtime/files/checksummed-json.ts';
+import { parseChecksummed, renderChecksummed } from '../../../src/runtime/files/checksummed-json.ts';
 import type { StreamReader } from '../../../src/stream/stream.ts';
 import { backUp, expectEvents, restore } from '../../helpers/backup.ts';
 import { filesNaming, hashFiles, listFiles } from '../../helpers/folder-bytes.ts';
@@ -72,14 +72,14 @@ async function takeIn(
   options: Parameters<typeof startTestCompact>[2] = {},
   until: (files: readonly { young: boolean }[]) => boolean = () => true,
 ): Promise<void> {
-  const compact = await startTestCompact(data, stream, options);
+  const compactor = await startTestCompact(data, stream, options);
   await waitFor('all is committed', async () => {
     const { lake, files } = await readSnapshot(lakePaths(path.join(data, 'lake')).table);
     return (
       lake?.epoch?.position === (await stream.state()).lastSequence && stream.sequences.length <= 1 && until(files)
     );
   });
-  await compact.stop();
+  await compactor.stop();
 }
 
 /** Returns the code and the message of an error. */
@@ -223,7 +223,7 @@ describe('a backup', () => {
     };
     expect(await storedUsers()).toEqual(['planted', 'somebody']);
 
-    const compact = await startTestCompact(data, stream);
+    const compactor = await startTestCompact(data, stream);
     const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
     const table = await openTable(lakePaths(path.join(data, 'lake')).table, { clock, crashPoint: noCrashPoint });
     const erasing = {
@@ -237,7 +237,7 @@ describe('a backup', () => {
     };
     expect(await eraseEvents(erasing, { users: ['planted'] }, { retentionMs: 86_400_000 })).toMatchObject({ rows: 2 });
     duckdb.close();
-    await compact.stop();
+    await compactor.stop();
     await backUp(data, dir, stream);
     expect(await storedUsers()).toEqual(['somebody']);
 
@@ -278,7 +278,7 @@ describe('a backup', () => {
   it('A backup has apps, users and keys as they were, readable by their owner only, and a restore ends every session', async () => {
     const { data, dir, root } = createScene();
     const paths = dataPaths(data);
-    await renewSessionKey(paths.keys);
+    await rotateSessionKey(paths.keys);
     await addApp(paths, { idApp: 1, platform: 'web', idAccount: 1 }, 0);
     await addUser(paths, { name: 'ann', idAccount: 1, canExport: true });
     await backUp(data, dir, undefined);
@@ -428,7 +428,10 @@ describe('a damaged backup', () => {
     expect(await refusal(restore(dir, path.join(root, 'copy')))).toEqual(because('backup_damaged', 'manifest.json'));
     writeFileSync(
       manifestPath(dir),
-      renderChecked({ ...parseChecked(text), files: [{ path: '../outside', size: 0, sha256: '0'.repeat(64) }] }),
+      renderChecksummed({
+        ...parseChecksummed(text),
+        files: [{ path: '../outside', size: 0, sha256: '0'.repeat(64) }],
+      }),
     );
     expect(await refusal(restore(dir, path.join(root, 'copy')))).toEqual(
       because('backup_damaged', 'not a backup manifest'),
@@ -507,7 +510,7 @@ describe('a restore', () => {
     await backUp(data, dir, undefined);
     writeFileSync(
       manifestPath(dir),
-      renderChecked({ ...parseChecked(readFileSync(manifestPath(dir), 'utf8')), format: 99, program: '9.9.9' }),
+      renderChecksummed({ ...parseChecksummed(readFileSync(manifestPath(dir), 'utf8')), format: 99, program: '9.9.9' }),
     );
     expect(await refusal(restore(dir, path.join(root, 'copy')))).toEqual(
       because('data_format', 'has format 99, written by tributary 9.9.9'),

@@ -11,7 +11,7 @@ import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { openTable } from '../../../src/lake/log/table.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import { sqlList } from '../../../src/lake/sql/literals.ts';
-import { eraseEvents, surveyErasure } from '../../../src/admin/erase/erase.ts';
+import { eraseEvents, dryRunErasure } from '../../../src/admin/erase/erase.ts';
 import type { Dataset } from '../../../src/datasets/dataset.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
 import { noCrashPoint, type CrashPoint } from '../../../src/runtime/crash-point.ts';
@@ -50,17 +50,17 @@ async function withEvents(options: Parameters<typeof startTestCompact>[2] = {}) 
   const root = testFolder();
   const data = path.join(root, 'data');
   const stream = createMemoryStream();
-  const compact = await startTestCompact(data, stream, options);
-  onTestFinished(() => compact.stop());
+  const compactor = await startTestCompact(data, stream, options);
+  onTestFinished(() => compactor.stop());
   const lines = [eventLine({ custom_user_id: 'ann' }), eventLine({ custom_user_id: 'bob' })];
   stream.publish(lines);
-  await waitFor('the events are stored', () => compact.facts()['stored'] === 2);
+  await waitFor('the events are stored', () => compactor.facts()['stored'] === 2);
   return {
     root,
     data,
     lakeDir: path.join(data, 'lake'),
     stream,
-    compact,
+    compact: compactor,
     lines,
     ids: lines.map((line) => String(line['event_id'])),
   };
@@ -162,7 +162,7 @@ async function eraseFrom(
     const table = await openTable(lakePaths(lakeDir).table, { clock, crashPoint });
     const { signal } = new AbortController();
     const dependencies = { table, lakeDir, duckdb, publisher: stream.publisher, clock, crashPoint, signal };
-    const survey = await surveyErasure(dependencies, target);
+    const survey = await dryRunErasure(dependencies, target);
     return { survey, erased: await eraseEvents(dependencies, target, { retentionMs: 86_400_000, ...options }) };
   } finally {
     duckdb.close();

@@ -58,10 +58,10 @@ async function makeLake(folder: string): Promise<void> {
   await waitFor('sealed', async () => (await readSnapshot(table)).files.some((file) => !file.young));
   await sealer.stop();
   for (const [index, line] of [{ ipv6: '2a02::7' }, { custom_user_id: 'nobody' }].entries()) {
-    const compact = await startTestCompact(folder, stream);
+    const compactor = await startTestCompact(folder, stream);
     stream.publish([eventLine(line)]);
     await waitFor('flushed', async () => (await files()) === index + 2);
-    await compact.stop();
+    await compactor.stop();
   }
 }
 

@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import { assertOneMeaning, parseErasure, type AccountOfApp } from '../../../src/cli/erase.ts';
-import { eraseEvents, surveyErasure } from '../../../src/admin/erase/erase.ts';
+import { assertUnambiguousIds, parseErasure, type AccountOfApp } from '../../../src/cli/erase.ts';
+import { eraseEvents, dryRunErasure } from '../../../src/admin/erase/erase.ts';
 import type { ErasureTarget } from '../../../src/admin/erase/erase-target.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
@@ -33,8 +33,8 @@ async function startErasable(events: readonly ReturnType<typeof eventLine>[]) {
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');
   const stream = createMemoryStream();
-  const compact = await startTestCompact(folder, stream);
-  onTestFinished(() => compact.stop());
+  const compactor = await startTestCompact(folder, stream);
+  onTestFinished(() => compactor.stop());
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
   onTestFinished(() => duckdb.close());
   stream.publish([...events]);
@@ -54,11 +54,11 @@ async function startErasable(events: readonly ReturnType<typeof eventLine>[]) {
     folder,
     read: () => readSnapshot(table),
     history: async () => (await listLog(table)).commits[0],
-    survey: async (target: ErasureTarget) => surveyErasure(await open(), target),
+    survey: async (target: ErasureTarget) => dryRunErasure(await open(), target),
     erase: async (target: ErasureTarget, crashPoint?: CrashPoint) =>
       eraseEvents(await open(crashPoint), target, {
         retentionMs: 86_400_000,
-        assertMeant: (found) => assertOneMeaning(found, target, list),
+        assertMeant: (found) => assertUnambiguousIds(found, target, list),
       }),
   };
 }

@@ -6,12 +6,12 @@ import { eraseEvents, type Erased, type EraseOptions } from '../../../src/admin/
 import type { ErasureTarget } from '../../../src/admin/erase/erase-target.ts';
 import { checkLake } from '../../../src/lake/check.ts';
 import { openDuckdb, type Duckdb } from '../../../src/lake/sql/duckdb.ts';
-import { listUnshown } from '../../../src/lake/files/deferred-replacement.ts';
+import { listDeferredReplacements } from '../../../src/lake/files/deferred-replacement.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
 import { listLog } from '../../../src/lake/log/log-files.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { openTable } from '../../../src/lake/log/table.ts';
-import { assertFilesWhole } from '../../../src/lake/files/data-file.ts';
+import { assertFilesIntact } from '../../../src/lake/files/data-file.ts';
 import { createClock, type Clock } from '../../../src/runtime/clock.ts';
 import { noCrashPoint } from '../../../src/runtime/crash-point.ts';
 import { ensureFolder } from '../../../src/runtime/files/durable-file.ts';
@@ -88,7 +88,7 @@ test('An erased user is in no file, no failed event and no message, and other us
   ]);
   await waitFor('sealed', async () => (await readSnapshot(table)).files.filter((file) => !file.young).length === 2);
   await sealer.stop();
-  const compact = await startTestCompact(folder, stream);
+  const compactor = await startTestCompact(folder, stream);
   stream.publish([
     eventLine({ custom_user_id: 'alice' }),
     eventLine({ custom_user_id: 'carol' }),
@@ -124,14 +124,14 @@ test('An erased user is in no file, no failed event and no message, and other us
 
   stream.publish([eventLine({ custom_user_id: 'dave' })]);
   await waitFor('dave is stored', async () => (await readRows(folder, 'event_id')).length === 3);
-  await compact.stop();
+  await compactor.stop();
   expect(await checkLake(lakeDir)).toMatchObject({ ok: true, problems: [] });
 });
 
 test('An erasure finds a user of every kind, a device of every kind, and an app', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
-  const compact = await startTestCompact(folder, stream);
+  const compactor = await startTestCompact(folder, stream);
   stream.publish([
     eventLine({ sezam_user_id: '77' }),
     eventLine({ custom_user_id: '77', id_app: 2 }),
@@ -148,13 +148,13 @@ test('An erasure finds a user of every kind, a device of every kind, and an app'
   expect(await erase(folder, stream, { apps: [5] })).toMatchObject({ rows: 1 });
   await expect(erase(folder, stream, {})).rejects.toMatchObject({ code: 'usage' });
   expect((await readRows(folder, 'event_id, id_app')).map((row) => row['id_app'])).toEqual([6n]);
-  await compact.stop();
+  await compactor.stop();
 });
 
 test('Failed events are found by the exact digits of an id, and by bytes if they are not JSON', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
-  const compact = await startTestCompact(folder, stream);
+  const compactor = await startTestCompact(folder, stream);
   const failing = (members: string): void =>
     void stream.publishRaw(`{"event_id":"${randomUUID()}","kind":"login","age":"x",${members}}\n`);
   for (const sezam of ['9223372036854775807', '"9223372036854775807"', '9223372036854775806', '9223372036854775808'])
@@ -169,7 +169,7 @@ test('Failed events are found by the exact digits of an id, and by bytes if they
   expect(await erase(folder, stream, { users: ['75'] })).toMatchObject({ failedEvents: 1 });
   expect(await erase(folder, stream, { users: ['nested', 'torn'] })).toMatchObject({ failedEvents: 2 });
   expect((await readSnapshot(lakePaths(path.join(folder, 'lake')).table)).lake?.totals.failed).toBe(3);
-  await compact.stop();
+  await compactor.stop();
 });
 
 test.for(isLongRun ? [2_700_000] : isWhole ? [300_000] : [100_000])(
@@ -181,7 +181,7 @@ test.for(isLongRun ? [2_700_000] : isWhole ? [300_000] : [100_000])(
     const file = await addSealedFile(lakeDir, rows, 1000);
     const other = await addSealedFile(lakeDir, 1000, 1);
     const stream = createMemoryStream();
-    const compact = await startTestCompact(folder, stream);
+    const compactor = await startTestCompact(folder, stream);
     const [{ n } = {}] = await query(
       `SELECT count(*)::INT AS n FROM '${file?.absolutePath}' WHERE custom_user_id IN ('user-7', 'user-8', 'user-9')`,
     );
@@ -199,14 +199,16 @@ test.for(isLongRun ? [2_700_000] : isWhole ? [300_000] : [100_000])(
     );
     expect(erased).toMatchObject({ rows: n, filesRewritten: 1 });
     const { files } = await readSnapshot(lakePaths(lakeDir).table);
-    expect(new Set(files.map(({ path: name, place }) => place ?? name))).toEqual(new Set([file?.path, other?.path]));
+    expect(new Set(files.map(({ path: name, publishedPath }) => publishedPath ?? name))).toEqual(
+      new Set([file?.path, other?.path]),
+    );
     const rewrite = files.find((each) => each.sinceMs !== undefined)?.absolutePath;
     const [order] = await query(
       `SELECT count(*)::INT AS n, bool_and(ordered) AS ordered FROM (SELECT (id_app, event_time) >= lag((id_app, event_time), 1, (id_app, event_time)) OVER () AS ordered FROM '${rewrite}')`,
     );
     expect(order).toEqual({ n: rows - Number(n), ordered: true });
     expect(await readdir(lakePaths(lakeDir).staging)).toEqual([]);
-    await compact.stop();
+    await compactor.stop();
   },
 );
 
@@ -215,12 +217,12 @@ test('A failed erasure leaves nothing behind, and the lake unchanged', async () 
   const lakeDir = path.join(folder, 'lake');
   const stream = createMemoryStream();
   const before = await addSealedFile(lakeDir, 5000, 10);
-  const compact = await startTestCompact(folder, stream);
+  const compactor = await startTestCompact(folder, stream);
   const failing = erase(folder, stream, { users: ['user-1'] }, { retentionMs: 86_400_000 }, { failAt: 'COPY' });
   await expect(failing).rejects.toMatchObject({ message: expect.stringContaining('COPY failed') });
   expect(await readdir(lakePaths(lakeDir).staging)).toEqual([]);
   expect((await readSnapshot(lakePaths(lakeDir).table)).files.map((file) => file.path)).toEqual([before?.path]);
-  await compact.stop();
+  await compactor.stop();
 });
 
 test('A sealed file is replaced by its rewrite when the retention of its readers has passed, despite a second erasure, a restart and a copy of the folder', async () => {
@@ -245,7 +247,7 @@ test('A sealed file is replaced by its rewrite when the retention of its readers
     expect(new Set((await readRows(folder, 'custom_user_id, event_id')).map((row) => row['custom_user_id']))).toEqual(
       new Set(ids),
     );
-    expect((await checkLake(lakeDir)).problems.filter((problem) => !problem.path.startsWith('quarantine/'))).toEqual(
+    expect((await checkLake(lakeDir)).problems.filter((finding) => !finding.path.startsWith('quarantine/'))).toEqual(
       [],
     );
   };
@@ -257,7 +259,7 @@ test('A sealed file is replaced by its rewrite when the retention of its readers
   await expectLog('user-1', 'user-2');
   expect(await findFilesWith(quarantine, 'user-0')).toEqual([]);
   expect(await glob()).toEqual(inGlob);
-  await assertFilesWhole(before.files);
+  await assertFilesIntact(before.files);
   clock.advance(30_000);
   await erase(folder, stream, { users: ['user-1'] }, { retentionMs: 60_000 }, { clock });
   await expectLog('user-2');
@@ -272,9 +274,9 @@ test('A sealed file is replaced by its rewrite when the retention of its readers
     const own = lakePaths(path.join(place, 'lake'));
     await waitFor(
       'the rewrites are at their places',
-      async () => (await listUnshown(own.table, (await readSnapshot(own.table)).files)).length === 0,
+      async () => (await listDeferredReplacements(own.table, (await readSnapshot(own.table)).files)).length === 0,
     );
-    expect(new Set((await readSnapshot(own.table)).files.map((each) => each.place))).toEqual(
+    expect(new Set((await readSnapshot(own.table)).files.map((each) => each.publishedPath))).toEqual(
       new Set([file?.path, emptied?.path]),
     );
     await second.stop();
@@ -300,10 +302,10 @@ test('An erasure without a retention removes a sealed file even if the clock of 
   await addSealedFile(lakeDir, 300, 3);
   const stream = createMemoryStream();
   const clock = createSteppedClock();
-  const compact = await startTestCompact(folder, stream, { clock, retentionMs: 60_000 });
+  const compactor = await startTestCompact(folder, stream, { clock, retentionMs: 60_000 });
   await erase(folder, stream, { users: ['user-0'] }, { retentionMs: 60_000 }, { clock });
   clock.advance(-30_000);
   await erase(folder, stream, { users: ['user-0'] }, { retentionMs: 60_000, now: true }, { clock });
   expect(await findFilesWith(lakeDir, 'user-0')).toEqual([]);
-  await compact.stop();
+  await compactor.stop();
 });

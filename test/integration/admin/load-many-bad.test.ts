@@ -2,8 +2,8 @@ import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { openDuckdb, type Duckdb } from '../../../src/lake/sql/duckdb.ts';
-import { namedRows } from '../../../src/admin/load/bad-rows.ts';
-import { planFields } from '../../../src/admin/load/file-fields.ts';
+import { maxListedBadRows } from '../../../src/admin/load/bad-rows.ts';
+import { planFileFields } from '../../../src/admin/load/file-fields.ts';
 import { openSource } from '../../../src/admin/load/source.ts';
 import { loadApps, stageRows } from '../../../src/admin/load/stage-rows.ts';
 import { testFolder } from '../../helpers/folder.ts';
@@ -30,10 +30,10 @@ describe('bad rows of any number', () => {
       },
     };
     await loadApps(duckdb, loadableApps);
-    const source = await openSource(duckdb, { file, format: 'csv', gzip: false });
-    const planned = planFields(dataset, header.split(','), {}, false);
-    if ('reason' in source || 'reason' in planned) throw new Error('the file was refused');
-    const staged = await stageRows(duckdb, source, {
+    const loadSource = await openSource(duckdb, { file, format: 'csv', gzip: false });
+    const planned = planFileFields(dataset, header.split(','), {}, false);
+    if ('reason' in loadSource || 'reason' in planned) throw new Error('the file was refused');
+    const staged = await stageRows(duckdb, loadSource, {
       dataset,
       fields: planned.fields,
       idApp: undefined,
@@ -45,7 +45,7 @@ describe('bad rows of any number', () => {
     engine.close();
     if ('reason' in staged) throw new Error(staged.detail);
     const { bad } = staged;
-    expect([bad.count, bad.failed.length, most]).toEqual([3000, 0, namedRows]);
+    expect([bad.count, bad.failed.length, most]).toEqual([3000, 0, maxListedBadRows]);
     expect(bad.first.slice(0, 3)).toEqual([
       { line: 2, reason: 'bad_line' },
       { line: 3, reason: 'bad_type', field: 'total' },

@@ -1,7 +1,7 @@
 import { cpSync, existsSync, renameSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import { watchRecords, type Parts } from '../../../src/composition/context.ts';
+import { watchRecords, type CompositionContext } from '../../../src/composition/context.ts';
 import { dataPaths, parseConfig } from '../../../src/config.ts';
 import { findMissingRecords, listMissingRecords, markRecords } from '../../../src/runtime/store/marked-records.ts';
 import { createClosers } from '../../../src/runtime/lifecycle.ts';
@@ -50,7 +50,11 @@ test('Records whose folders are missing are problems with their names until they
   onTestFinished(() => closers.stop());
   const config = parseConfig({ TRIBUTARY_DATA_DIR: dataDir });
   const watch = (dir: string) =>
-    watchRecords({ config: { ...config, dataDir: dir }, logger: silentLogger, closers } as unknown as Parts);
+    watchRecords({
+      config: { ...config, dataDir: dir },
+      logger: silentLogger,
+      closers,
+    } as unknown as CompositionContext);
   expect((await watch(dataDir))()).toEqual([]);
   const copy = path.join(path.dirname(dataDir), 'copy');
   cpSync(dataDir, copy, { recursive: true });

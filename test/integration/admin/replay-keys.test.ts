@@ -25,7 +25,7 @@ async function openPlace(options: TestCompactOptions = {}) {
   const lakeDir = path.join(folder, 'lake');
   const paths = lakePaths(lakeDir);
   const stream = createMemoryStream();
-  let compact = await startTestCompact(folder, stream, options);
+  let compactor = await startTestCompact(folder, stream, options);
   let sent = 0;
   const totals = async (): Promise<Totals | undefined> => (await readSnapshot(paths.table)).lake?.totals;
   const readFailed = async (): Promise<FailedEvent[]> =>
@@ -68,13 +68,13 @@ async function openPlace(options: TestCompactOptions = {}) {
       }
     },
     async restart(): Promise<void> {
-      await compact.stop();
-      compact = await startTestCompact(folder, stream, options);
+      await compactor.stop();
+      compactor = await startTestCompact(folder, stream, options);
     },
     /** Stops the compactor and checks the totals. Returns the names of the stored events, and the totals. */
     async close(): Promise<{ readonly stored: string; readonly failed: number; readonly repeats: number }> {
       await waitUntilTaken();
-      await compact.stop();
+      await compactor.stop();
       const rows = await readRows(folder, 'event_id, custom_event_name, available_at');
       const found = await totals();
       const failed = (await readFailed()).length;

@@ -31,7 +31,7 @@ test('A replay stores events that can be written now, once, and keeps the others
   const lakeDir = path.join(folder, 'lake');
   const paths = lakePaths(lakeDir);
   const stream = createMemoryStream();
-  const compact = await startTestCompact(folder, stream);
+  const compactor = await startTestCompact(folder, stream);
   stream.publish([eventLine({ age: 'old' }), eventLine({ age: 'older' }), eventLine()]);
   await waitFor('the events are committed', async () => (await readSnapshot(paths.table)).lake?.totals.streamed === 3);
   expect(await replay(lakeDir)).toEqual({ stored: 0, repeats: 0, stillFailed: 2 });
@@ -51,7 +51,7 @@ test('A replay stores events that can be written now, once, and keeps the others
   expect((await readRows(folder, 'event_id, age')).map((row) => row['age'])).toEqual(expect.arrayContaining([7, null]));
   stream.publish([eventLine()]);
   await waitFor('the compactor continues', async () => (await readSnapshot(paths.table)).lake?.totals.stored === 3);
-  await compact.stop();
+  await compactor.stop();
   expect(await checkLake(lakeDir)).toMatchObject({ ok: true, problems: [] });
 });
 
@@ -60,10 +60,10 @@ test('A replay skips transactions, and reports their number', async () => {
   const lakeDir = path.join(folder, 'lake');
   const paths = lakePaths(lakeDir);
   const stream = createMemoryStream();
-  const compact = await startTestCompact(folder, stream);
+  const compactor = await startTestCompact(folder, stream);
   stream.publish([revenueLine('a', { total: '1.00001' }), eventLine({ age: 'old' })]);
   await waitFor('the events are committed', async () => (await readSnapshot(paths.table)).lake?.totals.streamed === 2);
-  await compact.stop();
+  await compactor.stop();
   const [file = ''] = await listFailedFiles(paths.failed, paths.table);
   const mended = (await readFailedFile(file)).map((event) => ({
     ...event,

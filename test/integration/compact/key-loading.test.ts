@@ -2,7 +2,7 @@ import { EventEmitter, once } from 'node:events';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import { learnStep } from '../../../src/compact/startup-work.ts';
+import { loadKeysStep } from '../../../src/compact/startup-work.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { linesOf } from '../../helpers/keyed-requests.ts';
 import { eventLine, readRows, readTotals, startTestCompact } from '../../helpers/lake.ts';
@@ -16,10 +16,10 @@ const request = (key: string) => linesOf({ key, names: ['a', 'b'], receivedMs })
 async function makeLake() {
   const folder = testFolder();
   const stream = createMemoryStream();
-  const compact = await startTestCompact(folder, stream);
+  const compactor = await startTestCompact(folder, stream);
   stream.publish(request('known'));
   await waitFor('the request is stored', async () => (await readRows(folder)).length === 2);
-  await compact.stop();
+  await compactor.stop();
   return { folder, stream };
 }
 
@@ -28,10 +28,10 @@ test('Batches without keys are flushed before the keys of the day are loaded, an
   const held = new EventEmitter();
   const load = (): boolean => held.emit('load');
   const crashPoint = async (step: string): Promise<void> => {
-    if (step === learnStep) await once(held, 'load');
+    if (step === loadKeysStep) await once(held, 'load');
   };
-  const compact = await startTestCompact(folder, stream, { crashPoint });
-  onTestFinished(() => compact.stop());
+  const compactor = await startTestCompact(folder, stream, { crashPoint });
+  onTestFinished(() => compactor.stop());
   onTestFinished(() => void load());
   stream.publish([eventLine()]);
   await waitFor('the event is stored', async () => (await readRows(folder)).length === 3);
@@ -45,10 +45,10 @@ test('A compactor that cannot load the keys of the day ends, even if no batch ne
   const { folder, stream } = await makeLake();
   const slices = path.join(folder, 'spool', 'keys');
   const crashPoint = (step: string): Promise<void> => {
-    if (step === learnStep) writeFileSync(slices, 'in the way of the folder');
+    if (step === loadKeysStep) writeFileSync(slices, 'in the way of the folder');
     return Promise.resolve();
   };
-  const compact = await startTestCompact(folder, stream, { crashPoint, keySliceRows: 1 });
-  onTestFinished(() => compact.stop());
-  await expect(compact.failed).rejects.toThrow(slices);
+  const compactor = await startTestCompact(folder, stream, { crashPoint, keySliceRows: 1 });
+  onTestFinished(() => compactor.stop());
+  await expect(compactor.failed).rejects.toThrow(slices);
 });

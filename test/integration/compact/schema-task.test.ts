@@ -118,16 +118,16 @@ test('A damaged sealed file keeps its columns and is named, and all others get t
   const { files } = await readSnapshot(tablePaths(lakeDir, events).table);
   const damaged = files[1] as DataFile;
   damageFile(damaged.absolutePath, 'flip', createRandom(1));
-  const compact = await startTestCompact(folder, createMemoryStream(), { retentionMs: 400 });
-  onTestFinished(() => compact.stop());
+  const compactor = await startTestCompact(folder, createMemoryStream(), { retentionMs: 400 });
+  onTestFinished(() => compactor.stop());
   const notice = (): string =>
-    schemaNotices(compact.facts()).find(({ subject }) => subject === 'events')?.message ?? '';
+    schemaNotices(compactor.facts()).find(({ subject }) => subject === 'events')?.message ?? '';
   await waitFor(
     'the others are in place',
     () => notice().includes('0 rewritten files wait') && notice().includes('1 cannot be rewritten'),
     60_000,
   );
   expect(notice()).toContain(damaged.path);
-  expect(compact.facts()['problems']).toEqual([]);
+  expect(compactor.facts()['problems']).toEqual([]);
   await waitFor('so are those of the other table', () => isRewritten(lakeDir, payments), 60_000);
 }, 120_000);

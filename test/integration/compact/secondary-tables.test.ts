@@ -1,7 +1,7 @@
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { findLeastAhead } from '../../../src/compact/batch/secondary-table.ts';
-import type { Compact } from '../../../src/compact/wait-for-repair.ts';
+import type { Compactor } from '../../../src/compact/wait-for-repair.ts';
 import { lakePaths, openDatasetTable, tablePaths } from '../../../src/lake/lake.ts';
 import { readSnapshot, type DataFile } from '../../../src/lake/log/snapshot.ts';
 import { openTable } from '../../../src/lake/log/table.ts';
@@ -41,10 +41,10 @@ function openPlace() {
       sent += lines.length;
       return stream.publish(lines);
     },
-    start: async (options: TestCompactOptions = {}): Promise<Compact> => {
-      const compact = await startTestCompact(folder, stream, options);
-      onTestFinished(() => compact.stop());
-      return compact;
+    start: async (options: TestCompactOptions = {}): Promise<Compactor> => {
+      const compactor = await startTestCompact(folder, stream, options);
+      onTestFinished(() => compactor.stop());
+      return compactor;
     },
     takenIn: () =>
       waitFor(`${sent} events are accounted for`, async () => (await accountedFor(folder)) === sent, soonMs),
@@ -135,11 +135,11 @@ test.for(inTurn([...stepsOfFlush, 'flush-settled'], 3))(
     });
     publish([eventLine(), revenueLine('a'), eventLine({ age: 'old' }), revenueLine('b', { total: 'x' })]);
     publish([revenueLine('a'), revenueLine('c')]);
-    const compact = await start({ crashPoint });
+    const compactor = await start({ crashPoint });
     // Until then earlier messages may be accounted for already.
     await waitFor('the step is reached', () => isReached, soonMs);
     await takenIn();
-    await compact.stop();
+    await compactor.stop();
     expect(await ids(folder)).toEqual(['a@1', 'c@1', 'late@1']);
     expect(await readRows(folder, 'event_id')).toHaveLength(2);
     expect(await readPaymentTotals(folder)).toEqual({ streamed: 4, stored: 3, failed: 0, repeats: 1, erased: 0 });
@@ -148,9 +148,9 @@ test.for(inTurn([...stepsOfFlush, 'flush-settled'], 3))(
 );
 
 /** Stops a compactor between the two commits of its first batch. */
-async function stopBetween(start: (options: TestCompactOptions) => Promise<Compact>, folder: string): Promise<void> {
+async function stopBetween(start: (options: TestCompactOptions) => Promise<Compactor>, folder: string): Promise<void> {
   let isReached = false;
-  const compact = await start({
+  const compactor = await start({
     crashPoint: async (step) => {
       if (step !== 'flush-follower-committed') return;
       isReached = true;
@@ -158,7 +158,7 @@ async function stopBetween(start: (options: TestCompactOptions) => Promise<Compa
     },
   });
   await waitFor('payments have their commit', () => isReached);
-  await Promise.all([compact.failed.catch(() => undefined), compact.stop()]);
+  await Promise.all([compactor.failed.catch(() => undefined), compactor.stop()]);
   expect(await readTotals(path.join(folder, 'lake'))).toMatchObject({ streamed: 0 });
 }
 
@@ -198,9 +198,9 @@ test.for(inTurn(losses, 2))(
 test('A batch is classified again if another process has added its transaction to payments meanwhile', async () => {
   const { folder, publish, start, takenIn } = openPlace();
   publish([revenueLine('a')]);
-  const compact = await start();
+  const compactor = await start();
   await takenIn();
-  await compact.stop();
+  await compactor.stop();
   const lakeDir = path.join(folder, 'lake');
   let isBeside = false;
   const crashPoint: CrashPoint = async (step) => {
@@ -241,7 +241,7 @@ test('A transaction is known when a rewrite has replaced its file between two ba
     'the rewrite is at the place of the file',
     async () => {
       const now = await findSealed();
-      return now?.place === sealed?.place && now?.sha256 !== sealed?.sha256;
+      return now?.publishedPath === sealed?.publishedPath && now?.sha256 !== sealed?.sha256;
     },
     soonMs,
   );
@@ -271,9 +271,9 @@ test('A transaction that duplicates a loaded row is stored if that load is undon
     undone = await area.undo('load' in loaded ? loaded.load : '');
   };
   publish([line]);
-  const compact = await start({ crashPoint });
+  const compactor = await start({ crashPoint });
   await waitFor('the transaction is committed', async () => (await readPaymentTotals(folder))?.streamed === 2, soonMs);
-  await compact.stop();
+  await compactor.stop();
   expect(undone).toMatchObject({ rows: 1 });
   expect(await ids(folder)).toEqual(['a@1']);
   expect(await readPaymentTotals(folder)).toEqual({ streamed: 2, stored: 1, failed: 0, repeats: 0, erased: 1 });
@@ -288,8 +288,8 @@ test('A compactor that has lost the lake commits nothing to payments', async () 
     const table = await openTable(path.join(lakeDir, 'events'), { clock, crashPoint: noCrashPoint });
     await table.commit(() => ({ cause: 'start', actions: [], writer: 'another' }));
   };
-  const compact = await start({ crashPoint });
-  await expect(compact.failed).rejects.toMatchObject({ code: 'fenced' });
+  const compactor = await start({ crashPoint });
+  await expect(compactor.failed).rejects.toMatchObject({ code: 'fenced' });
   expect(await ids(folder)).toEqual([]);
 });
 
@@ -302,7 +302,7 @@ test('A compactor whose table of payments was taken over commits nothing to it',
     const table = await openDatasetTable(path.join(folder, 'lake'), payments, options);
     await table.commit(() => ({ cause: 'start', actions: [], writer: 'another' }));
   };
-  const compact = await start({ crashPoint });
-  await expect(compact.failed).rejects.toMatchObject({ code: 'fenced' });
+  const compactor = await start({ crashPoint });
+  await expect(compactor.failed).rejects.toMatchObject({ code: 'fenced' });
   expect(await ids(folder)).toEqual([]);
 });

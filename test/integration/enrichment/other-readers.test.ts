@@ -2,7 +2,7 @@ import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
-import { openEnrichment, type Agent } from '../../../src/enrichment/enrichment.ts';
+import { openEnrichment, type UserAgentInfo } from '../../../src/enrichment/enrichment.ts';
 import { findPackagedFile } from '../../../src/runtime/files/package-files.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { inWholeRun } from '../../helpers/in-turn.ts';
@@ -67,7 +67,7 @@ test(
     execFileSync(python, ['-c', addressScript, database, file]);
     const expected = JSON.parse(readFileSync(file, 'utf8')) as readonly (readonly [string, string | null])[];
     const enrichment = await openEnrichment();
-    const found = expected.map(([address]) => [address, enrichment.findPlace(address)?.idCountryISOAlpha2 ?? null]);
+    const found = expected.map(([address]) => [address, enrichment.findLocation(address)?.idCountryISOAlpha2 ?? null]);
     expect(found.filter(([, country], index) => country !== expected[index]?.[1])).toEqual([]);
     expect(expected.length).toBeGreaterThanOrEqual(100_000);
     expect(expected.filter(([, country]) => country !== null).length).toBeGreaterThan(60_000);
@@ -95,7 +95,7 @@ def answer(text):
 json.dump([answer(text) for text in texts], open(sys.argv[2], 'w'))
 `;
 
-type Said = Readonly<Record<keyof Agent, string | null>>;
+type Said = Readonly<Record<keyof UserAgentInfo, string | null>>;
 
 /** Names by which the two parsers mean the same: each is reduced to the first of its line. */
 const sameNames = [
@@ -151,7 +151,9 @@ test(
     const enrichment = await openEnrichment();
     expect(expected.length).toBeGreaterThanOrEqual(1000);
     const agreed = comparisons.map(([field, plain, least]) => {
-      const same = expected.filter(([text, said]) => plain(enrichment.parseAgent(text)[field]) === plain(said[field]));
+      const same = expected.filter(
+        ([text, said]) => plain(enrichment.parseUserAgent(text)[field]) === plain(said[field]),
+      );
       return { field, least, share: same.length / expected.length };
     });
     for (const { field, share, least } of agreed) expect(share, field).toBeGreaterThanOrEqual(least);

@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import { createSlotWait } from '../../../src/export/schedules/slot-clock.ts';
+import { createCompletenessGate } from '../../../src/export/schedules/slot-clock.ts';
 import { readWatermarkMs } from '../../../src/lake/watermark.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
 import type { Schedule } from '../../../src/schedules/schedules.ts';
@@ -22,11 +22,11 @@ test.each([
     const folder = testFolder();
     const clock = createClock(offset);
     const stream = createMemoryStream(machineClock);
-    const compact = await startTestCompact(folder, stream, { clock });
-    onTestFinished(() => compact.stop());
+    const compactor = await startTestCompact(folder, stream, { clock });
+    onTestFinished(() => compactor.stop());
     stream.publish([eventLine({ kind: 'custom_event', custom_event_name: 'e', custom_user_id: 'u' })]);
     const lakeDir = path.join(folder, 'lake');
-    const findReadiness = createSlotWait({
+    const findReadiness = createCompletenessGate({
       lakeDir,
       clock,
       slotClock: { timeOf: async () => clock.nowMs(), newest: async () => 0 },

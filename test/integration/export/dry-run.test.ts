@@ -3,11 +3,11 @@ import { connect } from 'node:net';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { exportExamples } from '../../../src/export/api/openapi-examples.ts';
-import type { LookEnd, RunLook } from '../../../src/export/jobs/worker-process.ts';
+import type { DryRunEnd, RunDryRun } from '../../../src/export/jobs/worker-process.ts';
 import { packageRoot } from '../../../src/runtime/files/package-files.ts';
 import { createExportArea, basic, type Answer, type Credentials, type RunningArea } from '../../helpers/export-area.ts';
 import { parseCsv } from '../../helpers/export-oracle.ts';
-import { runLook as lookHere } from '../../../src/export/worker/dry-run/run-dry-run.ts';
+import { runDryRunJob as lookHere } from '../../../src/export/worker/dry-run/run-dry-run.ts';
 import { temporaryFolder, testFolder } from '../../helpers/folder.ts';
 import { writeLake, type FixtureEvent } from '../../helpers/lake-fixture.ts';
 import { waitFor } from '../../helpers/wait.ts';
@@ -66,14 +66,14 @@ async function openArea() {
   const users = [await area.addUser({ idAccount: 1 }), await area.addUser({ idAccount: 2 })] as const;
   const begun: number[] = [];
   const ends: (() => void)[] = [];
-  const runLook: RunLook = ({ apps }, { signal }) =>
+  const runDryRun: RunDryRun = ({ apps }, { signal }) =>
     new Promise((resolve) => {
-      const end = (how: LookEnd): void => resolve(how);
+      const end = (how: DryRunEnd): void => resolve(how);
       begun.push(apps[0]?.idAccount ?? 0);
       ends.push(() => end({ kind: 'timed_out' }));
       signal.addEventListener('abort', () => end({ kind: 'aborted' }), { once: true });
     });
-  const running = await area.start({ runLook });
+  const running = await area.start({ runDryRun });
   return { running, users, begun, ends };
 }
 
@@ -205,7 +205,7 @@ describe('dry runs of exports', () => {
       await place.addApp({ idApp: 8, platform: 'web', idAccount: 2 });
       const user = await place.addUser({ idAccount: 1 });
       await writeLake(place.tableDir, [rows]);
-      const here = await place.start({ runLook: lookHere });
+      const here = await place.start({ runDryRun: lookHere });
       const answers = [];
       for (const filter of filters) {
         const body = `event=customEvents&selectors=${selectors}&${days}&${filter}`;

@@ -3,7 +3,7 @@ import { request as httpRequest, type IncomingMessage } from 'node:http';
 import path from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import { removeApp } from '../../../src/access/apps.ts';
-import { addUser, removeUser, renewSecret } from '../../../src/access/users.ts';
+import { addUser, removeUser, rotateUserSecret } from '../../../src/access/users.ts';
 import { dataPaths } from '../../../src/config.ts';
 import { signLink, openSigningKeys } from '../../../src/reports/signed-links.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
@@ -138,7 +138,7 @@ describe('an export user', () => {
     const id = await running.create(ann, query);
     const [own, colleagues] = [await firstLink(ann, id), await firstLink(bob, id)];
     expect([await statusOf(own), await statusOf(colleagues)]).toEqual([200, 200]);
-    const bobs = await renewSecret(paths(), Number(bob.idUser));
+    const bobs = await rotateUserSecret(paths(), Number(bob.idUser));
     await waitFor("the colleague's old link is refused", async () => (await statusOf(colleagues)) === 403);
     expect([await statusOf(own), (await running.call(bob, list)).status]).toEqual([200, 403]);
     expect(await statusOf(await firstLink(bobs, id))).toBe(200);

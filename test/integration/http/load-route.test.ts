@@ -7,7 +7,7 @@ import path from 'node:path';
 import type { Writable } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
-import { renewOperatorToken } from '../../../src/access/secrets.ts';
+import { rotateOperatorToken } from '../../../src/access/secrets.ts';
 import { dataPaths } from '../../../src/config.ts';
 import { addLoadRoute } from '../../../src/ops/load-routes.ts';
 import { startOpsServer } from '../../../src/ops/ops-server.ts';
@@ -42,7 +42,7 @@ interface Opened {
 /** Serves the route alone, for a data folder. */
 async function open(folder: string, idleMs?: number): Promise<Opened> {
   const keysDir = dataPaths(dataDir).keys;
-  const authorization = `Bearer ${await renewOperatorToken(keysDir)}`;
+  const authorization = `Bearer ${await rotateOperatorToken(keysDir)}`;
   const route = addLoadRoute({ entry, dataDir: folder, keysDir, ...(idleMs === undefined ? {} : { idleMs }) });
   const server = await startOpsServer('127.0.0.1', 0, () => undefined, {
     disks: { folders: {}, reserveBytes: 0 },

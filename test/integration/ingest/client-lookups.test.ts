@@ -1,12 +1,12 @@
 import path from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { addApp } from '../../../src/access/apps.ts';
-import type { SenderView } from '../../../src/ingest/diagnostics-routes.ts';
+import type { ClientDiagnosticsView } from '../../../src/ingest/diagnostics-routes.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { ask, startTestIngest, testApps } from '../../helpers/ingest.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
-const senderView: SenderView = {
+const clientDiagnosticsView: ClientDiagnosticsView = {
   readRefusals: () => Promise.resolve([]),
   hub: {
     serve: () => Promise.resolve('away'),
@@ -19,7 +19,7 @@ const senderView: SenderView = {
 describe('how often senders may ask what was refused', () => {
   it('An account whose apps all exceed their limits leaves the others their share', async () => {
     const folder = testFolder();
-    const service = await startTestIngest(folder, { senderView });
+    const service = await startTestIngest(folder, { clientDiagnosticsView });
     onTestFinished(() => service.stop());
     const paths = { access: path.join(folder, 'access.json'), keys: path.join(folder, 'keys') };
     const other = await addApp(paths, { idApp: 9, platform: 'web', idAccount: 2 }, Date.now());

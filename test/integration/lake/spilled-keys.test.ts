@@ -5,7 +5,7 @@ import { createRandom, type Random } from '../../../src/demo/random.ts';
 import { openBatchTables, type LoadedBatch } from '../../../src/lake/batch/batch-tables.ts';
 import { keyWindowMs } from '../../../src/datasets/event-id.ts';
 import type { DedupeRule } from '../../../src/lake/batch/deduplicate.ts';
-import { createKeySlices, createKeysSql } from '../../../src/lake/batch/key-table.ts';
+import { createSpilledKeys, createKeysSql } from '../../../src/lake/batch/key-table.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { inTurn, inWholeRun } from '../../helpers/in-turn.ts';
@@ -41,7 +41,7 @@ async function takeIn(
   rule: DedupeRule,
   isCommitted: boolean,
 ) {
-  const judged = await (await load(lines)).judge({ rule, load: () => Promise.resolve() });
+  const judged = await (await load(lines)).classify({ rule, load: () => Promise.resolve() });
   const { rows, repeats, failedLines, addsKeys } = judged;
   if (isCommitted) {
     await judged.keepKeys();
@@ -133,7 +133,7 @@ test('All slices are known, also more than the set of hashes has ids for, and la
   await duckdb.run(
     'CREATE TEMP TABLE asked AS SELECT (random() * 1e15)::DECIMAL(38,0) AS key, range AS r FROM range(300)',
   );
-  const slices = createKeySlices(duckdb, folder);
+  const slices = createSpilledKeys(duckdb, folder);
   const add = async (from: number, to: number) => {
     for (let row = from; row < to; row += 1) {
       await duckdb.run(`INSERT INTO recent_keys SELECT key, 1, 0, ${startMs + row} FROM asked WHERE r = ${row}`);
@@ -164,7 +164,7 @@ test('Two compactors that write slices into one folder find their own keys only'
       'CREATE TEMP TABLE asked AS SELECT (random() * 1e15)::DECIMAL(38,0) AS key, range AS r FROM range(3)',
     );
     await duckdb.run(`INSERT INTO recent_keys SELECT key, 1, 0, ${startMs} FROM asked`);
-    return { duckdb, slices: createKeySlices(duckdb, folder) };
+    return { duckdb, slices: createSpilledKeys(duckdb, folder) };
   };
   const both = [await open(), await open()];
   for (const { slices } of both) await slices.add();

@@ -1,7 +1,7 @@
 import { cpSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import type { SeenFault } from '../../../src/compact/compact-status.ts';
+import type { StreamFaultRecord } from '../../../src/compact/compact-status.ts';
 import { ensureLakeId, findFollowedStream } from '../../../src/lake/identity.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
@@ -26,13 +26,13 @@ async function publishOne(publisher: StreamPublisher): Promise<string> {
 
 /** Lets a compactor of a folder commit all messages of the stream; returns the faults that it reported. */
 async function takeInFrom(reader: StreamReader, folder: string): Promise<string[]> {
-  const compact = await startTestCompact(folder, reader);
+  const compactor = await startTestCompact(folder, reader);
   await waitFor('everything is committed', async () => {
     const [{ lake }, state] = [await readSnapshot(lakePaths(path.join(folder, 'lake')).table), await reader.state()];
     return lake?.epoch?.streamId === state.id && lake.epoch.position === state.lastSequence && state.messages <= 1;
   });
-  const faults = (compact.facts()['streamFaults'] as readonly SeenFault[]).map(({ fault }) => fault);
-  await compact.stop();
+  const faults = (compactor.facts()['streamFaults'] as readonly StreamFaultRecord[]).map(({ fault }) => fault);
+  await compactor.stop();
   return faults;
 }
 

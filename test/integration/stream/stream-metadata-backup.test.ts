@@ -2,7 +2,7 @@ import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { jetstreamManager } from '@nats-io/jetstream';
 import { expect, test } from 'vitest';
-import { keepDescriptions, settleDescriptions } from '../../../src/stream/stream-metadata-backup.ts';
+import { backUpStreamMetadata, restoreStreamMetadata } from '../../../src/stream/stream-metadata-backup.ts';
 import { openPublisher } from '../../../src/stream/publisher.ts';
 import { streamName } from '../../../src/stream/stream.ts';
 import { ensureStream } from '../../../src/stream/stream-admin.ts';
@@ -16,7 +16,7 @@ const read = (nats: TestNats, name: string): string => readFileSync(path.join(st
 async function stopInChange(nats: TestNats): Promise<Record<'before' | 'after', { inf: string; sum: string }>> {
   const publisher = openPublisher(await nats.connect());
   await publisher.publish(Buffer.from('{}\n'), 5000);
-  await keepDescriptions(nats.folder, silentLogger);
+  await backUpStreamMetadata(nats.folder, silentLogger);
   const before = { inf: read(nats, 'meta.inf'), sum: read(nats, 'meta.sum') };
   const manager = await jetstreamManager((await nats.connect()).nats);
   const { config } = await manager.streams.info(streamName);
@@ -86,7 +86,7 @@ test('The description of another stream of that name is not put in the place of 
     const { before } = await stopInChange(nats);
     const other = JSON.stringify({ ...(JSON.parse(before.inf) as object), created: '2020-01-01T00:00:00Z' });
     writeFileSync(path.join(streamFolder(nats), 'meta.inf'), other);
-    await settleDescriptions(nats.folder, silentLogger);
+    await restoreStreamMetadata(nats.folder, silentLogger);
     expect(read(nats, 'meta.inf')).toBe(other);
     // It says that it listens: the limit for the reading of a large store, as long as this test's, is not waited for.
     await expect(nats.restart()).rejects.toMatchObject({

@@ -4,9 +4,9 @@ import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import type { AccessPaths } from '../../../src/access/access-file.ts';
 import type { AccessReader } from '../../../src/access/access.ts';
 import { addApp, addAppToken, listApps, removeApp, restoreApp, revokeAppToken } from '../../../src/access/apps.ts';
-import { addUser, listUsers, removeUser, renewSecret } from '../../../src/access/users.ts';
+import { addUser, listUsers, removeUser, rotateUserSecret } from '../../../src/access/users.ts';
 import { openAccessReader } from '../../../src/access/store.ts';
-import { renderChecked } from '../../../src/runtime/files/checksummed-json.ts';
+import { renderChecksummed } from '../../../src/runtime/files/checksummed-json.ts';
 import { createLogger } from '../../../src/runtime/logger.ts';
 import { testFolder } from '../../helpers/folder.ts';
 
@@ -110,7 +110,7 @@ describe('an app that is removed', () => {
     for (const attempt of [
       () => removeApp(paths, 7, 0),
       () => removeUser(paths, 1),
-      () => renewSecret(paths, 1),
+      () => rotateUserSecret(paths, 1),
       () => addAppToken(paths, 7, 0),
     ])
       await expect(attempt()).rejects.toMatchObject({ code: 'not_found' });
@@ -128,7 +128,7 @@ describe('a user', () => {
     ]);
     expect(await removeUser(paths, 1)).toEqual({ idUser: '1', name: 'ann' });
     await vi.waitFor(() => expect(reader.current().findUser(first.idUser)).toBeUndefined(), { timeout: 2000 });
-    expect(reader.mayLackUsers()).toBe(false);
+    expect(reader.mayMissUsers()).toBe(false);
     await expect(removeUser(paths, 1)).rejects.toMatchObject({ code: 'not_found', message: 'user 1 was removed' });
     await expect(removeUser(paths, 2)).rejects.toMatchObject({ code: 'not_found', message: 'user 2 does not exist' });
     expect((await addUser(paths, ann)).idUser).toBe('2');
@@ -158,14 +158,14 @@ describe('a user', () => {
       users: { sealedSecret: string }[];
     };
     if (file.users[0] !== undefined) file.users[0].sealedSecret = 'damaged';
-    writeFileSync(paths.access, renderChecked({ ...file }));
+    writeFileSync(paths.access, renderChecksummed({ ...file }));
     const reader = await open(paths);
-    expect([reader.current().findUser('1'), reader.mayLackUsers()]).toEqual([undefined, true]);
-    const renewed = await renewSecret(paths, 1);
+    expect([reader.current().findUser('1'), reader.mayMissUsers()]).toEqual([undefined, true]);
+    const renewed = await rotateUserSecret(paths, 1);
     expect(renewed.secret).not.toBe(first.secret);
     await vi.waitFor(() => expect(reader.current().findUser('1')?.secret).toBe(renewed.secret), { timeout: 2000 });
-    expect([reader.current().findUser('2')?.secret, reader.mayLackUsers()]).toEqual([other.secret, false]);
-    await expect(renewSecret(paths, 3)).rejects.toMatchObject({ code: 'not_found' });
+    expect([reader.current().findUser('2')?.secret, reader.mayMissUsers()]).toEqual([other.secret, false]);
+    await expect(rotateUserSecret(paths, 3)).rejects.toMatchObject({ code: 'not_found' });
   });
 
   it('A secret is not rotated under a key that differs from the one of other users', async () => {
@@ -174,12 +174,12 @@ describe('a user', () => {
     await addUser(paths, { ...ann, name: 'bob' });
     const key = path.join(paths.keys, 'secrets.key');
     writeFileSync(key, `${'ab'.repeat(32)}\n`);
-    await expect(renewSecret(paths, 1)).rejects.toMatchObject({ code: 'access_damaged' });
+    await expect(rotateUserSecret(paths, 1)).rejects.toMatchObject({ code: 'access_damaged' });
     rmSync(key);
-    await expect(renewSecret(paths, 1)).rejects.toMatchObject({ code: 'access_damaged' });
+    await expect(rotateUserSecret(paths, 1)).rejects.toMatchObject({ code: 'access_damaged' });
     // Without a backup, the other users are removed first: a new key then locks out no user.
     await removeUser(paths, 2);
-    const { secret } = await renewSecret(paths, 1);
+    const { secret } = await rotateUserSecret(paths, 1);
     expect((await open(paths)).current().findUser('1')?.secret).toBe(secret);
   });
 });
@@ -238,7 +238,7 @@ describe('an SDK key', () => {
       apps: { sdkKey: string }[];
     };
     if (file.apps[0] !== undefined) file.apps[0].sdkKey = 'a,b';
-    writeFileSync(paths.access, renderChecked({ ...file }));
+    writeFileSync(paths.access, renderChecksummed({ ...file }));
     expect((await open(paths)).current().findAppByToken(7, token)?.sdkKey).toBe('a,b');
     await addApp(paths, { ...webApp, idApp: 8 }, 0);
     expect((await listApps(paths)).map(({ sdkKey }) => sdkKey)).toContain('a,b');

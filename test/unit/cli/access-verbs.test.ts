@@ -28,9 +28,9 @@ const silent = (): void => undefined;
 const silentContext: CommandContext = {
   environment: {},
   entry: '',
-  answer: silent,
+  printResult: silent,
   print: silent,
-  note: silent,
+  printMessage: silent,
   stop: never,
   force: never,
 };
@@ -44,7 +44,7 @@ async function run(
   stop: AbortSignal = never,
 ): Promise<unknown[]> {
   const answers: unknown[] = [];
-  const context = { ...silentContext, environment, answer: (value: unknown) => void answers.push(value), stop };
+  const context = { ...silentContext, environment, printResult: (value: unknown) => void answers.push(value), stop };
   await runCommandHere(command, [...words.split(' '), '--data', data], context);
   return answers;
 }

@@ -6,11 +6,11 @@ import {
   cutText,
   padText,
   escapeText,
-  showBytes,
-  showTime,
-  showValue,
+  formatBytes,
+  formatTime,
+  formatValue,
 } from '../../../src/cli/human-output.ts';
-import { verb, type CommandContext } from '../../../src/cli/command.ts';
+import { defineCommand, type CommandContext } from '../../../src/cli/command.ts';
 import { runCommandHere } from '../../helpers/run-command.ts';
 
 const never = new AbortController().signal;
@@ -24,15 +24,15 @@ interface Shown {
 /** Runs a verb that prints these values, on a screen or in a pipe. */
 async function show(values: readonly unknown[], words: string[], columns?: number, isList = true): Promise<Shown> {
   const shown: Shown = { printed: [], noted: [], answers: [] };
-  const command = verb({
+  const command = defineCommand({
     name: 'x',
     summary: 'answer',
     isList,
-    run(_given, { answer, note }) {
+    run(_given, { printResult, printMessage }) {
       for (const value of values) {
         if (value instanceof Error) return Promise.reject(value);
-        if (typeof value === 'string') note(value);
-        else answer(value);
+        if (typeof value === 'string') printMessage(value);
+        else printResult(value);
       }
       return Promise.resolve();
     },
@@ -40,9 +40,9 @@ async function show(values: readonly unknown[], words: string[], columns?: numbe
   const context: CommandContext = {
     environment: {},
     entry: '',
-    answer: (value) => void shown.answers.push(value),
+    printResult: (value) => void shown.answers.push(value),
     print: (line) => void shown.printed.push(line),
-    note: (line) => void shown.noted.push(line),
+    printMessage: (line) => void shown.noted.push(line),
     ...(columns === undefined ? {} : { screen: { columns } }),
     stop: never,
     force: never,
@@ -66,7 +66,7 @@ describe('a value on a terminal', () => {
     ['digits that are not a time of the API stay', 'sdkKey', '1795491508', '1795491508'],
     ['a text that is nearly a time stays', 'day', '2026-03-01', '2026-03-01'],
   ])('A value on a terminal: %s', (_rule, name, value, text) => {
-    expect(showValue(value, name)).toBe(text);
+    expect(formatValue(value, name)).toBe(text);
   });
 
   it('A value on a terminal cannot change the surrounding output', () => {
@@ -82,7 +82,7 @@ describe('a value on a terminal', () => {
   });
 
   it('A size has the unit with one to three digits before the point', () => {
-    expect([0, 1023, 1024, 1024 ** 2 * 150, 1024 ** 4].map(showBytes)).toEqual([
+    expect([0, 1023, 1024, 1024 ** 2 * 150, 1024 ** 4].map(formatBytes)).toEqual([
       '0 B',
       '1023 B',
       '1.0 KiB',
@@ -114,10 +114,10 @@ describe('a time on a terminal', () => {
   });
 
   it('A time on a terminal is local time with the time zone', () => {
-    expect(showValue('1782907200', 'timestampCreated')).toBe(showTime(1_782_907_200_000));
-    expect(showTime(Date.parse('2026-07-01T12:00:00Z'))).toMatch(/^2026-07-01 \d\d:00:00 \S+$/);
-    expect(showValue('2026-01-01T12:00:00.250Z', 'at')).toMatch(/^2026-01-01 \d\d:00:00 \S+$/);
-    expect(showValue(Date.parse('2026-01-01T12:00:00Z'), 'forgetAtMs')).toMatch(/^2026-01-01 /);
+    expect(formatValue('1782907200', 'timestampCreated')).toBe(formatTime(1_782_907_200_000));
+    expect(formatTime(Date.parse('2026-07-01T12:00:00Z'))).toMatch(/^2026-07-01 \d\d:00:00 \S+$/);
+    expect(formatValue('2026-01-01T12:00:00.250Z', 'at')).toMatch(/^2026-01-01 \d\d:00:00 \S+$/);
+    expect(formatValue(Date.parse('2026-01-01T12:00:00Z'), 'forgetAtMs')).toMatch(/^2026-01-01 /);
   });
 });
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { showEvent, showLeftOut, showRefusal, tailHead } from '../../../src/cli/tail.ts';
+import { formatLiveEvent, formatDropped, formatLiveRefusal, tailHead } from '../../../src/cli/tail.ts';
 
 const at = Date.parse('2026-03-01T12:00:05Z');
 const own = { event_id: 'x', id_app: 1, event_time: 1, received_at: at };
@@ -16,7 +16,11 @@ describe('the lines of tail on a terminal', () => {
       age: 30,
     };
     const login = { ...own, kind: 'login', lvid: '5', custom_user_id: '' };
-    expect([tailHead(100), showEvent(JSON.stringify(custom), 100), showEvent(JSON.stringify(login), 100)]).toEqual([
+    expect([
+      tailHead(100),
+      formatLiveEvent(JSON.stringify(custom), 100),
+      formatLiveEvent(JSON.stringify(login), 100),
+    ]).toEqual([
       `time      kind          subject${' '.repeat(19)}fields`,
       `${time}  custom_event  u-1${' '.repeat(23)}level_up  level=3  age=30`,
       `${time}  login         5${' '.repeat(25)}custom_user_id=`,
@@ -33,16 +37,20 @@ describe('the lines of tail on a terminal', () => {
       errors: [{ pointer: '/age', reason: 'must be integer', hint: 'a number' }],
       requests: 8,
     };
-    expect(showRefusal(JSON.stringify(refusal), 120)).toBe(
+    expect(formatLiveRefusal(JSON.stringify(refusal), 120)).toBe(
       `${time}  REFUSED       login 400${' '.repeat(17)}/age must be integer (a number) (8 requests alike)`,
     );
-    expect(showLeftOut(3, 0)).toBe('    ... 3 more events');
-    expect(showLeftOut(3, 2)).toBe('    ... 3 more events, 2 more refusals');
+    expect(formatDropped(3, 0)).toBe('    ... 3 more events');
+    expect(formatDropped(3, 2)).toBe('    ... 3 more events, 2 more refusals');
   });
 
   it('A line fits the terminal, and cannot change the surrounding output', () => {
     const hostile = { ...own, kind: 'login', custom_user_id: '\u001b[2J\u202e'.repeat(20), note: 'x'.repeat(500) };
-    for (const line of [showEvent(JSON.stringify(hostile), 60), showEvent('no json', 60), showRefusal('{"a":1}', 60)]) {
+    for (const line of [
+      formatLiveEvent(JSON.stringify(hostile), 60),
+      formatLiveEvent('no json', 60),
+      formatLiveRefusal('{"a":1}', 60),
+    ]) {
       expect(line.length).toBeLessThanOrEqual(60);
       expect(line).toMatch(/^[\x20-\x7e…]*$/);
     }

@@ -18,8 +18,8 @@ async function verify(...words: string[]): Promise<{ readonly code: number; read
   const answers: unknown[] = [];
   const context = {
     environment: {},
-    answer: (value: unknown) => void answers.push(value),
-    note: () => undefined,
+    printResult: (value: unknown) => void answers.push(value),
+    printMessage: () => undefined,
   } as unknown as CommandContext;
   return { code: await runCommandHere(verifyCommand, words, context), answer: answers[0] };
 }

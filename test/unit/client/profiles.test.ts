@@ -10,7 +10,15 @@ const silent = (): void => undefined;
 
 function context(environment: Readonly<Record<string, string>>): CommandContext {
   const never = new AbortController().signal;
-  return { environment, entry: '', answer: silent, print: silent, note: silent, stop: never, force: never };
+  return {
+    environment,
+    entry: '',
+    printResult: silent,
+    print: silent,
+    printMessage: silent,
+    stop: never,
+    force: never,
+  };
 }
 
 const shop = {

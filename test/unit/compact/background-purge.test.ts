@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest';
-import { createPurgeBehind } from '../../../src/compact/flush-loop.ts';
+import { createBackgroundPurge } from '../../../src/compact/flush-loop.ts';
 
 test('Each failure of a purge is an error when the next purge has begun', async () => {
-  const purging = createPurgeBehind();
+  const purging = createBackgroundPurge();
   const begun: number[] = [];
   const begin = (number: number, isGood: boolean): Promise<void> =>
     purging.begin(() => {

@@ -1,7 +1,7 @@
 import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import { createCheckpointTurns } from '../../../src/compact/seal/cleanup-task.ts';
+import { createCheckpointTask } from '../../../src/compact/seal/cleanup-task.ts';
 import { openLake } from '../../../src/lake/lake.ts';
 import { checkpointName, listLog, logFolder } from '../../../src/lake/log/log-files.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
@@ -14,9 +14,9 @@ test('A checkpoint is written after a number of commits, and at once when histor
   const table = await openLake(lakeDir, { clock: createClock(0), crashPoint: noCrashPoint, retentionMs: 1000 });
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
   onTestFinished(() => duckdb.close());
-  const turns = createCheckpointTurns(table, noCrashPoint, 3);
+  const turns = createCheckpointTask(table, noCrashPoint, 3);
   const checkpoints = async (): Promise<readonly number[]> => {
-    await turns.turn(duckdb);
+    await turns.run(duckdb);
     return (await listLog(table.dir)).checkpoints;
   };
   const commit = () => table.commit(() => ({ cause: 'flush', actions: [] }));

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { followBacklog, followTables } from '../../../src/compact/compact-metrics.ts';
+import { registerBacklogGauges, registerTableGauges } from '../../../src/compact/compact-metrics.ts';
 import type { Epoch } from '../../../src/lake/log/lake-state.ts';
 import { createTableSize } from '../../../src/lake/log/table-state.ts';
 import { createMetrics, renderMetrics, type Metrics } from '../../../src/runtime/metrics.ts';
@@ -19,7 +19,7 @@ function createBacklog() {
   const metrics = createMetrics();
   const lake: { epoch: Epoch | undefined } = { epoch: undefined };
   const reader = { ...stream, isAway: false };
-  followBacklog(metrics, {
+  registerBacklogGauges(metrics, {
     reader: {
       findMessage: (sequence) => stream.findMessage(sequence),
       state: () => (reader.isAway ? Promise.reject(new Error('away')) : stream.state()),
@@ -83,7 +83,7 @@ describe('followTables', () => {
   it('Each table has its rows, bytes and files, and a new one is shown from then on', async () => {
     const metrics = createMetrics();
     const sizes = new Map([['events', { rows: 5, bytes: 700, youngFiles: 2, sealedFiles: 1 }]]);
-    followTables(metrics, () => sizes);
+    registerTableGauges(metrics, () => sizes);
     expect(await read(metrics)).toEqual({
       'lake_rows{table="events"}': 5,
       'lake_bytes{table="events"}': 700,

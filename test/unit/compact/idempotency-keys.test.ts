@@ -1,8 +1,8 @@
 import { mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import { openBatchTables, type JudgedBatch } from '../../../src/lake/batch/batch-tables.ts';
-import { createRecentKeys } from '../../../src/lake/batch/idempotency-keys.ts';
+import { openBatchTables, type ClassifiedBatch } from '../../../src/lake/batch/batch-tables.ts';
+import { createIdempotencyKeyCache } from '../../../src/lake/batch/idempotency-keys.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { openTable } from '../../../src/lake/log/table.ts';
@@ -26,19 +26,19 @@ async function openMemory() {
   const folder = testFolder();
   const receivedMs = clock.nowMs();
   const stream = createMemoryStream();
-  const compact = await startTestCompact(folder, stream);
+  const compactor = await startTestCompact(folder, stream);
   const { table: tableDir } = lakePaths(path.join(folder, 'lake'));
   for (const count of [1, 2]) {
     stream.publish(linesAt(receivedMs).slice(2 * count - 2, 2 * count));
     await waitFor('flushed', async () => (await readSnapshot(tableDir)).files.length === count);
   }
-  await compact.stop();
+  await compactor.stop();
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
   onTestFinished(() => duckdb.close());
   const slices = path.join(folder, 'slices');
   const tables = await openBatchTables(duckdb, undefined, { folder: slices, rows: 1 });
   const table = await openTable(tableDir, { clock, crashPoint: noCrashPoint });
-  const keys = createRecentKeys({ tables, table, onDamage: () => undefined });
+  const keys = createIdempotencyKeyCache({ tables, table, onDamage: () => undefined });
   return {
     slices,
     receivedMs,
@@ -52,9 +52,9 @@ async function openMemory() {
           .map((line) => `${JSON.stringify(line)}\n`)
           .join(''),
       );
-      return keys.judge(await tables.load(spool, 4), false);
+      return keys.classify(await tables.load(spool, 4), false);
     },
-    remember: (batch: JudgedBatch) => keys.remember(batch, undefined),
+    remember: (batch: ClassifiedBatch) => keys.remember(batch, undefined),
     countKnown: async () => Number((await duckdb.rows('SELECT count(*) AS n FROM recent_keys'))[0]?.['n']),
   };
 }

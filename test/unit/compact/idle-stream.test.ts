@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { createStillness } from '../../../src/compact/position/stream-position.ts';
+import { createIdleStream } from '../../../src/compact/position/stream-position.ts';
 import type { Epoch } from '../../../src/lake/log/lake-state.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
@@ -13,38 +13,38 @@ function createReader(): { arrivals: () => number; arrive: () => void } {
 
 it('The stream is known to be unchanged until a message arrives', () => {
   const reader = createReader();
-  const stillness = createStillness(reader);
-  expect(stillness.holds()).toBe(false);
-  stillness.begin(epoch, stillness.arrivals());
-  expect([stillness.holds(), stillness.holds(epoch)]).toEqual([true, true]);
+  const idleStream = createIdleStream(reader);
+  expect(idleStream.isIdle()).toBe(false);
+  idleStream.markIdle(epoch, idleStream.arrivals());
+  expect([idleStream.isIdle(), idleStream.isIdle(epoch)]).toEqual([true, true]);
   reader.arrive();
-  expect([stillness.holds(), stillness.holds(epoch)]).toEqual([false, false]);
+  expect([idleStream.isIdle(), idleStream.isIdle(epoch)]).toEqual([false, false]);
 });
 
 it('A message that arrives during the comparison of the stream is noticed', () => {
   const reader = createReader();
-  const stillness = createStillness(reader);
-  const before = stillness.arrivals();
+  const idleStream = createIdleStream(reader);
+  const before = idleStream.arrivals();
   reader.arrive();
-  stillness.begin(epoch, before);
-  expect(stillness.holds()).toBe(false);
+  idleStream.markIdle(epoch, before);
+  expect(idleStream.isIdle()).toBe(false);
 });
 
 it('The stream counts as changed at another position or epoch, after a failure, and for a reader that does not count', () => {
-  const stillness = createStillness(createReader());
-  stillness.begin(epoch, stillness.arrivals());
-  expect(stillness.holds({ ...epoch, position: 8 })).toBe(false);
-  expect(stillness.holds({ ...epoch, appId: 'S@1#2' })).toBe(false);
-  stillness.end();
-  expect(stillness.holds(epoch)).toBe(false);
-  const blind = createStillness({});
-  blind.begin(epoch, blind.arrivals());
-  expect(blind.holds()).toBe(false);
+  const idleStream = createIdleStream(createReader());
+  idleStream.markIdle(epoch, idleStream.arrivals());
+  expect(idleStream.isIdle({ ...epoch, position: 8 })).toBe(false);
+  expect(idleStream.isIdle({ ...epoch, appId: 'S@1#2' })).toBe(false);
+  idleStream.invalidate();
+  expect(idleStream.isIdle(epoch)).toBe(false);
+  const blind = createIdleStream({});
+  blind.markIdle(epoch, blind.arrivals());
+  expect(blind.isIdle()).toBe(false);
 });
 
 it('The stream is compared again at intervals, even if no message arrives', async () => {
-  const stillness = createStillness(createReader(), 20);
-  stillness.begin(epoch, stillness.arrivals());
-  await waitFor('it is to be compared again', () => !stillness.holds());
-  expect(stillness.holds(epoch)).toBe(false);
+  const idleStream = createIdleStream(createReader(), 20);
+  idleStream.markIdle(epoch, idleStream.arrivals());
+  await waitFor('it is to be compared again', () => !idleStream.isIdle());
+  expect(idleStream.isIdle(epoch)).toBe(false);
 });

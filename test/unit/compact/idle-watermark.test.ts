@@ -2,7 +2,7 @@ import { rmSync } from 'node:fs';
 import path from 'node:path';
 import { expect, it } from 'vitest';
 import { pino } from 'pino';
-import { createQuietWatermark } from '../../../src/compact/position/idle-watermark.ts';
+import { createIdleWatermark } from '../../../src/compact/position/idle-watermark.ts';
 import { findWatermarkMs } from '../../../src/lake/watermark.ts';
 import type { Epoch } from '../../../src/lake/log/lake-state.ts';
 import type { StreamState } from '../../../src/stream/stream.ts';
@@ -24,7 +24,7 @@ const look = (fromMs: number, toMs: number, changed: Partial<StreamState> = {}):
 
 function create(lakeDir = testFolder(), lines: string[] = []) {
   const logger = pino({ base: null }, { write: (line: string) => void lines.push(line) });
-  return createQuietWatermark({ lakeDir, assertFolder: () => undefined, logger, clock });
+  return createIdleWatermark({ lakeDir, assertFolder: () => undefined, logger, clock });
 }
 
 it.each<[string, StreamState, number]>([

@@ -1,7 +1,7 @@
 import path from 'node:path';
 import { expect, it } from 'vitest';
 import { pino } from 'pino';
-import { watchStreamEnd } from '../../../src/compact/position/last-sequence.ts';
+import { startLastSequenceTracker } from '../../../src/compact/position/last-sequence.ts';
 import { AppError } from '../../../src/runtime/errors.ts';
 import type { StreamReader } from '../../../src/stream/stream.ts';
 import { testFolder } from '../../helpers/folder.ts';
@@ -17,13 +17,13 @@ async function logOf(error: Error): Promise<string[]> {
       return Promise.reject(error);
     },
   } as unknown as StreamReader;
-  const end = await watchStreamEnd({
+  const end = await startLastSequenceTracker({
     reader,
     file: path.join(testFolder(), 'stream-end.json'),
     position: () => 0,
     assertFolder: () => undefined,
     alarm: () => undefined,
-    stillness: { holds: () => false },
+    idleStream: { isIdle: () => false },
     logger: pino({ base: null }, { write: (line: string) => void lines.push(line) }),
   });
   await waitFor('the stream was looked at three times', () => looks >= 3);

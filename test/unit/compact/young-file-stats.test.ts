@@ -1,7 +1,7 @@
 import { mkdirSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
-import { readGroups, shareOut, type KnownParts } from '../../../src/compact/seal/seal-policy.ts';
+import { readPartitionGroups, allocateBytes, type YoungFileStats } from '../../../src/compact/seal/seal-policy.ts';
 import { events } from '../../../src/datasets/dataset.ts';
 import type { DataFile } from '../../../src/lake/log/snapshot.ts';
 import { openDuckdb, type Duckdb } from '../../../src/lake/sql/duckdb.ts';
@@ -29,26 +29,26 @@ test('Rows of young files are added up by kind and date, and each file is read o
     ['login', '2024-01-02', '2024-01-02T10:00:01Z'],
     ['custom_event', '2024-01-02', '2024-01-02T10:00:01Z'],
   ]);
-  const known: KnownParts = new Map();
-  await readGroups(events, duckdb, [first], known);
+  const known: YoungFileStats = new Map();
+  await readPartitionGroups(events, duckdb, [first], known);
   // Removed: its known parts are not read again.
   rmSync(first.absolutePath);
   const second = await writeYoung(duckdb, folder, 'b.parquet', [['login', '2024-01-02', '2024-01-02T10:00:00Z']]);
-  const groups = await readGroups(events, duckdb, [first, second], known);
+  const partitionGroups = await readPartitionGroups(events, duckdb, [first, second], known);
   duckdb.close();
   const oldestMs = Date.parse('2024-01-02T10:00:00Z');
   const [a, b] = [first.absolutePath, second.absolutePath];
-  expect(groups).toEqual([
+  expect(partitionGroups).toEqual([
     { partition: { kind: 'custom_event', date: '2024-01-02' }, rows: 1, oldestMs: oldestMs + 1000, files: [a] },
     { partition: { kind: 'login', date: '2024-01-01' }, rows: 1, oldestMs: oldestMs + 1000, files: [a] },
     { partition: { kind: 'login', date: '2024-01-02' }, rows: 3, oldestMs, files: [a, b] },
   ]);
-  expect(new Map(shareOut(first, known))).toEqual(
+  expect(new Map(allocateBytes(first, known))).toEqual(
     new Map([
       ['kind=login/date=2024-01-02', 500],
       ['kind=login/date=2024-01-01', 250],
       ['kind=custom_event/date=2024-01-02', 250],
     ]),
   );
-  expect(shareOut({ ...first, absolutePath: 'elsewhere' }, known)).toEqual([]);
+  expect(allocateBytes({ ...first, absolutePath: 'elsewhere' }, known)).toEqual([]);
 });

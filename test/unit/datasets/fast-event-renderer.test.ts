@@ -1,12 +1,12 @@
 import { describe, expect, it } from 'vitest';
 import { renderEvent } from '../../../src/datasets/event-line.ts';
 import { platforms, type EventKind, type Platform } from '../../../src/datasets/field-schema.ts';
-import { renderPlainEvents, createPlainRenderer } from '../../../src/datasets/fast-event-renderer.ts';
-import type { GivenFields } from '../../../src/datasets/schema-registry.ts';
+import { renderEventsFast, createFastValueRenderer } from '../../../src/datasets/fast-event-renderer.ts';
+import type { InputFields } from '../../../src/datasets/schema-registry.ts';
 import { generateGameSessions } from '../../../src/demo/game-sessions.ts';
 
 const plain = (fields: unknown, platform: Platform = 'web', kind: EventKind = 'custom_event') =>
-  renderPlainEvents(kind, platform, [fields]);
+  renderEventsFast(kind, platform, [fields]);
 const membersOf = (members = ''): unknown => JSON.parse(`{${members.slice(1)}}`);
 const event = { customEventName: 'a', customUserId: 'u' };
 
@@ -29,7 +29,7 @@ describe('events that are plainly valid', () => {
   });
 
   it('Parameters that no schema knows are counted, and are in no line', () => {
-    const found = renderPlainEvents('custom_event', 'web', [{ ...event, x: [1] }, event, { ...event, y: 1, z: null }]);
+    const found = renderEventsFast('custom_event', 'web', [{ ...event, x: [1] }, event, { ...event, y: 1, z: null }]);
     expect(found?.unknownParameters).toBe(3);
     expect(found?.events.map(({ members }) => members)).not.toContainEqual(expect.stringMatching(/"[xyz]"/));
   });
@@ -71,8 +71,8 @@ describe('what is left to the schemas', () => {
   });
 
   it('One event that is not plain leaves its entire request to the schemas', () => {
-    const values: GivenFields[] = [event, { ...event, age: '33' }];
-    expect(renderPlainEvents('custom_event', 'web', values)).toBeUndefined();
+    const values: InputFields[] = [event, { ...event, age: '33' }];
+    expect(renderEventsFast('custom_event', 'web', values)).toBeUndefined();
   });
 
   it.each([
@@ -89,6 +89,6 @@ describe('what is left to the schemas', () => {
     { oneOf: [{ type: 'integer' }] },
   ])('No value is plain by unknown rules: %j', (rules) => {
     const schema = { description: '', 'x-column': 'c', 'x-column-type': 'VARCHAR' as const, ...rules };
-    expect(createPlainRenderer(schema as Parameters<typeof createPlainRenderer>[0])).toBeUndefined();
+    expect(createFastValueRenderer(schema as Parameters<typeof createFastValueRenderer>[0])).toBeUndefined();
   });
 });

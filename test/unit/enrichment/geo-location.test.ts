@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { parsePlace } from '../../../src/enrichment/geo-location.ts';
+import { parseGeoRecord } from '../../../src/enrichment/geo-location.ts';
 
 const germany = { idCountryISOAlpha2: 'DE', idCountryISONumeric: 276, idCountry: 202 };
 
@@ -35,7 +35,7 @@ it.each([
   ],
   ['of a code outside ISO 3166', { country_code: 'XK' }, { idCountryISOAlpha2: 'XK' }],
 ])('A record %s gives its place', (_, record, place) => {
-  expect(parsePlace(record)).toEqual(place);
+  expect(parseGeoRecord(record)).toEqual(place);
 });
 
 it.each([
@@ -49,7 +49,7 @@ it.each([
   [{ country: { names: { en: 'Germany' } } }],
   [{ registered_country: { iso_code: 'DE' } }],
 ])('The record %j gives no place', (record) => {
-  expect(parsePlace(record)).toBeUndefined();
+  expect(parseGeoRecord(record)).toBeUndefined();
 });
 
 it('Members of a wrong type or length are left out of a place', () => {
@@ -57,6 +57,6 @@ it('Members of a wrong type or length are left out of a place', () => {
     { geoname_id: -1, names: { en: 'x'.repeat(256) } },
     { geoname_id: 'a', names: ['b'] },
   ];
-  expect(parsePlace({ country_code: 'DE', subdivisions })).toEqual(germany);
-  expect(parsePlace({ country_code: 'DE', subdivisions: 'none', state1: '\uD800', state2: '' })).toEqual(germany);
+  expect(parseGeoRecord({ country_code: 'DE', subdivisions })).toEqual(germany);
+  expect(parseGeoRecord({ country_code: 'DE', subdivisions: 'none', state1: '\uD800', state2: '' })).toEqual(germany);
 });

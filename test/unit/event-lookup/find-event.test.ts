@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
-import type { EventAnswer } from '../../../src/event-lookup/lookup-result.ts';
-import { findEvent, type Places, type ReadTail } from '../../../src/event-lookup/find-event.ts';
+import type { EventLookupResult } from '../../../src/event-lookup/lookup-result.ts';
+import { findEvent, type EventStores, type ReadBacklog } from '../../../src/event-lookup/find-event.ts';
 import type { FoundFailed } from '../../../src/lake/event-index/failed-index.ts';
 import type { Duckdb } from '../../../src/lake/sql/duckdb.ts';
 import { eventLine } from '../../helpers/lake.ts';
@@ -12,11 +12,11 @@ interface Stage {
   readonly failed?: () => readonly FoundFailed[];
   /** Number of failed events in the log. */
   readonly counted?: number;
-  readonly readTail?: ReadTail;
+  readonly readTail?: ReadBacklog;
 }
 
 /** A lake without rows, with a given stream and given failed events. */
-function placesOf({ failed = () => [], counted = 0, readTail = async () => 'whole' }: Stage): Places {
+function placesOf({ failed = () => [], counted = 0, readTail: readBacklog = async () => 'whole' }: Stage): EventStores {
   return {
     duckdb: noEngine,
     tables: {
@@ -28,12 +28,12 @@ function placesOf({ failed = () => [], counted = 0, readTail = async () => 'whol
     failed: { find: async () => [...failed()], count: () => failed().length, readOn: async () => undefined },
     erasedIds: async () => ({ file: undefined, isComplete: true }),
     readWatermarkMs: async () => 1_700_000_000_000,
-    readTail,
-  } as unknown as Places;
+    readBacklog,
+  } as unknown as EventStores;
 }
 
-const find = (places: Places, eventId: string, idApp = 1): Promise<EventAnswer> =>
-  findEvent(places, { sought: { eventId, idApp }, idApps: [idApp], deadlineMs: performance.now() + 20_000 });
+const find = (eventStores: EventStores, eventId: string, idApp = 1): Promise<EventLookupResult> =>
+  findEvent(eventStores, { target: { eventId, idApp }, idApps: [idApp], deadlineMs: performance.now() + 20_000 });
 
 const idOf = (line: Readonly<Record<string, unknown>>): string => String(line['event_id']);
 
@@ -41,21 +41,24 @@ const failedEvent = (eventId: string): FoundFailed => ({ eventId, reason: 'bad_v
 
 test('An event in the stream is reported to its own app, and is never seen for other apps', async () => {
   const line = eventLine({ id_app: 1 });
-  const readTail: ReadTail = async (_from, _limits, see) => {
+  const readBacklog: ReadBacklog = async (_from, _limits, see) => {
     see(Buffer.from(`${JSON.stringify(line)}\n`));
     return 'whole';
   };
-  const places = placesOf({ readTail });
-  expect(await find(places, idOf(line), 1)).toMatchObject({ state: 'in_stream', events: [{ eventId: idOf(line) }] });
-  const foreign = await find(places, idOf(line), 2);
-  expect(foreign).toEqual(await find(places, idOf(eventLine()), 2));
+  const eventStores = placesOf({ readTail: readBacklog });
+  expect(await find(eventStores, idOf(line), 1)).toMatchObject({
+    state: 'in_stream',
+    events: [{ eventId: idOf(line) }],
+  });
+  const foreign = await find(eventStores, idOf(line), 2);
+  expect(foreign).toEqual(await find(eventStores, idOf(eventLine()), 2));
   expect(foreign).toEqual({ state: 'never_seen', events: [], watermark: '2023-11-14T22:13:20.000Z' });
 });
 
 test('An event that leaves the stream during the lookup is found in its new place', async () => {
   const eventId = idOf(eventLine());
   let hasMoved = false;
-  const places = placesOf({
+  const eventStores = placesOf({
     failed: () => (hasMoved ? [failedEvent(eventId)] : []),
     counted: 1,
     async readTail() {
@@ -64,12 +67,12 @@ test('An event that leaves the stream during the lookup is found in its new plac
       return 'moved';
     },
   });
-  expect(await find(places, eventId)).toMatchObject({ state: 'failed', events: [{ eventId }] });
+  expect(await find(eventStores, eventId)).toMatchObject({ state: 'failed', events: [{ eventId }] });
 });
 
 test('No event is reported as never seen if fewer failed events are kept than the log counts', async () => {
-  const places = placesOf({ failed: () => [], counted: 1 });
-  await expect(find(places, idOf(eventLine()))).rejects.toMatchObject({ code: 'file_damaged' });
+  const eventStores = placesOf({ failed: () => [], counted: 1 });
+  await expect(find(eventStores, idOf(eventLine()))).rejects.toMatchObject({ code: 'file_damaged' });
 });
 
 test.for(['cut', 'other'] as const)(

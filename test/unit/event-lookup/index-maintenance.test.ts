@@ -2,7 +2,7 @@ import { readdirSync } from 'node:fs';
 import path from 'node:path';
 import { expect, it } from 'vitest';
 import { events } from '../../../src/datasets/dataset.ts';
-import { createIndexUpkeep } from '../../../src/event-lookup/finder.ts';
+import { createIndexMaintenance } from '../../../src/event-lookup/finder.ts';
 import type { IdIndex } from '../../../src/lake/event-index/id-index.ts';
 import type { Snapshot } from '../../../src/lake/log/snapshot.ts';
 import { testFolder } from '../../helpers/folder.ts';
@@ -30,12 +30,12 @@ const engine = () => ({ memoryMb: 64, threads: 1, tempDir: path.join(testFolder(
 
 it('The maintenance limits the index to the live files and merges it, once per version', async () => {
   const steps: string[] = [];
-  const upkeep = createIndexUpkeep({ engine: engine() });
+  const upkeep = createIndexMaintenance({ engine: engine() });
   const ended = new AbortController();
   await upkeep.run(createSteps(steps), [], ended.signal);
   await upkeep.run(createSteps(steps), [], ended.signal);
   expect(steps).toEqual(['kept', 'merged', 'merged']);
-  const other = createIndexUpkeep({ engine: engine() });
+  const other = createIndexMaintenance({ engine: engine() });
   ended.abort();
   await other.run(createSteps(steps), [], ended.signal);
   expect(steps.slice(3)).toEqual(['kept']);
@@ -46,7 +46,7 @@ it('The maintenance of the index opens no engine if nothing is to be indexed or 
   const steps: string[] = [];
   const index: IdIndex = { ...createSteps(steps), planMerges: () => [] };
   // An engine creates the folder that it spills into.
-  const upkeep = createIndexUpkeep({ engine: { ...engine(), tempDir: path.join(folder, 'spill', 't') } });
+  const upkeep = createIndexMaintenance({ engine: { ...engine(), tempDir: path.join(folder, 'spill', 't') } });
   await upkeep.run(index, [], new AbortController().signal);
   expect(steps).toEqual(['kept']);
   expect(readdirSync(folder)).toEqual([]);
@@ -57,7 +57,7 @@ it('A file that cannot be indexed blocks no merge of other files, and is retried
   const file = { ...lost, sizeBytes: 1, numRecords: 1, minValues: {}, maxValues: {} };
   const steps: string[] = [];
   const index = createSteps(steps, [file]);
-  const upkeep = createIndexUpkeep({ engine: engine() });
+  const upkeep = createIndexMaintenance({ engine: engine() });
   const tables = [{ dataset: events, snapshot: { version: 1, files: [file] } as unknown as Snapshot }];
   for (const times of [1, 2]) {
     await expect(upkeep.run(index, tables, new AbortController().signal)).rejects.toMatchObject({ code: 'sql' });

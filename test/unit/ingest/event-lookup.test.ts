@@ -4,18 +4,18 @@ import {
   keyedEventIds,
   makeRequestKeys,
   maskOfLake,
-  ownKeyEventIds,
-  plainEventIds,
+  naturalKeyEventIds,
+  timeOrderedEventIds,
   receivedAtOf,
   requestKeyOf,
 } from '../../../src/datasets/event-id.ts';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { AccessReader } from '../../../src/access/access.ts';
-import { createEventLookUp, parseQuestion } from '../../../src/ingest/event-lookup.ts';
-import type { EventQuestion, EventReply } from '../../../src/stream/event-query-channel.ts';
+import { createEventLookup, parseEventQuery } from '../../../src/ingest/event-lookup.ts';
+import type { EventQuery, EventReply } from '../../../src/stream/event-query-channel.ts';
 
 const keyOf = (text: string): string => makeRequestKeys(1, text, 0)[0] ?? '';
-const eventId = plainEventIds(1_700_000_000_123)(0);
+const eventId = timeOrderedEventIds(1_700_000_000_123)(0);
 
 describe('a question after an event', () => {
   it('An id of version 7 says when its event was received, and no other does', () => {
@@ -33,12 +33,12 @@ describe('a question after an event', () => {
   });
 
   it('An id in capital letters is that id, and a key is read as a header that was sent in UTF-8', () => {
-    expect(parseQuestion({ idApp: '1', eventId: eventId.toUpperCase() }, 1)).toEqual([{ idApp: 1, eventId }]);
+    expect(parseEventQuery({ idApp: '1', eventId: eventId.toUpperCase() }, 1)).toEqual([{ idApp: 1, eventId }]);
     // A UUID of another's making is one that was never seen.
     const other = randomUUID();
-    expect(parseQuestion({ eventId: other }, 1)).toEqual([{ idApp: 1, eventId: other }]);
+    expect(parseEventQuery({ eventId: other }, 1)).toEqual([{ idApp: 1, eventId: other }]);
     const sent = Buffer.from('käse').toString('latin1');
-    expect(parseQuestion({ key: ' käse ' }, 1)).toContainEqual({ idApp: 1, requestKey: keyOf(sent) });
+    expect(parseEventQuery({ key: ' käse ' }, 1)).toContainEqual({ idApp: 1, requestKey: keyOf(sent) });
   });
 
   it.each([
@@ -50,13 +50,13 @@ describe('a question after an event', () => {
     ['ПАР', ['Ð\u009fÐ\u0090Ð\u00a0']],
     ['é'.repeat(200), ['é'.repeat(200)]],
   ])('The key %j is looked for as clients send it in a header, byte for byte', (key, texts) => {
-    expect(parseQuestion({ key }, 1)).toEqual(texts.map((text) => ({ idApp: 1, requestKey: keyOf(text) })));
+    expect(parseEventQuery({ key }, 1)).toEqual(texts.map((text) => ({ idApp: 1, requestKey: keyOf(text) })));
   });
 
   it('A transaction is looked for by the id that its own app gave it', () => {
-    const id = ownKeyEventIds('revenue', 1, [{ idTransaction: 't-1' }])(0);
-    expect(parseQuestion({ idTransaction: 't-1' }, 1)).toEqual([{ idApp: 1, eventId: id }]);
-    expect(parseQuestion({ idTransaction: 't-1' }, 2)).not.toEqual([{ idApp: 2, eventId: id }]);
+    const id = naturalKeyEventIds('revenue', 1, [{ idTransaction: 't-1' }])(0);
+    expect(parseEventQuery({ idTransaction: 't-1' }, 1)).toEqual([{ idApp: 1, eventId: id }]);
+    expect(parseEventQuery({ idTransaction: 't-1' }, 2)).not.toEqual([{ idApp: 2, eventId: id }]);
   });
 
   it.each([
@@ -75,7 +75,7 @@ describe('a question after an event', () => {
     { key: 'k'.repeat(256) },
     { key: 'k', more: '1' },
   ])('The question %j is refused with the rule', (query) => {
-    expect(parseQuestion(query, 1)).toMatchObject({ reason: 'rules', detail: expect.any(String) });
+    expect(parseEventQuery(query, 1)).toMatchObject({ reason: 'rules', detail: expect.any(String) });
   });
 });
 
@@ -83,17 +83,17 @@ describe('many questions', () => {
   const access = {
     // Ten apps of each account.
     current: () => ({ findAppByToken: (idApp: number) => ({ idApp, idAccount: Math.floor(idApp / 10) }) }),
-    mayLackApps: () => false,
+    mayMissApps: () => false,
   } as unknown as AccessReader;
 
   /** A lookup whose queries are answered on demand. */
   function createTestLookUp() {
-    const asked: EventQuestion[] = [];
+    const asked: EventQuery[] = [];
     const outcomes: string[] = [];
     const open: ((reply: EventReply) => void)[] = [];
-    const lookUp = createEventLookUp({
+    const lookUp = createEventLookup({
       access,
-      answers: {
+      importResponses: {
         accept: () => undefined,
         send: (_response, body) => void outcomes.push(body),
         refuse: (_response, { reason }) => void outcomes.push(reason),
@@ -140,7 +140,7 @@ describe('many questions', () => {
     await new Promise((resolve) => void setImmediate(resolve));
     open[1]?.({ answer: { state: 'in_lake' } });
     await requested;
-    expect(asked).toEqual(parseQuestion({ key: 'é' }, 1));
+    expect(asked).toEqual(parseEventQuery({ key: 'é' }, 1));
     expect(outcomes).toEqual(['{"state":"in_lake"}']);
   });
 });

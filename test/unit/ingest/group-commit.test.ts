@@ -1,10 +1,10 @@
 import { once } from 'node:events';
 import { expect, test } from 'vitest';
 import { createGroupCommit, type GroupCommit } from '../../../src/ingest/group-commit.ts';
-import { createTrouble } from '../../../src/ingest/unavailability.ts';
+import { createUnavailability } from '../../../src/ingest/unavailability.ts';
 import { AppError } from '../../../src/runtime/errors.ts';
 import { createLogger } from '../../../src/runtime/logger.ts';
-import type { Statement } from '../../../src/receipts/receipt.ts';
+import type { ReceiptStatement } from '../../../src/receipts/receipt.ts';
 import type { SignReceipts } from '../../../src/ingest/receipts.ts';
 import { maxMessageBytes } from '../../../src/stream/stream.ts';
 
@@ -31,7 +31,7 @@ function startHeldBroker(signReceipts?: SignReceipts): {
     logger: createLogger('silent'),
     onGroup: () => undefined,
     isDiskLow: () => false,
-    trouble: createTrouble(() => false),
+    unavailability: createUnavailability(() => false),
     signReceipts,
   };
   return {
@@ -94,9 +94,9 @@ test('Lines that the broker does not allow are refused at once, and accepted as 
     ping: () => Promise.resolve(),
     close: () => Promise.resolve(),
   };
-  const trouble = createTrouble(() => false);
+  const unavailability = createUnavailability(() => false);
   const groups = createGroupCommit(
-    { publisher, logger: createLogger('silent'), onGroup: () => undefined, isDiskLow: () => false, trouble },
+    { publisher, logger: createLogger('silent'), onGroup: () => undefined, isDiskLow: () => false, unavailability },
     { maxWaitingBytes: 1024, answerWithinMs: 3_600_000 },
   );
   expect(await groups.append(Buffer.from('a\n'))).toEqual({
@@ -104,7 +104,7 @@ test('Lines that the broker does not allow are refused at once, and accepted as 
     detail: 'not stored: the broker denies it',
   });
   // The connection reports it, in the broker's words.
-  expect(trouble.problems()).toEqual([]);
+  expect(unavailability.problems()).toEqual([]);
   isAllowed = true;
   expect(await groups.append(Buffer.from('a\n'))).toEqual({ state: 'stored' });
   await groups.drain();
@@ -116,6 +116,6 @@ test('A stored request is acknowledged even if its receipt cannot be signed', as
   });
   release();
   for (let n = 0; n < 3; n += 1)
-    expect(await groups.append(lineOf(n), {} as Statement)).toEqual({ state: 'stored', receipt: undefined });
+    expect(await groups.append(lineOf(n), {} as ReceiptStatement)).toEqual({ state: 'stored', receipt: undefined });
   await groups.drain();
 });

@@ -2,14 +2,14 @@ import { gzipSync } from 'node:zlib';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import type { ImportMethod } from '../../../src/datasets/field-schema.ts';
 import { parseImportRequest } from '../../../src/ingest/import-request.ts';
-import { describeForLog, createRefusalKeeper, type RefusedRequest } from '../../../src/ingest/refusal-recorder.ts';
+import { describeForLog, createRefusalRecorder, type RefusedRequest } from '../../../src/ingest/refusal-recorder.ts';
 import type { BodyPolicy, RefusalRecord } from '../../../src/refusals/refusal-files.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
 import { silentLogger } from '../../helpers/nats.ts';
 
 function startKeeper(bodies: BodyPolicy, before = Promise.resolve()) {
   const written: { readonly idApp: number; readonly records: readonly RefusalRecord[] }[] = [];
-  const keeper = createRefusalKeeper({
+  const keeper = createRefusalRecorder({
     clock: createClock(0),
     logger: silentLogger,
     bodies,

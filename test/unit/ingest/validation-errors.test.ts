@@ -4,7 +4,7 @@ import { importMethods } from '../../../src/datasets/dataset.ts';
 import { eventFields } from '../../../src/datasets/event-fields.ts';
 import type { Platform } from '../../../src/datasets/field-schema.ts';
 import { parseImportRequest, type ImportRequest } from '../../../src/ingest/import-request.ts';
-import { listFaults } from '../../../src/ingest/validation-errors.ts';
+import { listRequestErrors } from '../../../src/ingest/validation-errors.ts';
 
 const device = Object.fromEntries(
   ['instanceId', 'gaid', 'appSetId', 'idfa', 'iosVendorId'].map((name) => [name, 'x'.repeat(36)]),
@@ -44,9 +44,9 @@ function requestOf(method: string, platform: Platform, event: object): ImportReq
 }
 
 /** Returns the event with every listed fault fixed. */
-function mend(request: ImportRequest, refusal: Parameters<typeof listFaults>[1]): object {
+function mend(request: ImportRequest, refusal: Parameters<typeof listRequestErrors>[1]): object {
   const event = JSON.parse(request.body.toString()) as Record<string, unknown>;
-  for (const { pointer, reason } of listFaults(request, refusal).faults) {
+  for (const { pointer, reason } of listRequestErrors(request, refusal).faults) {
     if (reason.startsWith('needs one of')) Object.assign(event, { lvid: good['lvid'], customUserId: 'u' });
     const [, name = ''] = pointer.split('/');
     if (Object.hasOwn(good, name)) event[name] = good[name];
@@ -66,7 +66,7 @@ describe('everything that is wrong with a request', () => {
           const request = requestOf(method, platform, event);
           const refusal = parseImportRequest(request);
           if (!('reason' in refusal) || refusal.fault === undefined) return;
-          expect(listFaults(request, refusal).faults).toContainEqual(refusal.fault);
+          expect(listRequestErrors(request, refusal).faults).toContainEqual(refusal.fault);
           const again = parseImportRequest(requestOf(method, platform, mend(request, refusal)));
           expect('reason' in again ? again.detail : 'good').toBe('good');
         },

@@ -4,13 +4,13 @@ import { expect, test } from 'vitest';
 import { createRandom } from '../../../src/demo/random.ts';
 import { vacuum } from '../../../src/lake/cleanup.ts';
 import {
-  findShown,
-  listUnshown,
-  renewPlaces,
-  restoreFromPlaces,
+  findPublished,
+  listDeferredReplacements,
+  applyDueReplacements,
+  restoreFromPublishedPaths,
 } from '../../../src/lake/files/deferred-replacement.ts';
 import { rewriteFiles } from '../../../src/lake/files/rewrite.ts';
-import { assertFilesWhole } from '../../../src/lake/files/data-file.ts';
+import { assertFilesIntact } from '../../../src/lake/files/data-file.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
 import { openTable, type Table } from '../../../src/lake/log/table.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
@@ -38,11 +38,11 @@ async function openSealed(count: number) {
     duckdb.close();
   };
   const renew = (atMs = clock.now) =>
-    renewPlaces(table, { nowMs: atMs, retentionMs, stagingDir: paths.staging, crashPoint: noCrashPoint });
+    applyDueReplacements(table, { nowMs: atMs, retentionMs, stagingDir: paths.staging, crashPoint: noCrashPoint });
   return { table, clock, before: table.snapshot().files, rewriteAll, renew };
 }
 
-const listUnshownOf = (table: Table) => listUnshown(table.dir, table.snapshot().files);
+const listUnshownOf = (table: Table) => listDeferredReplacements(table.dir, table.snapshot().files);
 const options = (nowMs: number) => ({ nowMs, retentionMs, crashPoint: noCrashPoint });
 
 test('A rewrite is shown, and a replaced file removed, only after the retention', async () => {
@@ -51,15 +51,17 @@ test('A rewrite is shown, and a replaced file removed, only after the retention'
   expect(await renew(clock.now + retentionMs - 1)).toBe(0);
   // Their removal is old enough for a vacuum, but the glob still needs the files.
   await vacuum(table, options(clock.now + 2 * retentionMs));
-  await assertFilesWhole(before);
+  await assertFilesIntact(before);
   const { version } = table.state();
   expect(await renew(clock.now + retentionMs)).toBe(2);
   expect(table.state().version).toBe(version);
-  expect(new Set(table.snapshot().files.map((file) => file.place))).toEqual(new Set(before.map((file) => file.path)));
+  expect(new Set(table.snapshot().files.map((file) => file.publishedPath))).toEqual(
+    new Set(before.map((file) => file.path)),
+  );
   expect(await listUnshownOf(table)).toEqual([]);
   await vacuum(table, options(clock.now + 3 * retentionMs));
   expect(await listUnshownOf(table)).toEqual([]);
-  await assertFilesWhole(table.snapshot().files);
+  await assertFilesIntact(table.snapshot().files);
 });
 
 test('A rewrite of a waiting rewrite is shown when the first would have been, and a rewrite of a shown one waits', async () => {
@@ -78,7 +80,7 @@ test('A rewrite of a waiting rewrite is shown when the first would have been, an
   const sealed = (await readdir(table.dir, { recursive: true })).filter((name) =>
     /^(_sealed|kind=).*\.parquet$/.test(name),
   );
-  expect(new Set(sealed)).toEqual(new Set(table.snapshot().files.flatMap((file) => [file.path, file.place])));
+  expect(new Set(sealed)).toEqual(new Set(table.snapshot().files.flatMap((file) => [file.path, file.publishedPath])));
 });
 
 test('A damaged rewrite is not shown, since the old file is the only copy, and delays no other', async () => {
@@ -93,10 +95,10 @@ test('A damaged rewrite is not shown, since the old file is the only copy, and d
     message: expect.stringContaining(String(damaged?.absolutePath)) as string,
   });
   expect(await listUnshownOf(table)).toHaveLength(1);
-  await assertFilesWhole(before.filter((file) => file.path === damaged?.place));
+  await assertFilesIntact(before.filter((file) => file.path === damaged?.publishedPath));
   await rename(copy, damaged?.absolutePath ?? '');
   expect(await renew(clock.now + retentionMs)).toBe(1);
-  await assertFilesWhole(table.snapshot().files);
+  await assertFilesIntact(table.snapshot().files);
 });
 
 test('A copy without links, a missing link and a missing file are repaired', async () => {
@@ -105,18 +107,18 @@ test('A copy without links, a missing link and a missing file are repaired', asy
   clock.now += retentionMs;
   await renew();
   const [first, second] = table.snapshot().files;
-  if (first?.place === undefined || second?.place === undefined) throw new Error('no sealed files');
+  if (first?.publishedPath === undefined || second?.publishedPath === undefined) throw new Error('no sealed files');
   await cp(first.absolutePath, path.join(table.dir, 'copy'));
-  await rename(path.join(table.dir, 'copy'), path.join(table.dir, first.place));
-  expect(await findShown(table.dir, first)).toBe('another');
-  await rm(path.join(table.dir, second.place));
+  await rename(path.join(table.dir, 'copy'), path.join(table.dir, first.publishedPath));
+  expect(await findPublished(table.dir, first)).toBe('another');
+  await rm(path.join(table.dir, second.publishedPath));
   expect(await renew()).toBe(2);
   expect(await listUnshownOf(table)).toEqual([]);
   await rm(first.absolutePath);
-  expect(await restoreFromPlaces(table)).toBe(1);
-  await assertFilesWhole(table.snapshot().files);
+  expect(await restoreFromPublishedPaths(table)).toBe(1);
+  await assertFilesIntact(table.snapshot().files);
   await rm(second.absolutePath);
   await link(first.absolutePath, second.absolutePath);
-  expect(await restoreFromPlaces(table)).toBe(1);
-  await assertFilesWhole(table.snapshot().files);
+  expect(await restoreFromPublishedPaths(table)).toBe(1);
+  await assertFilesIntact(table.snapshot().files);
 });

@@ -3,7 +3,7 @@ import path from 'node:path';
 import * as fc from 'fast-check';
 import { expect, onTestFinished, test } from 'vitest';
 import { openEnrichment, type Enrichment } from '../../../src/enrichment/enrichment.ts';
-import { openBatchTables, type JudgedBatch, type KnownEvents } from '../../../src/lake/batch/batch-tables.ts';
+import { openBatchTables, type ClassifiedBatch, type KnownEvents } from '../../../src/lake/batch/batch-tables.ts';
 import type { WrittenFile } from '../../../src/lake/files/data-file.ts';
 import { openDuckdb, type SqlRow } from '../../../src/lake/sql/duckdb.ts';
 import { sqlList, sqlText } from '../../../src/lake/sql/literals.ts';
@@ -16,7 +16,7 @@ const nothing: KnownEvents = { rule: 'stream', load: () => Promise.resolve() };
 const availableAtMs = Date.UTC(2026, 2, 1, 12);
 type Line = string | Readonly<Record<string, unknown>>;
 
-interface PlainlyTaken extends Pick<JudgedBatch, 'rows' | 'repeats' | 'addsKeys'> {
+interface PlainlyTaken extends Pick<ClassifiedBatch, 'rows' | 'repeats' | 'addsKeys'> {
   readonly written: WrittenFile;
   readonly keys: readonly SqlRow[];
 }
@@ -42,15 +42,15 @@ async function openBothWays(enrichment?: Enrichment, memoryMb = 256) {
       const lines = { file: spool, events };
       const keyless = await tables.writePlain(lines, plainFile, availableAtMs);
       if (keyless !== undefined) return { written: keyless, rows: events, repeats: 0, addsKeys: false, keys: [] };
-      const judged = await (await tables.loadKeyed(lines))?.judge(nothing);
+      const judged = await (await tables.loadKeyed(lines))?.classify(nothing);
       const written = await judged?.writeYoung(plainFile, availableAtMs, 500 * events);
       return judged === undefined || written === undefined
         ? undefined
         : { written, rows: judged.rows, repeats: judged.repeats, addsKeys: judged.addsKeys, keys: await readKeys() };
     },
     readKeys,
-    judge: async (events: number): Promise<{ judged: JudgedBatch; written: WrittenFile | undefined }> => {
-      const judged = await (await tables.load(spool, events)).judge(nothing);
+    judge: async (events: number): Promise<{ judged: ClassifiedBatch; written: WrittenFile | undefined }> => {
+      const judged = await (await tables.load(spool, events)).classify(nothing);
       return { judged, written: await judged.writeYoung(judgedFile, availableAtMs, 500 * events) };
     },
   };

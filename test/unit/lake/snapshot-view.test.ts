@@ -16,9 +16,17 @@ import { isLongRun } from '../../helpers/chaos.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { isWhole } from '../../helpers/in-turn.ts';
 
-function describeFile({ path: name, absolutePath, sizeBytes, sha256, place, sinceMs, ...file }: DataFile): unknown[] {
+function describeFile({
+  path: name,
+  absolutePath,
+  sizeBytes,
+  sha256,
+  publishedPath,
+  sinceMs,
+  ...file
+}: DataFile): unknown[] {
   const stats = [file.numRecords, file.minValues, file.maxValues];
-  return [name, absolutePath, sizeBytes, sha256, place, sinceMs, file.young, stats];
+  return [name, absolutePath, sizeBytes, sha256, publishedPath, sinceMs, file.young, stats];
 }
 
 /** Returns the members of a snapshot and of its files. */

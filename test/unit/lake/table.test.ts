@@ -200,9 +200,9 @@ test('One commit adds a column for a new optional field, with NULL in old rows, 
   const { table } = lakePaths(lakeDir);
   const stream = createMemoryStream();
   stream.publish([eventLine({ age: 30 })]);
-  const compact = await startTestCompact(folder, stream);
+  const compactor = await startTestCompact(folder, stream);
   await waitFor('stored', async () => (await readSnapshot(table)).lake?.totals.stored === 1);
-  await compact.stop();
+  await compactor.stop();
   const state = await loadTableState(table);
   const names = (JSON.parse(state.metaData?.schemaString ?? '{}') as { fields: { name: string }[] }).fields.map(
     (field) => field.name,

@@ -2,7 +2,7 @@ import { EventEmitter, once } from 'node:events';
 import path from 'node:path';
 import process from 'node:process';
 import { expect, test } from 'vitest';
-import { followDisks, followService } from '../../../src/ops/service-gauges.ts';
+import { registerDiskGauges, registerServiceGauges } from '../../../src/ops/service-gauges.ts';
 import { problemCodes, type Problem } from '../../../src/runtime/problems/problem.ts';
 import { createMetrics, renderMetrics, type Metrics } from '../../../src/runtime/metrics.ts';
 import { testFolder } from '../../helpers/folder.ts';
@@ -17,7 +17,7 @@ async function read(metrics: Metrics): Promise<ReadonlyMap<string, string>> {
 test('The free space on the disk of each existing folder is exported', async () => {
   const metrics = createMetrics();
   const folder = testFolder();
-  followDisks(metrics, { folders: { data: folder, lake: path.join(folder, 'none') }, reserveBytes: 42 });
+  registerDiskGauges(metrics, { folders: { data: folder, lake: path.join(folder, 'none') }, reserveBytes: 42 });
   const shown = await read(metrics);
   const [free, size] = ['free', 'size'].map((what) => Number(shown.get(`disk_${what}_bytes{folder="data"}`)));
   expect(free).toBeGreaterThan(0);
@@ -39,7 +39,7 @@ test('A disk that hangs is read once, regardless of scrapes, and is omitted unti
     if (folder === 'b') await still;
     return room;
   };
-  followDisks(metrics, { folders: { one: 'a', two: 'b', three: 'c' }, reserveBytes: 0 }, readRoom);
+  registerDiskGauges(metrics, { folders: { one: 'a', two: 'b', three: 'c' }, reserveBytes: 0 }, readRoom);
   for (const shown of await Promise.all([read(metrics), read(metrics)]))
     expect(freeOf(shown)).toEqual(['disk_free_bytes{folder="one"}']);
   expect(asked).toEqual(['a', 'b']);
@@ -52,7 +52,7 @@ test('A disk that hangs is read once, regardless of scrapes, and is omitted unti
 test('Problems and warnings are counted by code, starting at zero, until they are resolved', async () => {
   const metrics = createMetrics();
   const figures = { problems: [] as Problem[], warnings: [] as Problem[], processes: [] };
-  followService(metrics, () => figures);
+  registerServiceGauges(metrics, () => figures);
   const names = [...(await read(metrics)).keys()].filter((name) => name.startsWith('service_problems_by_code'));
   expect(names.filter((name) => !name.includes('deprecated'))).toHaveLength(problemCodes.length);
   figures.problems = [problem('process_down', 'compact'), problem('process_down', 'export')];
@@ -69,7 +69,7 @@ test('The state and the number of restarts of a process are exported', async () 
   const metrics = createMetrics();
   const compact = { name: 'compact', pid: 7, lastError: undefined };
   let processes = [{ ...compact, state: 'running' as 'running' | 'waiting', restarts: 1 }];
-  followService(metrics, () => ({ problems: [], warnings: [], processes }));
+  registerServiceGauges(metrics, () => ({ problems: [], warnings: [], processes }));
   await read(metrics);
   processes = [{ ...compact, state: 'waiting', restarts: 3 }];
   const shown = await read(metrics);

@@ -2,8 +2,8 @@ import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { beforeEach, expect, onTestFinished, test, vi } from 'vitest';
-import { postOutside } from '../../../src/runtime/http/post-untrusted.ts';
-import { createOutgoingRules, type OutgoingRules } from '../../../src/runtime/http/egress-policy.ts';
+import { postToUntrustedUrl } from '../../../src/runtime/http/post-untrusted.ts';
+import { createEgressPolicy, type EgressPolicy } from '../../../src/runtime/http/egress-policy.ts';
 
 interface Address {
   readonly address: string;
@@ -41,10 +41,10 @@ async function startReceivers() {
     });
     ({ port } = server.address() as AddressInfo);
   }
-  const rules = createOutgoingRules(['127.0.0.1']) as OutgoingRules;
+  const rules = createEgressPolicy(['127.0.0.1']) as EgressPolicy;
   const stopping = new AbortController();
   const post = (host = 'hooks.example.com', owner = '1') =>
-    postOutside(
+    postToUntrustedUrl(
       {
         url: new URL(`http://${host}:${port}/`),
         owner,

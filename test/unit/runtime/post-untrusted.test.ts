@@ -2,11 +2,11 @@ import { once } from 'node:events';
 import { createServer, type IncomingMessage } from 'node:http';
 import { createServer as createTcpServer, type AddressInfo } from 'node:net';
 import { expect, it, onTestFinished, test } from 'vitest';
-import { postOutside, refuseUrl } from '../../../src/runtime/http/post-untrusted.ts';
-import { createOutgoingRules, type OutgoingRules } from '../../../src/runtime/http/egress-policy.ts';
+import { postToUntrustedUrl, validateUrl } from '../../../src/runtime/http/post-untrusted.ts';
+import { createEgressPolicy, type EgressPolicy } from '../../../src/runtime/http/egress-policy.ts';
 
-function rulesOf(...entries: string[]): OutgoingRules {
-  const rules = createOutgoingRules(entries);
+function rulesOf(...entries: string[]): EgressPolicy {
+  const rules = createEgressPolicy(entries);
   if (typeof rules === 'string') throw new Error(`bad entry ${rules}`);
   return rules;
 }
@@ -65,7 +65,7 @@ it.each([
   ['http://10.1.2.3/', ['10.1.0.0/16'], undefined],
   ['http://10.2.2.3/', ['10.1.0.0/16'], 'not a public address'],
 ])('An address is checked by the list of the operator: %s with %j', (url, entries, refusal) => {
-  const judged = refuseUrl(new URL(url), rulesOf(...entries));
+  const judged = validateUrl(new URL(url), rulesOf(...entries));
   expect(refusal === undefined ? judged : (judged ?? '').includes(refusal)).toBe(
     refusal === undefined ? undefined : true,
   );
@@ -74,7 +74,7 @@ it.each([
 it.each(['10.0.0.0/33', 'fe80::1%eth0/64', 'fe80::1%eth0', 'a b', 'http://x', '10.0.0.0/8/8', '*', ''])(
   'An entry of the list that is neither a network nor a name is reported: %j',
   (entry) => {
-    expect(createOutgoingRules(['example.com', entry])).toBe(entry);
+    expect(createEgressPolicy(['example.com', entry])).toBe(entry);
   },
 );
 
@@ -113,18 +113,22 @@ const post = (url: string, timeoutMs = 2000) => ({
 
 test('A message gets to an allowed address, and the status is returned', async () => {
   const { port, bodies } = await startReceiver(() => ({ status: 204 }));
-  expect(await postOutside(post(`http://127.0.0.1:${port}/hook`), rulesOf('127.0.0.0/8'))).toBe(204);
+  expect(await postToUntrustedUrl(post(`http://127.0.0.1:${port}/hook`), rulesOf('127.0.0.0/8'))).toBe(204);
   expect(bodies).toEqual(['{"zoë":1}']);
 });
 
 test('A name that leads to an address of this network is not connected to', async () => {
   const { port, bodies } = await startReceiver(() => ({ status: 200 }));
-  await expect(postOutside(post(`http://localhost:${port}/`), rulesOf())).rejects.toThrow('is not at a public address');
-  await expect(postOutside(post(`http://localhost:${port}/`), rulesOf('localhost'))).rejects.toThrow(
+  await expect(postToUntrustedUrl(post(`http://localhost:${port}/`), rulesOf())).rejects.toThrow(
+    'is not at a public address',
+  );
+  await expect(postToUntrustedUrl(post(`http://localhost:${port}/`), rulesOf('localhost'))).rejects.toThrow(
     'is not at a public address',
   );
   expect(bodies).toEqual([]);
-  expect(await postOutside(post(`http://localhost:${port}/`), rulesOf('localhost', '127.0.0.1', '::1'))).toBe(200);
+  expect(await postToUntrustedUrl(post(`http://localhost:${port}/`), rulesOf('localhost', '127.0.0.1', '::1'))).toBe(
+    200,
+  );
 });
 
 test('A redirect is not followed', async () => {
@@ -133,16 +137,16 @@ test('A redirect is not followed', async () => {
     status: 307,
     headers: { location: `http://127.0.0.1:${target.port}/` },
   }));
-  expect(await postOutside(post(`http://127.0.0.1:${port}/`), rulesOf('127.0.0.1'))).toBe(307);
+  expect(await postToUntrustedUrl(post(`http://127.0.0.1:${port}/`), rulesOf('127.0.0.1'))).toBe(307);
   expect(target.bodies).toEqual([]);
 });
 
 test('A receiver that sends nothing, or does not exist, is an error in time', async () => {
   const { port } = await startReceiver(() => ({ status: 0 }));
-  await expect(postOutside(post(`http://127.0.0.1:${port}/`, 100), rulesOf('127.0.0.1'))).rejects.toThrow(
+  await expect(postToUntrustedUrl(post(`http://127.0.0.1:${port}/`, 100), rulesOf('127.0.0.1'))).rejects.toThrow(
     'no response',
   );
-  await expect(postOutside(post('http://127.0.0.1:1/'), rulesOf('127.0.0.1'))).rejects.toThrow('ECONNREFUSED');
+  await expect(postToUntrustedUrl(post('http://127.0.0.1:1/'), rulesOf('127.0.0.1'))).rejects.toThrow('ECONNREFUSED');
 });
 
 test.each([
@@ -157,7 +161,7 @@ test.each([
   await once(server, 'listening');
   onTestFinished(() => void server.close());
   const { port } = server.address() as AddressInfo;
-  const sent = postOutside(post(`http://127.0.0.1:${port}/`), rulesOf('127.0.0.1')).catch(() => 'failed');
+  const sent = postToUntrustedUrl(post(`http://127.0.0.1:${port}/`), rulesOf('127.0.0.1')).catch(() => 'failed');
   expect(await sent).toBe(end);
 });
 

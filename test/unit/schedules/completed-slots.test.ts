@@ -1,6 +1,6 @@
 import * as fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { addSlot, findDueSlot, findNextSlot, isMade, type SlotSpan } from '../../../src/schedules/schedules.ts';
+import { addSlot, findDueSlot, findNextSlot, hasExport, type SlotSpan } from '../../../src/schedules/schedules.ts';
 
 const addAll = (slots: readonly number[]): readonly SlotSpan[] =>
   slots.reduce<readonly SlotSpan[]>((made, slot) => addSlot(made, slot), []);
@@ -9,7 +9,7 @@ test('Slots that are added in any order are stored as the fewest spans', () => {
   fc.assert(
     fc.property(fc.array(fc.integer({ min: 0, max: 60 }), { maxLength: 40 }), (slots) => {
       const made = addAll(slots);
-      for (let slot = -1; slot <= 61; slot += 1) expect(isMade(made, slot)).toBe(slots.includes(slot));
+      for (let slot = -1; slot <= 61; slot += 1) expect(hasExport(made, slot)).toBe(slots.includes(slot));
       for (const [index, [first, last]] of made.entries()) {
         expect(first).toBeLessThanOrEqual(last);
         expect(first).toBeGreaterThan((made[index - 1]?.[1] ?? -2) + 1);
@@ -23,8 +23,8 @@ test('Only the oldest of too many gaps are dropped', () => {
   const made = addAll(slots);
   expect(made.length).toBe(64);
   expect(made[0]).toEqual([0, 72]);
-  for (const slot of slots) expect(isMade(made, slot)).toBe(true);
-  expect(isMade(made, 75)).toBe(false);
+  for (const slot of slots) expect(hasExport(made, slot)).toBe(true);
+  expect(hasExport(made, 75)).toBe(false);
 });
 
 test('The oldest missed slot within the catch-up limit is due first, and none before the first slot', () => {

@@ -7,12 +7,12 @@ import {
   slotDate,
   slotName,
   slotOfDate,
-  type SlotRule,
+  type Recurrence,
 } from '../../../src/schedules/schedules.ts';
 
-const daily: SlotRule = { every: 'day', at: '04:00', timezone: 'UTC' };
-const hourly: SlotRule = { every: 'hour', at: ':20', timezone: 'UTC' };
-const weekly = (weekday?: number): SlotRule => ({
+const daily: Recurrence = { every: 'day', at: '04:00', timezone: 'UTC' };
+const hourly: Recurrence = { every: 'hour', at: ':20', timezone: 'UTC' };
+const weekly = (weekday?: number): Recurrence => ({
   every: 'week',
   at: '04:00',
   timezone: 'UTC',

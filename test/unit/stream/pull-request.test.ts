@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { judgeStatus, parseReply } from '../../../src/stream/pull-request.ts';
+import { classifyStatus, parseReply } from '../../../src/stream/pull-request.ts';
 
 it.each<[number, string, object]>([
   [404, 'No Messages', { clean: true }],
@@ -10,9 +10,9 @@ it.each<[number, string, object]>([
   [503, 'No Responders', { clean: false }],
   [400, 'Bad Request', { clean: false, refused: expect.any(Error) as unknown }],
   [409, 'Exceeded MaxWaiting', { clean: false, refused: expect.any(Error) as unknown }],
-  [409, 'Exceeded MaxRequestBatch of 10', { clean: false, refused: expect.any(Error) as unknown, mostMessages: 10 }],
+  [409, 'Exceeded MaxRequestBatch of 10', { clean: false, refused: expect.any(Error) as unknown, maxMessages: 10 }],
 ])('A pull that the broker ends with a status is classified by it: %i %s', (code, text, judged) => {
-  expect(judgeStatus(code, text)).toEqual(judged);
+  expect(classifyStatus(code, text)).toEqual(judged);
 });
 
 it.each<[string, object]>([

@@ -1,6 +1,6 @@
 import { hrefOf } from '../shell/browser.ts';
 import { callApi, type AnswerOf } from '../shell/client.ts';
-import { Card, LoadState, useListPart } from './layout.tsx';
+import { Card, LoadingState, usePagedList } from './layout.tsx';
 import { useLoaded, type Loaded } from './load.ts';
 
 function useApps(given: Readonly<Record<string, string>>): Loaded<AnswerOf<'/api/data/v1/apps.json'>> {
@@ -9,7 +9,7 @@ function useApps(given: Readonly<Record<string, string>>): Loaded<AnswerOf<'/api
 
 /** Lists the account's apps as links to a page of each. */
 export function AppsCard({ page }: { readonly page: string }) {
-  const { search, given, field, pager } = useListPart('Find an app by title or id');
+  const { search, given, field, pager } = usePagedList('Find an app by title or id');
   const loaded = useApps(given);
   const { data, isLoading } = loaded;
   const isEmpty = data?.total === 0 && !isLoading;
@@ -21,7 +21,7 @@ export function AppsCard({ page }: { readonly page: string }) {
       isBusy={isLoading}
       beside={isEmpty && search === '' ? <></> : field}
     >
-      <LoadState of={loaded} />
+      <LoadingState of={loaded} />
       {isEmpty && search === '' && (
         <p class="muted">
           No apps yet. An operator adds one with <code>tributary app add ID --platform web</code>, or on the page

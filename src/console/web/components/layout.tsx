@@ -11,7 +11,7 @@ interface Children {
 }
 
 /** A message; errors are announced to screen readers. */
-export function Message({ kind, children }: Children & { readonly kind: 'error' | 'warning' | 'info' }) {
+export function MessageBox({ kind, children }: Children & { readonly kind: 'error' | 'warning' | 'info' }) {
   return (
     <div class={`message ${kind}`} role={kind === 'error' ? 'alert' : undefined}>
       {children}
@@ -20,11 +20,11 @@ export function Message({ kind, children }: Children & { readonly kind: 'error' 
 }
 
 export function ErrorMessage({ error }: { readonly error: Error | undefined }) {
-  return error === undefined ? null : <Message kind="error">{error.message}</Message>;
+  return error === undefined ? null : <MessageBox kind="error">{error.message}</MessageBox>;
 }
 
 /** Shows the error of a missing response, or that it is loading. */
-export function LoadState({
+export function LoadingState({
   of: { data, error },
   wait = 'Loading…',
   kind = '',
@@ -103,7 +103,11 @@ export function EmptyCard({ title, children }: Children & { readonly title: stri
 }
 
 /** A column: its title, the cell of a row, and the classes of both. */
-export type Column<Row> = readonly [title: string, cell: (row: Row, index: number) => ComponentChildren, kind?: string];
+export type TableColumn<Row> = readonly [
+  title: string,
+  cell: (row: Row, index: number) => ComponentChildren,
+  kind?: string,
+];
 
 /** A table that scrolls, also by keyboard. */
 export function Table<Row>({
@@ -119,7 +123,7 @@ export function Table<Row>({
   /** Classes of the scrolling region and of the table. */
   readonly kind?: string;
   readonly tableKind?: string;
-  readonly columns: readonly Column<Row>[];
+  readonly columns: readonly TableColumn<Row>[];
   readonly rows: readonly Row[];
   readonly keyOf: (row: Row, index: number) => string | number;
   readonly kindOf?: (row: Row) => string | undefined;
@@ -164,7 +168,11 @@ export function ShareBar({ share }: { readonly share: number }) {
 }
 
 /** Names and values as a list. */
-export function Facts({ of }: { readonly of: readonly (readonly [name: string, value: ComponentChildren])[] }) {
+export function DefinitionList({
+  of,
+}: {
+  readonly of: readonly (readonly [name: string, value: ComponentChildren])[];
+}) {
   return (
     <dl class="facts">
       {of.map(([name, value]) => (
@@ -191,7 +199,7 @@ export function useSearch<T>(label: string, items: readonly T[], textOf: (item: 
 export const pageSize = 50;
 
 /** Keeps the search and page of a list. Returns them as arguments of the API, with their controls. */
-export function useListPart(label: string) {
+export function usePagedList(label: string) {
   const [search, setSearch] = useState('');
   const [offset, setOffset] = useState(0);
   const onSearch = (text: string): void => {
@@ -231,14 +239,14 @@ function Pager({ offset, total, onMove }: PagerProps) {
 }
 
 /** A part of a page with its path below `/console/`. */
-export interface PagePart {
+export interface PageTab {
   readonly path: string;
   readonly title: string;
   readonly component: ComponentType;
 }
 
 /** Creates a page with tabs; the first is the default. */
-export function createParts(title: string, parts: readonly [PagePart, ...PagePart[]]): ComponentType {
+export function createTabs(title: string, parts: readonly [PageTab, ...PageTab[]]): ComponentType {
   return function PageOfParts() {
     const shown = parts.find((part) => part.path === path.value) ?? parts[0];
     const Part = shown.component;

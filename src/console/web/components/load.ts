@@ -45,9 +45,9 @@ export function useLoaded<T>(
   useEffect(() => {
     const gone = new AbortController();
     let timer: ReturnType<typeof setTimeout> | undefined;
-    const look = async (): Promise<void> => {
+    const reload = async (): Promise<void> => {
       const waitMs = document.hidden ? hiddenMs : await ask();
-      if (waitMs !== undefined && !gone.signal.aborted) timer = setTimeout(() => void look(), waitMs);
+      if (waitMs !== undefined && !gone.signal.aborted) timer = setTimeout(() => void reload(), waitMs);
     };
     /** Loads once and returns the delay before the next load. */
     const ask = async (): Promise<number | undefined> => {
@@ -63,7 +63,7 @@ export function useLoaded<T>(
         return error.mayPass ? (error.waitSeconds ?? retrySeconds) * 1000 : undefined;
       }
     };
-    void look();
+    void reload();
     return () => {
       gone.abort();
       clearTimeout(timer);

@@ -2,7 +2,7 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 import { callApi, renderArguments, type AnswerOf, type CallArguments } from '../shell/client.ts';
 import { CopyButton, Segments } from '../components/controls.tsx';
 import { formatBytes, formatCount, formatShort, formatSpan } from '../components/format.ts';
-import { Card, LoadState, Message, Note, Table, type Column } from '../components/layout.tsx';
+import { Card, LoadingState, MessageBox, Note, Table, type TableColumn } from '../components/layout.tsx';
 import { pause, useLoaded, type Loaded } from '../components/load.ts';
 import type { FormatEntry } from './draft.ts';
 import { makeSnippets } from './snippets.ts';
@@ -59,7 +59,7 @@ export function EstimateView({ given }: { readonly given: CallArguments | undefi
   const { data: estimate, error, isLoading } = useEstimate(given);
   if (given === undefined) return <p class="muted">The estimate appears when the form is complete.</p>;
   if (error !== undefined || estimate === undefined)
-    return <LoadState of={{ data: estimate, error }} wait="Estimating…" />;
+    return <LoadingState of={{ data: estimate, error }} wait="Estimating…" />;
   const { rows, bytes, parts, seconds, overLimits } = estimate;
   const isEmpty = rows.atMost === 0;
   return (
@@ -76,11 +76,11 @@ export function EstimateView({ given }: { readonly given: CallArguments | undefi
           <dd>{formatSpan(seconds)}</dd>
         </div>
       </dl>
-      {isEmpty && <Message kind="info">No matching rows. Try another period or fewer filters.</Message>}
+      {isEmpty && <MessageBox kind="info">No matching rows. Try another period or fewer filters.</MessageBox>}
       {overLimits.map(({ limit, isCertain, action }) => (
-        <Message key={limit} kind={isCertain ? 'error' : 'warning'}>
+        <MessageBox key={limit} kind={isCertain ? 'error' : 'warning'}>
           {isCertain ? 'Too many' : 'Possibly too many'} {limit}: {action}
-        </Message>
+        </MessageBox>
       ))}
     </div>
   );
@@ -99,7 +99,7 @@ export function PreviewView({ asked, isOld }: { readonly asked: CallArguments; r
   return (
     <section ref={place} class="card stack looked-at" aria-labelledby="preview-title">
       <h2 id="preview-title">Preview</h2>
-      <LoadState of={{ data: preview, error }} wait="Reading…" />
+      <LoadingState of={{ data: preview, error }} wait="Reading…" />
       {isOld && <p class="muted">Parameters changed. Show the preview again.</p>}
       {preview?.rows.length === 0 && <p class="muted">No matching rows.</p>}
       {preview !== undefined && preview.rows.length > 0 && (
@@ -107,7 +107,7 @@ export function PreviewView({ asked, isOld }: { readonly asked: CallArguments; r
           <Table
             label="Preview rows, scrollable"
             tableKind="preview"
-            columns={preview.columns.map((column, at): Column<readonly (string | null)[]> => [
+            columns={preview.columns.map((column, at): TableColumn<readonly (string | null)[]> => [
               column,
               (row) => row[at],
             ])}

@@ -3,7 +3,7 @@ import { isKnownZone, secondsOf, todayIn, wallTimeOf } from '../components/zones
 import { emptyDraft, type Dictionary, type Draft } from './draft.ts';
 
 /** Errors of a draft by part of the form. The service validates the request again. */
-export interface DraftProblems {
+export interface DraftErrors {
   readonly period?: string;
   readonly selectors?: string;
 }
@@ -31,7 +31,7 @@ function findPeriodProblem(draft: Draft): string | undefined {
   return kind === 'moments' && momentsOf(draft).to > Date.now() / 1000 ? 'The period ends in the future.' : undefined;
 }
 
-export function findProblems(draft: Draft): DraftProblems {
+export function findDraftErrors(draft: Draft): DraftErrors {
   const period = findPeriodProblem(draft);
   return {
     ...(period === undefined ? {} : { period }),
@@ -71,14 +71,16 @@ export function toArguments(draft: Draft): CallArguments {
 }
 
 /** Arguments of an export in the list of exports. */
-export type OrderedArguments = NonNullable<AnswerOf<'/api/raw/v1/export/list.json'>['exports'][number]['arguments']>;
+export type ExportRequestArguments = NonNullable<
+  AnswerOf<'/api/raw/v1/export/list.json'>['exports'][number]['arguments']
+>;
 
 const asList = (value: string | readonly string[] | undefined): readonly string[] =>
   value === undefined ? [] : typeof value === 'string' ? [value] : value;
 const asText = (value: string | readonly string[] | undefined): string => asList(value)[0] ?? '';
 
 /** Returns the period of arguments, as days if it starts and ends with whole ones; undefined without a period. */
-export function readPeriod(given: OrderedArguments): Draft['period'] | undefined {
+export function readPeriod(given: ExportRequestArguments): Draft['period'] | undefined {
   const zone = asText(given['timezone']);
   const [dateFrom, dateTo] = [asText(given['dateFrom']), asText(given['dateTo'])];
   if (dateFrom !== '' && dateTo !== '') return { kind: 'days', from: dateFrom, to: dateTo };
@@ -98,7 +100,7 @@ const isTyped = (values: string | readonly string[]): boolean =>
   asList(values).every((value) => value !== '' && !value.includes('\n'));
 
 /** Returns a draft with the arguments of an export. */
-export function toDraft(given: OrderedArguments, dictionary: Dictionary): Draft {
+export function toDraft(given: ExportRequestArguments, dictionary: Dictionary): Draft {
   const event = asText(given['event']);
   const { filters: known } = dictionary;
   const filters = known.flatMap(({ name }) =>

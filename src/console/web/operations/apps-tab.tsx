@@ -2,7 +2,7 @@ import { useState } from 'preact/hooks';
 import { callApi, type AnswerOf, type CallArguments } from '../shell/client.ts';
 import { Check, Input, NumberInput, Select } from '../components/controls.tsx';
 import { formatTime } from '../components/format.ts';
-import { ManagedList, type Change, type Made, type Row, type RowAction } from './managed-list.tsx';
+import { ManagedList, type RowChange, type NewSecret, type Row, type RowAction } from './managed-list.tsx';
 
 /** An app of any account, as operators see it. */
 type OperatedApp = AnswerOf<'/api/operations/v1/apps.json'>['apps'][number];
@@ -12,12 +12,12 @@ const platforms = ['web', 'mobile-a', 'mobile-b', 'mini-app', 'game'];
 async function makeChange(
   method: 'add' | 'set' | 'token' | 'revoke' | 'remove' | 'restore',
   given: CallArguments,
-): Promise<Made | undefined> {
+): Promise<NewSecret | undefined> {
   const answer = await callApi(`/api/operations/v1/app/${method}.json`, { method: 'POST', given });
   return 'token' in answer ? { title: 'New token', id: ['App', answer.idApp], value: answer.token } : undefined;
 }
 
-const addition: Change = {
+const addition: RowChange = {
   title: 'Add app',
   action: 'Add',
   content: (
@@ -31,7 +31,7 @@ const addition: Change = {
   make: (given) => makeChange('add', given),
 };
 
-function toRevocation({ idApp, title, tokens }: OperatedApp, prefix: string): Change {
+function toRevocation({ idApp, title, tokens }: OperatedApp, prefix: string): RowChange {
   return {
     title: `Revoke a token of ${title} (${idApp})`,
     action: 'Revoke',
@@ -48,20 +48,20 @@ function toRevocation({ idApp, title, tokens }: OperatedApp, prefix: string): Ch
 
 function listActions({ idApp, title, idProject, removedAt }: OperatedApp): readonly RowAction[] {
   const name = `${title} (${idApp})`;
-  const restoring: Change = {
+  const restoring: RowChange = {
     title: `Restore ${name}`,
     action: 'Restore',
     content: <p>Restores the app with its settings and rows, and creates a new token.</p>,
     make: () => makeChange('restore', { idApp }),
   };
   if (removedAt !== undefined) return [['Restore', 'Restore app', restoring]];
-  const giving: Change = {
+  const giving: RowChange = {
     title: `New token for ${name}`,
     action: 'Add token',
     content: <p>Existing tokens stay valid. Move the clients to the new token, then revoke the old one.</p>,
     make: () => makeChange('token', { idApp }),
   };
-  const setting: Change = {
+  const setting: RowChange = {
     title: `Change ${name}`,
     action: 'Change',
     content: (
@@ -72,7 +72,7 @@ function listActions({ idApp, title, idProject, removedAt }: OperatedApp): reado
     ),
     make: ({ idProject: project = 'none', ...given }) => makeChange('set', { idApp, idProject: project, ...given }),
   };
-  const removal: Change = {
+  const removal: RowChange = {
     title: `Remove ${name}`,
     action: 'Remove',
     isDangerous: true,
@@ -91,7 +91,7 @@ function listActions({ idApp, title, idProject, removedAt }: OperatedApp): reado
   ];
 }
 
-function Tokens({ app, onAsk }: { readonly app: OperatedApp; readonly onAsk: (change: Change) => void }) {
+function Tokens({ app, onAsk }: { readonly app: OperatedApp; readonly onAsk: (rowChange: RowChange) => void }) {
   const { idApp, tokens } = app;
   return (
     <ul class="chips" aria-label={`Tokens of app ${idApp}`}>
@@ -126,7 +126,7 @@ function toRow(app: OperatedApp): Row {
 }
 
 /** The apps of all accounts, live or removed. */
-export function AppsPart() {
+export function AppsTab() {
   const [isRemoved, setRemoved] = useState(false);
   return (
     <ManagedList

@@ -3,7 +3,7 @@ import { callApi, type AnswerOf, type CallArguments } from '../shell/client.ts';
 import { session } from '../shell/session.ts';
 import { Check, Input, NumberInput, Select } from '../components/controls.tsx';
 import { formatCount } from '../components/format.ts';
-import { ManagedList, type Change, type Made, type Row, type RowAction } from './managed-list.tsx';
+import { ManagedList, type RowChange, type NewSecret, type Row, type RowAction } from './managed-list.tsx';
 
 /** A user of any account; an operator may have none. */
 type OperatedUser = AnswerOf<'/api/operations/v1/users.json'>['users'][number];
@@ -11,7 +11,7 @@ type OperatedUser = AnswerOf<'/api/operations/v1/users.json'>['users'][number];
 async function makeChange(
   method: 'add' | 'set' | 'secret' | 'remove',
   given: CallArguments,
-): Promise<Made | undefined> {
+): Promise<NewSecret | undefined> {
   const answer = await callApi(`/api/operations/v1/user/${method}.json`, { method: 'POST', given });
   return 'secret' in answer ? { title: 'New secret', id: ['User id', answer.idUser], value: answer.secret } : undefined;
 }
@@ -57,7 +57,7 @@ function AddFields() {
   );
 }
 
-const addition: Change = {
+const addition: RowChange = {
   title: 'Add user',
   action: 'Add',
   content: <AddFields />,
@@ -67,14 +67,14 @@ const addition: Change = {
 function listActions(user: OperatedUser, isSelf: boolean): readonly RowAction[] {
   const { idUser, idAccount, canExport, maxExports, files } = user;
   const name = `${user.name} (${idUser})`;
-  const renewal: Change = {
+  const renewal: RowChange = {
     title: `Rotate the secret of ${name}`,
     action: 'Rotate secret',
     isDangerous: true,
     content: <p>The old secret stops working within a second, as do the user's sessions and links.</p>,
     make: () => makeChange('secret', { idUser }),
   };
-  const setting: Change = {
+  const setting: RowChange = {
     title: `Change ${name}`,
     action: 'Change',
     content: (
@@ -90,7 +90,7 @@ function listActions(user: OperatedUser, isSelf: boolean): readonly RowAction[] 
     ),
     make: ({ maxExports: most = 'none', ...given }) => makeChange('set', { idUser, maxExports: most, ...given }),
   };
-  const removal: Change = {
+  const removal: RowChange = {
     title: `Remove ${name}`,
     action: 'Remove',
     isDangerous: true,
@@ -131,7 +131,7 @@ function toRow(user: OperatedUser): Row {
 }
 
 /** The users of all accounts. */
-export function UsersPart() {
+export function UsersTab() {
   return (
     <ManagedList
       id="operated-users"

@@ -130,7 +130,7 @@ export async function openApi(
 }
 
 /** Limit for a response, ms: beyond it the connection is dead, as after a suspension of the machine. */
-const longestCallMs = 120_000;
+const maxCallMs = 120_000;
 
 /** Data of a method's response, from the OpenAPI document. */
 export type AnswerOf<Path extends keyof Answers> = Answers[Path];
@@ -140,7 +140,7 @@ export async function callApi<Path extends keyof Answers>(
   url: Path,
   options: CallOptions = {},
 ): Promise<AnswerOf<Path>> {
-  const late = AbortSignal.timeout(longestCallMs);
+  const late = AbortSignal.timeout(maxCallMs);
   const wanted = options.signal;
   try {
     const response = await openApi(url, {
@@ -155,7 +155,7 @@ export async function callApi<Path extends keyof Answers>(
 }
 
 /** Loads a cacheable JSON file. Errors: `ApiError`. */
-export async function loadFile<T>(url: string): Promise<T> {
+export async function loadJson<T>(url: string): Promise<T> {
   return await readJson<T>(await send(url, { cache: 'default' }));
 }
 

@@ -25,7 +25,7 @@ export const session = signal<SignedIn | 'unknown' | undefined>('unknown');
 export const signIns = signal(0);
 
 /** The error of reading the session, which is retried. */
-export const cannotTell = signal<ApiError | undefined>(undefined);
+export const sessionError = signal<ApiError | undefined>(undefined);
 
 /** Whether the service has another version than these pages. */
 export const isOutdated = signal(false);
@@ -50,13 +50,13 @@ function take(signedIn: SignedIn): void {
 }
 
 /** Loads the current session. */
-async function look(): Promise<void> {
+async function check(): Promise<void> {
   try {
     take(await callSession<SignedIn>('GET'));
-    cannotTell.value = undefined;
+    sessionError.value = undefined;
   } catch (error) {
     if (!(error instanceof ApiError)) return;
-    cannotTell.value = error.status === 401 ? undefined : error;
+    sessionError.value = error.status === 401 ? undefined : error;
     if (error.status !== 401) return;
     if (typeof session.value === 'object') isSignedOut.value = true;
     else session.value = undefined;
@@ -73,7 +73,7 @@ export async function signOut(): Promise<void> {
   await callSession('DELETE').catch(async (error: unknown) => {
     // A new sign-in in another window has another token.
     if (!(error instanceof ApiError) || error.status !== 403) throw error;
-    await look();
+    await check();
     await callSession('DELETE');
   });
   sessionStorage.clear();
@@ -82,22 +82,22 @@ export async function signOut(): Promise<void> {
 
 /** Loads the session, renews it while the page is in use, and retries. */
 export function startSession(): void {
-  onDenied(look);
-  void look();
+  onDenied(check);
+  void check();
   let renewedMs = performance.now();
   const renew = (): void => {
     if (performance.now() - renewedMs < renewEveryMs || typeof session.value !== 'object') return;
     renewedMs = performance.now();
-    void look();
+    void check();
   };
   for (const kind of ['pointerdown', 'keydown']) document.addEventListener(kind, renew, { passive: true });
   // The user may have signed in in another window.
   document.addEventListener('visibilitychange', () => {
-    if (!document.hidden && isSignedOut.value) void look();
+    if (!document.hidden && isSignedOut.value) void check();
   });
   effect(() => {
-    if (isConnected.value && cannotTell.value === undefined) return undefined;
-    const timer = setInterval(() => void look(), retryEveryMs);
+    if (isConnected.value && sessionError.value === undefined) return undefined;
+    const timer = setInterval(() => void check(), retryEveryMs);
     return () => clearInterval(timer);
   });
 }

@@ -1,12 +1,12 @@
 import type { ComponentType } from 'preact';
 import { useEffect, useErrorBoundary, useLayoutEffect, useRef } from 'preact/hooks';
 import { Button, Segments } from '../components/controls.tsx';
-import { Facts, Message } from '../components/layout.tsx';
+import { DefinitionList, MessageBox } from '../components/layout.tsx';
 import { useAction } from '../components/load.ts';
 import { ownZone } from '../components/zones.ts';
 import { chooseTheme, hrefOf, path, theme, themes } from './browser.ts';
 import { isConnected, isSignedOut } from './client.ts';
-import { cannotTell, isOutdated, isShownOnce, session, signOut, type SignedIn } from './session.ts';
+import { sessionError, isOutdated, isShownOnce, session, signOut, type SignedIn } from './session.ts';
 import { BrandMark, SignInDialog, SignInPage } from './sign-in.tsx';
 
 /** A page of the console. */
@@ -66,7 +66,7 @@ function GuardedPage({ component: Component }: GuardedProps) {
   return (
     <div class="card stack">
       <h1 tabIndex={-1}>This page has failed</h1>
-      <Message kind="error">{String(failure)}</Message>
+      <MessageBox kind="error">{String(failure)}</MessageBox>
       <p>
         This is a bug of the console; your exports are not affected. Reload the page. If it fails again, send this
         message to your operator.
@@ -123,7 +123,7 @@ function UserMenu({ of }: { readonly of: SignedIn }) {
     <details class="menu" ref={menu}>
       <summary>{of.name}</summary>
       <div class="menu-panel">
-        <Facts
+        <DefinitionList
           of={[
             ['User', of.idUser],
             ['Account', of.idAccount === 0 ? 'none' : of.idAccount],
@@ -139,7 +139,7 @@ function UserMenu({ of }: { readonly of: SignedIn }) {
           value={theme.value}
           onChoose={chooseTheme}
         />
-        {error !== undefined && <Message kind="error">You are still signed in. {error.message}</Message>}
+        {error !== undefined && <MessageBox kind="error">You are still signed in. {error.message}</MessageBox>}
         <Button kind="wide" onClick={() => void act(signOut)}>
           Sign out
         </Button>
@@ -152,17 +152,17 @@ function ServiceMessages() {
   return (
     <div role="status" class="connection">
       {!isConnected.value && (
-        <Message kind="warning">
+        <MessageBox kind="warning">
           The connection to the service is lost. Your input is kept, and the page reconnects automatically.
-        </Message>
+        </MessageBox>
       )}
       {isOutdated.value && (
-        <Message kind="info">
+        <MessageBox kind="info">
           The service was upgraded. Reload this page when convenient; your draft is kept.{' '}
           <button class="link" type="button" onClick={() => location.reload()}>
             Reload page
           </button>
-        </Message>
+        </MessageBox>
       )}
     </div>
   );
@@ -172,12 +172,12 @@ function ServiceMessages() {
 export function Shell({ pages }: { readonly pages: readonly Page[] }) {
   const of = session.value;
   if (of === 'unknown')
-    return isConnected.value && cannotTell.value === undefined ? null : (
+    return isConnected.value && sessionError.value === undefined ? null : (
       <main class="sign-in" id="main">
-        <Message kind="error">
-          {isConnected.value ? cannotTell.value?.message : "Can't reach the service."} This page continues when the
+        <MessageBox kind="error">
+          {isConnected.value ? sessionError.value?.message : "Can't reach the service."} This page continues when the
           service is back.
-        </Message>
+        </MessageBox>
       </main>
     );
   if (of === undefined) return <SignInPage />;

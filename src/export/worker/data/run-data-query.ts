@@ -15,12 +15,12 @@ import { readSnapshot, type DataFile, type Snapshot } from '../../../lake/log/sn
 import { sqlName } from '../../../lake/sql/literals.ts';
 import { describeError, isAppError, isDamage } from '../../../runtime/errors.ts';
 import { localFiles } from '../../../runtime/store/open-store.ts';
-import type { DataOutcome, DataPlan, DataQuestion, DateSpan, DayCount, Fields } from '../../jobs/worker-messages.ts';
+import type { DataOutcome, DataPlan, DataQuery, DateSpan, DayCount, Fields } from '../../jobs/worker-messages.ts';
 import { filesSql } from '../export-query.ts';
 import { openReadEngine, type QueryEngine } from '../query-engine.ts';
 
 /** The files of a table that may have rows of a query. */
-export interface Chosen {
+export interface ChosenFiles {
   readonly table: string;
   readonly snapshot: Snapshot;
   readonly files: readonly DataFile[];
@@ -32,7 +32,7 @@ async function chooseFiles(
   dataset: Dataset,
   { from, to }: DateSpan,
   kinds?: FileFilter['kinds'],
-): Promise<Chosen> {
+): Promise<ChosenFiles> {
   const snapshot = await readSnapshot(tablePaths(lakeDir, dataset).table);
   const eventTime = { fromMs: Date.parse(`${from}T00:00:00Z`), toMs: Date.parse(`${to}T23:59:59.999Z`) };
   const filter = { idApps: apps.map(({ idApp }) => idApp), eventTime, ...(kinds === undefined ? {} : { kinds }) };
@@ -69,7 +69,7 @@ const countSql = (
  */
 export async function countDays(
   engine: QueryEngine,
-  { table, snapshot, files }: Chosen,
+  { table, snapshot, files }: ChosenFiles,
   { apps }: DataPlan,
   { from, to }: DateSpan,
 ): Promise<DayCount[]> {
@@ -103,9 +103,9 @@ export function sumDays(counts: readonly DayCount[]): DayCount[] {
 }
 
 /** Rows of the row groups that may have rows of the apps, in the newest files; approximate. */
-const mostRows = 20_000_000;
+const maxRows = 20_000_000;
 /** Newest files whose footers are read, at most. */
-const mostFiles = 500;
+const maxFiles = 500;
 
 /** Lists the columns of a kind that hold a field: of events, those of its schema and of the enrichment. */
 function fieldColumns({ table, columns }: Dataset, kind: string): Column[] {
@@ -135,7 +135,7 @@ interface Newest {
 
 /** Chooses the newest files, at least one; rows of other accounts do not count. */
 async function chooseNewest(engine: QueryEngine, files: readonly DataFile[], { apps }: DataPlan): Promise<Newest> {
-  const newest = files.toSorted((a, b) => (timeOf(a) < timeOf(b) ? 1 : -1)).slice(0, mostFiles);
+  const newest = files.toSorted((a, b) => (timeOf(a) < timeOf(b) ? 1 : -1)).slice(0, maxFiles);
   const ids = apps.map(({ idApp }) => idApp);
   const values = { least: BigInt(Math.min(...ids)), most: BigInt(Math.max(...ids)) };
   const rows = await localFiles.use(newest, async (paths) => {
@@ -143,7 +143,7 @@ async function chooseNewest(engine: QueryEngine, files: readonly DataFile[], { a
     return new Map(found.map((row) => [newest[paths.indexOf(String(row['file']))], Number(row['rows'])]));
   });
   const own = newest.filter((file) => (rows.get(file) ?? 0) > 0);
-  let left = mostRows;
+  let left = maxRows;
   // Files after an excluded one are excluded, so that the counted dates have no gap.
   const end = own.findIndex((file, index) => {
     left -= rows.get(file) ?? 0;
@@ -156,7 +156,7 @@ async function chooseNewest(engine: QueryEngine, files: readonly DataFile[], { a
 /** Counts how many of the newest events of a kind have each field. Error: `sql` if a file cannot be read. */
 export async function countFields(
   engine: QueryEngine,
-  { snapshot, files }: Chosen,
+  { snapshot, files }: ChosenFiles,
   plan: DataPlan,
   { dataset, kind, dates }: { readonly dataset: Dataset; readonly kind: string; readonly dates: DateSpan },
 ): Promise<Omit<Fields, 'version'>> {
@@ -212,15 +212,15 @@ async function withEngine<T>(plan: DataPlan, work: (engine: QueryEngine) => Prom
 
 async function findVolume(
   plan: DataPlan,
-  { dates }: Extract<DataQuestion, { ask: 'volume' }>,
+  { dates }: Extract<DataQuery, { ask: 'volume' }>,
   engine: QueryEngine,
 ): Promise<DataOutcome> {
   const counts = [];
   let version = -1;
   for (const dataset of await listTables(plan.lakeDir)) {
-    const chosen = await chooseFiles(plan, dataset, dates);
-    if (dataset === events) version = chosen.snapshot.version;
-    counts.push(...(await countDays(engine, chosen, plan, dates)));
+    const chosenFiles = await chooseFiles(plan, dataset, dates);
+    if (dataset === events) version = chosenFiles.snapshot.version;
+    counts.push(...(await countDays(engine, chosenFiles, plan, dates)));
   }
   return { kind: 'volume', volume: { version, days: sumDays(counts) } };
 }
@@ -231,18 +231,18 @@ function datasetOf(kind: string): Dataset {
 
 async function findFields(
   plan: DataPlan,
-  { kind, dates }: Extract<DataQuestion, { ask: 'fields' }>,
+  { kind, dates }: Extract<DataQuery, { ask: 'fields' }>,
   engine: QueryEngine,
 ): Promise<DataOutcome> {
   const dataset = datasetOf(kind);
-  const chosen = await chooseFiles(plan, dataset, dates, dataset === events ? [kind] : undefined);
-  const found = await countFields(engine, chosen, plan, { dataset, kind, dates });
-  return { kind: 'fields', fields: { version: chosen.snapshot.version, ...found } };
+  const chosenFiles = await chooseFiles(plan, dataset, dates, dataset === events ? [kind] : undefined);
+  const found = await countFields(engine, chosenFiles, plan, { dataset, kind, dates });
+  return { kind: 'fields', fields: { version: chosenFiles.snapshot.version, ...found } };
 }
 
 async function findCatalogue(
   { apps, lakeDir }: DataPlan,
-  { dates, customEventName, days: most }: Extract<DataQuestion, { ask: 'catalogue' }>,
+  { dates, customEventName, days: most }: Extract<DataQuery, { ask: 'catalogue' }>,
 ): Promise<DataOutcome> {
   const idApp = apps[0]?.idApp ?? 0;
   const { customEvents, ...catalogue } = await readCurrentCatalogue(lakeDir, { idApp, dates, customEventName });
@@ -250,7 +250,7 @@ async function findCatalogue(
   return { kind: 'catalogue', catalogue: { ...catalogue, customEvents: cut } };
 }
 
-export async function answerQuestion(plan: DataPlan): Promise<DataOutcome> {
+export async function runDataQuery(plan: DataPlan): Promise<DataOutcome> {
   const { question } = plan;
   for (let attempt = 1; ; attempt += 1) {
     try {

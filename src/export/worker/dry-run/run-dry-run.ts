@@ -12,22 +12,22 @@ import { describeError, isAppError, isDamage } from '../../../runtime/errors.ts'
 import { findSize } from '../../../runtime/files/file-checks.ts';
 import { openUnnamedFile, unnamedFolder } from '../../../runtime/files/work-files.ts';
 import type {
-  Bounds,
+  EstimateRange,
   Estimate,
-  LookOutcome,
-  LookPlan,
+  DryRunOutcome,
+  DryRunPlan,
   OverLimit,
   Preview,
   ReadPlan,
 } from '../../jobs/worker-messages.ts';
-import { assertListWhole, describeBasis, findBasis, type Basis } from '../read-version.ts';
+import { assertListIntact, toReportVersion, resolveReadVersion, type ReadVersion } from '../read-version.ts';
 import { planSlices, type Slice } from '../copy-slices.ts';
-import { filesSql, type ExportQuery, type Statement } from '../export-query.ts';
+import { filesSql, type ExportQuery, type ExportStatement } from '../export-query.ts';
 import { chooseFormat } from '../formats/format.ts';
 import { openReadEngine, type QueryEngine } from '../query-engine.ts';
 import { buildEmptyQuery, planQuery } from '../query.ts';
 import {
-  before,
+  withoutRows,
   createReadFiles,
   createVerify,
   prepare,
@@ -35,7 +35,7 @@ import {
   type ReadFiles,
   type Verify,
 } from '../read-files.ts';
-import { LimitError, watch } from '../watch-statement.ts';
+import { LimitError, runWatched } from '../watch-statement.ts';
 
 /** Timeouts of counting a result, and of counting its apps or sampling bytes, ms. */
 const defaultTimes = { countMs: 8000, sampleMs: 4000 };
@@ -43,7 +43,7 @@ const defaultTimes = { countMs: 8000, sampleMs: 4000 };
  * Rows of a file that are written to measure them, and files, at most. Text bytes of real events are off by 0.3 %
  * (median), 6.1 % (p90) and 7 % (max).
  */
-const [sampleRows, mostSampled] = [2048, 16];
+const [sampleRows, maxSampledRows] = [2048, 16];
 /** Rows of a compressed or derived sample, from the first files. */
 const wholeSampleRows = 65_536;
 /** Half the width of the bounds of sampled bytes, as a share: of text, and of compressed files. */
@@ -55,9 +55,9 @@ const action = 'Select fewer days, apps or fields, split the export, or ask the 
 const ofApps = `SELECT events.file_index AS file, count(*) AS rows FROM ${filesSql} AS events
   WHERE events.id_app IN (SELECT id_app FROM apps) GROUP BY ALL`;
 
-export interface Look {
+export interface DryRun {
   readonly plan: ReadPlan;
-  readonly basis: Basis;
+  readonly readVersion: ReadVersion;
   readonly query: ExportQuery;
   readonly engine: QueryEngine;
   readonly read: ReadFiles;
@@ -80,50 +80,50 @@ interface Sampled {
 }
 
 /** Runs work on an engine; undefined if it did not finish before a time of `performance.now()`. */
-async function inTime<T>({ plan, engine }: Look, endMs: number, work: () => Promise<T>): Promise<T | undefined> {
+async function inTime<T>({ plan, engine }: DryRun, endMs: number, work: () => Promise<T>): Promise<T | undefined> {
   const late = new Error('no time is left');
   const findFault = (): unknown => (performance.now() >= endMs ? late : undefined);
   if (findFault() === late) return undefined;
-  const working = watch(engine, before({ plan }), () => undefined, work(), findFault);
+  const working = runWatched(engine, withoutRows({ plan }), () => undefined, work(), findFault);
   return await working.catch((error: unknown) => (error === late ? undefined : Promise.reject(error)));
 }
 
 /** Counts the rows of a result; undefined if not even those of the apps were counted in time. */
-async function countRows(look: Look, { countMs, sampleMs }: typeof defaultTimes): Promise<Counted | undefined> {
-  const { plan, basis, query, engine, read, verify } = look;
-  async function count(statement: Statement, isExact: boolean): Promise<Counted> {
-    const found = await usePaths(basis, read, (paths) => engine.rows(statement, paths));
+async function countRows(dryRun: DryRun, { countMs, sampleMs }: typeof defaultTimes): Promise<Counted | undefined> {
+  const { plan, readVersion, query, engine, read, verify } = dryRun;
+  async function count(exportStatement: ExportStatement, isExact: boolean): Promise<Counted> {
+    const found = await usePaths(readVersion, read, (paths) => engine.rows(exportStatement, paths));
     const files = new Map(found.map(({ file, rows }) => [Number(file), Number(rows)]));
     return { files, rows: [...files.values()].reduce((sum, rows) => sum + rows, 0), isExact };
   }
-  const exact = await inTime(look, performance.now() + countMs, () =>
-    prepare({ engines: [engine], read, verify }, query, { plan, ...basis }).then(() => count(query.count, true)),
+  const exact = await inTime(dryRun, performance.now() + countMs, () =>
+    prepare({ engines: [engine], read, verify }, query, { plan, ...readVersion }).then(() => count(query.count, true)),
   );
-  return exact ?? inTime(look, performance.now() + sampleMs, () => count({ sql: ofApps, values: {} }, false));
+  return exact ?? inTime(dryRun, performance.now() + sampleMs, () => count({ sql: ofApps, values: {} }, false));
 }
 
 /**
  * Lists the samples, with the number of rows that each represents: one per file of some files. Compressed rows, which
  * are smaller together, and derived rows, which are found by the index of their file, have one sample of all files.
  */
-function listSamples({ query, read: { files: all } }: Look, isText: boolean, { files, rows, isExact }: Counted) {
+function listSamples({ query, read: { files: all } }: DryRun, isText: boolean, { files, rows, isExact }: Counted) {
   const isDerived = query.preparation !== undefined;
   if (isDerived && !isExact) return [];
   if (isDerived || !isText) return [{ of: all, most: wholeSampleRows, rows }];
   const some = [...files].toSorted(([a], [b]) => a - b);
-  const step = Math.max(1, some.length / mostSampled);
+  const step = Math.max(1, some.length / maxSampledRows);
   return some
     .filter((_file, n) => Math.floor(n / step) > Math.floor((n - 1) / step))
     .map(([file, own]) => ({ of: all.slice(file - 1, file), most: sampleRows, rows: own }));
 }
 
 /** Writes the first rows of some files as the export does, and measures them. */
-async function sampleBytes(look: Look, counted: Counted | undefined, ms: number): Promise<Sampled> {
-  const { plan, basis, query, engine } = look;
-  const { copyOptions, parts } = chooseFormat(plan.request);
+async function sampleBytes(dryRun: DryRun, counted: Counted | undefined, ms: number): Promise<Sampled> {
+  const { plan, readVersion, query, engine } = dryRun;
+  const { copyOptions, partOptions } = chooseFormat(plan.request);
   const endMs = performance.now() + ms;
   const file = await openUnnamedFile();
-  async function measure(select: Statement, paths: readonly string[]) {
+  async function measure(select: ExportStatement, paths: readonly string[]) {
     const rows = await engine.copyTo(select, paths, file.path, `${copyOptions}, USE_TMP_FILE false`);
     return { rows, bytes: await file.size() };
   }
@@ -131,32 +131,33 @@ async function sampleBytes(look: Look, counted: Counted | undefined, ms: number)
     const { bytes: empty } = await measure(buildEmptyQuery(plan.request).select, []);
     const { sql, values } = query.select;
     let [rows, bytes, measured] = [0, 0, 0];
-    for (const sample of counted === undefined ? [] : listSamples(look, parts !== undefined, counted)) {
+    for (const sample of counted === undefined ? [] : listSamples(dryRun, partOptions !== undefined, counted)) {
       const first = { sql: `SELECT * FROM (${sql}) LIMIT ${sample.most}`, values };
-      const found = await inTime(look, endMs, () =>
-        usePaths(basis, { files: sample.of }, (paths) => measure(first, paths)),
+      const found = await inTime(dryRun, endMs, () =>
+        usePaths(readVersion, { files: sample.of }, (paths) => measure(first, paths)),
       );
       if (found === undefined || found.rows === 0) continue;
       measured += found.rows;
       rows += sample.rows;
       bytes += ((found.bytes - empty) * sample.rows) / found.rows;
     }
-    const isAll = counted?.isExact === true && measured === counted.rows && (parts !== undefined || measured === 0);
-    const margin = isAll ? 0 : parts === undefined ? compressedMargin : textMargin;
+    const isAll =
+      counted?.isExact === true && measured === counted.rows && (partOptions !== undefined || measured === 0);
+    const margin = isAll ? 0 : partOptions === undefined ? compressedMargin : textMargin;
     return { empty, ofRow: rows === 0 ? undefined : bytes / rows, margin };
   } finally {
     await file.close();
   }
 }
 
-function boundRows(counted: Counted | undefined): Bounds {
+function boundRows(counted: Counted | undefined): EstimateRange {
   const rows = counted?.rows ?? null;
   return counted?.isExact === true
     ? { atLeast: counted.rows, expected: rows, atMost: rows }
     : { atLeast: 0, expected: null, atMost: rows };
 }
 
-function boundBytes({ expected, atMost }: Bounds, { empty, ofRow, margin }: Sampled): Bounds {
+function boundBytes({ expected, atMost }: EstimateRange, { empty, ofRow, margin }: Sampled): EstimateRange {
   if (atMost === null || (ofRow === undefined && atMost > 0)) return { atLeast: empty, expected: null, atMost: null };
   const bytesOf = (rows: number): number => Math.round(empty + rows * (ofRow ?? 0));
   return {
@@ -167,11 +168,11 @@ function boundBytes({ expected, atMost }: Bounds, { empty, ofRow, margin }: Samp
 }
 
 /** Bounds the number of files. A part and the first row of the next exceed the size of one. */
-function boundParts({ request, limits }: ReadPlan, { atLeast, atMost }: Bounds): Estimate['parts'] {
-  const { parts } = chooseFormat(request);
-  if (parts === undefined) return { atLeast: 1, atMost: 1 };
+function boundParts({ request, limits }: ReadPlan, { atLeast, atMost }: EstimateRange): Estimate['parts'] {
+  const { partOptions } = chooseFormat(request);
+  if (partOptions === undefined) return { atLeast: 1, atMost: 1 };
   const { partMaxBytes } = limits;
-  const plain = Math.max(0, parts.plainMaxBytes(limits));
+  const plain = Math.max(0, partOptions.plainMaxBytes(limits));
   const most = (bytes: number): number =>
     bytes <= Math.max(plain, partMaxBytes) ? 1 : Math.ceil((2 * bytes) / partMaxBytes) + 1;
   return {
@@ -180,7 +181,7 @@ function boundParts({ request, limits }: ReadPlan, { atLeast, atMost }: Bounds):
   };
 }
 
-function over(limit: OverLimit['limit'], allowed: number, { atLeast, atMost }: Bounds): OverLimit[] {
+function over(limit: OverLimit['limit'], allowed: number, { atLeast, atMost }: EstimateRange): OverLimit[] {
   return (atMost ?? Infinity) > allowed ? [{ limit, allowed, isCertain: atLeast > allowed, action }] : [];
 }
 
@@ -188,13 +189,13 @@ function over(limit: OverLimit['limit'], allowed: number, { atLeast, atMost }: B
  * Counts the rows of a result, and multiplies them by the mean bytes of the first rows of its files. Rows of other
  * accounts are neither counted nor written. Errors: `sql` if a file cannot be read; those of the system.
  */
-export async function estimate(look: Look, times = defaultTimes): Promise<Omit<Estimate, 'basis'>> {
-  const { plan, read, verify } = look;
+export async function estimate(dryRun: DryRun, times = defaultTimes): Promise<Omit<Estimate, 'basis'>> {
+  const { plan, read, verify } = dryRun;
   const { limits } = plan;
   await verify(read.files);
-  const counted = await countRows(look, times);
+  const counted = await countRows(dryRun, times);
   const rows = boundRows(counted);
-  const bytes = boundBytes(rows, await sampleBytes(look, counted, times.sampleMs));
+  const bytes = boundBytes(rows, await sampleBytes(dryRun, counted, times.sampleMs));
   const all = read.files.reduce((sum, { numRecords = 0 }) => sum + numRecords, 0);
   const seconds = startSeconds + all / rowsRead + (bytes.expected ?? 0) / bytesWritten;
   return {
@@ -212,26 +213,26 @@ const tooLarge = 'The preview exceeds its memory limit. Select fewer days or app
 const previewRows = 20;
 
 /** Splits the files so that the first piece has the first rows; not for derived rows and `order=time`. */
-function piecesOf({ plan: { request }, query: { preparation }, read: { files } }: Look): Slice[] {
+function piecesOf({ plan: { request }, query: { preparation }, read: { files } }: DryRun): Slice[] {
   if (preparation !== undefined || request.order === 'time' || files.length === 0) return [{ files }];
   return planSlices(files).filter(({ rows }) => rows === undefined || rows.from === 0);
 }
 
 /** Reads the first rows of a result, cells as in CSV, from as few files as possible. */
-async function preview(look: Look): Promise<Omit<Preview, 'basis'>> {
-  const { plan, basis, query, engine, read, verify } = look;
-  await prepare({ engines: [engine], read, verify }, query, { plan, ...basis });
+async function preview(dryRun: DryRun): Promise<Omit<Preview, 'basis'>> {
+  const { plan, readVersion, query, engine, read, verify } = dryRun;
+  await prepare({ engines: [engine], read, verify }, query, { plan, ...readVersion });
   const { sql, values } = query.select;
   // One more row shows whether there are more.
   const wanted = previewRows + 1;
   const rows: (string | null)[][] = [];
-  for (const { files } of piecesOf(look)) {
+  for (const { files } of piecesOf(dryRun)) {
     const left = wanted - rows.length;
     if (left === 0) break;
     await verify(files);
     const first = { sql: `SELECT CAST(COLUMNS(*) AS VARCHAR) FROM (${sql} LIMIT ${left})`, values };
-    const reading = usePaths(basis, { files }, (paths) => engine.rows(first, paths));
-    const found = await watch(engine, before({ plan }), () => undefined, reading);
+    const reading = usePaths(readVersion, { files }, (paths) => engine.rows(first, paths));
+    const found = await runWatched(engine, withoutRows({ plan }), () => undefined, reading);
     rows.push(...found.map((row) => Object.values(row).map((cell) => (typeof cell === 'string' ? cell : null))));
   }
   const columns = plan.request.selectors.map((name) => getSelector(name).name);
@@ -245,24 +246,24 @@ function createSizeCheck(verify: Verify): Verify {
   };
 }
 
-async function answerLook(plan: LookPlan): Promise<LookOutcome> {
+async function answerLook(plan: DryRunPlan): Promise<DryRunOutcome> {
   const { request, segment, titles, tableDir } = plan;
-  const basis = await findBasis(plan);
+  const readVersion = await resolveReadVersion(plan);
   const lists = [segment, titles].flatMap((list) => list ?? []);
-  for (const list of lists) await assertListWhole(list, list.file);
+  for (const list of lists) await assertListIntact(list, list.file);
   const isEstimate = plan.look === 'estimate';
   // A sample is the same in any order.
   const { order: _order, ...unordered } = request;
   const query = isEstimate
-    ? planQuery({ ...plan, request: unordered }, basis, { lean: true, cells: chooseFormat(request).cells })
-    : planQuery(plan, basis, { lean: true, cells: 'text' });
+    ? planQuery({ ...plan, request: unordered }, readVersion, { lean: true, cells: chooseFormat(request).cells })
+    : planQuery(plan, readVersion, { lean: true, cells: 'text' });
   const folders = [tableDir, unnamedFolder, ...lists.map(({ file }) => path.dirname(file))];
   const engine = await openReadEngine(plan, folders, query.inline);
   try {
-    const read = createReadFiles({ plan, ...basis }, query);
-    const verify = createVerify({ plan, ...basis });
-    const about = { plan, basis, query, engine, read, verify: isEstimate ? createSizeCheck(verify) : verify };
-    const describe = () => describeBasis(plan, basis);
+    const read = createReadFiles({ plan, ...readVersion }, query);
+    const verify = createVerify({ plan, ...readVersion });
+    const about = { plan, readVersion, query, engine, read, verify: isEstimate ? createSizeCheck(verify) : verify };
+    const describe = () => toReportVersion(plan, readVersion);
     if (!isEstimate) return { kind: 'preview', preview: { ...(await preview(about)), basis: await describe() } };
     // If a file cannot be read, its hash shows why.
     const found = await estimate(about).catch((error: unknown) => verify(read.files).then(() => Promise.reject(error)));
@@ -272,7 +273,7 @@ async function answerLook(plan: LookPlan): Promise<LookOutcome> {
   }
 }
 
-export async function runLook(plan: LookPlan): Promise<LookOutcome> {
+export async function runDryRunJob(plan: DryRunPlan): Promise<DryRunOutcome> {
   for (let attempt = 1; ; attempt += 1) {
     try {
       return await answerLook(plan);

@@ -6,7 +6,7 @@ import { titledFields } from '../../../../src/datasets/dictionaries.ts';
 import { openDuckdb } from '../../../../src/lake/sql/duckdb.ts';
 import { sqlText } from '../../../../src/lake/sql/literals.ts';
 import { loadTitles } from '../../../../src/admin/lists/load-titles.ts';
-import type { RefusedList, ListInput } from '../../../../src/admin/lists/text-lines.ts';
+import type { RejectedList, ListInput } from '../../../../src/admin/lists/text-lines.ts';
 import { findTitles } from '../../../../src/titles/title-store.ts';
 import { testFolder } from '../../../helpers/folder.ts';
 import { listOf, listOptions } from '../../../helpers/lists.ts';
@@ -86,7 +86,7 @@ describe('load titles', () => {
       { file: 'a.csv', badLines: 9 },
       { file: 'b.json', badLines: 4 },
     ]);
-    const reasons = (refused as readonly RefusedList[]).map(({ first }) =>
+    const reasons = (refused as readonly RejectedList[]).map(({ first }) =>
       first.map(({ line, reason }) => `${line}: ${reason.slice(0, 24)}`),
     );
     expect(reasons).toEqual([

@@ -6,7 +6,7 @@ import { writeDataFile, type WrittenPart } from '../../../../src/lake/files/data
 import { readSnapshot } from '../../../../src/lake/log/snapshot.ts';
 import { openDuckdb } from '../../../../src/lake/sql/duckdb.ts';
 import { sqlList, sqlText } from '../../../../src/lake/sql/literals.ts';
-import { removeErased, removeRepeats } from '../../../../src/admin/load/commit-load.ts';
+import { removeErased, removeDuplicates } from '../../../../src/admin/load/commit-load.ts';
 import { testFolder } from '../../../helpers/folder.ts';
 import { writeLake } from '../../../helpers/lake-fixture.ts';
 
@@ -62,7 +62,7 @@ test('Of rows of one identity the first stays, and another app may have the same
       [2, 'b'],
     ],
   );
-  const left = await removeRepeats(duckdb, staged, [], { own: true, makeRoom });
+  const left = await removeDuplicates(duckdb, staged, [], { own: true, makeRoom });
   expect(await read(left)).toEqual(['1 a', '1 b', '2 a', '2 b']);
 });
 
@@ -81,7 +81,7 @@ test('Rows that the table has are removed, by app and identity, and files withou
     [2, 'b'],
     [1, 'c'],
   ]);
-  const left = await removeRepeats(duckdb, staged, files, { own: false, makeRoom });
+  const left = await removeDuplicates(duckdb, staged, files, { own: false, makeRoom });
   expect(await read(left)).toEqual(['1 b', '2 a', '3 c']);
   // A file without duplicates is not rewritten.
   expect(left).toHaveLength(2);
@@ -93,7 +93,7 @@ test('Duplicates within a load are kept if the load does not compare its own row
     [1, 'a'],
     [1, 'a'],
   ]);
-  expect(await read(await removeRepeats(duckdb, staged, [], { own: false, makeRoom }))).toEqual(['1 a', '1 a']);
+  expect(await read(await removeDuplicates(duckdb, staged, [], { own: false, makeRoom }))).toEqual(['1 a', '1 a']);
 });
 
 test('Erased rows are removed, of the app that they were erased from', async () => {

@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest';
-import { findFaultOfMap, planFields } from '../../../../src/admin/load/file-fields.ts';
+import { validateFieldMap, planFileFields } from '../../../../src/admin/load/file-fields.ts';
 import { getDataset } from '../../../helpers/loads.ts';
 
 const payments = getDataset('payments');
-const plan = (names: string[], map = {}, hasApp = false) => planFields(payments, names, map, hasApp);
+const plan = (names: string[], map = {}, hasApp = false) => planFileFields(payments, names, map, hasApp);
 
 describe('the fields of a file', () => {
   it('Fields under the names of selectors are used, what the registry knows is ignored, and fields of other datasets must be empty', () => {
@@ -32,7 +32,7 @@ describe('the fields of a file', () => {
     expect(plan(['when', 'idApp', 'note'], { when: 'tsEvent', note: null })).toMatchObject({
       fields: [{ name: 'when' }, { name: 'idApp' }],
     });
-    expect(findFaultOfMap(payments, { sum: 'amount' })).toMatchObject({ reason: 'unknown_field', field: 'amount' });
-    expect(findFaultOfMap(payments, { sum: 'total', note: null })).toBeUndefined();
+    expect(validateFieldMap(payments, { sum: 'amount' })).toMatchObject({ reason: 'unknown_field', field: 'amount' });
+    expect(validateFieldMap(payments, { sum: 'total', note: null })).toBeUndefined();
   });
 });

@@ -29,7 +29,7 @@ afterAll(() => duckdb.close());
 async function judge(schemaName: string, text: string): Promise<unknown> {
   const schema = { description: '', 'x-column': 'c', ...cases.schemas[schemaName] } as FieldSchema;
   const sql = valueSql('field', schema, 't', 'q', 'text');
-  const checks = sql.toChecks('t', 'v').map((check) => `WHEN ${check.sql} THEN '${check.reason}'`);
+  const checks = sql.toChecks('t', 'v').map((rowCheck) => `WHEN ${rowCheck.sql} THEN '${rowCheck.reason}'`);
   const [row] = await duckdb.rows(
     `SELECT CASE WHEN fault IS NULL THEN CAST(${sql.toStored('v')} AS VARCHAR) ELSE fault END AS verdict
      FROM (SELECT *, CASE ${checks.join(' ')} END AS fault FROM (SELECT *, ${sql.value} AS v FROM (SELECT *, ${sql.cast ?? 'NULL'} AS q FROM (SELECT CAST($1 AS VARCHAR) AS t))))`,

@@ -10,8 +10,8 @@ test('The log has only the prefix of a revoked token, even if an operator passes
   const lines: unknown[] = [];
   let method: Method | undefined;
   const logger = { info: (fields: unknown) => void lines.push(fields) } as Logger;
-  const { change } = createOperatorMethods((_verbs, _url, _name, added) => void (method = added), logger);
-  change('/revoke.json', 'revoke', ['idApp', 'prefix'], () => Promise.resolve({ idApp: '1', revoked: 'abcdefgh' }));
+  const { post } = createOperatorMethods((_verbs, _url, _name, added) => void (method = added), logger);
+  post('/revoke.json', 'revoke', ['idApp', 'prefix'], () => Promise.resolve({ idApp: '1', revoked: 'abcdefgh' }));
   const given = new Map([
     ['idApp', ['1']],
     ['prefix', ['abcdefgh-the-rest-of-the-token']],

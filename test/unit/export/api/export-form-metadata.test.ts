@@ -1,19 +1,19 @@
 import { describe, expect, it } from 'vitest';
 import { eventNames, selectors } from '../../../../src/datasets/dictionaries.ts';
-import { isRefusal } from '../../../../src/export/api/envelope.ts';
-import type { ZoneDays } from '../../../../src/export/api/calendar.ts';
-import { describeOrders, type OrderFilter } from '../../../../src/export/api/export-form-metadata.ts';
+import { isApiError } from '../../../../src/export/api/envelope.ts';
+import type { Calendar } from '../../../../src/export/api/calendar.ts';
+import { describeExportForm, type ExportFormFilter } from '../../../../src/export/api/export-form-metadata.ts';
 import { parseExportRequest } from '../../../../src/export/api/parse-request.ts';
 
-const orders = describeOrders();
-const noDays = {} as ZoneDays;
+const orders = describeExportForm();
+const noDays = {} as Calendar;
 
-function valueOf({ choices, isText }: OrderFilter): string {
+function valueOf({ choices, isText }: ExportFormFilter): string {
   return choices === undefined ? (isText ? 'text' : '7') : (Object.keys(choices)[0] ?? '');
 }
 
 /** Result of parsing a request for an event with a filter, over seconds, which need no calendar. */
-function order(event: string, filter: OrderFilter): ReturnType<typeof parseExportRequest> {
+function order(event: string, filter: ExportFormFilter): ReturnType<typeof parseExportRequest> {
   const given = { event, selectors: 'eventId', tsFrom: '0', tsTo: '1', [filter.name]: valueOf(filter) };
   return parseExportRequest(new Map(Object.entries(given).map(([name, value]) => [name, [value]])), Date.now(), noDays);
 }
@@ -31,7 +31,7 @@ describe('the dictionary of exports', () => {
     for (const { name, filters } of orders.events) {
       for (const filter of orders.filters) {
         const parsed = await order(name, filter);
-        expect([name, filter.name, !isRefusal(parsed)]).toEqual([name, filter.name, filters.includes(filter.name)]);
+        expect([name, filter.name, !isApiError(parsed)]).toEqual([name, filter.name, filters.includes(filter.name)]);
       }
     }
   });

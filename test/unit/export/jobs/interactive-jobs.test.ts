@@ -2,8 +2,8 @@ import { getEventListeners } from 'node:events';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { openAccessReader } from '../../../../src/access/store.ts';
-import { createLooks, type LookRequest } from '../../../../src/export/jobs/interactive-jobs.ts';
-import type { LookEnd } from '../../../../src/export/jobs/worker-process.ts';
+import { createInteractiveJobs, type DryRunRequest } from '../../../../src/export/jobs/interactive-jobs.ts';
+import type { DryRunEnd } from '../../../../src/export/jobs/worker-process.ts';
 import { createClock } from '../../../../src/runtime/clock.ts';
 import { createLogger } from '../../../../src/runtime/logger.ts';
 import { testFolder } from '../../../helpers/folder.ts';
@@ -11,7 +11,7 @@ import { waitFor } from '../../../helpers/wait.ts';
 
 const { signal } = new AbortController();
 
-const requestOf = (idAccount: number, event: string): LookRequest => ({
+const requestOf = (idAccount: number, event: string): DryRunRequest => ({
   look: 'preview',
   idAccount,
   request: {
@@ -33,15 +33,15 @@ async function openLooks() {
     createLogger('silent'),
   );
   onTestFinished(() => access.close());
-  const running = new Map<string, (end: LookEnd) => void>();
+  const running = new Map<string, (end: DryRunEnd) => void>();
   const begun: string[] = [];
-  const looks = createLooks(
+  const interactiveJobs = createInteractiveJobs(
     {
       access,
       clock: createClock(0),
       onDamage: () => undefined,
-      runQuestion: () => Promise.resolve({ kind: 'timed_out' }),
-      runLook: ({ request }, options) =>
+      runDataQuery: () => Promise.resolve({ kind: 'timed_out' }),
+      runDryRun: ({ request }, options) =>
         new Promise((resolve) => {
           begun.push(request.event);
           running.set(request.event, resolve);
@@ -57,9 +57,9 @@ async function openLooks() {
     },
   );
   return {
-    looks,
+    looks: interactiveJobs,
     begun,
-    run: (idAccount: number, event: string, until = signal) => looks.run(requestOf(idAccount, event), until),
+    run: (idAccount: number, event: string, until = signal) => interactiveJobs.run(requestOf(idAccount, event), until),
     end: (event: string) => running.get(event)?.({ kind: 'timed_out' }),
   };
 }

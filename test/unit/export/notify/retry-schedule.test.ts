@@ -7,7 +7,7 @@ function openLoops() {
   const aborter = new AbortController();
   const clock = { now: 0, nowMs: () => clock.now };
   const errors: unknown[] = [];
-  const options = { timeoutMs: 1000, pausesMs: [1000, 60_000] };
+  const options = { timeoutMs: 1000, retryScheduleMs: [1000, 60_000] };
   const loops = createRetryLoops(clock, options, aborter.signal, (key, error) => errors.push([key, error]));
   onTestFinished(async () => {
     aborter.abort();

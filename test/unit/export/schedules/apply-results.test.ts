@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { isSettled, settleProgress } from '../../../../src/export/schedules/reconcile.ts';
+import { isSettled, applyRequestResults } from '../../../../src/export/schedules/reconcile.ts';
 import { reportJob } from '../../../helpers/report-job.ts';
 import type { ReportJob } from '../../../../src/reports/reports.ts';
 import { noProgress, type Schedule } from '../../../../src/schedules/schedules.ts';
@@ -27,14 +27,14 @@ const succeeded = (id: number, slot: number, place: string): ReportJob =>
   });
 
 test('A change feed continues after its reports are deleted and their ids are reused', () => {
-  const before = settleProgress(schedule, noProgress, [succeeded(40, 1, '3-a'), succeeded(41, 2, '5-b')]);
+  const before = applyRequestResults(schedule, noProgress, [succeeded(40, 1, '3-a'), succeeded(41, 2, '5-b')]);
   expect(before).toMatchObject({ place: '5-b', lastReport: 41, endedReport: 41, made: [[1, 2]] });
   const anew = succeeded(1, 3, '9-c');
-  const waiting = settleProgress(schedule, before, [{ ...anew, state: 'running' }]);
+  const waiting = applyRequestResults(schedule, before, [{ ...anew, state: 'running' }]);
   expect(waiting).toMatchObject({ place: '5-b', lastReport: 1, made: [[1, 3]] });
   expect(isSettled(waiting, anew)).toBe(false);
-  const after = settleProgress(schedule, waiting, [anew]);
+  const after = applyRequestResults(schedule, waiting, [anew]);
   expect(after).toMatchObject({ place: '9-c', endedReport: 1 });
   expect(isSettled(after, anew)).toBe(true);
-  expect(settleProgress(schedule, after, [anew])).toBe(after);
+  expect(applyRequestResults(schedule, after, [anew])).toBe(after);
 });

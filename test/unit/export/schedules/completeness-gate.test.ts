@@ -1,7 +1,7 @@
 import { mkdirSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
-import { createSlotWait, longestWaitMs } from '../../../../src/export/schedules/slot-clock.ts';
+import { createCompletenessGate, maxCompletenessWaitMs } from '../../../../src/export/schedules/slot-clock.ts';
 import { ensureLake, lakePaths } from '../../../../src/lake/lake.ts';
 import { openTable } from '../../../../src/lake/log/table.ts';
 import { noCrashPoint } from '../../../../src/runtime/crash-point.ts';
@@ -27,7 +27,7 @@ async function openWait(watermarkMs: number) {
     epoch: { appId: 'S@1', streamId: 'S@1', position: 0, dedupeThrough: 0, watermarkMs },
   }));
   const slotClock = { timeOf: async () => slotMs, newest: async () => 1 };
-  return { clock, wait: createSlotWait({ lakeDir, slotClock, clock }) };
+  return { clock, wait: createCompletenessGate({ lakeDir, slotClock, clock }) };
 }
 
 test('A slot waits until the lake is complete up to the end of its period', async () => {
@@ -39,9 +39,9 @@ test('A slot waits until the lake is complete up to the end of its period', asyn
 
 test('A slot whose period stays incomplete is overdue after the longest wait', async () => {
   const { clock, wait } = await openWait(1);
-  clock.now = slotMs + longestWaitMs - 1;
+  clock.now = slotMs + maxCompletenessWaitMs - 1;
   expect(await wait(schedule, 1, request)).toBe('waits');
-  clock.now = slotMs + longestWaitMs;
+  clock.now = slotMs + maxCompletenessWaitMs;
   expect(await wait(schedule, 1, request)).toBe('overdue');
 });
 

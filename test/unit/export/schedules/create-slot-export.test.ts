@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { AccessReader, App, User } from '../../../../src/access/access.ts';
-import { createOrders, refuseApps } from '../../../../src/export/schedules/reconcile.ts';
+import { createSlotExports, validateApps } from '../../../../src/export/schedules/reconcile.ts';
 import type { Schedule } from '../../../../src/schedules/schedules.ts';
 import { formatRequest } from '../../../helpers/format-request.ts';
 
@@ -31,14 +31,14 @@ function accessOf(found: User | undefined, lacks = false): AccessReader {
       findUser: () => found,
       appsOfAccount: (idAccount: number) => apps.filter((app) => app.idAccount === idAccount),
     }),
-    mayLackUsers: () => lacks,
-    mayLackApps: () => lacks,
+    mayMissUsers: () => lacks,
+    mayMissApps: () => lacks,
   } as unknown as AccessReader;
 }
 
 /** Arguments of the export of a slot. */
 async function order(access: AccessReader, request = spec): Promise<unknown> {
-  const make = createOrders({
+  const make = createSlotExports({
     access,
     parseRequest: async () => request,
     lakeDir: '',
@@ -62,5 +62,5 @@ test('A slot that names apps is exported while its account has one of them', asy
   const gone = { reason: 'the account has none of its apps' };
   expect(await order(accessOf(user), { ...spec, idApp: ['8'] })).toEqual(gone);
   expect(await order(accessOf(user), { ...spec, SDKKey: ['key 8'] })).toEqual(gone);
-  expect(refuseApps(accessOf(user), 3, spec)).toBeUndefined();
+  expect(validateApps(accessOf(user), 3, spec)).toBeUndefined();
 });

@@ -2,7 +2,7 @@ import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { addUser } from '../../../../src/access/users.ts';
 import { openAccessReader } from '../../../../src/access/store.ts';
-import { createTurns } from '../../../../src/export/schedules/reconcile.ts';
+import { createScheduleReconciler } from '../../../../src/export/schedules/reconcile.ts';
 import { openReportStore, type ReportStore } from '../../../../src/reports/store.ts';
 import { noCrashPoint } from '../../../../src/runtime/crash-point.ts';
 import { createLogger } from '../../../../src/runtime/logger.ts';
@@ -51,7 +51,7 @@ test('A change feed continues from the end of its last export, even if that ends
     },
   };
   const ordered: unknown[] = [];
-  const turns = createTurns({
+  const turns = createScheduleReconciler({
     schedules,
     lakeDir: path.join(folder, 'lake'),
     store: ending,

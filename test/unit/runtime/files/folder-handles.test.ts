@@ -2,14 +2,14 @@ import { mkdirSync, renameSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { areSameFolders } from '../../../../src/runtime/files/folder-id.ts';
-import { openFolderPins } from '../../../../src/runtime/files/folder-watch.ts';
+import { openFolderHandles } from '../../../../src/runtime/files/folder-watch.ts';
 import { testFolder } from '../../../helpers/folder.ts';
 
 describe('pinned folders', () => {
   it('Pinned folders are distinguished from those made in their place, however often one is removed and recreated', () => {
     const folder = path.join(testFolder(), 'one');
     mkdirSync(folder);
-    const pins = openFolderPins([folder]);
+    const pins = openFolderHandles([folder]);
     for (let round = 0; round < 20; round += 1) {
       rmSync(folder, { recursive: true });
       expect(pins.findLost()).toEqual([folder]);
@@ -25,7 +25,7 @@ describe('pinned folders', () => {
     const root = testFolder();
     const [outer, inner] = [path.join(root, 'outer'), path.join(root, 'outer', 'inner')];
     mkdirSync(outer);
-    const pins = openFolderPins([outer, inner]);
+    const pins = openFolderHandles([outer, inner]);
     renameSync(outer, `${outer}-away`);
     mkdirSync(inner, { recursive: true });
     pins.pin();

@@ -1,12 +1,12 @@
 import { expect, it } from 'vitest';
-import { createNews } from '../../../../src/runtime/processes/heartbeat.ts';
+import { createHeartbeat } from '../../../../src/runtime/processes/heartbeat.ts';
 import { waitFor } from '../../../helpers/wait.ts';
 
 /** Passes each of the texts; returns those that were sent. */
 function toldOf(texts: readonly string[], silenceMs?: number): string[] {
   const told: string[] = [];
-  const news = createNews(silenceMs);
-  for (const text of texts) news.pass(text, () => void told.push(text));
+  const heartbeat = createHeartbeat(silenceMs);
+  for (const text of texts) heartbeat.send(text, () => void told.push(text));
   return told;
 }
 
@@ -16,22 +16,22 @@ it('A changed state is sent at once, and an unchanged one is not sent again', ()
 
 it('An unchanged state is sent again when the last heartbeat is long ago', async () => {
   let told = 0;
-  const news = createNews(20);
+  const heartbeat = createHeartbeat(20);
   await waitFor('a second heartbeat is sent', () => {
-    news.pass('the same', () => void (told += 1));
+    heartbeat.send('the same', () => void (told += 1));
     return told === 2;
   });
   expect(told).toBe(2);
 });
 
 it('A state whose sending failed is sent again', () => {
-  const news = createNews();
+  const heartbeat = createHeartbeat();
   expect(() =>
-    news.pass('a', () => {
+    heartbeat.send('a', () => {
       throw new Error('full disk');
     }),
   ).toThrow('full disk');
   let told = false;
-  news.pass('a', () => void (told = true));
+  heartbeat.send('a', () => void (told = true));
   expect(told).toBe(true);
 });

@@ -1,20 +1,20 @@
 import { expect, test } from 'vitest';
 import { createLogger } from '../../../../src/runtime/logger.ts';
-import { createSilenceWatch, type ReportingProcess } from '../../../../src/runtime/processes/heartbeat.ts';
+import { createLivenessWatch, type ReportingProcess } from '../../../../src/runtime/processes/heartbeat.ts';
 
 /**
  * Runs `times` checks; `reportedAtMs` returns the last report at a check. Returns the checks at which it was killed.
  */
 function look(times: number, reportedAtMs: (look: number) => number): number[] {
   const ended: number[] = [];
-  const watch = createSilenceWatch(createLogger('silent'));
+  const watch = createLivenessWatch(createLogger('silent'));
   for (let n = 0; n < times; n += 1) {
     const process: ReportingProcess = {
       name: 'ingest-1',
       reportedAtMs: reportedAtMs(n),
       renew: () => void ended.push(n),
     };
-    watch.look([process]);
+    watch.check([process]);
   }
   return ended;
 }
@@ -29,10 +29,10 @@ test('A process that reports now and then is left alone', () => {
 
 test('A process that was absent for a while starts a new half minute', () => {
   const ended: string[] = [];
-  const watch = createSilenceWatch(createLogger('silent'));
+  const watch = createLivenessWatch(createLogger('silent'));
   const process: ReportingProcess = { name: 'compact', reportedAtMs: 1, renew: () => void ended.push('compact') };
-  for (let n = 0; n < 30; n += 1) watch.look([process]);
-  watch.look([]);
-  for (let n = 0; n < 30; n += 1) watch.look([process]);
+  for (let n = 0; n < 30; n += 1) watch.check([process]);
+  watch.check([]);
+  for (let n = 0; n < 30; n += 1) watch.check([process]);
   expect(ended).toEqual([]);
 });

@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest';
-import { parseServerAddresses } from '../../../../src/runtime/processes/nats-url.ts';
+import { parseNatsUrl } from '../../../../src/runtime/processes/nats-url.ts';
 
 describe('the addresses of a NATS cluster', () => {
   it('The addresses of a NATS cluster may be one, without credentials', () => {
-    expect(parseServerAddresses('nats://10.0.0.1:4222')).toEqual({
+    expect(parseNatsUrl('nats://10.0.0.1:4222')).toEqual({
       hosts: ['10.0.0.1:4222'],
       tls: false,
       user: undefined,
@@ -13,7 +13,7 @@ describe('the addresses of a NATS cluster', () => {
   });
 
   it('The addresses of a NATS cluster may be several, with the credentials in any of them', () => {
-    const servers = parseServerAddresses('tls://one, tls://ann:a%40b%2C@two:4223,tls://[::1]:4224/');
+    const servers = parseNatsUrl('tls://one, tls://ann:a%40b%2C@two:4223,tls://[::1]:4224/');
     expect(servers).toEqual({
       hosts: ['one', 'two:4223', '[::1]:4224'],
       tls: true,
@@ -24,7 +24,7 @@ describe('the addresses of a NATS cluster', () => {
   });
 
   it('The addresses of a NATS cluster may name a token', () => {
-    expect(parseServerAddresses('nats://t0ken@one')).toMatchObject({ user: undefined, token: 't0ken' });
+    expect(parseNatsUrl('nats://t0ken@one')).toMatchObject({ user: undefined, token: 't0ken' });
   });
 
   it.each([
@@ -39,6 +39,6 @@ describe('the addresses of a NATS cluster', () => {
     ['nats://one/path', 'must end each address'],
     ['nats://ann:100%@one', '%25'],
   ])('The addresses of a NATS cluster are refused as %j', (text, problem) => {
-    expect(parseServerAddresses(text)).toEqual({ problem: expect.stringContaining(problem) });
+    expect(parseNatsUrl(text)).toEqual({ problem: expect.stringContaining(problem) });
   });
 });

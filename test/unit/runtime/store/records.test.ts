@@ -1,7 +1,7 @@
 import { chmodSync, mkdirSync, renameSync, rmSync, writeFileSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
-import { renderChecked } from '../../../../src/runtime/files/checksummed-json.ts';
+import { renderChecksummed } from '../../../../src/runtime/files/checksummed-json.ts';
 import { createLogger } from '../../../../src/runtime/logger.ts';
 import { createFolderStore } from '../../../../src/runtime/store/folder-store.ts';
 import { createRecords } from '../../../../src/runtime/store/records.ts';
@@ -49,7 +49,7 @@ it('A record that is damaged, of another id or of another kind is an error with 
   const file = (id: string): string => path.join(folder, `${id}.json`);
   writeFileSync(file('1/a'), readFileSync(file('1/a'), 'utf8').replace('"count":1', '"count":7'));
   renameSync(file('2/d'), file('1/b'));
-  writeFileSync(file('1/other'), renderChecked({ idNote: '1/other' }));
+  writeFileSync(file('1/other'), renderChecksummed({ idNote: '1/other' }));
   writeFileSync(file('1/early'), JSON.stringify({ version: 1, idNote: '1/early', count: 3 }));
   for (const id of ['1/a', '1/b', '1/other']) {
     await expect(notes.get(id)).rejects.toMatchObject({ code: 'record_damaged', hint: 'Write it again.' });
