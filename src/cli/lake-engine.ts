@@ -9,7 +9,7 @@ import type { OpenData } from './command.ts';
 
 type Limits = Pick<DuckdbOptions, 'memoryMb' | 'threads'>;
 
-/** Returns the memory of the setting, at least `leastMb`, and one thread per `mbPerThread` of it. */
+/** Returns the memory of the setting, at least `minMb`, and one thread per `mbPerThread` of it. */
 export function engineLimits({ duckdbMemoryMb }: Config, minMb: number, mbPerThread: number): Limits {
   const threads = Math.max(1, Math.min(availableParallelism(), Math.floor(duckdbMemoryMb / mbPerThread)));
   return { memoryMb: Math.max(minMb, duckdbMemoryMb), threads };

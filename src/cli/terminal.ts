@@ -34,7 +34,7 @@ async function confirm({ stdin, stderr }: Streams, question: string): Promise<bo
 /** Width of a terminal that does not report one, such as in a container. */
 const usualColumns = 80;
 
-/** Writes lines to standard error; on a terminal `show` replaces its last line. */
+/** Writes lines to standard error; on a terminal `printProgress` replaces its last line. */
 function createNotes(stderr: NodeJS.WriteStream): Pick<CommandContext, 'printMessage' | 'printProgress'> {
   if (!stderr.isTTY) return { printMessage: (line) => void stderr.write(`${line}\n`) };
   const clear = '\r\u001b[2K';

@@ -214,7 +214,7 @@ interface ImportOpening {
 
 /**
  * Returns the stored state, or a new one; undefined if aborted. Errors: `conflict` for the state of another import;
- * `not_found` for the file; `record_damaged`; those of `insist`.
+ * `not_found` for the file; `record_damaged`; those of `retryUntilAnswered`.
  */
 export async function openImportState(opening: ImportOpening): Promise<ImportState | undefined> {
   const { file, stateFile, area, options, retryUntilAnswered } = opening;

@@ -107,7 +107,7 @@ function splitRejected(events: readonly SourceEvent[], faults: readonly ServiceV
 /**
  * Sends a batch until the state of each event is known. One invalid event makes the service reject the batch: the
  * others are sent without it. Undefined if aborted: each may be stored or not. Errors: `service_refused`,
- * `service_away`; those of `keepApart`.
+ * `service_away`; those of `persistRejectedLines`.
  */
 export async function sendBatch(
   dependencies: SendDependencies,
@@ -190,7 +190,7 @@ async function lookUpBatch(events: readonly SourceEvent[], lookup: EarlierLookup
 /**
  * Looks up whether the service has batches that the state has not sent: the state of an earlier import is lost, or a
  * copy of the file was imported further elsewhere. Batches are sent in order, so the first one decides. Returns since
- * when, by the service's clock; undefined if not, or if aborted. Errors: those of `insist`.
+ * when, by the service's clock; undefined if not, or if aborted. Errors: those of `retryUntilAnswered`.
  */
 export async function checkPreviousImport(lookup: EarlierLookup): Promise<number | undefined> {
   for await (const { number, events } of cutBatches(lookup.source, lookup.from)) {

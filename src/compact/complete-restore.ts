@@ -107,7 +107,7 @@ async function settleTable(
   }
 }
 
-/** Completes a restored lake. Errors: those of the compactor, of `renewPlaces` and of `openTable`. */
+/** Completes a restored lake. Errors: those of the compactor, of `applyDueReplacements` and of `openTable`. */
 export async function completeRestore(
   dependencies: CompleteRestoreDependencies,
   tail: StreamReader | undefined,

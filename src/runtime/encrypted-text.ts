@@ -11,7 +11,7 @@ export function encryptText(key: Uint8Array, text: string, owner: string): strin
   return Buffer.concat([iv, cipher.getAuthTag(), data]).toString('base64');
 }
 
-/** Decrypts a text of `sealText`. Throws for another key or owner and for a changed text. */
+/** Decrypts a text of `encryptText`. Throws for another key or owner and for a changed text. */
 export function decryptText(key: Uint8Array, sealed: string, owner: string): string {
   const bytes = Buffer.from(sealed, 'base64');
   const decipher = createDecipheriv('aes-256-gcm', key, bytes.subarray(0, ivBytes), { authTagLength: tagBytes });

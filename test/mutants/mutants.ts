@@ -57,12 +57,12 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     test: 'unit/compact/idle-watermark.test.ts',
   },
   'the watermark moves on by a stream that was not still while it was looked at': {
-    find: 'if (stillness.holds(known)) await watermark.take',
+    find: 'if (idleStream.isIdle(known)) await watermark.take',
     replace: 'await watermark.take',
     test: 'integration/compact/watermark.test.ts',
   },
   'the stream is not looked at again before a flush': {
-    find: 'if (!(await isStillWhole(reader, epoch, fault, batch))) return false;',
+    find: 'if (!(await isBatchStillValid(reader, epoch, fault, batch))) return false;',
     replace: '',
     test: 'unit/compact/commit-fence.test.ts',
   },
@@ -92,8 +92,8 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     test: 'unit/lake/direct-writer.test.ts',
   },
   'a batch is classified while the keys of the day are loaded': {
-    find: 'oneAtATime.run(() => judge(batch, lookUpAll, loadMore))',
-    replace: 'judge(batch, lookUpAll, loadMore)',
+    find: 'oneAtATime.run(() => classify(batch, lookUpAll, loadMore))',
+    replace: 'classify(batch, lookUpAll, loadMore)',
     test: 'unit/compact/idempotency-keys.test.ts',
   },
   'a value in a column that no batch had before is left out': {
@@ -107,7 +107,7 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     test: 'unit/lake/direct-writer.test.ts',
   },
   'a compactor that has lost the lake seals on': {
-    find: 'assertOwner(leader.lake(), writer);\n    return await task();',
+    find: 'assertOwner(primaryTable.lake(), writer);\n    return await task();',
     replace: 'return await task();',
     test: 'unit/compact/commit-fence.test.ts',
   },
@@ -218,8 +218,8 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     test: 'unit/client/import-model.test.ts',
   },
   'an import continues without recording the rejected events of a batch': {
-    find: 'if (parted.rest.length + parted.alone.length > 0) await keepApart',
-    replace: 'if (false) await keepApart',
+    find: 'if (parted.rest.length + parted.alone.length > 0) await persistRejectedLines',
+    replace: 'if (false) await persistRejectedLines',
     test: 'unit/client/import-model.test.ts',
   },
   'a copy of an import continues without checking what the other one has sent': {
@@ -283,7 +283,7 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     test: 'unit/access/access.test.ts',
   },
   'the cookie of a session is enough': {
-    find: 'session !== undefined && sameText(session.csrfToken, shown)',
+    find: 'session !== undefined && timingSafeEqualText(session.csrfToken, shown)',
     replace: 'session !== undefined',
     test: 'unit/console/sessions.test.ts',
   },
@@ -303,34 +303,34 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     test: 'unit/console/lock-out.test.ts',
   },
   'wrong secrets given elsewhere make a known browser wait': {
-    find: 'return of === idUser && sameText(sign(idUser, nonce), signature) ? nonce : undefined;',
+    find: 'return of === idUser && timingSafeEqualText(sign(idUser, nonce), signature) ? nonce : undefined;',
     replace: 'return undefined;',
     test: 'unit/console/lock-out.test.ts',
   },
   'a browser that one user knows is known of all': {
-    find: 'return of === idUser && sameText(sign(idUser, nonce), signature)',
-    replace: "return sameText(sign(of ?? '', nonce), signature)",
+    find: 'return of === idUser && timingSafeEqualText(sign(idUser, nonce), signature)',
+    replace: "return timingSafeEqualText(sign(of ?? '', nonce), signature)",
     test: 'unit/console/lock-out.test.ts',
   },
   // The newest folders: event lookup, change feed, watermark, slots, derived events, loads, catalogue, receipts,
   // sessions, webhooks, segments, changes of the lake, records, the flush loop.
   'another app is shown a row of the lake': {
-    find: "sought.idApp === undefined ? '' : 'AND id_app = $3'",
-    replace: "sought.idApp === undefined ? '' : 'AND $3 > 0'",
+    find: "target.idApp === undefined ? '' : 'AND id_app = $3'",
+    replace: "target.idApp === undefined ? '' : 'AND $3 > 0'",
     test: 'unit/lake/find-rows.test.ts',
   },
   'another app is shown an event that waits in the stream': {
-    find: 'if (sought.idApp !== undefined && event.idApp !== sought.idApp) continue;',
+    find: 'if (lookupTarget.idApp !== undefined && event.idApp !== lookupTarget.idApp) continue;',
     replace: '',
     test: 'unit/event-lookup/find-event.test.ts',
   },
   'another app is shown a failed event': {
-    find: 'sought.idApp === undefined || event?.idApp === sought.idApp;',
+    find: 'lookupTarget.idApp === undefined || event?.idApp === lookupTarget.idApp;',
     replace: 'true;',
     test: 'unit/lake/failed-index.test.ts',
   },
   'an event that moves while it is looked for was never seen': {
-    find: "if (tail === 'moved' && (waiting.size === 0 || 'requestKey' in sought)) return undefined;",
+    find: "if (tail === 'moved' && (waiting.size === 0 || 'requestKey' in target)) return undefined;",
     replace: '',
     test: 'unit/event-lookup/find-event.test.ts',
   },
@@ -340,7 +340,7 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     test: 'unit/lake/change-feed.test.ts',
   },
   'a change feed continues from a cursor of another history': {
-    find: 'if (mark === undefined || mark === markIn(point)) return;',
+    find: 'if (tag === undefined || tag === tagIn(point)) return;',
     replace: 'return;',
     test: 'unit/lake/change-feed.test.ts',
   },
@@ -500,7 +500,7 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     test: 'unit/compact/background-purge.test.ts',
   },
   'a batch is committed by keys that are not the newest': {
-    find: 'if (judged.addsKeys && lake.keysCommit !== judged.keysSeen) throw',
+    find: 'if (classified.addsKeys && lake.keysCommit !== classified.keysSeen) throw',
     replace: 'if (false) throw',
     test: 'unit/compact/commit-fence.test.ts',
   },

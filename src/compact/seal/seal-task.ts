@@ -136,7 +136,7 @@ export function createSealTask(dependencies: TableDependencies, { sealAgeMs, sea
       const elapsedMs = Math.abs(clock.nowMs() - checkedAtMs);
       return young.length > 0 && (elapsedMs >= everyMs || sumBytes(young) - youngBytesSeen >= sealMaxBytes);
     },
-    /** Seals until nothing is due, or the signal aborts. Errors: those of `sealDue`. */
+    /** Seals until nothing is due, or the signal aborts. Errors: those of `sealDueFiles`. */
     async run(duckdb: Duckdb, signal: AbortSignal): Promise<void> {
       // Taken first: the next search sees what falls due during a seal.
       const nowMs = clock.nowMs();

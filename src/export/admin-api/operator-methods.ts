@@ -38,7 +38,7 @@ function findFault({ isOperator }: User, given: Arguments, known: readonly strin
 }
 
 /**
- * Creates what adds methods for operators, each with its known arguments: `look` by GET, `change` by POST. A change
+ * Creates what adds methods for operators, each with its known arguments: `get` by GET, `change` by POST. A change
  * returns its data, or a refusal of an argument, and is logged with its operator and object, without secrets.
  */
 export function createOperatorMethods(addMethod: AddMethod, logger: Logger) {

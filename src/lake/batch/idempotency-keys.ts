@@ -204,7 +204,7 @@ export function createIdempotencyKeyCache(dependencies: RecentKeysDependencies) 
     return { ...classified, keysSeen: coverage.seen()?.keysCommit };
   }
   return {
-    /** Loads in advance what a batch received now needs. Concurrent calls wait. Errors: those of `judge`. */
+    /** Loads in advance what a batch received now needs. Concurrent calls wait. Errors: those of `classify`. */
     warmUp: (nowMs: number, signal: AbortSignal) =>
       oneAtATime.run(() =>
         coverage.load({ fromMs: nowMs - keyWindowMs - slackMs, toMs: Number.POSITIVE_INFINITY }, signal),

@@ -39,7 +39,7 @@ export async function findPublished(
   return shown === (await findFileId(path.join(tableDir, relative))) ? 'itself' : 'another';
 }
 
-/** Renames a link of a sealed file to `place`. `workDir`: a folder on the same file system. */
+/** Renames a link of a sealed file to `publishedPath`. `workDir`: a folder on the same file system. */
 async function replacePublished(tableDir: string, file: string, publishedPath: string, workDir: string): Promise<void> {
   const temporary = path.join(workDir, `${randomUUID()}.link`);
   await linkFile(path.join(tableDir, file), temporary);

@@ -71,7 +71,7 @@ function assertLines(text: string, file: string): void {
 
 const failedStore = (folder: string): ObjectStore => openStore(folder, { isGrowing: true });
 
-/** Writes failed events durably before their commit. Returns the path for `settleFailed`. */
+/** Writes failed events durably before their commit. Returns the path for `publishFailedFile`. */
 export async function writePendingFailed(
   folder: string,
   baseVersion: number,

@@ -24,7 +24,7 @@ export function isYoungPath(relative: string): boolean {
 /** Suffix of a rewrite: change id and number. */
 const rewriteSuffix = /\.[0-9a-f]{8}-[0-9a-f-]{27}-\d+\.parquet$/;
 
-/** Returns the path of a sealed file that is shown at `place`. `change`: set for a rewrite. */
+/** Returns the path of a sealed file that is shown at `publishedPath`. `change`: set for a rewrite. */
 export function sealedPath(publishedPath: string, change?: { readonly id: string; readonly index: number }): string {
   if (change === undefined) return `${sealedPrefix}${publishedPath}`;
   return `${sealedPrefix}${publishedPath.replace(/\.parquet$/, '')}.${change.id}-${change.index}.parquet`;

@@ -26,7 +26,7 @@ export function renderChecksummed(record: Readonly<Record<string, unknown>>, ind
   return `${JSON.stringify({ ...body, sha256: checksum(JSON.stringify(body)) }, null, indent)}\n`;
 }
 
-/** Parses output of `renderChecked`. Earlier versions have no checksum. Throws a plain Error with the reason. */
+/** Parses output of `renderChecksummed`. Earlier versions have no checksum. Throws a plain Error with the reason. */
 export function parseChecksummed(text: string): Readonly<Record<string, unknown>> {
   const value: unknown = JSON.parse(text);
   if (!isRecord(value)) throw new Error('it is not an object');

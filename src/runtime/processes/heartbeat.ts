@@ -8,7 +8,7 @@ export function createHeartbeat(silenceMs = defaultSilenceMs) {
   let sent: string | undefined;
   let sentAtMs = 0;
   return {
-    /** Calls `tell` if `text` is new or the last call is too long ago. If `tell` throws, the state is not passed. */
+    /** Calls `send` if `text` is new or the last call is too long ago. If `send` throws, the state is not passed. */
     send(text: string, send: () => void): void {
       const nowMs = performance.now();
       if (text === sent && nowMs - sentAtMs < silenceMs) return;

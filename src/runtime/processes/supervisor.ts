@@ -13,7 +13,7 @@ import type { Logger } from '../logger.ts';
 import { withAnySignal } from '../async/in-parallel.ts';
 import { createBackoff, type Backoff, pause } from '../async/retry.ts';
 
-/** A crash loop: this many exits within `unsteadyMs`, until the child has run for as long. */
+/** A crash loop: this many exits within `crashLoopWindowMs`, until the child has run for as long. */
 const crashLoopExits = 3;
 const crashLoopWindowMs = 60_000;
 

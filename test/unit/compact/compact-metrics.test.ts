@@ -33,7 +33,7 @@ function createBacklog() {
   return { clock, stream, metrics, reader, reach };
 }
 
-describe('followBacklog', () => {
+describe('registerBacklogGauges', () => {
   it('The gauges show how many messages the lake lacks, and for how long the oldest of them has waited', async () => {
     const { clock, stream, metrics, reach } = createBacklog();
     expect(await read(metrics)).toMatchObject({ compact_lag_messages: 0, compact_oldest_waiting_seconds: 0 });
@@ -79,7 +79,7 @@ describe('followBacklog', () => {
   });
 });
 
-describe('followTables', () => {
+describe('registerTableGauges', () => {
   it('Each table has its rows, bytes and files, and a new one is shown from then on', async () => {
     const metrics = createMetrics();
     const sizes = new Map([['events', { rows: 5, bytes: 700, youngFiles: 2, sealedFiles: 1 }]]);

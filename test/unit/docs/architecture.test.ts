@@ -40,7 +40,7 @@ describe('docs/ARCHITECTURE.md', () => {
 
   it('The page has every folder of src in its table', () => {
     const table = page.split('\n## Source layout\n')[1]?.split('\n## ')[0] ?? '';
-    const listed = [...table.matchAll(/`src\/(\w+)`/g)].map(([, folder]) => folder);
+    const listed = [...table.matchAll(/`src\/([\w-]+)`/g)].map(([, folder]) => folder);
     const folders = readdirSync(src, { withFileTypes: true }).filter((entry) => entry.isDirectory());
     expect(folders.map(({ name }) => name).filter((name) => !listed.includes(name))).toEqual([]);
   });
