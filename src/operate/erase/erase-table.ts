@@ -16,7 +16,6 @@ import { parseSchemaString } from '../../lake/table-schema.ts';
 import { countByFile, filesSql, inPortions, stagingOf } from '../tables.ts';
 import { matchSql, userMeaningsSql, type ErasureTarget, type UserKind } from './erase-target.ts';
 
-/** Rows with a user id, by its kind and app. */
 export interface UserMeaning {
   readonly id: string;
   readonly kind: UserKind;
