@@ -35,8 +35,8 @@ async function startClosed(role: Role, { config, logger, closed = '' }: Parts): 
   const problem = {
     code: 'role_closed',
     subject: role,
-    message: `${role} refuses every request: ${closed}`,
-    action: 'Resolve that problem, which is listed too: the process is then started again by itself.',
+    message: `${role} rejects every request: ${closed}`,
+    action: 'Resolve that problem, which is listed too: the process then restarts automatically.',
   } as const;
   return { ...stage, facts: () => ({ problems: [problem] }), onService };
 }

@@ -43,7 +43,7 @@ function watchOutput(): AbortSignal {
   const unread = new AbortController();
   process.stdout.on('error', (error: NodeJS.ErrnoException) => {
     if (error.code === 'EPIPE') return unread.abort();
-    process.stderr.write(`tributary: the answer cannot be written to standard output: ${describeError(error)}\n`);
+    process.stderr.write(`tributary: cannot write to standard output: ${describeError(error)}\n`);
     process.exit(1);
   });
   process.stderr.on('error', () => undefined);

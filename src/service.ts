@@ -29,7 +29,6 @@ export interface Service extends Stoppable {
   readonly api: string | undefined;
   /** The operator's address if it is served. */
   readonly ops: string | undefined;
-  /** Kills all processes. */
   force(): void;
 }
 
@@ -142,8 +141,8 @@ async function build(start: ServiceStart): Promise<Service> {
 const portTries = 3;
 
 /**
- * Starts the service's processes and returns when all are ready. A failed start leaves nothing running. Retries with
- * other ports if another program takes a free port before its process listens on it.
+ * Starts the service and returns when all processes are ready. A failed start leaves nothing running. Retries with
+ * other ports if another program takes a free one first.
  */
 export async function startService(options: ServiceOptions): Promise<Service> {
   const signal = options.signal ?? new AbortController().signal;
@@ -154,7 +153,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
       return await buildWithClosers(logger, (closers) => build({ options, closers, signal, supervisors: [] }));
     } catch (error) {
       if (!isFreeChoice || tries === portTries || !isAppError(error, 'port_in_use')) throw error;
-      logger.warn({ error: describeError(error) }, 'a free port was taken by another program, will choose another');
+      logger.warn({ error: describeError(error) }, 'free port taken by another program, will retry');
     }
   }
 }

@@ -8,20 +8,20 @@ import { createTestNotes } from './helpers/test-notes.ts';
 
 const checkout = path.resolve(import.meta.dirname, '..');
 const sources = path.join(checkout, 'src');
-/** Benchmarks run alone (`make bench`): beside the tests their figures would mean nothing. */
+/** Benchmarks run alone (`make bench`): concurrent tests would distort their figures. */
 const isBench = process.env['TRIBUTARY_TEST_BENCH'] !== undefined;
-/** The coverage of the unit tests (`make coverage`), without what they run in a process of its own, from dist. */
+/** The coverage of the unit tests (`make coverage`), without code that they run in separate processes, from dist. */
 const isCoverage = process.env['TRIBUTARY_TEST_COVERAGE'] !== undefined;
 
-/** A plugin changes a source (planted-run.mjs): vitest does not hand it on to projects. */
+/** A plugin changes a source (planted-run.mjs): vitest does not pass it on to projects. */
 const isPlanted = process.env['TRIBUTARY_TEST_PLANTED'] !== undefined;
 const everything = '{unit,integration,e2e,chaos,mutants}/**/*.test.ts';
 const units = 'unit/**/*.test.ts';
 
 /**
- * Test files share a few processes: what they import is loaded once for each process, not once for each file. Those
- * that put something in the place of a module have a process of their own; what else a test changes of its process it
- * sets back. In the long form, whose files run for an hour, all of chaos has one.
+ * Test files share a few processes, so that their imports are loaded once per process. Files that replace a module have
+ * their own process; other changes of the process are undone by the tests. In the long form, whose files run for an
+ * hour, each file of chaos has its own.
  */
 const needsOwnProcess = /\bvi\.(?:mock|doMock)\(/;
 
@@ -49,12 +49,12 @@ function testsOfRun(): { readonly include?: string[]; readonly projects?: object
 }
 
 /**
- * Tests run against real servers and files, so they get time; much of it is waiting, so four files run side by side on
- * two cores; of the long form, whose files put the load of many clients on theirs, three. Benchmarks run one by one.
+ * Tests run against real servers and files, and mostly wait: four files run concurrently on two cores. In the long
+ * form, with the load of many clients, it is three. Benchmarks run one by one.
  */
 export default defineConfig({
   test: {
-    // Of sources that no test loads, vitest counts those below the root only, and leaves the others out of the total.
+    // Of sources that no test loads, vitest counts only those below the root, and leaves the others out of the total.
     root: isCoverage ? checkout : import.meta.dirname,
     ...testsOfRun(),
     testTimeout: 60_000,

@@ -14,13 +14,11 @@ export interface AccessPaths {
   readonly keys: string;
 }
 
-/** A stored import token. */
 export interface TokenRecord {
   /** The first characters of the token, which identify it to operators. */
   readonly prefix: string;
   /** SHA-256 of the token, hex. */
   readonly sha256: string;
-  /** ISO time. */
   readonly createdAt: string;
 }
 
@@ -31,7 +29,6 @@ export interface AppRecord extends Omit<App, 'idProject'> {
 
 /** A removed app. Its id is never used again: the exports of another app would show its rows. */
 export interface RemovedApp extends Omit<AppRecord, 'tokens'> {
-  /** ISO time. */
   readonly removedAt: string;
 }
 
@@ -56,7 +53,6 @@ export interface AccessFile {
   /** Number of changes; absent before version 0.3. */
   readonly revision?: number;
   readonly apps: readonly AppRecord[];
-  /** Absent if no app was removed, and before version 0.3. */
   readonly removedApps?: readonly RemovedApp[];
   readonly users: readonly UserRecord[];
 }
@@ -89,7 +85,7 @@ const isUserRecord = shapeOf<UserRecord>({
 const isUser = (value: unknown): boolean =>
   isUserRecord(value) && (value.idAccount !== noAccount || value.operator !== undefined);
 
-/** Renames a member of all users; a document of another shape is returned as it is. */
+/** Renames members of all users; returns a document of another shape unchanged. */
 function renameOfUsers(document: Readonly<Record<string, unknown>>, names: Readonly<Record<string, string>>) {
   const { users } = document;
   if (!Array.isArray(users)) return document;
@@ -150,7 +146,6 @@ export function openAccessStore({ access: file, keys: keysFolder }: AccessPaths)
     keys: [revisionId, `${keysName}/secrets.key`, `${id}.json`] as const,
     records,
     revisions,
-    /** Parses the access data; undefined if there is none. Errors: `access_damaged`. */
     parse(revision: StoredObject | undefined, access: StoredObject | undefined): AccessFile | undefined {
       if (access === undefined) return undefined;
       const found = records.parse(id, access);
@@ -158,8 +153,8 @@ export function openAccessStore({ access: file, keys: keysFolder }: AccessPaths)
       if ((found.revision ?? 0) >= reached) return found;
       throw new AppError(
         'access_damaged',
-        `${file} is an older copy: it has revision ${found.revision ?? 0}, and ${reached} was there before`,
-        { hint: `Restore the newest copy; if this one is meant, remove ${revisionPath(keysFolder)}.` },
+        `${file} is an older copy: its revision is ${found.revision ?? 0}, expected at least ${reached}`,
+        { hint: `Restore the newest copy; to accept this one, remove ${revisionPath(keysFolder)}.` },
       );
     },
   };
@@ -196,8 +191,8 @@ export async function hadAccessFile(paths: AccessPaths): Promise<boolean> {
 }
 
 function goneError({ access: file, keys }: AccessPaths): AppError {
-  return new AppError('access_damaged', `${file} is gone`, {
-    hint: `Restore it from a backup; to begin anew without its apps and users, remove ${revisionPath(keys)}.`,
+  return new AppError('access_damaged', `${file} is missing`, {
+    hint: `Restore it from a backup; to start without its apps and users, remove ${revisionPath(keys)}.`,
   });
 }
 
@@ -208,7 +203,7 @@ export async function readAccessFile(paths: AccessPaths): Promise<AccessFile> {
   return access ?? empty;
 }
 
-/** Stores a revision, durably. The access data of this revision is written first. */
+/** Stores a revision, durably, after its access data. */
 async function keepRevision(paths: AccessPaths, revision: number): Promise<void> {
   const { revisions, keys } = openAccessStore(paths);
   if ((await revisions.getSound(keys[0])) === undefined) await revisions.put(keys[0], { number: revision });

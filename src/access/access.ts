@@ -34,7 +34,7 @@ export interface User {
   readonly secret: string;
   /** Whether the user may create export requests (docs/api.md#export). */
   readonly canExport: boolean;
-  /** Limit of simultaneous export requests, within the account's limit. */
+  /** Limit of concurrent export requests, within the account's limit. */
   readonly maxExports: number | undefined;
   /** `gzip` compresses files unless a request says otherwise, for clients that decompress every file. */
   readonly files: FileHabit;
@@ -48,7 +48,6 @@ export interface AccessView {
   /** Returns the app if the token is one of its live tokens. A token is compared by its hash, in constant time. */
   findAppByToken(idApp: number, token: string): App | undefined;
   findUser(idUser: string): User | undefined;
-  /** Returns the apps of an account by id. */
   appsOfAccount(idAccount: number): readonly App[];
 }
 
@@ -57,9 +56,7 @@ export interface AccessReader {
   current(): AccessView;
   /** Whether the view may lack live apps or tokens: an unknown token must not be called wrong. */
   mayLackApps(): boolean;
-  /** Whether the view may lack live users. */
   mayLackUsers(): boolean;
-  /** Returns what is missing or unreadable. */
   problems(): readonly Problem[];
   /** Calls `listener` after each change of the view; returns a function that removes it. */
   onChange(listener: () => void): () => void;

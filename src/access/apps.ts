@@ -11,9 +11,8 @@ import {
 } from './access-file.ts';
 import { createToken, hashToken, tokenPrefixLength } from './secrets.ts';
 
-/** The rule for SDK keys, as a hint. */
 export const sdkKeyRule =
-  'An SDK key has 1 to 255 characters and no comma: the SDKKey filter of an export takes several, with commas between.';
+  'Pass 1 to 255 characters without a comma, which separates SDK keys in the SDKKey filter of exports.';
 
 /** Reports whether a text can be an SDK key: 1 to 255 code points without a comma. */
 export function isSdkKey(text: string): boolean {
@@ -21,7 +20,6 @@ export function isSdkKey(text: string): boolean {
   return length >= 1 && length <= 255 && !text.includes(',');
 }
 
-/** An app to add; title and SDK key have defaults. */
 export type NewApp = Omit<AppRecord, 'title' | 'sdkKey' | 'tokens'> & Partial<Pick<AppRecord, 'title' | 'sdkKey'>>;
 
 /**
@@ -30,7 +28,6 @@ export type NewApp = Omit<AppRecord, 'title' | 'sdkKey' | 'tokens'> & Partial<Pi
  */
 export interface AppSettings {
   readonly title?: string;
-  /** null removes it. */
   readonly idProject?: number | null;
 }
 
@@ -42,9 +39,7 @@ export interface ListedApp {
   readonly idAccount: string;
   readonly idProject?: string;
   readonly sdkKey: string;
-  /** The live tokens; empty for a removed app. */
   readonly tokens: readonly { readonly prefix: string; readonly createdAt: string }[];
-  /** ISO time; absent if the app is live. */
   readonly removedAt?: string;
 }
 
@@ -80,15 +75,14 @@ export async function listApps(paths: AccessPaths, removed = false): Promise<Lis
 function noSuchApp({ removedApps = [] }: Pick<AccessFile, 'removedApps'>, idApp: number): AppError {
   const removed = removedApps.find((app) => app.idApp === idApp);
   if (removed === undefined)
-    return new AppError('not_found', `there is no app ${idApp}`, {
-      hint: "'tributary app list' shows the apps; 'tributary app add' adds one.",
+    return new AppError('not_found', `app ${idApp} does not exist`, {
+      hint: "Run 'tributary app list' for the apps, or 'tributary app add' to add one.",
     });
   return new AppError('not_found', `app ${idApp} was removed at ${removed.removedAt}`, {
-    hint: `'tributary app restore ${idApp}' brings it back with a new token.`,
+    hint: `Run 'tributary app restore ${idApp}' to restore it with a new token.`,
   });
 }
 
-/** Returns a live app. Errors: `not_found`. */
 function getApp(access: AccessFile, idApp: number): AppRecord {
   const app = access.apps.find((candidate) => candidate.idApp === idApp);
   if (app === undefined) throw noSuchApp(access, idApp);
@@ -120,19 +114,19 @@ function newToken(idApp: number, nowMs: number): { readonly issued: IssuedToken;
 /** Throws `conflict` if the id or the SDK key is taken. A removed app keeps both, since its rows stay. */
 function assertNewApp({ apps, removedApps }: AccessFile, idApp: number, sdkKey: string): void {
   if (apps.some((other) => other.idApp === idApp))
-    throw new AppError('conflict', `app ${idApp} exists already`, {
-      hint: `A further token comes from 'tributary app token add ${idApp}'.`,
+    throw new AppError('conflict', `app ${idApp} already exists`, {
+      hint: `Run 'tributary app token add ${idApp}' for another token.`,
     });
   const removed = removedApps?.find((other) => other.idApp === idApp || other.sdkKey === sdkKey);
   if (removed !== undefined) {
     const what = removed.idApp === idApp ? `app ${idApp}` : `app ${removed.idApp}, which has the SDK key ${sdkKey},`;
-    throw new AppError('conflict', `${what} was removed at ${removed.removedAt}, and its rows are still its own`, {
-      hint: `'tributary app restore ${removed.idApp}' brings it back; another app needs another id and SDK key.`,
+    throw new AppError('conflict', `${what} was removed at ${removed.removedAt}, and still owns its rows`, {
+      hint: `Run 'tributary app restore ${removed.idApp}' to restore it, or pass another id and SDK key.`,
     });
   }
   if (apps.some((other) => other.sdkKey === sdkKey))
     throw new AppError('conflict', `another app has the SDK key ${sdkKey}`, {
-      hint: "Give each app a key of its own; 'tributary app list' shows those that are taken.",
+      hint: "Pass another SDK key; 'tributary app list' shows those in use.",
     });
 }
 
@@ -140,11 +134,9 @@ function assertNewApp({ apps, removedApps }: AccessFile, idApp: number, sdkKey: 
 export async function addApp(paths: AccessPaths, app: NewApp, nowMs: number): Promise<IssuedToken> {
   const { idApp, platform, title = `App ${idApp}`, idAccount, idProject } = app;
   if (app.sdkKey !== undefined && !isSdkKey(app.sdkKey)) {
-    throw new AppError(
-      'usage',
-      `the SDK key ${JSON.stringify(app.sdkKey.slice(0, 50))} cannot be named by an export's SDKKey filter`,
-      { hint: sdkKeyRule },
-    );
+    throw new AppError('usage', `the SDK key ${JSON.stringify(app.sdkKey.slice(0, 50))} is not valid`, {
+      hint: sdkKeyRule,
+    });
   }
   const sdkKey = app.sdkKey ?? Array.from({ length: 20 }, () => randomInt(10)).join('');
   const { issued, record } = newToken(idApp, nowMs);
@@ -179,8 +171,8 @@ export async function revokeAppToken(
       const live = app.tokens.map((kept) => kept.prefix).join(', ') || '(none)';
       throw new AppError(
         token === undefined ? 'not_found' : 'conflict',
-        `'${shown}' does not name one token of app ${idApp}`,
-        { hint: `Live tokens start with: ${live}.` },
+        `'${shown}' does not match exactly one token of app ${idApp}`,
+        { hint: `Pass the start of a live token: ${live}.` },
       );
     }
     const tokens = app.tokens.filter((kept) => kept !== token);
@@ -189,7 +181,6 @@ export async function revokeAppToken(
   });
 }
 
-/** Removes an app with all its tokens. Errors: `not_found`. */
 export async function removeApp(
   paths: AccessPaths,
   idApp: number,
@@ -212,8 +203,8 @@ export async function restoreApp(paths: AccessPaths, idApp: number, nowMs: numbe
   return changeAccessFile(paths, (access) => {
     const removed = access.removedApps?.find((app) => app.idApp === idApp);
     if (removed === undefined && access.apps.some((app) => app.idApp === idApp)) {
-      throw new AppError('conflict', `app ${idApp} is there: it was not removed`, {
-        hint: `A further token comes from 'tributary app token add ${idApp}'.`,
+      throw new AppError('conflict', `app ${idApp} is not removed`, {
+        hint: `Run 'tributary app token add ${idApp}' for another token.`,
       });
     }
     if (removed === undefined) throw noSuchApp(access, idApp);

@@ -2,7 +2,6 @@ import { createHmac } from 'node:crypto';
 import type { AccessView, User } from './access.ts';
 import { sameText } from './secrets.ts';
 
-/** The request exactly as received. */
 export interface ReceivedRequest {
   readonly method: string;
   /** The request target, never re-encoded; one character per byte. */

@@ -22,12 +22,10 @@ export function hashToken(token: string): Buffer {
   return createHash('sha256').update(token, 'utf8').digest();
 }
 
-/** Compares two hashes in constant time. */
 export function sameHash(a: Buffer, b: Buffer): boolean {
   return a.length === b.length && timingSafeEqual(a, b);
 }
 
-/** Compares texts in constant time. */
 export function sameText(a: string, b: string): boolean {
   return sameHash(hashToken(a), hashToken(b));
 }
@@ -49,7 +47,6 @@ export function openSecret(key: Uint8Array, sealed: string, owner: string): stri
 
 const secretsName = 'secrets';
 
-/** Opens the key of the users' secrets, `keys/secrets.key`. */
 function openSecretsKey(keysFolder: string): Records<Buffer> {
   return openKeys(keysFolder, { code: 'access_damaged', what: 'a key', hint: 'Restore it from a backup.' });
 }
@@ -58,17 +55,15 @@ function openSecretsKey(keysFolder: string): Records<Buffer> {
 export function parseSecretsKey(keysFolder: string, object: StoredObject | undefined): Buffer {
   const keys = openSecretsKey(keysFolder);
   if (object !== undefined) return keys.parse(secretsName, object);
-  throw new AppError('access_damaged', `${keys.nameOf(secretsName)} is gone`, {
-    hint: 'Restore it from the backup that access.json is of.',
+  throw new AppError('access_damaged', `${keys.nameOf(secretsName)} is missing`, {
+    hint: 'Restore it from the same backup as access.json.',
   });
 }
 
-/** Reads the key of the users' secrets. Errors: `access_damaged` if it is damaged or missing. */
 export async function getSecretsKey(keysFolder: string): Promise<Buffer> {
   return (await openSecretsKey(keysFolder).get(secretsName)) ?? parseSecretsKey(keysFolder, undefined);
 }
 
-/** Reads the key of the users' secrets; creates it if it is missing. */
 export async function ensureSecretsKey(keysFolder: string): Promise<Buffer> {
   return await ensureKey(openSecretsKey(keysFolder), secretsName);
 }

@@ -8,7 +8,7 @@ import { ensureRecord, newKey, openKeys } from '../runtime/store/keys.ts';
 import { createRecords, type Records } from '../runtime/store/records.ts';
 import { isCount, shapeOf } from '../runtime/store/shape.ts';
 
-const keyHint = "Restore it from a backup, or run 'tributary key rotate sessions': everybody then signs in again.";
+const keyHint = "Restore it from a backup, or run 'tributary key rotate sessions', which signs out all users.";
 const keyName = 'sessions';
 
 const openSessionKeys = (keysFolder: string): Records<Buffer> =>
@@ -43,7 +43,7 @@ export async function openSessionKey(keysFolder: string, logger: Logger) {
       const why = watched.problem();
       if (why === undefined) return [];
       const isDown = watched.current() === undefined;
-      const effect = isDown ? 'nobody can sign in to the console' : 'all sessions end with the next start';
+      const effect = isDown ? 'users cannot sign in to the console' : 'all sessions end at the next restart';
       return [{ code: 'session_key_unreadable', message: `${effect}: ${why}`, action: keyHint }];
     },
     isReadable: (): boolean => watched.current() !== undefined,
@@ -86,7 +86,7 @@ export async function openSessionEnds(
         try {
           const record = parseChecked(text);
           if (isEnds(record)) return record;
-          throw new Error('it holds no sign-outs');
+          throw new Error('it has no list of sign-outs');
         } catch (error) {
           logger.error({ keysFolder, error: describeError(error) }, 'cannot read sign-outs, ending all sessions');
           return { ends: { [everybody]: nowSeconds() } };

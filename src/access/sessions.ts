@@ -17,7 +17,6 @@ export interface Session {
   readonly user: User;
   /** Random part of the session: 22 characters. */
   readonly nonce: string;
-  /** Unix seconds. */
   readonly startedSeconds: number;
   /** Expiry unless renewed, and the latest possible expiry. */
   readonly endsSeconds: number;

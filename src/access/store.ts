@@ -111,16 +111,15 @@ interface Reading extends Users {
 }
 
 const fileTodo =
-  'Put it back from a backup: it is read within a second. Who is not known meanwhile is answered with 500 and asked to send again, not with 403.';
-const usersTodo =
-  'Restore access.json and keys/secrets.key from the same backup. Users are answered with 500 meanwhile.';
+  'Restore it from a backup; it is read within a second. Until then, unknown apps and users get 500 instead of 403, so that clients retry.';
+const usersTodo = 'Restore access.json and keys/secrets.key from the same backup. Until then, users get 500.';
 const keyTodo =
-  'Restore keys/secrets.key from the backup that access.json is of before the service is started again: until then users can sign in.';
+  'Restore keys/secrets.key from the same backup as access.json before you restart the service. Until then, users can sign in.';
 
 function missingProblem(file: string): Problem {
   return {
     code: 'access_missing',
-    message: `${file} is gone, beside data that was sent to its apps: no event is taken`,
+    message: `${file} is missing, although its apps have data; imports are rejected`,
     action: fileTodo,
   };
 }
@@ -139,7 +138,7 @@ function describeReading({ userErrors, lacksUsers }: Reading, error: string | un
   if (error !== undefined)
     problems.push({
       code: 'access_unreadable',
-      message: `the access data cannot be read, ${lacksUsers && userErrors.length === 0 ? 'no event is accepted and nobody can sign in' : 'its last good reading stays in force'}: ${error}`,
+      message: `cannot read the access data, ${lacksUsers && userErrors.length === 0 ? 'imports and sign-ins are rejected' : 'keeping the last valid version'}: ${error}`,
       action: fileTodo,
     });
   const userError = userErrors.at(-1)?.error;
@@ -186,10 +185,10 @@ export async function openAccessReader(
   let before = noUsers;
 
   function read([revision, secretsKey, access]: readonly (StoredObject | undefined)[]): Reading {
-    // Checked after the read: another folder may have replaced this one before.
+    // Checked after the read: another folder may have been moved here before it.
     if (!isOwn())
       throw new AppError('folder_lost', `${file} is not in the folder that the service was started on`, {
-        hint: 'Put that folder back and the service goes on by itself; or stop it, and start it on this one.',
+        hint: 'Restore that folder, and the service resumes; or stop the service and start it on this one.',
       });
     const found = accessStore.parse(revision, access);
     const { apps = [], users = [] } = found ?? {};
@@ -198,7 +197,7 @@ export async function openAccessReader(
     for (const { error, idUser } of opened.userErrors) {
       logger.error(
         { error, ...(idUser === undefined ? {} : { idUser }) },
-        opened.lacksUsers ? 'users cannot sign in' : 'users can sign in until the service ends',
+        opened.lacksUsers ? 'users cannot sign in' : 'secrets key missing, users can sign in until the service stops',
       );
     }
     return { ...opened, isGone: found === undefined, view: createView({ apps, users }, opened) };
@@ -211,7 +210,7 @@ export async function openAccessReader(
   const isMissing = (): boolean => current().isGone && isNeeded;
   const isNeeded = current().isGone && ((await hadAccessFile(paths)) || isExpected());
   if (isNeeded)
-    logger.error(addFormerNames('problem', { file, action: fileTodo }), 'access file is gone, no event is taken');
+    logger.error(addFormerNames('problem', { file, action: fileTodo }), 'access.json missing, rejecting imports');
 
   const mayLackApps = (): boolean => isMissing() || watched.problem() !== undefined || !isOwn();
   return {

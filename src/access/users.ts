@@ -27,7 +27,6 @@ export interface UserSettings {
   readonly files?: FileHabit;
 }
 
-/** A line of `tributary user list`. */
 export interface ListedUser {
   readonly idUser: string;
   readonly name: string;
@@ -52,7 +51,6 @@ export function toListedUser(user: UserRecord): ListedUser {
   };
 }
 
-/** Returns the users by id. Errors: `access_damaged`. */
 export async function listUsers(paths: AccessPaths): Promise<ListedUser[]> {
   const { users } = await readAccessFile(paths);
   return users.toSorted((a, b) => a.idUser - b.idUser).map(toListedUser);
@@ -65,21 +63,23 @@ export async function assertAccount(paths: AccessPaths, idAccount: number): Prom
   const { apps, removedApps = [], users } = await readAccessFile(paths);
   if (idAccount !== noAccount && [...apps, ...removedApps, ...users].some((each) => each.idAccount === idAccount))
     return;
-  throw new AppError('not_found', `there is no account ${idAccount}: no app and no user has it`, {
-    hint: "'tributary app list' and 'tributary user list' name the accounts.",
+  throw new AppError('not_found', `account ${idAccount} does not exist: no app and no user has it`, {
+    hint: "Run 'tributary app list' or 'tributary user list' for the accounts.",
   });
 }
 
-/** Returns a user. Errors: `not_found`. */
 function getUser({ users, nextIdUser }: AccessFile, idUser: number): UserRecord {
   const user = users.find((candidate) => candidate.idUser === idUser);
   if (user !== undefined) return user;
-  throw new AppError('not_found', idUser < nextIdUser ? `user ${idUser} was removed` : `there is no user ${idUser}`, {
-    hint: "'tributary user list' shows the users; 'tributary user add' adds one, under an id of its own.",
-  });
+  throw new AppError(
+    'not_found',
+    idUser < nextIdUser ? `user ${idUser} was removed` : `user ${idUser} does not exist`,
+    {
+      hint: "Run 'tributary user list' for the users, or 'tributary user add' to add one.",
+    },
+  );
 }
 
-/** Changes the record of a user, durably. Errors: `not_found`. */
 async function changeUser(
   paths: AccessPaths,
   idUser: number,
@@ -106,9 +106,9 @@ export async function addUser(paths: AccessPaths, user: NewUser): Promise<{ idUs
   return changeAccessFile(paths, (access) => {
     const namesake = access.users.find((other) => other.idAccount === user.idAccount && other.name === user.name);
     if (namesake !== undefined) {
-      const where = user.idAccount === noAccount ? 'there is an operator' : `account ${user.idAccount} has a user`;
-      throw new AppError('conflict', `${where} ${user.name} already: ${namesake.idUser}`, {
-        hint: `'tributary user rotate-secret ${namesake.idUser}' gives that one a new secret; another user needs another name.`,
+      const where = user.idAccount === noAccount ? 'without an account' : `in account ${user.idAccount}`;
+      throw new AppError('conflict', `user ${user.name} already exists ${where}: ${namesake.idUser}`, {
+        hint: `Run 'tributary user rotate-secret ${namesake.idUser}' for a new secret, or pass another name.`,
       });
     }
     const idUser = access.nextIdUser;
@@ -130,7 +130,6 @@ export async function addUser(paths: AccessPaths, user: NewUser): Promise<{ idUs
   });
 }
 
-/** Removes a user. Errors: `not_found`. */
 export async function removeUser(paths: AccessPaths, idUser: number): Promise<{ idUser: string; name: string }> {
   return changeAccessFile(paths, (access) => {
     const user = getUser(access, idUser);
@@ -167,8 +166,8 @@ export async function setUser(paths: AccessPaths, idUser: number, settings: User
     const { maxExports: before, files: filesBefore, ...kept } = user;
     const { canExport = user.canExport, maxExports, files = filesBefore } = settings;
     if (canExport && user.idAccount === noAccount)
-      throw new AppError('usage', `user ${idUser} belongs to no account, and has no rows to export`, {
-        hint: "'tributary user add' adds a user of an account.",
+      throw new AppError('usage', `user ${idUser} has no account, and cannot create exports`, {
+        hint: "Run 'tributary user add' to add a user of an account.",
       });
     const most = maxExports === undefined ? before : (maxExports ?? undefined);
     return {

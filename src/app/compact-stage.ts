@@ -12,9 +12,8 @@ import { openStream, watchStoreDisk, withProblems, type Parts } from './stage-pa
 
 const lakeDiskLow: Problem = {
   code: 'lake_disk_low',
-  message: "the lake's disk has come down to its reserve",
-  action:
-    'Free some space: events are taken until the stream is full, and once the disk is full they wait there for the lake; nothing is lost.',
+  message: "free space on the lake's disk is below the reserve",
+  action: 'Free some space. On a full disk, events wait in the stream until it is full. No acknowledged event is lost.',
 };
 
 /** Starts the compactor and the responder of event lookups. */

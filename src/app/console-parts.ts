@@ -11,7 +11,6 @@ import { defaultTimezone } from '../export/api/parse-request.ts';
 import { readPackageJson } from '../runtime/files/package-files.ts';
 import type { Parts } from './stage-parts.ts';
 
-/** Opens the console of an export process. */
 export async function openConsole(parts: Parts, access: AccessReader) {
   const { config, logger, clock, closers } = parts;
   const { publicApiUrl: publicUrl, dataDir, quotaIp } = config;

@@ -19,9 +19,9 @@ import { openHealth, startStandIn, watchRecords, watchStoreDisk, withProblems, t
 
 const reportsDiskLow: Problem = {
   code: 'reports_disk_low',
-  message: 'the disk of the reports has come down to its reserve',
+  message: 'free space on the disk of the reports is below the reserve',
   action:
-    'Free some space: once it is full, exports wait for it, for as long as TRIBUTARY_EXPORT_TIMEOUT_MS says; import and the lake go on.',
+    'Free some space. On a full disk, exports wait up to TRIBUTARY_EXPORT_TIMEOUT_MS; imports and the lake continue.',
 };
 
 /** Serves the API reference as JSON and as a page. */

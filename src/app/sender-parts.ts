@@ -69,7 +69,7 @@ export function openSenderParts(parts: Parts, isDiskLow: () => boolean) {
     },
     {
       everyMs: sweepEveryMs,
-      onError: (error) => logger.warn({ error: describeError(error) }, 'refusals that have lapsed cannot be removed'),
+      onError: (error) => logger.warn({ error: describeError(error) }, 'cannot remove expired refusals'),
     },
   );
   closers.add('sweep of refusals', () => sweep.stop());

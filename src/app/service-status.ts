@@ -67,10 +67,7 @@ async function readStream({ config }: Parts, position: number | undefined): Prom
   }
 }
 
-/**
- * Returns a reader of the status that the console shows: the supervisors' state files and the stream. Without a broker
- * the stream is absent; the supervisors report why.
- */
+/** Returns a reader of the status that the console shows: state files, and the stream unless there is no broker. */
 export function openServiceStatus(parts: Parts): () => Promise<ServiceStatus> {
   const { config, clock } = parts;
   const paths = dataPaths(config.dataDir);

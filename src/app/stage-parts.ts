@@ -51,9 +51,7 @@ export function withProblems(stage: Stage, watches: readonly FindProblems[]): St
   };
 }
 
-/**
- * Watches the free space of a store that is not on the stream's disk. On the stream's disk import watches the reserve.
- */
+/** Watches the free space of a store, unless it is on the stream's disk, where import watches it. */
 export async function watchStoreDisk(
   { config, logger, closers }: Parts,
   folder: string,

@@ -93,9 +93,10 @@ function findServiceProblems(service: ServiceState, nowMs: number): Problem[] {
 const describeLost = ({ pid, writtenAt }: ServiceState): Problem => ({
   code: 'service_crashed',
   subject: String(pid),
-  message: `the service of pid ${pid} ended without being stopped; it was last seen at ${writtenAt}`,
+  message: `the service of pid ${pid} crashed; it was last seen at ${writtenAt}`,
   since: writtenAt,
-  action: "Start it again: nothing acknowledged is lost. The end of its log and the system's (out of memory?) say why.",
+  action:
+    'Start the service again; no acknowledged event is lost. Check the end of its log and the system log (out of memory?).',
 });
 
 export const statusCommand = dataVerb({
@@ -118,19 +119,19 @@ export const statusCommand = dataVerb({
     const isLost = problems.some(({ code }) => code === 'data_folder_replaced');
     const broker = findBroker(config);
     const action = services.some(({ processes }) => processes.some(({ name }) => name === 'nats-server'))
-      ? 'Wait a moment: nats-server is restarted by itself.'
-      : 'See whether the cluster that TRIBUTARY_NATS_URL names runs.';
+      ? 'Wait: nats-server is restarting.'
+      : 'Check that the cluster of TRIBUTARY_NATS_URL is running.';
     const stream =
       broker === undefined || isLost
         ? undefined
-        : await attempt(problems, { code: 'stream_unreadable', message: 'the stream cannot be read', action }, () =>
+        : await attempt(problems, { code: 'stream_unreadable', message: 'cannot read the stream', action }, () =>
             readStream(broker),
           );
     const readOut = isLost
       ? undefined
       : await attempt(
           problems,
-          { code: 'lake_unreadable', message: 'the lake cannot be read', action: "Run 'tributary lake check'." },
+          { code: 'lake_unreadable', message: 'cannot read the lake', action: "Run 'tributary lake check'." },
           () => readLake(paths.lake, nowMs),
         );
     const lake = readOut?.answer;
@@ -140,8 +141,8 @@ export const statusCommand = dataVerb({
       problems,
       {
         code: 'exports_unreadable',
-        message: 'the exports cannot be read',
-        action: 'See whether the data folder is readable.',
+        message: 'cannot read the exports',
+        action: 'Check the permissions of the data folder.',
       },
       () => summarizeReports(paths.reports),
     );

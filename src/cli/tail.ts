@@ -154,8 +154,8 @@ export const tailCommand = dataVerb({
   name: 'tail',
   summary: 'show events and rejected imports of an app as they arrive',
   details: [
-    'A sample: up to 20 events a second of each import process; dropped ones are counted.',
-    'On a terminal a line for each; in a pipe, or with --json, objects with event, refusal or dropped.',
+    'Samples up to 20 events per second and import process, and counts the dropped ones.',
+    'Prints lines on a terminal, and in a pipe or with --json objects with event, refusal or dropped.',
     'It reconnects after a restart of the service.',
   ],
   words: { APP: positive('app id') },

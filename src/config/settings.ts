@@ -1,6 +1,4 @@
-/**
- * Settings: one declaration each, for the parser (src/config.ts) and docs/reference/settings.md.
- */
+/** Settings: one declaration each, for the parser (src/config.ts) and docs/reference/settings.md. */
 import { availableParallelism } from 'node:os';
 import path from 'node:path';
 import type { Quota } from '../runtime/async/rate-limits.ts';

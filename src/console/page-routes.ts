@@ -100,9 +100,6 @@ export function addPageRoutes(server: FastifyInstance, files: () => PageFiles, d
     if (asset !== undefined) return sendFile(request, reply, asset, 'public, max-age=31536000, immutable');
     const index = pagePath.test(path) && !path.startsWith('assets') ? files().get('index.html') : undefined;
     if (index !== undefined) return sendFile(request, reply, index, 'no-store');
-    return sendNothing(
-      reply,
-      files().size === 0 ? 'The console was not built: run make build\n' : 'There is no such page\n',
-    );
+    return sendNothing(reply, files().size === 0 ? 'The console was not built: run make build\n' : 'Page not found\n');
   });
 }

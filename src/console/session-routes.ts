@@ -32,9 +32,9 @@ const quotas = [
   { limit: 30, windowMs: 60_000 },
   { limit: 300, windowMs: 3_600_000 },
 ];
-const tooOften = 'Signed in or out too often';
+const tooOften = 'Too many sign-ins or sign-outs';
 const fromElsewhere =
-  'This page has another address than the service knows as its own. Open the console by its own address; behind a proxy the operator sets TRIBUTARY_PUBLIC_API_URL to it';
+  'The request came from another origin. Open the console at its own address; behind a proxy, the operator must set TRIBUTARY_PUBLIC_API_URL to it';
 
 const messages = {
   200: 'Ok',
@@ -112,21 +112,19 @@ export function addSessionRoutes(
   function begin(user: User, reply: FastifyReply): FastifyReply {
     const value = sessions.begin(user);
     const session = sessions.find({ cookie: `${sessions.cookieName()}=${value}` });
-    if (session === undefined) return refuse(reply, 500, 'The session could not be begun', retryAfterSeconds);
+    if (session === undefined) return refuse(reply, 500, 'The session could not be started', retryAfterSeconds);
     cookies.setSession(reply, value);
     cookies.setBrowser(reply, user);
     return answer(reply, 200, describe(session));
   }
 
   const onRequest = async (_: FastifyRequest, reply: FastifyReply): Promise<FastifyReply | undefined> =>
-    isReady()
-      ? undefined
-      : refuse(reply, 500, 'The service cannot read the key of its sessions now', retryAfterSeconds);
+    isReady() ? undefined : refuse(reply, 500, 'The service cannot read its session key', retryAfterSeconds);
 
   server.post('/console/session', { bodyLimit: maxBodyBytes, onRequest }, (request, reply) => {
     if (isFromElsewhere(request, publicUrl)) return refuse(reply, 403, fromElsewhere);
     const given = parseCredentials(request.body);
-    if (given === undefined) return refuse(reply, 400, 'The id of a user is a whole number; the secret is a text');
+    if (given === undefined) return refuse(reply, 400, 'idUser must be a whole number, and secret a string');
     const nowMs = performance.now();
     const { idUser, secret } = given;
     const who = { idUser, address: request.ip, browser: browsers.find(idUser, request.headers.cookie) };
@@ -135,7 +133,7 @@ export function addSessionRoutes(
       return refuse(reply, 429, `Too many wrong secrets: wait ${waitSeconds} s before you try again`, waitSeconds);
     const user = findUserBySecret(idUser, secret, access.current());
     if (user === undefined && access.mayLackUsers())
-      return refuse(reply, 500, 'The service cannot read its users now', retryAfterSeconds);
+      return refuse(reply, 500, 'The service cannot read its users', retryAfterSeconds);
     if (user === undefined) {
       guard.fail(who, nowMs);
       return refuse(reply, 401, 'The id or the secret is wrong');
@@ -150,8 +148,8 @@ export function addSessionRoutes(
   server.get('/console/session', { onRequest }, (request, reply) => {
     const session = isOfOtherSite(request.headers) ? undefined : sessions.find(request.headers);
     if (session === undefined && access.mayLackUsers())
-      return refuse(reply, 500, 'The service cannot read its users now', retryAfterSeconds);
-    if (session === undefined) return refuse(reply, 401, 'Nobody is signed in');
+      return refuse(reply, 500, 'The service cannot read its users', retryAfterSeconds);
+    if (session === undefined) return refuse(reply, 401, 'Not signed in');
     cookies.setSession(reply, sessions.renew(session));
     return answer(reply, 200, describe(session));
   });

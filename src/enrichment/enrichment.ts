@@ -51,24 +51,23 @@ function describeGeoFault(subject: string, fault: string, dateInUse: string | un
         ? `events are stored without the place of their address: ${fault}`
         : `the geo database of ${dateInUse} stays in use: ${fault}`,
     action:
-      "Put a good MMDB file in its place, which is read at the next flush, then run 'tributary lake enrich' to fill what was left empty.",
+      "Replace the MMDB file, which the next flush reads. Then run 'tributary lake enrich' to fill the missing values.",
   };
 }
 
 function describeAgentFault(fault: string): Problem {
   return {
     code: 'user_agent_parser_failed',
-    message: `events are stored without what their User-Agent says: ${fault}`,
-    action: "Report the error, and run 'tributary lake enrich' with the version that mends it.",
+    message: `events are stored without device and browser: ${fault}`,
+    action: "Report the error, and run 'tributary lake enrich' with the version that fixes it.",
   };
 }
 
 function describeFailure(fault: string): Problem {
   return {
     code: 'enrichment_failing',
-    message: `events are stored without what their addresses or User-Agents say: ${fault}`,
-    action:
-      "Remove the cause, such as too little memory, then run 'tributary lake enrich' to fill what was left empty.",
+    message: `events are stored without enrichment: ${fault}`,
+    action: "Remove the cause, such as too little memory. Then run 'tributary lake enrich' to fill the missing values.",
   };
 }
 
@@ -152,9 +151,7 @@ export interface Agent {
   readonly browserVersion?: string;
 }
 
-/**
- * Characters of a User-Agent that are parsed. The worst of many thousand hostile texts took 0.5 ms, a usual one 15 us.
- */
+/** Characters of a User-Agent that are parsed. The worst hostile text took 0.5 ms, a usual one 15 us. */
 const maxLength = 500;
 
 /** Some agents have the processor as their version. */

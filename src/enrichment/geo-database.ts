@@ -42,7 +42,7 @@ export function isReserved({ address, version }: Address): boolean {
 
 const maxRecords = 10_000;
 
-const hint = 'Put a good MMDB file in its place: TRIBUTARY_GEO_DB names it, or the package of the program has it.';
+const hint = 'Replace the MMDB file that TRIBUTARY_GEO_DB names, or reinstall the package if it is unset.';
 
 /** The reader does not check that the file contains the search tree. */
 function checkMetadata({ metadata }: Reader<Response>, size: number): void {
@@ -54,7 +54,7 @@ function checkMetadata({ metadata }: Reader<Response>, size: number): void {
 /** Reads an MMDB database into memory. Errors: `geo_database_damaged`; internal damage shows in lookups. */
 async function openGeoDatabase(file: string) {
   const wrap = (cause: unknown): AppError =>
-    new AppError('geo_database_damaged', `the geo database ${file} cannot be read`, { cause, hint });
+    new AppError('geo_database_damaged', `cannot read the geo database ${file}`, { cause, hint });
   try {
     const bytes = await getBytes(file);
     const records = new Map<string | number, unknown>();

@@ -41,10 +41,7 @@ function readDivision(record: unknown, depth: 0 | 1) {
   };
 }
 
-/**
- * Parses a record: `country.iso_code` and `subdivisions` of MaxMind and DB-IP, `country_code` with `state1`, `state2`
- * or `region`, or `country` as a code. Undefined without a known country.
- */
+/** Parses a record of MaxMind, DB-IP or a flat database (`state1`, `state2`, `region`); undefined without a country. */
 export function parsePlace(record: unknown): Place | undefined {
   const nested = member(record, 'country');
   const code = member(nested, 'iso_code') ?? member(record, 'country_code') ?? nested;

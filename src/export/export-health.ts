@@ -14,7 +14,7 @@ export function followRequests(metrics: Metrics, inProgress: () => number, runni
 
 export function createExportMetrics(metrics: Metrics) {
   const ended = metrics.counter('export_requests_total', 'Finished export requests, by final state.', ['state']);
-  // Starts at zero, so that the first one is a step.
+  // Series that start at zero show their first increment in `rate()`.
   for (const state of ['success', 'failed', 'user_failed', 'canceled'] satisfies ReportState[]) ended.inc({ state }, 0);
   const seconds = metrics.histogram(
     'export_request_seconds',
@@ -35,7 +35,7 @@ export function createExportMetrics(metrics: Metrics) {
   };
 }
 
-/** Damaged files that are named individually. */
+/** Maximum number of damaged files listed individually. */
 const newestDamages = 10;
 
 /** Describes damage that exports met, damaged report files, and requests that cannot be read. */
@@ -48,21 +48,20 @@ export function describeDamage(
     ...[...damages].slice(-newestDamages).map((damage) => ({
       code: 'export_met_damage' as const,
       subject: damage,
-      message: `an export failed on damage: ${damage}`,
-      action: "Run 'tributary lake check', and restore what it names from a backup.",
+      message: `an export failed on damaged data: ${damage}`,
+      action: "Run 'tributary lake check' and restore the listed files from a backup.",
     })),
     ...files.slice(-newestDamages).map(({ idReport, detail }) => ({
       code: 'report_file_damaged' as const,
       subject: `${idReport} ${detail}`,
-      message: `a report file of export request ${idReport} cannot be downloaded: ${detail}`,
-      action: 'Restore it from a backup, or have its user create the export again.',
+      message: `cannot serve a report file of export request ${idReport}: ${detail}`,
+      action: 'Restore the file from a backup, or ask its user to create the export again.',
     })),
     ...requests.slice(0, newestDamages).map((damage) => ({
       code: 'export_request_unreadable' as const,
       subject: damage,
-      message: `an export request cannot be read and is not served: ${damage}`,
-      action:
-        'Do what it says, then start the service again: requests are read when it starts. All others are served meanwhile.',
+      message: `cannot read an export request: ${damage}`,
+      action: 'Follow the hint in the message, then restart the service. All other requests are served.',
     })),
   ];
 }

@@ -62,7 +62,6 @@ export interface ExportDependencies {
   readonly clock: Clock;
   readonly metrics: Metrics;
   readonly logger: Logger;
-  /** Each runs in a worker process by default. */
   readonly runAttempt?: RunAttempt;
   readonly runLook?: RunLook;
   readonly runQuestion?: RunQuestion;
@@ -75,7 +74,6 @@ export interface ExportDependencies {
   readonly operations?: Operations;
 }
 
-/** The settings of the service that this stage gets. */
 export const exportSettings = [
   'host',
   'linkTtlSeconds',
@@ -106,7 +104,6 @@ export interface ExportOptions extends Pick<Config, (typeof exportSettings)[numb
   readonly webhooksDir: string;
   readonly schedulesDir: string;
   readonly limits?: Partial<ApiServerLimits>;
-  /** How often schedules are checked, ms. */
   readonly schedulesEveryMs?: number;
 }
 
@@ -123,7 +120,7 @@ async function listen(server: ApiServer, host: string, port: number): Promise<nu
   try {
     await server.listen({ host, port });
   } catch (error) {
-    throw toListenError(error, host, port, 'Choose another port by TRIBUTARY_API_PORT or --api-port.');
+    throw toListenError(error, host, port, 'Set another port by TRIBUTARY_API_PORT or --api-port.');
   }
   const address = server.server.address();
   if (address === null || typeof address === 'string')
@@ -134,8 +131,8 @@ async function listen(server: ApiServer, host: string, port: number): Promise<nu
 function getOutgoingRules({ webhooksAllow }: ExportOptions): OutgoingRules {
   const rules = createOutgoingRules(webhooksAllow);
   if (typeof rules !== 'string') return rules;
-  throw new AppError('config_invalid', `TRIBUTARY_WEBHOOKS_ALLOW holds '${rules}', which is no network and no name`, {
-    hint: 'Name networks such as 10.1.0.0/16 and names such as hooks.example.com.',
+  throw new AppError('config_invalid', `TRIBUTARY_WEBHOOKS_ALLOW: '${rules}' is not a network or a host name`, {
+    hint: 'Set networks such as 10.1.0.0/16 and names such as hooks.example.com.',
   });
 }
 
@@ -173,7 +170,7 @@ function toRunnerOptions(options: ExportOptions): JobRunnerOptions {
   return { workers: options.exportWorkers, timeoutMs: options.exportTimeoutMs, ...folders, retentionMs, limits };
 }
 
-/** Starts what makes exports, without the HTTP server. */
+/** Starts everything except the HTTP server. */
 async function startWork(
   dependencies: ExportDependencies,
   options: ExportOptions,
@@ -274,7 +271,7 @@ async function buildExport(
     appView?.hub?.close();
   });
   const port = await listen(server, options.host, options.port);
-  logger.info({ host: options.host, port }, 'export is listening');
+  logger.info({ host: options.host, port }, 'export listening');
   return {
     port,
     stop: () => closers.stop(),

@@ -25,7 +25,6 @@ export interface FoundEvent {
 const eventPlaces = ['lake', 'failed', 'stream'] as const;
 export type EventPlace = (typeof eventPlaces)[number];
 
-/** The result of a lookup, with the events found of a request. */
 export interface EventAnswer {
   /** State of the first event; `erased` or `never_seen` without any. */
   readonly state: EventState;

@@ -39,7 +39,6 @@ export interface Places {
   readonly versions: Map<string, VersionSearch>;
   readonly failed: FailedIndex;
   readonly erasedIds: FindErasedIds;
-  /** The lake's current watermark, Unix ms; undefined: unknown. */
   readonly readWatermarkMs: () => Promise<number | undefined>;
   /** Absent: the stream is not readable, and no event can be reported as never seen. */
   readonly readTail?: ReadTail;
@@ -97,8 +96,8 @@ async function findInLake(places: Places, { sought, idApps, deadlineMs }: Questi
 }
 
 const unseen = {
-  cut: 'and more waits in the stream than can be looked through',
-  other: 'which is still to be compared with the stream',
+  cut: 'and the backlog of the stream is too large to search',
+  other: 'and the lake is not yet compared with the stream',
 } as const;
 
 type Looked = Required<Pick<EventAnswer, 'events' | 'unchecked'>>;
@@ -128,7 +127,6 @@ async function look(places: Places, question: Question): Promise<Looked | undefi
   const nowMs = performance.now();
   const failedEvents = await check('failed', failed.find(sought, idApps, nowMs + (deadlineMs - nowMs) / 2));
   const rows = await check('lake', findInLake(places, { ...question, deadlineMs: deadlineMs - tailMs }));
-  // A replay may have moved it to the lake in between.
   const inLake = new Set(rows.map(({ eventId }) => eventId));
   const found = [...rows, ...failedEvents.map(describeFailed).filter(({ eventId }) => !inLake.has(eventId))];
   // Another request may have reused the key, and be in the stream.
@@ -147,10 +145,7 @@ async function look(places: Places, question: Question): Promise<Looked | undefi
   // Part of a request may be moving to a source that was searched before.
   if (tail === 'moved' && (waiting.size === 0 || 'requestKey' in sought)) return undefined;
   if (tail === 'cut' || tail === 'other')
-    unchecked.set(
-      'stream',
-      new AppError('overloaded', `not in the lake, ${unseen[tail]}`, { hint: 'Ask again in a while.' }),
-    );
+    unchecked.set('stream', new AppError('overloaded', `not in the lake, ${unseen[tail]}`, { hint: 'Retry later.' }));
   // The events of a request move together: duplicates in the stream are the same.
   for (const { eventId } of found) waiting.delete(eventId);
   return end([...found, ...[...waiting.values()].map(describeWaiting)]);
@@ -174,7 +169,7 @@ async function lookUntilStill(places: Places, question: Question): Promise<Looke
     }
   }
   throw (
-    failure ?? new AppError('overloaded', 'the lake goes on faster than it is looked through', { hint: 'Ask again.' })
+    failure ?? new AppError('overloaded', 'lookup could not keep up with new commits', { hint: 'Retry the lookup.' })
   );
 }
 
@@ -186,8 +181,8 @@ async function assertFailedThere({ tables, failed }: Places, { sought, idApps, d
     const missing = counted - failed.count();
     if (missing <= 0) return;
     if ((await tables.readPosition()).version === version)
-      throw new AppError('file_damaged', `${missing} events that count as failed are missing`, {
-        hint: "Run 'tributary lake check', and restore the files of lake/failed from a backup.",
+      throw new AppError('file_damaged', `${missing} failed events are missing in lake/failed`, {
+        hint: "Run 'tributary lake check' and restore the files of lake/failed from a backup.",
       });
   }
 }
@@ -206,8 +201,8 @@ export async function findEvent(places: Places, question: Question): Promise<Eve
   const isErased = await wasErased(places.duckdb, await places.erasedIds(), question.sought, question.idApps);
   if (isErased) return { state: 'erased', events };
   if (places.readTail === undefined)
-    throw new AppError('broker_away', 'not in the lake, and what waits in the stream cannot be looked through', {
-      hint: 'Start the service, and ask again.',
+    throw new AppError('broker_away', 'not in the lake, and the stream cannot be searched', {
+      hint: 'Start the service, then retry.',
     });
   await assertFailedThere(places, question);
   return {

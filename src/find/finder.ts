@@ -20,9 +20,10 @@ import { createFailedIndex } from '../lake/find/failed-index.ts';
 import { type DatasetTable, mayHoldHashed } from '../lake/find/find-rows.ts';
 import { type IdIndex, openIdIndex } from '../lake/find/id-index.ts';
 import { lakePaths } from '../lake/lake.ts';
+import { createStateSearch } from '../lake/log/change-feed.ts';
 import type { DataFile } from '../lake/log/snapshot.ts';
 import { createLazyDuckdb, type DuckdbOptions, type Statements } from '../lake/sql/duckdb.ts';
-import { readWatermarkMs } from '../lake/watermark.ts';
+import { findWatermarkMs } from '../lake/watermark.ts';
 import { machineClock } from '../runtime/clock.ts';
 import type { EventAnswer } from './event-answer.ts';
 import { createFollowedTables, findEvent, type Places, type Question, type ReadTail } from './find-event.ts';
@@ -63,7 +64,8 @@ export function createFinder(options: FinderOptions) {
 
   async function open(): Promise<Places> {
     if (places !== undefined) return places;
-    if (isClosed) throw new AppError('overloaded', 'the service stops', { hint: 'Ask again in a while.' });
+    if (isClosed) throw new AppError('overloaded', 'the service is stopping', { hint: 'Retry later.' });
+    const findState = createStateSearch(paths.table);
     places = {
       duckdb,
       tables: createFollowedTables(lakeDir),
@@ -72,7 +74,10 @@ export function createFinder(options: FinderOptions) {
       versions: new Map(),
       failed: createFailedIndex(paths.failed, paths.table, maxFailedFiles),
       erasedIds: createErasedIdsSearch(paths),
-      readWatermarkMs: () => readWatermarkMs(lakeDir, machineClock),
+      readWatermarkMs: async () => {
+        const newest = await findState().catch(() => undefined);
+        return await findWatermarkMs(lakeDir, newest?.epoch, machineClock);
+      },
       ...(readTail === undefined ? {} : { readTail }),
     };
     return places;
@@ -85,17 +90,14 @@ export function createFinder(options: FinderOptions) {
       askedAtMs = performance.now();
       const asker = sought.idApp ?? nobody;
       if (oneAtATime.count() >= maxWaiting || oneAtATime.count(asker) >= maxWaitingOfApp)
-        throw new AppError('overloaded', 'too many questions wait for an answer', { hint: 'Ask again in a while.' });
+        throw new AppError('overloaded', 'too many waiting lookups', { hint: 'Retry later.' });
       return oneAtATime.run(asker, async () => {
         if (performance.now() >= deadlineMs)
-          throw new AppError('overloaded', 'other questions took all the time', { hint: 'Ask again in a while.' });
+          throw new AppError('overloaded', 'the lookup timed out in the queue', { hint: 'Retry later.' });
         return findEvent(await open(), question);
       });
     },
-    /**
-     * After the first lookup, also of an earlier process: reads failed events, indexes files, removes unneeded indexes.
-     * Errors: of a file that cannot be indexed, after the others.
-     */
+    /** Maintains the index after the first lookup, also of an earlier process. Error: of a failed file, at the end. */
     async upkeep(signal: AbortSignal) {
       if (places === undefined && !(await exists(indexDir))) return;
       const { failed } = await oneAtATime.run(nobody, open);
@@ -124,7 +126,7 @@ interface IndexUpkeepOptions {
   readonly isAsked?: () => boolean;
 }
 
-/** Pauses as multiples of the work, so that flushes are not slowed down. */
+/** Delays as multiples of the work, so that flushes are not slowed down. */
 const restsFor = { asked: 1, otherwise: 4 } as const;
 
 /** Maintains the index of ids: indexes new files, removes unneeded parts, merges small ones. */

@@ -19,7 +19,7 @@ const answerWithinMs: Readonly<Record<Answerer, number>> = { compactor: 1500, 's
 const upkeepEveryMs = 1000;
 /** Files that are indexed in about 0.1 s, such as those of a flush. */
 const maxIndexedBytes = 8 * 1024 * 1024;
-/** Files of failed events that are read in about as long. */
+/** Files of failed events that are read in about 0.1 s. */
 const maxFailedFiles = 200;
 
 /** Starts responding to lookups from the broker. A stand-in does not maintain the index, but reads missing parts. */
@@ -29,7 +29,7 @@ export function startResponder(
   answerer: Answerer = 'compactor',
 ): Stoppable {
   const logger = parent.child({ stage: 'find' });
-  const failures = createBoundedLog((fields) => logger.warn(fields, 'a question was not answered'), failureBound);
+  const failures = createBoundedLog((fields) => logger.warn(fields, 'event lookup failed'), failureBound);
   const finder = createFinder({
     ...options,
     ...(answerer === 'compactor' ? { maxIndexedBytes, maxFailedFiles } : {}),
@@ -43,10 +43,13 @@ export function startResponder(
       // Responses contain no paths of the service.
       if (isAppError(error, 'overloaded')) return { busy: error.message };
       failures.add({ error: describeError(error) });
-      return { busy: 'the lake cannot be read at the moment' };
+      return { busy: 'cannot read the lake' };
     }
   });
-  const skipped = createBoundedLog((fields) => logger.warn(fields, 'the ids of a file were not indexed'), failureBound);
+  const skipped = createBoundedLog(
+    (fields) => logger.warn(fields, 'cannot index the event ids of a file, will retry'),
+    failureBound,
+  );
   const upkeep =
     answerer === 'stand-in'
       ? undefined

@@ -31,7 +31,7 @@ function toProblem(value: unknown): Problem | undefined {
   return isProblem ? (problem as unknown as Problem) : undefined;
 }
 
-const downWords = { starting: 'is being started again', waiting: 'is down', stopped: 'is stopped' } as const;
+const downWords = { starting: 'is restarting', waiting: 'is down', stopped: 'is stopped' } as const;
 
 /** Problems that keep all processes of a service from running. */
 const closing: readonly ProblemCode[] = ['data_folder_replaced', 'data_folder_shared', 'broker_store_replaced'];
@@ -51,7 +51,6 @@ export function withSince(problems: readonly Problem[], since: ServiceState['sin
   });
 }
 
-/** Collects the warnings of the stages, which do not affect readiness. */
 export function findWarnings({ facts, since }: Pick<ServiceState, 'facts' | 'since'>): Problem[] {
   return withSince(reportedAs('warnings', facts), since);
 }
@@ -96,7 +95,7 @@ export function findProblems(
     problems.push({
       code: 'supervisor_unresponsive',
       message: `the supervisor has not written its state since ${state.writtenAt}`,
-      action: 'See whether its process is stopped or its disk is full.',
+      action: 'Check whether its process is stopped or its disk is full.',
     });
   }
   for (const child of state.processes) {
@@ -106,17 +105,16 @@ export function findProblems(
         problems.push({
           code: 'process_crash_looping',
           subject: child.name,
-          message: `${child.name} keeps ending: it was started again ${child.restarts} times${child.lastError === undefined ? '' : ` (${child.lastError})`}`,
-          action: `The log lines with "process":"${child.name}", and its own before them, say why. It is no problem any more when it has run for a minute.`,
+          message: `${child.name} is crash looping: restarted ${child.restarts} times${child.lastError === undefined ? '' : ` (${child.lastError})`}`,
+          action: `Check the log lines with "process":"${child.name}", and the lines before them. The problem ends when the process has run for a minute.`,
         });
       }
       if (silentMs > silentAfterMs) {
         problems.push({
           code: 'process_unresponsive',
           subject: child.name,
-          message: `${child.name} (pid ${child.pid}) runs and has reported nothing for ${Math.round(silentMs / 1000)} s`,
-          action:
-            'Wait: one that says nothing for half a minute is ended and started again; nothing acknowledged is lost.',
+          message: `${child.name} (pid ${child.pid}) is unresponsive: no heartbeat for ${Math.round(silentMs / 1000)} s`,
+          action: 'Wait: a process without a heartbeat for 30 s is restarted, and no acknowledged event is lost.',
         });
       }
       continue;
@@ -126,8 +124,8 @@ export function findProblems(
       subject: child.name,
       message: `${child.name} ${downWords[child.state]}${child.lastError === undefined ? '' : ` (${child.lastError})`}`,
       action: isClosed
-        ? 'It is started again once the first problem of this list is over.'
-        : `It is restarted by itself; if that goes on, the log lines with "process":"${child.name}" say why.`,
+        ? 'Wait: it restarts when the first problem of this list is resolved.'
+        : `Wait: it restarts automatically. If it stays down, check the log lines with "process":"${child.name}".`,
     });
   }
   for (const problem of reported) {
@@ -137,12 +135,12 @@ export function findProblems(
   return withSince(problems, state.since);
 }
 
-/** Begin of each current problem and warning, ISO 8601, by its key (problem.ts). */
+/** ISO 8601 times by key (problem.ts). */
 type SinceByKey = Readonly<Record<string, string>>;
 
 /**
- * Creates a log of the begin and the end of each problem. Code and subject identify a problem: its text may have figures
- * that change.
+ * Creates a log of the begin and the end of each problem. Code and subject identify a problem: figures in its text may
+ * change.
  */
 export function createProblemLog(logger: Logger, nowMs: () => number) {
   let logged: ReadonlyMap<string, Problem> = new Map();

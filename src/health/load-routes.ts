@@ -32,12 +32,11 @@ const formats: Readonly<Record<string, string>> = {
   'application/vnd.apache.parquet': 'parquet',
 };
 
-/** Silence after which a client counts as gone and its load ends: others wait for it. */
+/** Idle timeout of a client, ms: other loads wait for this one. */
 const defaultIdleMs = 60_000;
 const retryAfterSeconds = 5;
 
 interface LoadRouteOptions {
-  /** The program's entry file. */
   readonly entry: string;
   readonly dataDir: string;
   readonly keysDir: string;
@@ -53,15 +52,14 @@ const queryOptions = {
   allowEmpty: 'allow-empty',
   restoreErased: 'restore-erased',
 } as const;
-/** Parameters that are true or false: options without a value. */
+/** Boolean parameters: options without a value. */
 const flags: readonly string[] = ['allowEmpty', 'restoreErased'];
 type LoadQuery = Readonly<Partial<Record<keyof typeof queryOptions, string>>>;
 
-/** Describes the unknown parameters of a query; undefined if it has only known ones. */
 function findUnknown(query: LoadQuery): string | undefined {
   const unknown = Object.keys(query).filter((word) => !Object.hasOwn(queryOptions, word));
   if (unknown.length === 0) return undefined;
-  return `Unknown in the query: ${unknown.join(', ')}. The query may have ${Object.keys(queryOptions).join(', ')}.`;
+  return `Unknown query parameters: ${unknown.join(', ')}. Expected: ${Object.keys(queryOptions).join(', ')}.`;
 }
 
 /** Returns the options of the command, which checks them. */
@@ -75,7 +73,6 @@ function toWords(query: LoadQuery, contentType: string, mapFile: string | undefi
   });
 }
 
-/** Waits until a stream drains or closes. */
 function waitForRoom(stream: Writable): Promise<void> {
   return new Promise((resolve) => {
     const settle = (): void => {
@@ -127,7 +124,6 @@ function withoutPaths(output: string, folders: readonly string[]): string {
   return output.replaceAll(ofService, 'a file of the service').replaceAll('--map a file of the service', 'map');
 }
 
-/** Parses the last line of the output; undefined if there is none. */
 function parseAnswer(output: string): unknown {
   const line = output.trim().split('\n').at(-1) ?? '';
   return line === '' ? undefined : (JSON.parse(line) as unknown);
@@ -170,7 +166,7 @@ async function runLoad(
     const [code] = await ended;
     const folders = [folder, path.resolve(dataDir)];
     const body = parseAnswer(withoutPaths(await output, folders)) ?? {
-      error: withoutPaths((await errors).trim(), folders) || 'The load ended without an answer.',
+      error: withoutPaths((await errors).trim(), folders) || 'The load ended without a result.',
     };
     return { status: toStatus(code, body), body };
   } finally {
@@ -194,13 +190,13 @@ export function addLoadRoute(options: LoadRouteOptions): OpsParts['addRoutes'] {
           if (token === undefined || !(await isOperatorToken(options.keysDir, token)))
             return reply
               .code(401)
-              .send({ error: "The operator's token is needed: 'tributary key rotate operator' makes one." });
+              .send({ error: "The operator's token is required. Run 'tributary key rotate operator' to create one." });
           const { dataset } = request.params;
           if (datasets.get(dataset)?.isLoadable !== true)
-            return reply.code(404).send({ error: `There is no dataset ${dataset} that files can be loaded into.` });
+            return reply.code(404).send({ error: `Dataset ${dataset} does not exist, or does not accept files.` });
           const unknown = findUnknown(request.query);
           if (unknown !== undefined) return reply.code(400).send({ error: unknown });
-          if (isLoading) return reply.code(409).send({ error: 'A file is being loaded: try again when it is done.' });
+          if (isLoading) return reply.code(409).send({ error: 'Another load is running. Retry when it has finished.' });
           isLoading = true;
           keep(request.raw.socket);
           const { status, body } = await runLoad(options, request).finally(() => {

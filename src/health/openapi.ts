@@ -10,20 +10,17 @@ export function describeHealth(): OpenApiPart {
   return {
     area: 'export',
     paths: {
-      '/healthz': describeRoute('Whether the process that serves this area answers.', {
-        200: json('It does.', object({ alive: flag })),
+      '/healthz': describeRoute('Get liveness of the process.', {
+        200: json('The process is alive.', object({ alive: flag })),
       }),
-      '/readyz': describeRoute(
-        "Whether the whole service works. What is wrong is shown on the operator's own address.",
-        {
-          200: json('It does.', reference('Readiness')),
-          503: json('Something is wrong.', reference('Readiness')),
-        },
-      ),
-      '/openapi.json': describeRoute('This reference, as a document.', {
+      '/readyz': describeRoute("Get readiness of the service. Only the operator's address shows the problems.", {
+        200: json('The service is ready.', reference('Readiness')),
+        503: json('The service is not ready.', reference('Readiness')),
+      }),
+      '/openapi.json': describeRoute('Get this reference as an OpenAPI document.', {
         200: json('OpenAPI 3.1.', { type: 'object' }),
       }),
-      '/docs': describeRoute('This reference, as a page for people.', {
+      '/docs': describeRoute('Get this reference as an HTML page.', {
         200: { description: 'HTML.', content: { 'text/html': { schema: text } } },
       }),
     },

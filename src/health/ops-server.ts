@@ -31,7 +31,6 @@ function replaceOldest(server: Server, most: number) {
     const [oldest] = open;
     if (open.size > most) oldest?.destroy();
   });
-  /** Exempts a connection. */
   return (socket: Socket): void => void open.delete(socket);
 }
 
@@ -51,7 +50,6 @@ function createHostCheck(names: readonly string[]): (request: IncomingMessage) =
 /** The supervisor's view of the service. */
 export interface OpsView extends ServiceFigures {
   readonly collectMetrics: () => Promise<readonly unknown[][]>;
-  /** Whether the service is stopping. */
   readonly isDraining: boolean;
 }
 
@@ -66,7 +64,7 @@ export interface OpsParts {
 const starting: Problem = {
   code: 'starting',
   message: 'the service is starting',
-  action: 'Ask again in a few seconds; the log says what it does.',
+  action: 'Wait a few seconds; the log shows the progress.',
 };
 const foreignHost =
   'The Host header names another host. Use an address of this machine, or add the name to TRIBUTARY_OPS_NAMES.';

@@ -1,7 +1,6 @@
 import type { FastifyInstance } from 'fastify';
 import type { ServiceView } from '../runtime/processes/role-process.ts';
 
-/** The server of a public port. */
 export type PublicServer = FastifyInstance;
 
 /** Silence after which the supervisor counts as stuck, ms. It sends its view every few seconds. */

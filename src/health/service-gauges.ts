@@ -6,7 +6,6 @@ import type { ProcessState } from '../runtime/processes/supervisor.ts';
 import { boundedBy } from '../runtime/async/in-parallel.ts';
 import { readDiskRoom, type DiskRoom } from '../runtime/files/disk-watch.ts';
 
-/** The values of the supervisor's metrics. */
 export interface ServiceFigures {
   readonly problems: readonly Problem[];
   readonly warnings: readonly Problem[];
@@ -28,9 +27,11 @@ export function followService(metrics: Metrics, figures: () => ServiceFigures): 
     'Current problems by code; 0 for codes without one.',
     ['code'],
   );
-  const warningsByCode = metrics.gauge('service_warnings_by_code', "Warnings of 'tributary status' now, by code.", [
-    'code',
-  ]);
+  const warningsByCode = metrics.gauge(
+    'service_warnings_by_code',
+    "Current warnings by code, as 'tributary status' lists them.",
+    ['code'],
+  );
   const running = metrics.gauge('service_process_running', 'Whether the process runs: 1 or 0.', ['process']);
   const restarts = metrics.counter(
     'service_process_restarts_total',

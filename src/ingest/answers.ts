@@ -56,7 +56,7 @@ export function writeRefusal(response: ServerResponse, refusal: Refusal, more: r
     .end(body);
 }
 
-/** Answers a sender that asks too often. Imports are never refused so: they have no quota. */
+/** Writes 429 for too many lookups. Imports have no such limit. */
 export function writeTooMany(response: ServerResponse, detail: string): void {
   const body = JSON.stringify({ error: 'Too Many Requests' });
   const more = ['x-error-detail', renderDetail(detail), 'retry-after', String(retryAfterSeconds)];
@@ -67,14 +67,14 @@ export type Answers = ReturnType<typeof createAnswers>;
 
 /** Creates the responses of one server, on Node's own objects, each to be written once. */
 export function createAnswers({ metrics, logger, isClosing }: AnswerDependencies) {
-  // Bounded: a client that does everything wrong must not fill the disk.
+  // Bounded: a client whose requests all fail must not fill the disk.
   const log = createBoundedLog((fields) => logger.info(fields, 'request refused'), { maxLines: 20, windowMs: 1000 });
   const lastOne = (): readonly string[] => (isClosing() ? ['connection', 'close'] : []);
   const acceptedHead = renderHead(accepted);
   const send = (response: ServerResponse, head: readonly string[], body: string): void =>
     void response.writeHead(200, [...head, ...lastOne()]).end(body);
   return {
-    /** Writes the confirmation (docs/api.md#responses): every event is stored, or what else the message says. */
+    /** Writes the acknowledgement (docs/api.md#responses): every event is stored, unless the message says otherwise. */
     accept(response: ServerResponse, { unknownNames = [], message = 'Ok', receipt }: Accepted = {}): void {
       if (unknownNames.length === 0 && message === 'Ok' && receipt === undefined)
         return send(response, acceptedHead, accepted);

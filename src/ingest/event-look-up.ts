@@ -21,7 +21,7 @@ export const eventQuota = { limit: 20, windowMs: 1000 } as const;
 const maxAsked = 32;
 const maxAskedOfAccount = 12;
 const maxAskedOfApp = 4;
-/** Longer than the longest answer, ms. */
+/** Maximum time of a response, ms. */
 const askTimeoutMs = 1700;
 /** Parameters, of which a query has one. */
 const names = ['eventId', 'key', ...ownKeyFields.keys()];
@@ -36,7 +36,7 @@ export function parseQuestion(
   keyMask: KeyMask = 0,
 ): readonly EventQuestion[] | Refusal {
   const other = Object.keys(query).find((name) => name !== 'idApp' && !names.includes(name));
-  if (other !== undefined) return refuse(`there is no parameter ${other}: ${oneOf} is`);
+  if (other !== undefined) return refuse(`unknown parameter ${other}; expected ${oneOf}`);
   const [name, another] = names.filter((one) => query[one] !== undefined);
   if (name === undefined || another !== undefined) return refuse(`either ${oneOf} must be given`);
   const value = query[name];
@@ -61,7 +61,7 @@ const isNeverSeen = (reply: EventReply): boolean =>
 /** Asks one query after the other until the event of one was seen. */
 async function askEach(ask: AskForEvent, questions: readonly EventQuestion[]): Promise<EventReply> {
   const untilMs = performance.now() + askTimeoutMs;
-  let reply: EventReply = { busy: 'nothing was asked' };
+  let reply: EventReply = { busy: 'no lookup was made' };
   for (const question of questions) {
     reply = await ask(question, Math.max(1, untilMs - performance.now()));
     if (!isNeverSeen(reply)) return reply;
@@ -73,10 +73,7 @@ type Asker = Pick<App, 'idApp' | 'idAccount'>;
 
 export type EventLookUp = ReturnType<typeof createEventLookUp>;
 
-/**
- * Creates GET /v1/event of one server: where an event of the app is. Import only passes the query to a process that
- * reads the lake, so that many of them do not keep it from its work.
- */
+/** Creates GET /v1/event: import passes the lookup to a process that reads the lake, a limited number at a time. */
 export function createEventLookUp({ access, answers, ask, keyMask }: EventLookUpDependencies) {
   const quota = createQuotaCounter([eventQuota]);
   const asked = new Set<Asker>();
@@ -98,11 +95,11 @@ export function createEventLookUp({ access, answers, ask, keyMask }: EventLookUp
       const app = findApp(access, idApp, request);
       if ('reason' in app) return end(app);
       if (quota.take(String(app.idApp), performance.now()) !== undefined)
-        return end({ reason: 'quota', detail: `an app may ask ${eventQuota.limit} times a second` });
+        return end({ reason: 'quota', detail: `an app may send ${eventQuota.limit} lookups per second` });
       const questions = parseQuestion(query, app.idApp, keyMask);
       if ('reason' in questions) return end(questions);
       const asker = { idApp: app.idApp, idAccount: app.idAccount };
-      if (!hasPlace(asker)) return end({ reason: 'busy', detail: 'too many questions wait for an answer' });
+      if (!hasPlace(asker)) return end({ reason: 'busy', detail: 'too many concurrent lookups' });
       asked.add(asker);
       try {
         const reply = await askEach(ask, questions);

@@ -4,21 +4,18 @@ import type { Refusal } from './refusal.ts';
 
 export const tokenRefusal: Refusal = {
   reason: 'token',
-  detail: 'the token does not suit the app named by idApp',
+  detail: 'the token is not valid for the app named by idApp',
 };
 
 /** Describes a missing app or token; a wrong one is not distinguished from the other. */
 function findLack(idApp: unknown, token: string | undefined): string | undefined {
-  if (idApp === undefined) return 'idApp is missing: it stands in the address, as in ?idApp=1';
-  if (token === undefined || token === '') return "the header Authorization is missing: it holds the app's token";
+  if (idApp === undefined) return 'idApp is missing: add it to the address, as in ?idApp=1';
+  if (token === undefined || token === '') return "the header Authorization is missing: it must be the app's token";
   const [scheme] = /^(?:Bearer|Basic|Token)(?= )/i.exec(token) ?? [];
-  return scheme && `the header Authorization holds the app's token as it is, without '${scheme}'`;
+  return scheme && `the header Authorization must be the app's token without '${scheme}'`;
 }
 
-/**
- * Returns the app of a request if the token matches it; the refusal does not say which of the two is wrong. `idApp` is
- * the unchecked value of the query.
- */
+/** Returns the app whose token matches; a refusal does not say which of the two is wrong. `idApp` is unchecked. */
 export function findApp(access: AccessReader, idApp: unknown, { headers }: IncomingMessage): App | Refusal {
   const token = headers.authorization;
   const isNamed = typeof idApp === 'string' && /^[1-9]\d{0,15}$/.test(idApp) && token !== undefined && token !== '';

@@ -6,10 +6,7 @@ import { type PublishAck, type StreamPublisher, maxMessageBytes } from '../strea
 import type { SignReceipts } from './receipts.ts';
 import type { Cause, Trouble } from './trouble.ts';
 
-/**
- * The result of an append. `stored`: fsynced in the stream. `refused`: not stored, and never will be. `unknown`: no
- * answer came in time; the events may be stored.
- */
+/** The result of an append. `refused`: not stored, and never will be. `unknown`: no response in time; may be stored. */
 type AppendOutcome =
   | { readonly state: 'stored'; readonly receipt?: Receipt | undefined }
   | { readonly state: 'refused' | 'unknown'; readonly detail: string };
@@ -24,15 +21,12 @@ interface Append {
   readonly settle: (outcome: AppendOutcome) => void;
 }
 
-/** Time that a group needs before its first member is due, ms: less would hardly bring the response in time. */
+/** Time that a group needs before its first member is due, ms: less would hardly suffice. */
 const minPublishMs = 250;
 
 type WaitingRoom = ReturnType<typeof createWaitingRoom>;
 
-/**
- * Creates the queue of appends that wait for their group, in the order of their due times. Appends that can no longer
- * be answered in time go to `onLate`. The caller bounds its size.
- */
+/** Creates the queue of appends by due time. Late ones go to `onLate`. The caller bounds its size. */
 function createWaitingRoom(onLate: (append: Append) => void) {
   let waiting: Append[] = [];
   let waitingBytes = 0;
@@ -134,7 +128,7 @@ interface PublishFailure {
 function judgeFailure(error: unknown): PublishFailure {
   if (isAppError(error, 'stream_full')) return { cause: 'full', stalls: false, outcome: refused('the stream is full') };
   // A retry at once would not help, and a ping would be answered.
-  if (isAppError(error, 'broker_refused')) return { stalls: false, outcome: refused('the broker refuses it') };
+  if (isAppError(error, 'broker_refused')) return { stalls: false, outcome: refused('the broker denies it') };
   if (isAppError(error, 'stream_shut')) return { stalls: true };
   if (isAppError(error, 'broker_away')) return { cause: 'away', stalls: true };
   const outcome: AppendOutcome = { state: 'unknown', detail: 'unknown: the broker did not answer in time' };
@@ -166,7 +160,7 @@ function createGroupSender(dependencies: GroupCommitDependencies, room: WaitingR
     try {
       return signReceipts(group, ack);
     } catch (error) {
-      logger.error({ appends: group.length, error: describeError(error) }, 'receipts of a group not signed');
+      logger.error({ appends: group.length, error: describeError(error) }, 'cannot sign receipts of a group');
       return [];
     }
   }
@@ -211,15 +205,14 @@ function createGroupSender(dependencies: GroupCommitDependencies, room: WaitingR
 export type GroupCommit = ReturnType<typeof createGroupCommit>;
 
 /**
- * Creates the group commit of one process: it collects the lines of many requests into few messages. While one group is
- * on its way, what arrives is the next group, which needs no timer and costs a lone client nothing. After a publish
- * without a response, or with the broker away, nothing is sent until a ping returns; what waits too long is refused.
+ * Creates the group commit of a process: while one message is in flight, arriving requests form the next, without a
+ * timer. After a publish without a response, nothing is sent until a ping returns; late requests are rejected.
  */
 export function createGroupCommit(dependencies: GroupCommitDependencies, options: GroupCommitOptions) {
   const { trouble, isDiskLow } = dependencies;
   const room = createWaitingRoom(({ settle }) => {
     if (!sender.isStalled()) trouble.note('crowded');
-    settle(refused('the broker did not take it in time'));
+    settle(refused('the broker did not accept it in time'));
   });
   const sender = createGroupSender(dependencies, room);
   const draining = new AbortController();
@@ -240,7 +233,7 @@ export function createGroupCommit(dependencies: GroupCommitDependencies, options
 
   function findRefusal(lines: Buffer): AppendOutcome | undefined {
     if (draining.signal.aborted) return refused('the service is stopping');
-    if (isDiskLow()) return refused('the disk has come down to its reserve');
+    if (isDiskLow()) return refused('free space on the disk is below the reserve');
     if (room.bytes() + lines.length > options.maxWaitingBytes) {
       trouble.note('crowded');
       return refused('too many events wait for the broker');

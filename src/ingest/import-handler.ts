@@ -24,7 +24,7 @@ import { createUsedKeys, findKeyUse } from './used-keys.ts';
 /** The parameters of a request's address, unchecked. */
 export interface ImportQuery {
   readonly idApp?: unknown;
-  /** `1`: the request is checked, and nothing is stored. */
+  /** `1`: the request is checked and not stored. */
   readonly validate?: unknown;
   readonly [unknownName: string]: unknown;
 }
@@ -33,7 +33,6 @@ export interface ImportQuery {
 interface FailedRequest {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
-  /** The unchecked value of the query. */
   readonly idApp: unknown;
   readonly method?: ImportMethod;
 }
@@ -73,16 +72,14 @@ const queryNames = ['idApp', 'validate'];
 const validMessage = 'Valid, nothing was stored';
 const keyReused: Refusal = {
   reason: 'rules',
-  detail: 'the Idempotency-Key stands for another request of the last 24 hours: send this one under a new key',
+  detail: 'the Idempotency-Key was used for another request within 24 hours; use a new key',
 };
 const badValidate: Refusal = { reason: 'rules', detail: 'the parameter validate must be 0 or 1' };
 
 /** An address in the usual form: the method, and the app as the only parameter. */
 const usualAddress = /^\/v1\/([A-Za-z]+)\/?\?idApp=(\d+)$/;
 
-/**
- * Reads a body of at most `limit` bytes; keeps nothing from the first byte too many. Never done if the client leaves.
- */
+/** Reads a body of at most `limit` bytes; keeps nothing of a larger one. No callback if the client disconnects. */
 function readBody(request: IncomingMessage, limit: number, done: (body: Buffer | Refusal) => void): void {
   let chunks: Buffer[] = [];
   let bytes = 0;
@@ -104,7 +101,7 @@ function readBody(request: IncomingMessage, limit: number, done: (body: Buffer |
 /** The app of a request whose token matches it, and what of its body a refusal is about. */
 interface OfApp {
   readonly app: App;
-  /** Absent if the fault is elsewhere: it would hold its memory for as long as the request waits. */
+  /** Absent if the fault is elsewhere: it would use memory for as long as the request waits. */
   readonly body?: Buffer;
   readonly bytes?: number;
 }
@@ -155,10 +152,7 @@ function createEnds({ metrics, answers, refusals, fail }: ImportDependencies) {
 
 export type ImportHandler = ReturnType<typeof createImportHandler>;
 
-/**
- * Creates the handler of import requests of one server, on Node's own request and response: each takes so little work
- * that the framework's objects and promises would double it. Checks run in the order of docs/api.md.
- */
+/** Creates the import handler on Node's own objects: the framework would double the work. Checks: see docs/api.md. */
 export function createImportHandler(dependencies: ImportDependencies) {
   const { access, groupCommit, clock, metrics, live, keyMask, fail } = dependencies;
   const { attempt, refuse, accept } = createEnds(dependencies);

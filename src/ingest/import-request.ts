@@ -79,10 +79,7 @@ export function decodeBody({ head, body }: ImportRequest): Buffer | Refusal {
 const utf8 = new TextDecoder('utf-8', { fatal: true });
 const surrogateEscape = /\\u[dD][89a-fA-F]/;
 
-/**
- * Reports whether a text of valid JSON has an unpaired surrogate. In valid UTF-8 only escapes can make one; they are
- * read from the text, which avoids walking a value of unknown depth.
- */
+/** Reports whether valid JSON has an unpaired surrogate, which only escapes can make: the text is scanned. */
 function hasLoneSurrogate(json: string): boolean {
   // Nearly no text has an escape: this check takes a twentieth of the time.
   if (!json.includes('\\u') || !surrogateEscape.test(json)) return false;
@@ -98,10 +95,7 @@ function hasLoneSurrogate(json: string): boolean {
   return false;
 }
 
-/**
- * Parses a body. Invalid UTF-8 is `Bad json`; an unpaired surrogate, in a name or a value, breaks a rule. The last of
- * repeated names wins, and `__proto__` is a plain name.
- */
+/** Parses a body. Invalid UTF-8 is `Bad json`; an unpaired surrogate breaks a rule. The last of repeated names wins. */
 function parseJson(kind: EventKind, body: Buffer): { readonly value: unknown } | Refusal {
   let text: string;
   try {
@@ -116,7 +110,7 @@ function parseJson(kind: EventKind, body: Buffer): { readonly value: unknown } |
     // The engine's message would repeat parts of the body.
     return { reason: 'json', detail: describeJsonFault(text) };
   }
-  if (hasLoneSurrogate(text)) return { reason: 'rules', detail: 'a text holds an unpaired surrogate' };
+  if (hasLoneSurrogate(text)) return { reason: 'rules', detail: 'a string has an unpaired surrogate' };
   return { value };
 }
 
@@ -155,7 +149,6 @@ const knownNames = new Map(
   ]),
 );
 
-/** Lists the names of events that no schema of the kind knows, as often as they occur. */
 function listUnknown(kind: EventKind, given: readonly unknown[]): string[] {
   const known = knownNames.get(kind);
   return given.flatMap((fields) =>
@@ -167,12 +160,11 @@ function listUnknown(kind: EventKind, given: readonly unknown[]): string[] {
 const maxUnknownNames = 10;
 const showUnknown = (names: readonly string[]): string[] => [...new Set(names)].slice(0, maxUnknownNames);
 
-/** Returns the events in a body's value, unchecked, if their number is allowed. */
 function listEvents({ method }: ImportRequest, value: unknown): readonly unknown[] | Refusal {
   if (!getMethod(method).batch) return [value];
   if (!Array.isArray(value)) return refuse('', 'must be an array of events');
-  if (value.length === 0) return refuse('', 'must hold at least one event');
-  if (value.length > maxBatchEvents) return refuse('', `must hold at most ${maxBatchEvents} events`);
+  if (value.length === 0) return refuse('', 'must have at least one event');
+  if (value.length > maxBatchEvents) return refuse('', `must have at most ${maxBatchEvents} events`);
   return value as unknown[];
 }
 
@@ -243,9 +235,8 @@ export function readEvents(request: ImportRequest): readonly unknown[] | Refusal
 }
 
 /**
- * Parses a request's body into the lines to publish, all of its events or none: decompresses, decodes, validates, makes
- * ids, and renders the validated fields. Refuses with the first fault. Changes only its argument; ids without an
- * Idempotency-Key are random.
+ * Parses a body into the lines to publish, all of its events or none. Refuses with the first validation error. Ids
+ * without an Idempotency-Key are random.
  */
 export function parseImportRequest(request: ImportRequest): ImportedLines | Refusal {
   const { app, receivedAtMs } = request;

@@ -74,7 +74,7 @@ export interface Ingest extends Stoppable {
   facts(): Readonly<Record<string, unknown>>;
 }
 
-const nobody = { busy: 'nobody reads the lake' } as const;
+const nobody = { busy: 'no process reads the lake' } as const;
 const defaultWaitingBytes = 8 * 1024 * 1024;
 /** Leaves time below the promised two seconds for parsing and the way back. */
 const defaultAnswerWithinMs = 1750;

@@ -61,10 +61,7 @@ function findHint(rest: string, { state, close, isAfterComma }: Stop): string | 
   return hints.find(([pattern]) => pattern.test(rest))?.[1];
 }
 
-/**
- * Describes why a text is not JSON: line and column of the first fault, from 1, and a hint; engines locate only some
- * faults. Repeats nothing of the text, because the sentence is logged.
- */
+/** Describes why a text is not JSON: line and column from 1, and a hint. Repeats nothing of the text: it is logged. */
 export function describeJsonFault(text: string): string {
   const stop = findStop(text);
   const lines = text.slice(0, stop.at).split(/\r\n|\r|\n/);

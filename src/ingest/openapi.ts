@@ -37,7 +37,7 @@ const identification = {
   user: 'customUserId is required; for an app on mini-app customPlatformUserId and xPlatform instead.',
   userOrDevice:
     'customUserId and/or one of instanceId, lvid, gaid, androidId, appSetId, idfa, iosVendorId is required; for an app on mini-app customPlatformUserId and ' +
-    'xPlatform instead, on game sezamUserId and/or lvid. An empty text identifies nobody.',
+    'xPlatform instead, on game sezamUserId and/or lvid. An empty text identifies no user.',
 };
 
 /** Describes a number that may also be written as a JSON string. */
@@ -76,12 +76,12 @@ function keyNote(kind: EventKind): string {
   const { key } = getKind(kind);
   return key.length === 0
     ? ''
-    : `It is known by its app and ${key.join(', ')}: sent again, by whichever method and whenever, it is no error and is stored once. `;
+    : `It is known by its app and ${key.join(', ')}: if it is sent again, by any method and at any time, the response is 200 and it is stored once. `;
 }
 
 function describeKind(kind: EventKind): OpenApiObject {
   const eventSchema = eventSchemas.get(kind);
-  if (eventSchema === undefined) throw new Error(`${kind} is no kind of event`);
+  if (eventSchema === undefined) throw new Error(`${kind} is not a kind of event`);
   const { title, description, required } = eventSchema;
   const fields = eventFields.filter((field) => field.kinds.includes(kind));
   return {
@@ -95,7 +95,7 @@ function describeKind(kind: EventKind): OpenApiObject {
 
 const tags = ['Import'];
 const detailHeader = {
-  description: 'Which element and which rule failed: a JSON pointer into the body, and the reason.',
+  description: 'The first validation error: a JSON pointer into the body, and the reason.',
   schema: { type: 'string', maxLength: 200 },
 };
 
@@ -123,7 +123,7 @@ const describeRefusals = (): Record<string, OpenApiObject> =>
 const idempotencyKey = parameter(
   'Idempotency-Key?',
   { type: 'string', minLength: 1, maxLength: maxKeyLength },
-  'A key of the client for this request: repeated within 24 hours, the events are stored once.',
+  "The client's key of this request: repeats within 24 hours are stored once.",
   'header',
 );
 const validate = parameter(
@@ -134,7 +134,7 @@ const validate = parameter(
 const prefer = parameter(
   'Prefer?',
   text,
-  'errors=all: a refusal lists everything that is wrong, up to 100 faults, as errors; errorsOmitted counts those beyond. receipt: a 200 has a receipt.',
+  'errors=all: an error response lists up to 100 validation errors in errors; errorsOmitted counts further ones. receipt: a 200 has a receipt.',
   'header',
 );
 const unknownHeader = {
@@ -146,14 +146,14 @@ const unknownHeader = {
 const accepted = json('Every event of the request is stored; with validate=1, it could be.', reference('Accepted'), {
   headers: {
     ...unknownHeader,
-    'Preference-Applied': { description: 'receipt, where the answer has one.', schema: text },
+    'Preference-Applied': { description: 'receipt, if the response has one.', schema: text },
   },
 });
 
 function describeMethod(kind: EventKind, batch: boolean): OpenApiObject {
   const schema = reference(schemaNameOf(kind));
   const refused = describeRefusals();
-  const applied = { description: 'errors=all, where the answer has the list.', schema: text };
+  const applied = { description: 'errors=all, if the response has the list.', schema: text };
   const headers = { 'X-Error-Detail': detailHeader, ...unknownHeader, 'Preference-Applied': applied };
   return {
     tags,
@@ -162,7 +162,7 @@ function describeMethod(kind: EventKind, batch: boolean): OpenApiObject {
     parameters: [idApp, validate, idempotencyKey, prefer],
     requestBody: {
       required: true,
-      description: `At most ${maxBodyBytes} bytes, gzip allowed. The Content-Type is not looked at.`,
+      description: `At most ${maxBodyBytes} bytes, gzip allowed. The Content-Type is ignored.`,
       content: {
         'application/json': {
           schema: batch ? { type: 'array', minItems: 1, maxItems: maxBatchEvents, items: schema } : schema,
@@ -205,17 +205,21 @@ export function describeImport(): OpenApiPart {
       ),
       '/v1/event': { get: describeEventLookUp(describeReasons(lookUpRefusals)) },
       '/v1/version': {
-        post: { tags, summary: 'The version of the service', security: [], responses: { '200': versionAnswer } },
+        post: { tags, summary: 'Get the version of the service', security: [], responses: { '200': versionAnswer } },
       },
       '/v1/receipt-key': { get: receiptKey },
       '/v1/test-app-access/': {
         post: {
           tags,
-          summary: 'Whether a token suits an app',
+          summary: 'Check an import token',
           security: [{ importToken: [] }],
           parameters: [idApp],
           requestBody: { required: false, content: { 'application/json': { schema: { type: 'boolean' } } } },
-          responses: { '200': { ...accepted, description: 'It does.' }, '403': forbidden, '500': failed },
+          responses: {
+            '200': { ...accepted, description: 'The token is valid for the app.' },
+            '403': forbidden,
+            '500': failed,
+          },
         },
       },
     },

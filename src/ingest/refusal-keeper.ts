@@ -180,13 +180,13 @@ function createRecord(request: RefusedRequest, bodies: BodyPolicy, nowMs: number
 }
 
 /**
- * Creates the keeper of one process: it keeps refusals for the owners of apps. No request waits for it, and a flood of
- * refusals costs little: alike ones become one record, the records per second are limited, and only they are examined.
+ * Creates the keeper of one process: it records refusals for the owners of apps. No request waits for it. A flood costs
+ * little: similar refusals become one record, and the records per second are limited.
  */
 export function createRefusalKeeper(dependencies: RefusalKeeperDependencies): RefusalKeeper {
   const { clock, bodies, write } = dependencies;
   const failures = createBoundedLog(
-    (fields) => dependencies.logger.warn(fields, 'refusals of an app are not kept'),
+    (fields) => dependencies.logger.warn(fields, 'cannot keep all refusals of an app'),
     failureBound,
   );
   const ofApp = createTokenBuckets(appRecords.size, appRecords.perSecond);

@@ -1,7 +1,4 @@
-/**
- * Responses (docs/api.md#responses) by the reason of a refusal: the list is closed. `detail` names for the client's
- * developer the fault (a JSON pointer and the rule), in a header and in the log.
- */
+/** Responses by the reason of a refusal (docs/api.md#responses). `detail` names the validation error to the client. */
 const answers = {
   version: { status: 400, error: 'Bad api version' },
   method: { status: 404, error: 'Method not found' },

@@ -10,14 +10,12 @@ const maxFaults = 100;
 /** Limits the letters that differ between a misspelt parameter and the known one. */
 const maxQueryTypos = 2;
 
-/**
- * Refuses a query with a misspelt parameter: it differs from a known one by case, or by at most two letters. Such a
- * request would do what its client does not mean, such as store what was only to be checked.
- */
+/** Refuses a query with a misspelt parameter: without it, the request could store what was only to be checked. */
 export function findMisspelt(names: readonly string[], known: readonly string[]): Refusal | undefined {
   for (const name of names) {
     const nearest = known.includes(name) ? undefined : findNearest(name, known, maxQueryTypos);
-    if (nearest !== undefined) return { reason: 'rules', detail: `there is no parameter ${name}: ${nearest} is one` };
+    if (nearest !== undefined)
+      return { reason: 'rules', detail: `unknown parameter ${name}; did you mean ${nearest}?` };
   }
   return undefined;
 }

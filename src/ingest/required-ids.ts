@@ -31,10 +31,7 @@ function identityOf(kind: EventKind, platform: Platform): Identity {
 
 const lackOf = (name: string): Violation => ({ pointer: `/${name}`, reason: 'is required' });
 
-/**
- * Checks that an event of the app's platform identifies a user or device (docs/api.md#event-identity); returns the
- * first lack. The fields are valid already.
- */
+/** Returns the first missing identity of an event on the app's platform (docs/api.md#event-identity). */
 export function findMissingIdentity(kind: EventKind, platform: Platform, fields: GivenFields): Violation | undefined {
   const { names, isAny } = identityOf(kind, platform);
   if (isAny)

@@ -33,7 +33,7 @@ export function refusePath(path: string): Refusal {
   if (version !== undefined && version !== 'v1') return { reason: 'version', detail: 'the API version must be v1' };
   const name = methodSegment.exec(path)?.[1] ?? '';
   if (importMethods.has(name)) return { reason: 'method', detail: 'the method is called by POST' };
-  return { reason: 'method', detail: questions.has(name) ? 'it is asked by GET' : 'no such method' };
+  return { reason: 'method', detail: questions.has(name) ? 'the method is called by GET' : 'no such method' };
 }
 
 const idAppOf = ({ query }: { query: unknown }): unknown => (query as { idApp?: unknown }).idApp;

@@ -29,7 +29,7 @@ const tags = ['Import'];
 const security = [{ importToken: [] }];
 const closed = { additionalProperties: false };
 
-export const idApp = parameter('idApp', { type: 'integer', minimum: 1 }, 'The app that the token suits.');
+export const idApp = parameter('idApp', { type: 'integer', minimum: 1 }, 'The app of the token.');
 
 export const lookUpRefusals: readonly RefusalReason[] = ['version', 'rules', 'token', 'quota', 'busy', 'internal'];
 
@@ -41,16 +41,15 @@ export const lookUpSchemas: Readonly<Record<string, Schema>> = {
       'kind?': text,
       'eventTime?': moment,
       'receivedAt?': moment,
-      'availableAt?': note(moment, 'In the lake: since when it can be exported.'),
-      'table?': note(text, 'In the lake: its table.'),
+      'availableAt?': note(moment, 'Time since which it can be exported; only of an event in the lake.'),
+      'table?': note(text, 'Table; only of an event in the lake.'),
       'version?': {
         type: 'integer',
-        description:
-          'In the lake: the first version of that table that has it; absent where the log does not reach back so far.',
+        description: 'First version of the table that has it; absent if it is older than the log.',
       },
       'reason?': note(
         choice(['bad_json', 'bad_value', 'key_reused', 'too_large']),
-        'Failed: why it could not be written. key_reused: the key stands for another request.',
+        'Reason of a failed event. key_reused: the Idempotency-Key was used for another request.',
       ),
       'failedAt?': moment,
     },
@@ -60,16 +59,16 @@ export const lookUpSchemas: Readonly<Record<string, Schema>> = {
     {
       state: note(
         choice(['in_stream', 'in_lake', 'failed', 'erased', 'never_seen']),
-        'That of the first event. never_seen: the app has no such event.',
+        'State of the first event. never_seen: the app has no such event.',
       ),
       events: { ...listOf(reference('FoundEvent')), maxItems: 768 },
       'unchecked?': listOf(
         choice(['lake', 'failed', 'stream']),
-        'Where more events of the request may be, since it could not be looked through in time; absent if there are none.',
+        'Places that were not searched in time and may have more events of the request; absent if all were searched.',
       ),
       'watermark?': note(
         moment,
-        "Of one never seen: no event that was answered with 200 before the broker's clock first showed this is it; absent where that is not known.",
+        "For state never_seen: no event acknowledged before this time of the broker's clock is the one sought; absent if unknown.",
       ),
     },
     closed,
@@ -79,8 +78,8 @@ export const lookUpSchemas: Readonly<Record<string, Schema>> = {
 export function describeEventLookUp(refusals: OpenApiObject): OpenApiObject {
   return {
     tags,
-    summary: 'Where an event is',
-    description: `Either eventId, key or idTransaction. At most ${eventQuota.limit} questions of an app a second.`,
+    summary: 'Look up an event',
+    description: `Either eventId, key or idTransaction. At most ${eventQuota.limit} requests per second and app.`,
     security,
     parameters: [
       idApp,
@@ -88,7 +87,7 @@ export function describeEventLookUp(refusals: OpenApiObject): OpenApiObject {
       parameter(
         'key?',
         { type: 'string', minLength: 1, maxLength: maxKeyLength },
-        'The Idempotency-Key of a request: each of its events is looked for.',
+        'Idempotency-Key of a request, all of whose events are looked up.',
       ),
       parameter(
         'idTransaction?',
@@ -97,7 +96,7 @@ export function describeEventLookUp(refusals: OpenApiObject): OpenApiObject {
       ),
     ],
     responses: {
-      200: json('Where the event is, or each event of the request.', reference('EventAnswer')),
+      200: json('State of the event, or of each event of the request.', reference('EventAnswer')),
       ...refusals,
     },
   };
@@ -120,15 +119,15 @@ export const receiptSchema = object(
     group: object(
       {
         stream: text,
-        sequence: note(count, 'Of the message that the events are in.'),
+        sequence: note(count, 'Sequence of the message of the events.'),
         storedAt: moment,
         requests: note(count, 'Requests of the group that asked for a receipt.'),
-        index: note(count, 'Place of this one among them, from 0.'),
+        index: note(count, 'Index of this request among them, from 0.'),
         path: listOf(hash, 'From its leaf to the root (RFC 6962).'),
         key: note(hash, 'The public Ed25519 key.'),
         signature: { type: 'string', pattern: '^[0-9a-f]{128}$' },
       },
-      { ...closed, description: 'Where the events are, signed once for the group.' },
+      { ...closed, description: 'Position of the events in the stream, signed once per group.' },
     ),
   },
   {
@@ -139,11 +138,11 @@ export const receiptSchema = object(
 
 export const receiptKey: OpenApiObject = {
   tags,
-  summary: 'The public key that receipts are verified with',
+  summary: 'Get the public keys of receipts',
   security: [],
   responses: {
     200: json(
-      'The key that signs, and every key that ever did.',
+      'Current and former signing keys.',
       object({ algorithm: constant('Ed25519'), key: hash, keys: listOf(hash) }),
     ),
     500: { description: 'The keys cannot be read.' },
@@ -176,14 +175,14 @@ const refusal = describeFormerNames(
       error: text,
       detail: text,
       errors: listOf(fault),
-      'excerpt?': note(text, 'Of the body of the first one, as far as the operator lets it be seen.'),
-      bytes: note(count, 'Size of the body of the first one, as it was sent.'),
+      'excerpt?': note(text, 'Excerpt of the first body, as far as the operator allows.'),
+      bytes: note(count, 'Size of the first body as sent.'),
       'hasIdempotencyKey?': flag,
-      'isValidation?': note(flag, 'It was sent with validate=1.'),
-      requests: { type: 'integer', minimum: 1, description: 'How many they were.' },
+      'isValidation?': note(flag, 'Whether it was sent with validate=1.'),
+      requests: { type: 'integer', minimum: 1, description: 'Number of requests.' },
       'requestsNotRecorded?': note(count, 'Rejected requests without a record since the previous record.'),
     },
-    { description: 'Requests that were refused alike within a second or so.' },
+    { description: 'Rejected requests with the same error within about a second.' },
   ),
 );
 
@@ -198,11 +197,11 @@ export function describeSenderView(): OpenApiPart {
     area: 'import',
     paths: {
       '/v1/refusals': look(
-        'What of the app was refused lately, and why, newest first',
+        'List recently rejected requests, newest first',
         [idApp, limit],
         json('The records.', object({ refusals: listOf(reference('Refusal')) })),
       ),
-      '/v1/live': look('The events and refusals of the app, as they arrive', [idApp], liveAnswer),
+      '/v1/live': look('Stream events and refusals as they arrive', [idApp], liveAnswer),
     },
     examples: senderExamples,
     components: { schemas: { Refusal: refusal }, securitySchemes: {} },

@@ -38,8 +38,8 @@ function parseRefusalLimit(limit: unknown): number | undefined {
 const queryNames = ['idApp', 'limit'];
 const badLimit: Refusal = { reason: 'rules', detail: `the parameter limit must be from 1 to ${refusalLimits.most}` };
 const notServedDetails = {
-  away: 'nothing is shown live while the broker is away',
-  denied: 'nothing is shown live: the broker denies the service the subjects of it',
+  away: 'live events are unavailable: the broker is unreachable',
+  denied: 'live events are unavailable: the broker denies their subjects',
   stopping: 'the service is stopping',
 } as const;
 
@@ -61,7 +61,7 @@ export function addSenderRoutes(server: ImportServer, { access, answers, fail, v
       if ('reason' in app) return answers.refuse(response, app, { idApp });
       const misspelt = findMisspelt(Object.keys(query), queryNames);
       if (misspelt !== undefined) return answers.refuse(response, misspelt, { idApp });
-      if (!mayAsk(app)) return writeTooMany(response, 'too many questions at once');
+      if (!mayAsk(app)) return writeTooMany(response, 'too many concurrent requests');
       answer(app, request, response).catch((error: unknown) => fail(error, { request: request.raw, response, idApp }));
     });
   }
@@ -77,7 +77,7 @@ export function addSenderRoutes(server: ImportServer, { access, answers, fail, v
     const isAllowed = (): boolean => !('reason' in findApp(access, String(idApp), request.raw));
     const notServed = await view.hub.serve(response, { idApp, idAccount, isAllowed });
     if (notServed === undefined) return;
-    if (notServed === 'full') return writeTooMany(response, 'too many listen already');
+    if (notServed === 'full') return writeTooMany(response, 'too many live listeners');
     const refusal: Refusal =
       notServed === 'forbidden' ? tokenRefusal : { reason: 'unavailable', detail: notServedDetails[notServed] };
     answers.refuse(response, refusal, { idApp: String(idApp) });

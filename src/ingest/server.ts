@@ -36,7 +36,7 @@ const maxHeaderBytes = 16_384;
 /** Reasons for refusing what never became a request, by the code of its error. */
 const brokenOff: Readonly<Record<string, string>> = {
   HPE_HEADER_OVERFLOW: describeHeadOverflow(maxHeaderBytes),
-  ERR_HTTP_REQUEST_TIMEOUT: 'the request came too slowly',
+  ERR_HTTP_REQUEST_TIMEOUT: 'the request timed out',
 };
 
 /** Answers on the socket, and ends it: no request reached a handler. */
@@ -135,10 +135,7 @@ export function createServer(limits: ServerLimits, handlers: ServerHandlers, log
 
 const retryAfterSeconds = 5;
 
-/**
- * Starts a server that answers every import request with "retry later" while the service may not touch its folders,
- * without reading tokens: the access data may be another service's. The routes of `addRoutes` (health) work.
- */
+/** Starts a server that rejects all imports, without reading tokens, while the folders may be another service's. */
 export async function startClosedIngest(
   { host, port }: { readonly host: string; readonly port: number },
   addRoutes: (server: ImportServer) => void,

@@ -5,42 +5,40 @@ import { brokerSilent } from '../stream/broker-monitor.ts';
 const causes = {
   disk: {
     code: 'stream_disk_low',
-    message: "the stream's disk has come down to its reserve, events are refused",
-    action: 'Free some space: events are taken again by themselves within a second.',
+    message: "free space on the stream's disk is below the reserve; imports are rejected",
+    action: 'Free some space. Imports resume within a second.',
   },
   full: {
     code: 'stream_full',
-    message: 'the stream is full, events are refused',
-    action: 'See that the compactor runs and can write the lake, or raise TRIBUTARY_STREAM_MAX_BYTES.',
+    message: 'the stream is full; imports are rejected',
+    action: 'Check that the compactor runs and can write the lake, or raise TRIBUTARY_STREAM_MAX_BYTES.',
   },
   away: brokerSilent,
   unconfirmed: {
     code: 'broker_ack_timeout',
-    message: 'the broker does not confirm events in time, clients are told to send again',
+    message: 'the broker does not acknowledge events in time; imports are rejected and clients retry',
     action:
-      'See whether the disk of its store is slow, failing or full: a frozen nats-server of the service is restarted by itself once it can write.',
+      'Check whether the disk of its store is slow, failing or full. The embedded nats-server restarts automatically when it can write.',
   },
   crowded: {
     code: 'broker_overloaded',
-    message: 'more events come than the broker takes, some are refused',
+    message: 'broker overloaded; some imports are rejected',
     action:
-      'Nothing, if it passes: clients send again. Otherwise give its store a faster disk, or send larger batches.',
+      'No action needed if this resolves; clients retry. Otherwise use a faster disk for its store, or send larger batches.',
   },
 } as const satisfies Record<string, Problem>;
 
 export type Cause = keyof typeof causes;
 const order = Object.keys(causes) as Cause[];
 
-/** How long a cause is reported after a refusal, ms: longer than the interval of the status. */
+/** Time for which a cause is reported after a refusal, ms: longer than the interval of the status. */
 const reportedForMs = 5000;
 /** Causes that end with a confirmed group; `crowded` occurs while events are stored. */
 const overWhenStored: readonly Cause[] = ['full', 'away', 'unconfirmed'];
 
 export type Trouble = ReturnType<typeof createTrouble>;
 
-/**
- * Creates the record of why one process refuses requests. `isDiskLow` is asked each time: it holds without requests.
- */
+/** Creates the record of why a process rejects requests. `isDiskLow` is asked each time: it holds without requests. */
 export function createTrouble(isDiskLow: () => boolean) {
   const notedMs = new Map<Cause, number>();
   const holds = (cause: Cause): boolean =>

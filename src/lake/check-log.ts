@@ -58,7 +58,6 @@ interface ChainCheck {
 
 function createChainCheck(tableDir: string): ChainCheck {
   const problems: Problem[] = [];
-  /** Unrepaired commits of other engines. */
   let foreign: Problem[] = [];
   /** The previous version; without a hash if the entry is known to be damaged, which is reported once. */
   let previous: { readonly version: number; readonly sha256?: string } | undefined;
@@ -79,13 +78,13 @@ function createChainCheck(tableDir: string): ChainCheck {
   function checkLink(version: number, lake: LakeState | undefined): void {
     if (previous?.version !== version - 1 || previous.sha256 === undefined || lake?.previous === undefined) return;
     if (lake.previous !== previous.sha256)
-      problems.push(damagedEntry(tableDir, previous.version, 'its bytes are not those that the next commit names'));
+      problems.push(damagedEntry(tableDir, previous.version, 'its hash differs from that in the next commit'));
   }
 
   return {
     async take(version, read) {
       for (let lost = (previous?.version ?? version - 1) + 1; lost < version; lost += 1)
-        problems.push(missingEntry(tableDir, lost, 'later versions are there'));
+        problems.push(missingEntry(tableDir, lost, 'later versions exist'));
       try {
         const commit = await read();
         const lake = findStateOf(commit.actions);
@@ -116,7 +115,7 @@ function checkReach(tableDir: string, { commits, checkpoints }: LogListing): Pro
     problems.push(missingEntry(tableDir, 0, 'there is neither version 0 nor a checkpoint'));
   const newest = checkpoints.at(-1);
   if (newest !== undefined && (commits.at(-1) ?? -1) < newest)
-    problems.push(missingEntry(tableDir, newest, 'the commits after the checkpoint are gone'));
+    problems.push(missingEntry(tableDir, newest, 'the commits after the checkpoint are missing'));
   return problems;
 }
 
@@ -146,12 +145,12 @@ export async function checkCheckpoints(tableDir: string): Promise<Problem[]> {
   for (const version of checkpoints) {
     // Trimmed since it was listed.
     if (!(await isCheckpointWhole(tableDir, version).catch((error: unknown) => isSystemError(error, 'ENOENT'))))
-      tell(version, 'its bytes are not those that were written');
+      tell(version, 'checksum mismatch');
   }
   return problems;
 }
 
-const ledgerAdvice = 'places in the history that it says something of are refused; put it back from a backup';
+const ledgerAdvice = 'cursors that need it are rejected; restore it from a backup';
 
 /** Verifies the ledger of trimmed versions, and that it is complete. */
 async function checkLedger(tableDir: string): Promise<Problem[]> {
@@ -166,7 +165,7 @@ async function checkLedger(tableDir: string): Promise<Problem[]> {
   // A lake of an earlier version has no ledger until its log is trimmed.
   const isShort = (last !== undefined || isCutOff) && covered < first - 1;
   return [
-    ...(broken.length === 0 ? [] : [tell(`the lines ${broken.join(', ')} are not those that were written`)]),
+    ...(broken.length === 0 ? [] : [tell(`checksum mismatch in lines ${broken.join(', ')}`)]),
     ...(isShort ? [tell(`it ends with version ${covered}, and the log begins with ${first}`)] : []),
   ];
 }

@@ -30,7 +30,7 @@ import { describeFileSql, hasColumns } from './table-schema.ts';
 import type { TableState } from './log/table-state.ts';
 import { isYoungPath, listKnownPaths } from './log/young-folder.ts';
 
-/** Longest time from a file at its path to its commit, for a flush or a seal, ms. */
+/** Longest expected time between writing a file at its path and committing it, ms. */
 const commitMs = 5000;
 const recheckMs = 100;
 
@@ -41,12 +41,10 @@ export interface TableCheck {
   readonly commits: number;
 }
 
-/** The result for the table of the events, and the problems of the lake. */
 export interface CheckReport extends TableCheck {
   readonly ok: boolean;
-  /** Of all tables. */
   readonly problems: readonly Problem[];
-  /** The other tables, by name; absent if there are none. */
+  /** The other tables, by name; absent without any. */
   readonly tables?: Readonly<Record<string, TableCheck>>;
 }
 
@@ -54,15 +52,14 @@ function wrongTotals(tableDir: string, detail: string): Problem {
   return { problem: 'wrong_totals', path: logPath(tableDir, ''), detail };
 }
 
-/** Reads every byte of one live file. */
 async function checkFile(duckdb: Duckdb, tableDir: string, file: DataFile): Promise<Problem | undefined> {
   const at = path.posix.join(path.basename(tableDir), file.path);
   const size = await findSize(file.absolutePath);
-  if (size === undefined) return { problem: 'missing_file', path: at, detail: 'the log names it, and it is not there' };
+  if (size === undefined) return { problem: 'missing_file', path: at, detail: 'in the log, but missing on disk' };
   if (size !== file.sizeBytes)
     return { problem: 'truncated_file', path: at, detail: `${size} bytes instead of ${file.sizeBytes}` };
   if (file.sha256 !== undefined && (await hashFile(file.absolutePath)) !== file.sha256)
-    return { problem: 'damaged_file', path: at, detail: 'its bytes are not those that were written' };
+    return { problem: 'damaged_file', path: at, detail: 'checksum mismatch' };
   try {
     const [row] = await localFiles.use([file], (paths) =>
       duckdb.rows(`SELECT count(*) AS n FROM read_parquet(${sqlList(paths)}, hive_partitioning = false)`),
@@ -76,7 +73,7 @@ async function checkFile(duckdb: Duckdb, tableDir: string, file: DataFile): Prom
   return checkPlace(tableDir, file);
 }
 
-/** Compares what readers of folders find of a sealed file. */
+/** Verifies the file that readers of folders find for a sealed file. */
 async function checkPlace(tableDir: string, file: DataFile): Promise<Problem | undefined> {
   const { place = file.path, sizeBytes, sha256, sinceMs } = file;
   let shown = await findShown(tableDir, file);
@@ -92,14 +89,12 @@ async function checkPlace(tableDir: string, file: DataFile): Promise<Problem | u
   return damage === undefined ? undefined : { problem: 'damaged_file', ...problem };
 }
 
-const placeDetail =
-  'readers of folders do not find the rows of the log here; the next start of the compactor puts them there';
+const placeDetail = 'readers of folders miss rows of the log here; the next start of the compactor repairs the link';
 
 async function isLive(tableDir: string, file: DataFile): Promise<boolean> {
   return (await loadOwnState(tableDir)).state.files.has(encodeURI(file.path));
 }
 
-/** Verifies that the empty file of a table has its columns and no row. */
 async function checkEmptyFile(duckdb: Duckdb, { tableDir, emptyFile, schemaString }: Snapshot): Promise<Problem[]> {
   const at = path.posix.join(path.basename(tableDir), path.basename(emptyFile));
   if ((await findSize(emptyFile)) === undefined)
@@ -117,18 +112,17 @@ async function checkEmptyFile(duckdb: Duckdb, { tableDir, emptyFile, schemaStrin
 }
 
 function orphanDetail(name: string): string {
-  const kept = 'no commit names it: a leftover, unless the newest log entries are gone';
+  const kept = 'no commit names it: a leftover, unless the newest log entries are missing';
   return isYoungPath(name)
     ? `${kept}; the next start of the compactor removes it when the stream agrees with the log`
     : kept;
 }
 
 const putAsideDetail =
-  'put aside: the log did not name it and the stream no longer had its events; see whether the lake has them, then remove it';
+  'quarantined: the log did not name it, and the stream no longer had its events; check whether the lake has them, then remove it';
 const foreignDetail =
-  'put aside by a repair: another engine had added it; see whether it has rows that are wanted (load them by an import), then remove it';
+  'quarantined by a repair: another engine added it; import its rows if you need them, then remove it';
 
-/** Lists the quarantined files: young ones of a log that the stream contradicted, and those of other engines. */
 async function listPutAside(lakeDir: string): Promise<Problem[]> {
   return (await listQuarantined(lakeDir)).map((file) => ({
     problem: 'unreferenced_file',
@@ -137,10 +131,7 @@ async function listPutAside(lakeDir: string): Promise<Problem[]> {
   }));
 }
 
-/**
- * Finds Parquet files that no commit names. Beside a running compactor, a file counts only if its commit does not
- * follow soon.
- */
+/** Finds Parquet files that no commit names, except those that a running compactor commits soon. */
 async function findOrphans(lakeDir: string, tableDir: string): Promise<Problem[]> {
   const deadline = performance.now() + commitMs;
   for (;;) {
@@ -167,10 +158,7 @@ interface FailedCount {
   readonly lake: LakeState | undefined;
 }
 
-/**
- * Counts the failed events, or for other tables the failed rows of loads, at a moment without concurrent changes.
- * Damaged files do not count.
- */
+/** Counts the failed events, or a table's failed rows of loads, without concurrent changes and damaged files. */
 async function countFailed(lakeDir: string, dataset: TableName): Promise<FailedCount> {
   const { failed: folder } = lakePaths(lakeDir);
   const { table } = tablePaths(lakeDir, dataset);
@@ -245,7 +233,6 @@ async function checkFiles(snapshot: Snapshot): Promise<{ problems: Problem[]; ro
   return { problems, rows };
 }
 
-/** Verifies the log and every live file of a table; the caller checks its totals. */
 async function checkTable(lakeDir: string, tableDir: string): Promise<TableReport> {
   const { problems, commits } = await checkCommits(tableDir);
   problems.push(...(await checkCheckpoints(tableDir)));
@@ -271,13 +258,13 @@ async function checkTable(lakeDir: string, tableDir: string): Promise<TableRepor
     problems.push({
       problem: 'missing_log_entry',
       path: logPath(tableDir, commitName(0)),
-      detail: 'there are files and no log',
+      detail: 'files without a log',
     });
   const all = [...problems, ...found.problems, ...orphans, ...(await checkPoints(tableDir, lake?.restamps))];
   return { version, files: files.length, rows: found.rows, commits, problems: all, lake };
 }
 
-/** Lists the other tables with a folder: those of datasets, then those that no pipeline names. */
+/** Lists the secondary tables with a folder: those of datasets, then those that no pipeline names. */
 async function listFollowerFolders(lakeDir: string, unnamed: readonly TableName[]): Promise<TableName[]> {
   const names = new Set(await findNames(lakeDir));
   const named = [...datasets.values()].filter((dataset) => dataset !== events && names.has(dataset.table));
@@ -308,10 +295,7 @@ async function checkErasedIds(lakeDir: string): Promise<Problem[]> {
   }
 }
 
-/**
- * Verifies the log and every live file of every table, byte by byte, and the totals. Reads only, and may run beside the
- * service. Time: one read of the whole lake.
- */
+/** Verifies the log and every live file of every table, byte by byte. Reads only, also while the service runs. */
 export async function checkLake(lakeDir: string): Promise<CheckReport> {
   const tableDir = lakePaths(lakeDir).table;
   const { problems, lake, ...leader } = await checkTable(lakeDir, tableDir);
@@ -324,7 +308,6 @@ export async function checkLake(lakeDir: string): Promise<CheckReport> {
   for (const dataset of await listFollowerFolders(lakeDir, unnamed)) {
     const dir = tablePaths(lakeDir, dataset).table;
     const { problems: found, lake: own, ...report } = await checkTable(lakeDir, dir);
-    // The folder of a table that does not exist yet.
     if (report.version < 0 && found.length === 0) continue;
     const totals = own === undefined ? [] : await checkTotals(lakeDir, dataset, own, report.rows);
     for (const problem of [...found, ...totals]) problems.push(problem);

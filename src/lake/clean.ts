@@ -41,10 +41,7 @@ export interface CleanOptions {
   readonly crashPoint: CrashPoint;
 }
 
-/**
- * Returns the version before which an erasure removes the history now; undefined if there is none, or readers have time
- * left.
- */
+/** Returns the version before which an erasure removes the history now, if readers have no time left. */
 function findForgotten(table: Table, nowMs: number): number | undefined {
   const { forgetBefore, forgetAtMs = 0 } = table.lake();
   return nowMs >= forgetAtMs ? forgetBefore : undefined;
@@ -59,10 +56,7 @@ export async function mustForget(table: Table, nowMs: number): Promise<'no' | 'n
   return table.lake().forgetAtMs === undefined ? 'now' : 'in time';
 }
 
-/**
- * Removes the files whose removal is older than the retention, and their tombstones, as of `table`'s next checkpoint.
- * Returns how many.
- */
+/** Removes files that were removed before the retention, with their tombstones. Returns their number. */
 export async function vacuum(table: Table, options: CleanOptions): Promise<number> {
   const { tombstones } = table.state();
   const atPlaces = new Map(table.snapshot().files.map((file) => [file.place, file]));
@@ -78,7 +72,7 @@ export async function vacuum(table: Table, options: CleanOptions): Promise<numbe
     if (place === file && successor !== undefined && (await findShown(table.dir, successor)) !== 'itself') continue;
     if (file !== undefined && (place !== file || successor === undefined)) await removeFile(path.join(table.dir, file));
     if (place !== undefined && successor === undefined) emptied.add(place);
-    // The commits name it until they are trimmed; removing a missing file costs nothing.
+    // The commits name it until they are trimmed. Removing a missing file costs nothing.
     tombstones.delete(encoded);
     removed += 1;
   }
@@ -108,10 +102,7 @@ export async function checkpointWhenDue(
   return state.version;
 }
 
-/**
- * Returns when this service committed a version, Unix ms; undefined for another engine's commit, whose time is not
- * trusted.
- */
+/** Returns when this service committed a version, Unix ms; undefined for a foreign commit. */
 async function findCommittedAtMs(tableDir: string, version: number): Promise<number | undefined> {
   const info = findInfo((await readCommit(tableDir, version)).actions);
   return findLakeState(info) === undefined ? undefined : info?.timestamp;
@@ -126,11 +117,10 @@ async function findOwnVersion(tableDir: string, version: number, commits: readon
 }
 
 /**
- * Deletes the commits and checkpoints that no reader within the retention starts from: those before the newest
- * checkpoint that is older than the retention, and those that refer to erased rows. The newest commit of ours up to that
- * checkpoint stays, for its provenance. `failedDir` holds the failed events whose place is looked up in this log; of a
- * table that has none it is undefined. Only for the one compactor: any other writer would take the freed numbers for
- * new ones. Returns how many files went.
+ * Deletes commits and checkpoints that no reader within the retention starts from, and those with erased rows. Keeps
+ * this service's newest commit up to the checkpoint for its provenance. `failedDir`: failed events that this log
+ * locates. Only for the one compactor: another writer would reuse the freed versions. Returns the number of removed
+ * files.
  */
 export async function trimLog(table: Table, failedDir: string | undefined, options: CleanOptions): Promise<number> {
   const { commits, checkpoints } = await listLog(table.dir);
@@ -162,21 +152,15 @@ export async function trimLog(table: Table, failedDir: string | undefined, optio
   return stale.length;
 }
 
-/** Possible leftovers of crashes in a table's folders: temporaries, and young files that the log may not name. */
 export interface Leftovers {
   readonly temporaries: readonly string[];
-  /** Files in the folders of young files, relative to the table's. */
+  /** Files in the folders of young files, relative to the table's folder. */
   readonly young: readonly string[];
-  /** Files in other folders of earlier versions. */
   readonly former: readonly string[];
-  /** Reports whether a file belongs to work in progress, such as a load. */
   readonly isInHand: (file: string) => boolean;
 }
 
-/**
- * Lists possible leftovers in a table's folders and others. For a compactor that has claimed the lake and not begun to
- * write: the previous one cannot commit any more.
- */
+/** Lists possible leftovers. Only for a compactor that has claimed the lake and not begun to write. */
 export async function listLeftovers(
   tableDir: string,
   stagingDir: string,
@@ -189,15 +173,11 @@ export async function listLeftovers(
   }
   const young = await listYoungPaths(tableDir);
   const former = await listFormerPaths(tableDir);
-  // After the files: the log has work that ended by then.
+  // Listed after the files: the log then has work that ended in between.
   return { temporaries, young, former, isInHand: await findNamesInHand(stagingDir) };
 }
 
-/**
- * Removes temporaries, and young files that no commit names. With `putAside`, those files are moved there, under the
- * names that it returns: if the stream contradicts the log, commits may be missing, and the files be the only copy of
- * their events. Under the maintenance lock, with the table refreshed after the listing. Returns how many.
- */
+/** Removes temporaries and uncommitted young files. `putAside` quarantines the latter, since commits may be lost. */
 export async function sweep(
   table: Table,
   { temporaries, young, former, isInHand }: Leftovers,

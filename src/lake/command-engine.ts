@@ -8,15 +8,10 @@ import { lakePaths, tablePaths } from './lake.ts';
 
 export interface CommandEngine {
   readonly duckdb: Duckdb;
-  /** Closes the engine and removes spilled data. */
   close(): Promise<void>;
 }
 
-/**
- * Opens an engine for one command that changes the lake. It may spill personal data: into the staging folder of the
- * table whose maintenance lock the command takes (the events by default), where the next holder removes what a killed
- * command left. Errors: those of `openDuckdb`.
- */
+/** Opens an engine for a command that changes the lake. It spills into the table's staging folder. */
 export async function openCommandEngine(
   lakeDir: string,
   limits: Pick<DuckdbOptions, 'memoryMb' | 'threads'>,

@@ -9,9 +9,9 @@ import { lakePaths, listTables, tablePaths } from './lake.ts';
 import { readSnapshot, type DataFile, type Snapshot } from './log/snapshot.ts';
 import { findInfo } from './log/actions.ts';
 
-/** One commit of the table, as `lake log` shows it. */
+/** A commit as `lake log` shows it. */
 export interface HistoryEntry {
-  /** The table, if it is not that of the events. */
+  /** Absent for the events table. */
   readonly table?: string;
   readonly version: number;
   /** ISO 8601. */
@@ -20,12 +20,11 @@ export interface HistoryEntry {
   readonly filesAdded: number;
   readonly filesRemoved: number;
   readonly bytesAdded: number;
-  /** Figures of the cause, such as rows or the fault of the stream. */
+  /** Figures of the cause, such as rows or the stream fault. */
   readonly metrics: Readonly<Record<string, unknown>>;
   readonly totals?: Totals;
 }
 
-/** Reads the newest commits in the log of a table, newest first. */
 export async function readHistory(lakeDir: string, limit: number, dataset = events): Promise<HistoryEntry[]> {
   const { table } = tablePaths(lakeDir, dataset);
   const named = dataset === events ? {} : { table: dataset.table };
@@ -52,7 +51,6 @@ export async function readHistory(lakeDir: string, limit: number, dataset = even
   );
 }
 
-/** Rows and bytes of a kind and date. Bytes of young files are distributed by rows. */
 export interface GroupStats {
   readonly kind: string;
   readonly date: string;
@@ -70,11 +68,10 @@ export interface LakeStats {
   readonly youngFiles: number;
   readonly bytes: number;
   readonly groups: readonly GroupStats[];
-  /** The other tables, by name; absent if there are none. */
+  /** Secondary tables by name; absent without any. */
   readonly tables?: Readonly<Record<string, TableStats>>;
 }
 
-/** Sizes and rows of a table. */
 export interface TableStats {
   readonly version: number;
   readonly rows: number;
@@ -83,10 +80,9 @@ export interface TableStats {
   readonly youngFiles: number;
 }
 
-/** The status of the service needs the same ones every second. */
+/** The service status needs them every second. */
 const summaries = new WeakMap<Snapshot, TableStats>();
 
-/** Summarizes a snapshot by its log. */
 function summarizeTable(snapshot: Snapshot): TableStats {
   const known = summaries.get(snapshot);
   if (known !== undefined) return known;
@@ -102,7 +98,7 @@ function summarizeTable(snapshot: Snapshot): TableStats {
   return summary;
 }
 
-/** Reads the newest snapshots of the other tables, by name. */
+/** Reads the newest snapshots of the secondary tables, by name. */
 export async function readFollowers(lakeDir: string): Promise<ReadonlyMap<string, Snapshot>> {
   const snapshots = new Map<string, Snapshot>();
   for (const dataset of await listTables(lakeDir))
@@ -110,7 +106,6 @@ export async function readFollowers(lakeDir: string): Promise<ReadonlyMap<string
   return snapshots;
 }
 
-/** Summarizes tables by their logs, by name. */
 export function summarizeTables(snapshots: ReadonlyMap<string, Snapshot>): Record<string, TableStats> {
   return Object.fromEntries([...snapshots].map(([table, snapshot]) => [table, summarizeTable(snapshot)]));
 }
@@ -150,7 +145,6 @@ async function countRows(files: readonly DataFile[]): Promise<GroupStats[]> {
   }
 }
 
-/** Reads sizes and rows of the lake by kind and date, its totals and its position in the stream. */
 export async function readLakeStats(lakeDir: string): Promise<LakeStats> {
   const { table } = lakePaths(lakeDir);
   const { files, young, version, lake } = await readSnapshot(table);

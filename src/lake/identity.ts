@@ -20,10 +20,10 @@ async function findId(store: ObjectStore): Promise<string | undefined> {
     const { id } = parseChecked(text);
     if (typeof id === 'string' && id !== '') return id;
   } catch {
-    // Damaged: the log has it too.
+    // If the file is damaged, the log has the id too.
   }
   throw new AppError('record_damaged', `${store.nameOf(fileName)} is damaged`, {
-    hint: 'Remove it: it is made again from the log of the lake.',
+    hint: "Remove it: it is recreated from the lake's log.",
   });
 }
 
@@ -36,10 +36,7 @@ async function findIdInLog(tableDir: string): Promise<string | undefined> {
   return (await loadTableState(tableDir)).metaData?.id;
 }
 
-/**
- * Returns the id of a lake: its table's (`metaData.id`), which all copies share. Stored in a file, so that it is known
- * without the log; chosen here for a new lake. Any process may call it: the first one to create the file decides.
- */
+/** Returns `metaData.id` of the events table, from a file without the log. Any process may create that file. */
 export async function ensureLakeId(lakeDir: string): Promise<string> {
   const store = openStore(path.resolve(lakeDir));
   const known = await findId(store);

@@ -1,17 +1,14 @@
 /**
- * The lake: where events rest, as Parquet files under Delta logs: a table for each dataset, that of the imported events
- * first. The others come into being with their first rows.
+ * The lake stores events as Parquet files under Delta logs, one table per dataset. Secondary tables are created with
+ * their first rows.
  *
- * In: files that were written and fsynced, named by a commit. Out: snapshots, for exports, for SQL, for other engines.
- * Invariant: an event is in the lake when the commit that adds its file is in the log of its table, and not before. The
- * log is the only truth: about the files, about the position in the stream (txn), about the totals (log/lake-state.ts).
- * Crash: a commit is one link(2), so it is there whole or not at all. Files no commit names are swept at the next
- * start, or put aside when the stream says that the log has lost entries; a change that was interrupted is settled by
- * its record (files/change.ts).
- *
- * Layout: events/ (the table of the imported events), a folder like it for each other dataset that has had rows
- * (tablePaths), failed/ (events that could not be written), staging/ (work in hand, that of the other tables in folders
- * of their names), quarantine/ (files that no commit names), snapshot.sql, erased-ids.parquet (once there was an erasure). The lake's folder and the tables' are locked themselves.
+ * In: written and fsynced files that a commit names. Out: snapshots for exports, SQL and other engines.
+ * Invariant: an event is in the lake if and only if a commit in its table's log adds its file. The log alone defines
+ * the files, the stream position (txn) and the totals (log/lake-state.ts).
+ * Crash: a commit is one atomic link(2). The next start removes or quarantines files that no commit names. Staged
+ * rewrites are completed or dropped (files/change.ts).
+ * Layout: events/, a folder per further dataset, failed/ (failed events), staging/ (work in progress), quarantine/,
+ * snapshot.sql, erased-ids.parquet. Locks are on the lake's folder and the tables'.
  */
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';
@@ -50,19 +47,15 @@ import { listDataFiles, statsProperty, tableStore } from './files/data-file.ts';
 import { findNames, listNames } from '../runtime/files/folder-names.ts';
 import { youngFolder } from './log/young-folder.ts';
 
-/** Paths below the lake's folder. */
 export function lakePaths(lakeDir: string) {
   const root = path.resolve(lakeDir);
   return {
     root,
     ...tablePaths(lakeDir, events),
     failed: path.join(root, 'failed'),
-    /**
-     * Files that no commit names: young ones that were moved when the stream contradicted the log, so that they may
-     * have events that the lake has lost, and those of other engines.
-     */
+    /** Files that no commit names, such as those after a stream fault, and those of other engines. */
     quarantine: path.join(root, 'quarantine'),
-    /** Their folder before version 0.4. Read until 0.5. */
+    /** Name of `quarantine` before 0.4. Read until 0.5. */
     formerQuarantine: path.join(root, 'orphans'),
     /** The last stream sequence that the compactor has seen. */
     streamEnd: path.join(root, 'stream-end.json'),
@@ -71,15 +64,12 @@ export function lakePaths(lakeDir: string) {
     /** Hashes of erased ids (find/erased-ids.ts). */
     erasedIds: path.join(root, 'erased-ids.parquet'),
     snapshotSql: path.join(root, 'snapshot.sql'),
-    /** The folder that the running compactor locks. */
     compactorLock: root,
   } as const;
 }
 
-/** A table by name, with or without a dataset. */
 export type TableName = Pick<Dataset, 'table'>;
 
-/** Paths of a table. */
 export function tablePaths(lakeDir: string, { table: name }: TableName) {
   const root = path.resolve(lakeDir);
   const table = path.join(root, name);
@@ -87,25 +77,22 @@ export function tablePaths(lakeDir: string, { table: name }: TableName) {
   return {
     table,
     young: path.join(table, youngFolder),
-    /** The folder that rewrites of existing files lock: seal, erasure, replay. */
     maintenanceLock: table,
-    /** Work in progress of the lock's holder; the next holder completes or removes it. */
+    /** Work in progress of the lock's holder. The next holder completes or removes it. */
     staging: name === events.table ? staging : path.join(staging, name),
   } as const;
 }
 
 export interface LakeOptions {
   readonly clock: Clock;
-  /** How long removed files and old log entries stay for readers, ms. */
+  /** Retention of removed files and old log entries, ms. */
   readonly retentionMs: number;
-  /** Columns of the table; the dataset's by default. Tests of schema changes pass others. */
   readonly columns?: readonly Column[];
 }
 
 /** Retries writes whose temporaries the start of a compactor removed. */
 const whileSwept: RetryOptions = { forMs: 2000, everyMs: 50, retryable: (error) => isSystemError(error, 'ENOENT') };
 
-/** Writes the Parquet file with every column and no row, atomically. */
 async function writeEmptyFile(duckdb: Duckdb, tableDir: string, columns: readonly TableColumn[]): Promise<void> {
   const store = tableStore(tableDir);
   const temporary = store.localPath(emptyFileName);
@@ -118,7 +105,7 @@ async function writeEmptyFile(duckdb: Duckdb, tableDir: string, columns: readonl
   }
 }
 
-/** Commits version 0. Of concurrent processes, one succeeds and the others find it. */
+/** Commits version 0. Among concurrent processes, one succeeds and the others use its version. */
 async function createTable(lakeDir: string, dataset: Dataset, options: LakeOptions): Promise<void> {
   // The lake's id is that of its table of events.
   const id = dataset === events ? await ensureLakeId(lakeDir) : randomUUID();
@@ -146,14 +133,14 @@ async function createTable(lakeDir: string, dataset: Dataset, options: LakeOptio
   await linkCommit(tablePaths(lakeDir, dataset).table, 0, actions, noCrashPoint);
 }
 
-/** Refuses to start a log where files of another log exist: they would be removed as leftovers. */
+/** Refuses to start a log next to files of another log: they would be removed as leftovers. */
 async function assertNoFiles(tableDir: string): Promise<void> {
   const found = await listDataFiles(tableDir);
   if (found.length === 0) return;
   // Another process may have started the log concurrently, with its own files.
   if ((await listLog(tableDir)).commits.length > 0) return;
   throw new AppError('log_damaged', `the lake has ${found.length} files and no log`, {
-    hint: `Put the entries of ${logFolder(tableDir)} back from a copy, or move the files away.`,
+    hint: `Restore the entries of ${logFolder(tableDir)} from a copy, or move the files away.`,
   });
 }
 
@@ -163,17 +150,13 @@ async function readColumns(tableDir: string): Promise<TableColumn[]> {
   return parseSchemaString(metaData.schemaString);
 }
 
-/** Reports whether everything that readers need exists; then nothing has to be opened. */
 async function isComplete(tableDir: string): Promise<boolean> {
   return (await listLog(tableDir)).checkpoints.length > 0 && (await exists(emptyFilePath(tableDir)));
 }
 
-/**
- * Ensures that a lake exists that readers can use, possibly empty: folders, version 0 with its checkpoint, the empty
- * file, snapshot.sql. Any process may call it. Errors: `start_failed` without hard links, `lake_protocol`.
- */
+/** Ensures that a readable lake exists, possibly empty. Errors: `start_failed` without hard links, `lake_protocol`. */
 export async function ensureLake(lakeDir: string, options: LakeOptions): Promise<void> {
-  // The concurrent start of a compactor removes our temporaries.
+  // A concurrent compactor start removes temporaries of this process.
   await retry(() => completeLake(lakeDir, options), whileSwept);
 }
 
@@ -188,7 +171,7 @@ async function completeLake(lakeDir: string, options: LakeOptions): Promise<void
   await ensureViews(lakeDir);
 }
 
-/** Moves the quarantined files of version 0.3. One whose name is taken stays, since both may have lost events. */
+/** Moves the quarantined files of version 0.3, except those whose name is taken: both may have lost events. */
 async function moveFormerQuarantine({ formerQuarantine, quarantine }: ReturnType<typeof lakePaths>): Promise<void> {
   if (!(await exists(formerQuarantine))) return;
   await ensureFolder(quarantine);
@@ -199,7 +182,6 @@ async function moveFormerQuarantine({ formerQuarantine, quarantine }: ReturnType
   await removeEmptyFolder(formerQuarantine);
 }
 
-/** Lists the paths of the quarantined files of all tables. */
 export async function listQuarantined(lakeDir: string): Promise<string[]> {
   const { quarantine, formerQuarantine } = lakePaths(lakeDir);
   const files: string[] = [];
@@ -208,13 +190,12 @@ export async function listQuarantined(lakeDir: string): Promise<string[]> {
   return files;
 }
 
-/** Ensures that snapshot.sql names the existing tables. */
 async function completeSnapshotFile(lakeDir: string, options: LakeOptions): Promise<void> {
   const { snapshotSql: file, root } = lakePaths(lakeDir);
   await ensureSnapshotFile({ ...options, file, root }, await listTables(lakeDir));
 }
 
-/** Ensures that a dataset's table exists: folders, version 0 with its checkpoint, the empty file. */
+/** Ensures that a dataset's table exists, with version 0, a checkpoint and the empty file. */
 async function completeTable(lakeDir: string, dataset: Dataset, options: LakeOptions): Promise<void> {
   const paths = tablePaths(lakeDir, dataset);
   for (const folder of [logFolder(paths.table), paths.young]) await ensureFolder(folder, tableFolderMode);
@@ -237,13 +218,12 @@ async function completeTable(lakeDir: string, dataset: Dataset, options: LakeOpt
   }
 }
 
-/** Reports whether a dataset has a table: it is created with its first rows. */
 export async function hasTable(lakeDir: string, dataset: TableName): Promise<boolean> {
   const { commits, checkpoints } = await listLog(tablePaths(lakeDir, dataset).table);
   return commits.length > 0 || checkpoints.length > 0;
 }
 
-/** Lists the datasets with a table, the imported events first; empty if there is no lake. */
+/** Lists the datasets with a table, the imported events first. */
 export async function listTables(lakeDir: string): Promise<Dataset[]> {
   const names = new Set(await findNames(path.resolve(lakeDir)));
   const tables: Dataset[] = [];
@@ -252,10 +232,7 @@ export async function listTables(lakeDir: string): Promise<Dataset[]> {
   return tables;
 }
 
-/**
- * Lists the tables that no pipeline names, such as those of a dataset whose files an upgrade has replaced. Their rows
- * cannot be exported or erased until the pipeline is restored.
- */
+/** Lists the tables that no pipeline names. Without their pipeline they cannot be exported or erased. */
 export async function listUnnamedTables(lakeDir: string): Promise<TableName[]> {
   const tables: TableName[] = [];
   for (const table of await findNames(path.resolve(lakeDir)))
@@ -264,7 +241,7 @@ export async function listUnnamedTables(lakeDir: string): Promise<TableName[]> {
 }
 
 export const unnamedTableTodo =
-  "Restore the dataset's pipeline and row schema in TRIBUTARY_DATASETS_DIR (datasets/ in the data folder), and start the service again.";
+  "Restore the dataset's pipeline and row schema in TRIBUTARY_DATASETS_DIR (datasets/ in the data folder), then restart the service.";
 
 export async function findUnnamedTables(lakeDir: string): Promise<Problem[]> {
   return (await listUnnamedTables(lakeDir)).map(({ table }) => ({
@@ -275,7 +252,7 @@ export async function findUnnamedTables(lakeDir: string): Promise<Problem[]> {
   }));
 }
 
-/** Refuses to work on a lake with a table whose rows cannot be read. Error: `conflict`. */
+/** Throws `conflict` if a table has no pipeline, so that its rows cannot be read. */
 export async function assertTablesNamed(lakeDir: string): Promise<void> {
   const tables = await listUnnamedTables(lakeDir);
   if (tables.length === 0) return;
@@ -284,10 +261,7 @@ export async function assertTablesNamed(lakeDir: string): Promise<void> {
   });
 }
 
-/**
- * Refuses a lake with a column that its dataset lacks or has with another type: exports would leave it empty. An
- * unreadable log is reported elsewhere. Error: `schema_change`.
- */
+/** Throws `schema_change` if a dataset lacks a column of its table, or has it with another type. */
 export async function assertTableColumns(lakeDir: string): Promise<void> {
   for (const dataset of await listTables(lakeDir)) {
     const snapshot = await readSnapshot(tablePaths(lakeDir, dataset).table).catch(() => undefined);
@@ -303,19 +277,13 @@ export function isCompactorRunning(lakeDir: string): boolean {
   return isLocked(lakePaths(lakeDir).compactorLock);
 }
 
-/**
- * Opens the lake for writing: checks that commits can work, upgrades the protocol of a table of an earlier version, and
- * adds columns of new optional fields and missing properties, each by one commit. The caller has the compactor's lock.
- * Errors: those of `ensureLake` and `openTable`, `schema_change`.
- */
+/** Opens the lake for writing, and upgrades its schema. Errors: those of `ensureLake` and `openTable`. */
 export async function openLake(lakeDir: string, options: LakeOptions & TableOptions): Promise<Table> {
   await ensureLake(lakeDir, options);
   return openUpgraded(lakeDir, events, options);
 }
 
-/**
- * Opens the table of a dataset for writing, and creates it if it is missing. Any process may do so. The lake exists.
- */
+/** Opens a dataset's table for writing, and creates it if it is missing. */
 export async function openDatasetTable(
   lakeDir: string,
   dataset: Dataset,
@@ -327,7 +295,7 @@ export async function openDatasetTable(
   return openUpgraded(lakeDir, dataset, options);
 }
 
-/** Returns the metadata of a table with the columns and properties of this version. */
+/** Adds the columns and properties of this version to a table's metadata. */
 function upgradeMetaData(metaData: MetaDataAction, columns: readonly Column[]): MetaDataAction {
   return {
     ...metaData,
@@ -347,7 +315,7 @@ async function openUpgraded(lakeDir: string, dataset: Dataset, options: LakeOpti
   if (upgraded.schemaString !== metaData.schemaString) {
     const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
     try {
-      // Before the commit: readers see NULL in a column that the table lacks.
+      // Written before the commit: readers see NULL in a column that the table lacks.
       await writeEmptyFile(duckdb, tableDir, parseSchemaString(upgraded.schemaString));
     } finally {
       duckdb.close();
@@ -363,12 +331,11 @@ async function openUpgraded(lakeDir: string, dataset: Dataset, options: LakeOpti
   return table;
 }
 
-/** Returns the name of a table's file in quarantine: its own name for imported events, else with the prefix `TABLE.`. */
+/** Returns the name of a table's file in quarantine. Files of secondary tables get the prefix `TABLE.`. */
 export function quarantinedName({ table }: Pick<Dataset, 'table'>, file: string): string {
   return table === events.table ? file : `${table}.${file}`;
 }
 
-/** Returns the dataset of a quarantined file. */
 export function quarantinedDataset(name: string): Dataset {
   return datasets.get(name.split('.')[0] ?? '') ?? events;
 }

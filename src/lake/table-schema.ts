@@ -2,16 +2,12 @@ import { AppError } from '../runtime/errors.ts';
 import type { Column, ColumnType } from '../datasets/field-schema.ts';
 import { sqlText } from './sql/literals.ts';
 
-/** A column in the log: name and DuckDB type. */
 export interface TableColumn {
   readonly name: string;
   readonly type: ColumnType;
 }
 
-/**
- * The table property with the number of columns in every sealed file. If the table has more, older files wait to be
- * rewritten (compact/seal/schema-turns.ts).
- */
+/** The table property with the number of columns in every sealed file. Files with fewer columns are to be rewritten. */
 export const sealedColumnsProperty = 'tributary.sealedColumns';
 
 interface DeltaField {
@@ -36,7 +32,7 @@ const decimal = /^decimal\(\d{1,2},\d{1,2}\)$/i;
 
 function toDeltaType(type: ColumnType): unknown {
   const known: unknown = decimal.test(type) ? type.toLowerCase() : deltaTypes[type as keyof typeof deltaTypes];
-  if (known === undefined) throw new Error(`columns: the lake has no type ${type}`);
+  if (known === undefined) throw new Error(`columns: unsupported type ${type}`);
   return known;
 }
 
@@ -59,7 +55,7 @@ function toField(column: TableColumn & { readonly description?: string }): Delta
 /** Renders the `schemaString` of a table: every column nullable. Asserts that no two names differ by case only. */
 export function toSchemaString(columns: readonly (TableColumn & { readonly description?: string })[]): string {
   const names = new Set(columns.map((column) => column.name.toLowerCase()));
-  if (names.size !== columns.length) throw new Error('columns: two names differ by case only, or not at all');
+  if (names.size !== columns.length) throw new Error('columns: names must differ by more than case');
   return JSON.stringify({ type: 'struct', fields: columns.map(toField) });
 }
 
@@ -71,9 +67,9 @@ export function parseSchemaString(schemaString: string): TableColumn[] {
     if (type === undefined) {
       throw new AppError(
         'schema_change',
-        `the lake's column ${field.name} has a type this service does not know: ${JSON.stringify(field.type)}`,
+        `the lake's column ${field.name} has an unsupported type: ${JSON.stringify(field.type)}`,
         {
-          hint: 'A newer version of this service, or another engine, has changed the table: start that version, or restore the log from before that.',
+          hint: 'Run the newer version that changed the table, or restore the log from a backup.',
         },
       );
     }
@@ -89,10 +85,7 @@ function describedType(type: ColumnType): string {
   return type === 'TIMESTAMPTZ' ? 'TIMESTAMP WITH TIME ZONE' : type;
 }
 
-/**
- * Reports whether a file begins with the columns of a `schemaString`, by the rows of `describeFileSql`. During an
- * upgrade it may have more.
- */
+/** Reports whether a file begins with the columns of a `schemaString`. During an upgrade it may have more. */
 export function hasColumns(
   described: readonly Readonly<Record<string, unknown>>[],
   schemaString: string | undefined,
@@ -107,11 +100,7 @@ export function hasColumns(
   );
 }
 
-/**
- * Returns the upgraded schema of a lake: with new columns at its end if the event schemas have new fields. Error:
- * `schema_change` for any other difference (a removed column, another type), since sealed files are never rewritten for
- * it.
- */
+/** Adds columns of new fields at the end. Error: `schema_change` otherwise: sealed files are never rewritten for it. */
 export function upgradeSchema(schemaString: string, columns: readonly Column[]): string {
   const present = parseSchemaString(schemaString);
   const wanted = new Map(columns.map((column) => [column.name, column]));
@@ -120,9 +109,9 @@ export function upgradeSchema(schemaString: string, columns: readonly Column[]):
     if (type === column.type) continue;
     throw new AppError(
       'schema_change',
-      `the lake's column ${column.name} is ${column.type}; the event schemas ${type === undefined ? 'do not have it' : `say ${type}`}`,
+      `the lake's column ${column.name} is ${column.type}, but the event schemas ${type === undefined ? 'lack it' : `have ${type}`}`,
       {
-        hint: 'Only new optional fields can be added. Give a changed field a new name and column.',
+        hint: 'Add a changed field under a new name: only new optional fields are supported.',
       },
     );
   }

@@ -10,11 +10,7 @@ const fileName = '.write-probe.tmp';
 /** A whole block: on a full disk, a few bytes may fit into the inode. */
 const bytes = Buffer.alloc(4096);
 
-/**
- * Tests whether the lake is writable, as for a flush: writes, fsyncs and removes a file, and checks the permissions of
- * the folders. A few system calls and one fsync. `assertFolder` throws if the lake's folder was replaced: then nothing
- * is written. Errors: the file system's, with the folder.
- */
+/** Tests whether a flush can write: a file, its fsync, and folder permissions. Errors: the file system's. */
 export async function tryWrite(lakeDir: string, assertFolder: () => void): Promise<void> {
   const { root, table, young, failed, staging } = lakePaths(lakeDir);
   assertFolder();
@@ -23,7 +19,6 @@ export async function tryWrite(lakeDir: string, assertFolder: () => void): Promi
   const file = path.join(root, fileName);
   assertFolder();
   try {
-    // A leftover of a crash.
     await removeFile(file);
     await writeNewFile(file, bytes);
   } finally {
@@ -31,7 +26,7 @@ export async function tryWrite(lakeDir: string, assertFolder: () => void): Promi
   }
 }
 
-/** Reports whether the lake cannot be written now, for lack of space or permission: failing work can only wait. */
+/** Reports whether the lake has no space or no write permission, so that failing work can only wait. */
 export async function refusesWrites(lakeDir: string, assertFolder: () => void): Promise<boolean> {
   try {
     await tryWrite(lakeDir, assertFolder);

@@ -12,21 +12,17 @@ import { listLog } from './log/log-files.ts';
 import { readSnapshot, type Snapshot } from './log/snapshot.ts';
 
 /**
- * The watermark: up to when a lake is complete.
+ * The watermark is the time up to which a lake is complete.
  *
- * Every event whose import was answered with 200 before the broker's clock first showed the watermark is in the lake, in
- * the version that the watermark is told of and in all after it; or it is a failed event, a repeat of one that is there, or
- * erased since. What the broker has lost, or whoever purged its stream has taken, is reported as a fault of the stream,
- * and is excepted.
+ * Every event that was acknowledged before the broker's clock first showed the watermark is in the lake: in a table, as
+ * a failed event, as a duplicate, or erased. Events that the broker lost are excepted; a stream fault reports them.
  *
- * It is a statement about a position of the stream, and stays true whatever becomes of the lake. Two places have it: the
- * commit of each flush, by when the last message of its batch was stored; and `watermark.json`, for a stream that has had
- * nothing new since the position of the newest commit, by the time at which the broker said so. The file is written
- * without an fsync, by whoever compacts, and is passed over where it is damaged or about another position.
+ * A watermark belongs to a stream position. The commit of each flush stores the storage time of the batch's last
+ * message. `watermark.json` stores a later time for an idle stream. It is written without fsync, and ignored if it is
+ * damaged or about another position.
  *
- * A broker's clock that is set back takes the watermark back with it, once the compactor has heard of it. Until then the
- * watermark lies in the future, where it is not told. One that was told before stays true of the times that the clock
- * showed before it was set back; of those that it shows again, it says nothing.
+ * If the broker's clock is set back, the watermark follows when the compactor reads the new time. Until then it is in
+ * the future and not reported.
  * Crash: a missing or damaged `watermark.json` is ignored, and written again within seconds.
  */
 
@@ -35,12 +31,10 @@ export interface WatermarkClaim extends Pick<Epoch, 'appId' | 'position'> {
   readonly watermarkMs: number;
 }
 
-/** Stores the watermark of the newest commit's position. Errors: the file system's; the file is then unchanged. */
 export async function keepWatermark(lakeDir: string, { appId, position, watermarkMs }: WatermarkClaim): Promise<void> {
   await replaceFile(lakePaths(lakeDir).watermark, renderChecked({ appId, position, watermarkMs }), tableFileMode);
 }
 
-/** Reads the file; undefined if it is missing, damaged or unreadable. */
 async function findClaim(lakeDir: string): Promise<Partial<WatermarkClaim> | undefined> {
   try {
     const text = await findTextFile(lakePaths(lakeDir).watermark);
@@ -50,15 +44,12 @@ async function findClaim(lakeDir: string): Promise<Partial<WatermarkClaim> | und
   }
 }
 
-/** Returns a watermark unless it is in the future of a clock. */
+/** Returns a watermark unless it is in the future of `clock`. */
 export function tellWatermark(watermarkMs: number | undefined, clock: Clock): number | undefined {
   return watermarkMs === undefined || watermarkMs > clock.nowMs() ? undefined : watermarkMs;
 }
 
-/**
- * Returns the watermark of a state of any table with imported events, by its epoch, Unix ms; undefined if unknown, or
- * in the future of `clock`, after a change of either clock.
- */
+/** Returns the watermark of a table's state, Unix ms; undefined if unknown or in the future of `clock`. */
 export async function findWatermarkMs(
   lakeDir: string,
   epoch: Epoch | undefined,
@@ -67,26 +58,20 @@ export async function findWatermarkMs(
   if (epoch === undefined) return undefined;
   const claim = await findClaim(lakeDir);
   const isSame = claim?.appId === epoch.appId && claim.position === epoch.position;
-  // The later statement about the position wins, even with an earlier time.
+  // The later statement about the position is valid, even with an earlier time.
   const watermarkMs = isSame && Number.isSafeInteger(claim.watermarkMs) ? claim.watermarkMs : epoch.watermarkMs;
   return tellWatermark(watermarkMs, clock);
 }
 
-/**
- * Returns the current watermark of a lake: later reads of any table with imported events have all earlier events. As
- * `findWatermarkMs`; undefined also if the newest commit is unreadable. Cost: one listing and two small files.
- */
+/** Returns the current watermark of a lake, as `findWatermarkMs`; undefined also if the newest commit is unreadable. */
 export async function readWatermarkMs(lakeDir: string, clock: Clock): Promise<number | undefined> {
-  // The other tables are never behind the events.
+  // Secondary tables are never behind the events table.
   const { table } = lakePaths(lakeDir);
   const newest = await findNewestState(table, (await listLog(table)).commits).catch(() => undefined);
   return findWatermarkMs(lakeDir, newest?.epoch, clock);
 }
 
-/**
- * Reports whether later reads of a table have all events that were acknowledged before the broker's clock showed
- * `untilMs`, Unix ms. True for a table or a lake without imported events; false if the newest commit is unreadable.
- */
+/** Reports whether later reads of a table have all events acknowledged before `untilMs`, Unix ms. */
 export async function isCompleteUpTo(tableDir: string, untilMs: number, clock: Clock): Promise<boolean> {
   if (!hasWatermark(tableDir)) return true;
   const lakeDir = path.dirname(tableDir);
@@ -101,21 +86,17 @@ export async function isCompleteUpTo(tableDir: string, untilMs: number, clock: C
   }
 }
 
-/** A version of a table, and its watermark, Unix ms, if known. */
 export interface MarkedSnapshot {
   readonly snapshot: Snapshot;
   readonly watermarkMs: number | undefined;
 }
 
-/** Reports whether a table gets imported events; others have no watermark. */
+/** Reports whether a table stores imported events. Others have no watermark. */
 function hasWatermark(tableDir: string): boolean {
   return importDatasets.some(({ table }) => table === path.basename(tableDir));
 }
 
-/**
- * Reads a version of a table with its watermark, the newest by default, for a reader of some apps or of all. Errors:
- * those of `readSnapshot` and `readSnapshotAt`.
- */
+/** Reads a version of a table, the newest by default, with its watermark. `idApps`: the apps whose rows are read. */
 export async function readMarkedSnapshot(
   tableDir: string,
   clock: Clock,
@@ -131,7 +112,7 @@ export async function readMarkedSnapshot(
       watermarkMs: isMarked ? await findWatermarkMs(lakeDir, snapshot.lake?.epoch, clock) : undefined,
     };
   }
-  // Before the table: reads after a watermark have all events before it.
+  // Read before the table: it has all events before the watermark.
   const watermarkMs = isMarked ? await readWatermarkMs(lakeDir, clock) : undefined;
   return { snapshot: await readSnapshot(tableDir), watermarkMs };
 }

@@ -5,13 +5,13 @@ import { parseMessage, type LiveMessage } from './live-source.ts';
 
 interface ListenerRights {
   readonly idApp: number;
-  /** The app's account: accounts share the places of a process. */
+  /** Account of the app. Accounts share the listeners of a process fairly. */
   readonly idAccount: number;
-  /** Reports whether they may still listen: asked after each change of access, and every second. */
+  /** Whether the user may still listen; checked after each change of access, and every second. */
   readonly isAllowed: () => boolean;
 }
 
-/** Why a listener is not served: too many listen; the broker is away, or denies it; no right; the service stops. */
+/** Reason: too many listeners; broker unreachable, or subjects denied; no permission; service stopping. */
 export type NotServed = 'full' | 'away' | 'denied' | 'forbidden' | 'stopping';
 
 export interface HubChannel {
@@ -36,7 +36,7 @@ const maxStalledMs = 30_000;
 
 interface Listener extends ListenerRights {
   readonly stream: EventStream;
-  /** Not sent, because they read too slowly. */
+  /** Counts of what was not sent to a slow client. */
   missedEvents: number;
   missedRefusals: number;
 }
@@ -123,7 +123,7 @@ export function createLiveHub(channel: HubChannel) {
     for (const { stream, isAllowed } of listeners) if (stream.stalledMs() > maxStalledMs || !isAllowed()) stream.end();
   }
 
-  /** Ends all if the broker denies the subjects: returning clients learn so. One that is away may be back soon. */
+  /** Ends all listeners if the broker denies the subjects: clients get the reason when they reconnect. */
   async function look(): Promise<void> {
     if ((await channel.findHindrance()) === 'denied') endAll();
   }
@@ -131,7 +131,7 @@ export function createLiveHub(channel: HubChannel) {
   function tick(): void {
     ticks += 1;
     check();
-    // No further message may come that would send it.
+    // Possibly no later message sends the counts.
     for (const listener of listeners) tellMissed(listener);
     if (ticks % announceEvery === 0) announce();
     if (ticks % beatEvery === 0) for (const { stream } of listeners) stream.beat();
@@ -165,14 +165,14 @@ export function createLiveHub(channel: HubChannel) {
 
   return {
     /**
-     * Serves a listener until they leave, may no longer listen, or the service stops; returns once the response has
-     * begun, or why they are not served: the response is then untouched.
+     * Serves a listener until it disconnects, loses its permission, or the service stops. Returns when the response has
+     * started, or the reason if it is not served; the response is then untouched.
      */
     async serve(response: ServerResponse, rights: ListenerRights): Promise<NotServed | undefined> {
       if (isClosed) return 'stopping';
       const hindrance = await channel.findHindrance();
       if (hindrance !== undefined) return hindrance;
-      // Meanwhile others may have come, and this one may have left or lost its right.
+      // Meanwhile others may have connected, and this one may have left or lost its permission.
       if (isClosed) return 'stopping';
       if (response.destroyed) return undefined;
       if (!rights.isAllowed()) return 'forbidden';
@@ -180,7 +180,7 @@ export function createLiveHub(channel: HubChannel) {
       add(response, rights);
       return undefined;
     },
-    /** Ends those who may no longer listen: access has changed. */
+    /** Ends the listeners that have lost their permission. */
     check,
     size: () => listeners.size,
     close(): void {

@@ -28,13 +28,13 @@ export function parseMessage(text: string): LiveMessage | undefined {
 }
 
 /**
- * Live: events and refusals of an app, shown to its owner as they arrive.
+ * Live: a sample of an app's events and rejected requests as they arrive.
  *
  * In: lines of acknowledged events and records of refusals, from every ingest process; announcements of listeners, from
  * every process that serves them. Out: server-sent events.
- * Invariant: nothing waits for a listener. What is shown is a bounded sample, and what is left out is counted. While
- * there are no listeners, a request reads one flag.
- * Crash: nothing is kept. Listeners reconnect, and see what arrives from then on.
+ * Invariant: nothing waits for a listener. The sample is bounded, and dropped events are counted. Without
+ * listeners, a request reads one flag.
+ * Crash: nothing is stored. Listeners reconnect, and receive later events.
  */
 
 export interface SourceChannel {
@@ -49,7 +49,7 @@ const maxRefusals = 5;
 const maxBytes = 64 * 1024;
 /** How long an app is wanted after an announcement, ms: three intervals. */
 const wantedMs = 6000;
-/** Limits the wanted apps; further ones wait for a place. */
+/** Maximum number of wanted apps; further ones wait. */
 const maxApps = 256;
 
 const empty = () => ({
@@ -126,7 +126,7 @@ export function createLiveSource(channel: SourceChannel) {
       const sample = samples.get(idApp);
       if (sample !== undefined) takeEvents(sample, lines, count);
     },
-    /** Samples records of refusals, each of which renders as one line. */
+    /** Samples records of rejected requests. */
     refused(idApp: number, records: readonly object[]): void {
       const sample = samples.get(idApp);
       if (sample !== undefined) for (const record of records) takeRefusal(sample, record);

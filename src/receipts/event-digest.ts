@@ -9,7 +9,6 @@ import { parseJsonDecimal } from '../datasets/json-number.ts';
  */
 
 const columns = lineColumns.toSorted((a, b) => (a.name < b.name ? -1 : 1));
-/** Most decimal places of a line's value. */
 const maxPlaces = 38;
 
 function renderValue(type: string, value: unknown): unknown {
@@ -40,7 +39,6 @@ export function digestEvent(salt: string, values: EventValues): string {
   return hash('sha256', `${salt}\n${renderContent(values)}`, 'hex');
 }
 
-/** Parses lines of NDJSON that the service has rendered. */
 export function readLines(lines: Buffer): EventValues[] {
   return lines
     .toString()

@@ -9,7 +9,6 @@ import { createHash } from 'node:crypto';
 const leafPrefix = Buffer.from([0]);
 const nodePrefix = Buffer.from([1]);
 
-/** Returns the hash of a leaf, 32 bytes. */
 export function hashLeaf(data: string): Buffer {
   return createHash('sha256').update(leafPrefix).update(data).digest();
 }

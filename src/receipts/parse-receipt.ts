@@ -55,7 +55,7 @@ function isAmbiguous(text: string, value: unknown): boolean {
   return text.replaceAll(/("(?:[^"\\]|\\.)*")|\s+/g, '$1').length !== JSON.stringify(value).length;
 }
 
-const asItWas = 'Give it as it was in the answer of the import. If that is what it is, do not trust it.';
+const asItWas = 'Pass the receipt exactly as the import returned it. If you did, do not trust it.';
 
 function refuse(why: string, hint = asItWas): AppError {
   return new AppError('receipt_invalid', `the receipt ${why}`, { hint });
@@ -73,15 +73,15 @@ export function parseReceipt(text: string, trusted?: readonly string[]): Receipt
     throw refuse('is not JSON');
   }
   const found = isAnswer(value) ? (value as { readonly receipt: unknown }).receipt : value;
-  if (!isReceipt(found)) throw refuse('is none that this version understands');
-  if (isAmbiguous(text, value)) throw refuse('has something twice, or not written as the service does');
+  if (!isReceipt(found)) throw refuse('has an unknown format');
+  if (isAmbiguous(text, value)) throw refuse('has a duplicate member or a non-canonical value');
   const receipt = found as Receipt;
   const { key } = receipt.group;
   if (trusted?.includes(key) === false)
     throw refuse(
-      `was signed by another key, ${key}`,
-      'Compare it with the keys that you have noted of the service, and name it by --key only if it is one of them.',
+      `is signed by an unknown key, ${key}`,
+      'Compare it with the noted public keys of the service, and pass it as --key only if it is one of them.',
     );
-  if (!isSigned(receipt)) throw refuse('is not what was signed');
+  if (!isSigned(receipt)) throw refuse('does not match its signature');
   return receipt;
 }

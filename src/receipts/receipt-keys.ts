@@ -12,7 +12,6 @@ import { isInteger, isText, listOf, matching, optional, shapeOf } from '../runti
 import type { ReceiptKey } from './receipt.ts';
 
 interface KeyRecord {
-  /** The public half, hex. */
   readonly key: string;
   readonly createdMs: number;
   /** PKCS8, PEM; only of the last key. */
@@ -37,12 +36,11 @@ const openRecords = (keysDir: string): Records<KeyFile> =>
     }),
     damaged: {
       code: 'record_damaged',
-      what: 'the keys of receipts',
-      hint: 'Restore it from a backup, or remove it and start the service again: receipts are then signed by a new key, and those of before verify with the public keys that were noted.',
+      what: 'the receipt keys',
+      hint: 'Restore it from a backup; or remove it and restart the service, which creates a new key. Earlier receipts then verify only with noted public keys.',
     },
   });
 
-/** Returns the path of the file of the keys: JSON, mode 0600. */
 export function receiptKeysPath(keysDir: string): string {
   return path.join(keysDir, `${keysId}.json`);
 }
@@ -81,9 +79,8 @@ export async function rotateReceiptKey(
 function describeTrouble(why: string, isSigning: boolean): Problem {
   return {
     code: 'receipt_keys_unreadable',
-    message: `the keys of receipts cannot be read, ${isSigning ? 'those read last stay in force' : 'imports are answered without receipts'}: ${why}`,
-    action:
-      'Restore keys/receipts.json from a backup, or remove it and start the service again, which makes a new key.',
+    message: `cannot read the receipt keys, ${isSigning ? 'keeping the last valid keys' : 'imports return no receipts'}: ${why}`,
+    action: 'Restore keys/receipts.json from a backup, or remove it and restart the service, which creates a new key.',
   };
 }
 
@@ -103,7 +100,7 @@ export type ReceiptKeys = Awaited<ReturnType<typeof openReceiptKeys>>;
 export async function openReceiptKeys(keysDir: string, clock: Clock, logger: Logger) {
   const records = openRecords(keysDir);
   await ensureRecord(records, keysId, () => ({ keys: [newRecord(clock)] })).catch((error: unknown) =>
-    logger.error({ file: receiptKeysPath(keysDir), error: describeError(error) }, 'no key of receipts could be made'),
+    logger.error({ file: receiptKeysPath(keysDir), error: describeError(error) }, 'cannot create the receipt key'),
   );
   const watched = await records.watch(keysId, loadKeys, logger);
   return {

@@ -1,7 +1,7 @@
 /**
  * Receipts: a client's proof that its request, with its events, was acknowledged.
  *
- * In: the lines of a request whose client asks for a receipt, and the place of its group in the stream. Out: a receipt
+ * In: the lines of a request whose client asks for a receipt, and the sequence of its message. Out: a receipt
  * in the response, which verifies on its own, and by which its events are found in a lake.
  * Invariant: a changed receipt does not verify: each member is in its leaf, in the path, or signed. A receipt is made
  * only after the PubAck of its group.
@@ -25,14 +25,13 @@ export interface Statement {
   readonly idApp: number;
   readonly method: ImportMethod;
   readonly platform: Platform;
-  /** ISO 8601, to the millisecond. */
   readonly receivedAt: string;
   /** 16 random bytes, hex. */
   readonly salt: string;
   readonly events: readonly ReceiptEvent[];
 }
 
-/** The place of a group. It is signed as JSON without spaces, with the root of its leaves and the key. */
+/** The message of a group commit. It is signed as JSON without spaces, with the root of its leaves and the key. */
 interface GroupPlace {
   readonly stream: string;
   readonly sequence: number;
@@ -42,11 +41,8 @@ interface GroupPlace {
 }
 
 interface ReceiptGroup extends GroupPlace {
-  /** Index of the leaf, from 0. */
   readonly index: number;
-  /** Hashes from the leaf to the root, hex. */
   readonly path: readonly string[];
-  /** The public key, hex. */
   readonly key: string;
   readonly signature: string;
 }
@@ -56,7 +52,6 @@ export interface Receipt extends Statement {
 }
 
 export interface ReceiptKey {
-  /** The public key, hex. */
   readonly key: string;
   readonly privateKey: KeyObject;
 }

@@ -59,7 +59,6 @@ export function listCalls({ paths }: OpenApiDocument): readonly Call[] {
   });
 }
 
-/** Options of curl by security scheme. */
 const signatures: Readonly<Record<string, readonly string[]>> = {
   importToken: ['-H', 'Authorization: TOKEN'],
   basic: ['-u', 'ID:SECRET'],
@@ -99,7 +98,6 @@ function exampleBody({ requestBody }: Call): readonly string[] {
   return Object.entries(example as object).flatMap(([name, value]) => ['-d', `${name}=${String(value)}`]);
 }
 
-/** Returns a curl command for the call. */
 export function exampleCommand(call: Call): string {
   const { verb, security, parameters = [] } = call;
   const ways = security.flatMap((rule) => signatures[Object.keys(rule)[0] ?? ''] ?? []);
@@ -166,7 +164,7 @@ function describeAnswers({ responses, summary }: Call): Markup {
       <dd><p>${answer.description}</p></dd>`;
   });
   return html`<h4>Answer</h4>
-    ${example === undefined ? '' : block(`Answer of: ${summary}`, shown)}
+    ${example === undefined ? '' : block(`Response of: ${summary}`, shown)}
     ${fold('Members', media === undefined ? undefined : describeMembers(media.schema))}
     ${fold('Every status', html`<dl>${statuses}</dl>`)}`;
 }

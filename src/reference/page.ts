@@ -19,7 +19,6 @@ const hashOf = (text: string): string => `'sha256-${createHash('sha256').update(
 const style = new Markup(`<style>${pageStyle}</style>`);
 const script = new Markup(`<script>${pageScript}</script>`);
 
-/** The Content-Security-Policy of the page. */
 export const pagePolicy = [
   "default-src 'none'",
   `style-src ${hashOf(pageStyle)}`,
@@ -112,7 +111,6 @@ export function renderReference(document: OpenApiDocument): string {
   return page.text;
 }
 
-/** Returns the OpenAPI document of a service under an address. */
 type Describe = (exportUrl: string) => object;
 
 export function createReferencePages(describe: Describe): (exportUrl: string) => Addressed {
@@ -149,10 +147,7 @@ function keepBytes(plain: Buffer): Addressed {
   return { plain, gzip: () => (packed ??= gzipSync(plain)) };
 }
 
-/**
- * Creates texts that contain the address of their request. A text is rendered once; each address is then inserted,
- * escaped by `escape`.
- */
+/** Creates texts with the address of the request: rendered once, then each address is inserted, escaped by `escape`. */
 export function createAddressed(
   render: (exportUrl: string) => string,
   escape: (text: string) => string,

@@ -1,6 +1,5 @@
 export type Schema = { readonly [keyword: string]: unknown };
 
-/** HTML whose inserted texts are escaped. */
 export class Markup {
   readonly text: string;
 
@@ -60,7 +59,6 @@ export function describeType(schema: Schema): Markup {
   return html`${types.length === 0 ? 'any' : types.join(' or ')}${format === undefined ? '' : ` (${words(format)})`}`;
 }
 
-/** Texts of the keywords that bound a value. */
 const bounds: Readonly<Record<string, string>> = {
   minimum: 'at least',
   maximum: 'at most',

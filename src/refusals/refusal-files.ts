@@ -10,17 +10,17 @@ import { acceptFormerNames, withFormerNames } from '../runtime/former-names.ts';
 import { appendText, removeTree } from '../runtime/files/work-files.ts';
 
 /**
- * Refusals: what of an app was refused lately, and why, kept for whoever sends for it.
+ * Refusals: recent rejected requests of each app, with their reasons.
  *
- * In: records of refused requests whose token suited their app, from ingest. Out: the newest of an app, to the app's
- * sender, the users of its account and the operator.
- * Invariant: bounded by app, in all and by age (refusal-files.ts); no request waits for them, and none is durable.
- * Crash: the records of the last second are gone, or the last line of a file is cut off and passed over.
+ * In: records of rejected requests with a valid token, from ingest. Out: the newest records of an app, for its
+ * clients, the users of its account and operators.
+ * Invariant: size and age are bounded, per app and in total. No request waits for a record, and none is durable.
+ * Crash: the records of the last second are lost; a truncated last line is skipped.
  */
 
 /**
- * What is kept of the bodies of refused requests: nothing; their shape, with names of known fields and no values; their
- * text. Later ones show more.
+ * Recorded part of a rejected body: nothing; its shape, with names of known fields and no values; or its text. Later
+ * values show more.
  */
 const bodyPolicies = ['off', 'redacted', 'on'] as const;
 export type BodyPolicy = (typeof bodyPolicies)[number];
@@ -29,17 +29,15 @@ export interface RefusalFault {
   /** JSON pointer into the body; empty: the whole request. */
   readonly pointer: string;
   readonly reason: string;
-  /** A suggestion. */
   readonly hint?: string;
 }
 
-/** Similar refused requests of an app within about a second, as their sender sees them: below 8 KiB as JSON. */
+/** Similar rejected requests of an app within about a second; less than 8 KiB as JSON. */
 export interface RefusalRecord {
   /** Time of the first response, ISO 8601. */
   readonly time: string;
   /** The import method, or the path of another request. */
   readonly method: string;
-  /** Status and text of the response. */
   readonly status: number;
   readonly error: string;
   readonly detail: string;
@@ -53,7 +51,6 @@ export interface RefusalRecord {
   readonly hasIdempotencyKey: boolean;
   /** Whether the first one was only to be validated (`validate=1`). */
   readonly isValidation: boolean;
-  /** Number of requests. */
   readonly requests: number;
   /** Requests rejected for other reasons since the previous record, which have none: there were too many. */
   readonly requestsNotRecorded?: number;
@@ -87,7 +84,7 @@ export function parseRecord(line: string): RefusalRecord | undefined {
  */
 const namePattern = /^(\d{1,15})-[0-9a-f]{12}(?:\.(off|redacted|on))?\.ndjson$/;
 
-/** Limits of a file, after which the next begins. Lapsed records are removed by file. */
+/** Limits of a file, after which the next begins. Expired records are removed by file. */
 const maxFileBytes = 32 * 1024;
 const maxFileSpanMs = 3_600_000;
 /** Limits per app: the oldest files are removed first. */
@@ -122,7 +119,7 @@ interface RefusalWriter {
   append(idApp: number, records: readonly RefusalRecord[], nowMs: number): Promise<void>;
 }
 
-/** Lists the files of a folder, oldest first. */
+/** Lists files, oldest first. */
 async function listFiles(folder: string): Promise<RefusalFile[]> {
   return (await findNames(folder))
     .flatMap((name) => {
@@ -182,7 +179,7 @@ export function createRefusalWriter(root: string, bodies: BodyPolicy): RefusalWr
   };
 }
 
-/** Reads the newest records of an app, newest first, without lapsed ones. */
+/** Reads the newest records of an app, newest first, without expired ones. */
 export async function readRefusals(
   { folder, bodies, ageMs }: RefusalFolder,
   idApp: number,
@@ -201,7 +198,7 @@ export async function readRefusals(
 }
 
 /**
- * Removes files with only lapsed records, with more of bodies than permitted, or with a time in the future, and the
+ * Removes files with only expired records, with more of bodies than permitted, or with a time in the future, and the
  * oldest beyond the limits. Any process may call it.
  */
 export async function sweepRefusals({ folder, bodies, ageMs }: RefusalFolder, nowMs: number): Promise<void> {
@@ -220,7 +217,7 @@ export async function sweepRefusals({ folder, bodies, ageMs }: RefusalFolder, no
 }
 
 /**
- * Removes all records of some apps, or of every app, since a refused body may be about any person. Returns whether
+ * Removes all records of some apps, or of every app, since a rejected body may be about any person. Returns whether
  * there were any.
  */
 export async function removeRefusals(folder: string, apps?: readonly number[]): Promise<boolean> {

@@ -23,9 +23,9 @@ interface DownloadDependencies {
   readonly manifestKey: ManifestKey;
 }
 
-/** The users, as their links need them. */
+/** Lookups of the users of links. */
 export interface LinkHolders {
-  /** Finds the present mark of a user; undefined if there is none. */
+  /** Finds the current mark of a user; undefined if there is none. */
   findMark(idUser: string): string | undefined;
   /** Reports whether a missing user may exist, since the access data cannot be read. */
   mayLackUsers(): boolean;
@@ -59,7 +59,6 @@ async function withoutTimeout<T>({ raw, server }: FastifyRequest, work: () => Pr
   }
 }
 
-/** Refuses a link: with a page in a browser, with the envelope otherwise. */
 function sendRefusal(request: FastifyRequest, reply: FastifyReply, refusal: LinkRefusal): FastifyReply {
   reply.code(refusal.code);
   if (!wantsPage(request.headers.accept)) return reply.type('application/json; charset=utf-8').send(refusal);
@@ -161,7 +160,7 @@ async function sendArchive(
     await archive.finalize();
   }
   fill().catch((error: unknown) => {
-    logger.warn({ idReport: job.id, error: describeError(error) }, 'archive of a report was not sent to its end');
+    logger.warn({ idReport: job.id, error: describeError(error) }, 'archive download aborted');
     archive.destroy(error instanceof Error ? error : new Error(String(error)));
   });
   return reply.send(archive);
@@ -186,8 +185,8 @@ function sendManifest(
 
 /**
  * Adds GET and HEAD of `/files/...` under a signed link, with Range, ETag and the conditions of RFC 9110; other
- * authorization is ignored. A link that is forged or expired, or whose holder was removed, gets a 403; a deleted request a
- * 404; a damaged file a 500 before its first byte. Browsers get a page of the same status. A download ends with its
+ * authorization is ignored. A forged or expired link, or one whose holder was removed, gets a 403; a deleted request a
+ * 404; a damaged file a 500 before its first byte. Browsers get a page of the same status. Downloads end with their
  * holder.
  */
 export function addDownloadRoutes(app: FastifyInstance, dependencies: DownloadDependencies): void {
@@ -236,7 +235,7 @@ export function addManifestRoutes(app: FastifyInstance, manifestKey: ManifestKey
   app.get('/manifest-key.json', () => {
     const key = manifestKey.current();
     // The server turns an error into a 500 with Retry-After.
-    if (key === undefined) throw new Error('the key of manifests cannot be read');
+    if (key === undefined) throw new Error('cannot read the manifest key');
     return { code: 200, message: 'Ok', data: { algorithm: 'Ed25519', key: publicKeyHex(key) } };
   });
 }

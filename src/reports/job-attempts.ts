@@ -17,7 +17,6 @@ interface JobAttemptsDependencies {
   readonly mutex: KeyedSemaphore;
   readonly clock: Clock;
   readonly linkTtlSeconds: number;
-  /** Called after the end of a request is durable. */
   readonly onEnd: (id: number) => void;
 }
 
@@ -25,7 +24,7 @@ function countInterruption(job: ReportJob): ReportJob {
   return job.state === 'running' ? { ...job, interruptions: (job.interruptions ?? 0) + 1 } : job;
 }
 
-/** Makes an attempt's folder the request's files, in the place of those of an earlier try of this step. */
+/** Renames an attempt's folder to the request's files, and removes leftovers of an interrupted publication. */
 async function publish(folder: string, attemptFolder: string): Promise<void> {
   const parts = path.join(folder, partsFolder);
   await removeTree(parts);
@@ -57,7 +56,7 @@ export function createJobAttempts(dependencies: JobAttemptsDependencies) {
 
   async function end(id: number, how: ReportEnd, attemptFolder: string | undefined): Promise<ReportJob> {
     const job = records.find(id);
-    if (job === undefined) throw new AppError('not_found', `there is no export request ${id}`);
+    if (job === undefined) throw new AppError('not_found', `export request ${id} not found`);
     if (!isInProgress(job) || (attemptFolder !== undefined && !isUnderWay(job, attemptFolder))) {
       if (attemptFolder !== undefined) await removeTree(attemptFolder);
       return job;
@@ -79,14 +78,11 @@ export function createJobAttempts(dependencies: JobAttemptsDependencies) {
   }
 
   return {
-    /**
-     * Records the start of an attempt, durably, and creates its empty folder. An earlier attempt that was never released
-     * counts as interrupted. Error: `conflict` if the request has ended.
-     */
+    /** Starts an attempt, durably. An unreleased earlier one counts as interrupted. Error: `conflict` if ended. */
     beginAttempt: (id: number): Promise<{ job: ReportJob; folder: string }> => mutex.run(id, () => begin(id)),
     /**
-     * Ends a request: publishes the attempt's folder as the request's files if it succeeded, then writes job.json. Returns
-     * the request afterwards: of two ends, the first stays, and of attempts only the current one counts.
+     * Ends a request: publishes the attempt's folder as the request's files if it succeeded, then writes job.json.
+     * Returns the request afterwards: of two ends, the first stays, and of attempts only the current one counts.
      */
     end: (id: number, how: ReportEnd, attemptFolder?: string): Promise<ReportJob> =>
       mutex.run(id, () => end(id, how, attemptFolder)),

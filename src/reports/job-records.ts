@@ -11,13 +11,9 @@ import type { Logger } from '../runtime/logger.ts';
 import { findJob, writeJob } from './report-records.ts';
 import { attemptPrefix, isInProgress, partsFolder, type ReportJob } from './reports.ts';
 
-/** File in a request's folder; it holds the percent as digits. */
 const progressName = 'progress';
 
-/**
- * Creates the notes of a reports folder: the highest progress of each request that a client was shown, percent, so that
- * a crash does not decrease it. Notes of an earlier process are read on demand.
- */
+/** Creates the notes of the highest progress of each request that a client was shown, so that no crash decreases it. */
 export function createProgressNotes(reportsDir: string, logger: Logger) {
   const percents = new Map<number, number>();
   const fileOf = (id: number): string => path.join(reportsDir, String(id), progressName);
@@ -40,7 +36,6 @@ export function createProgressNotes(reportsDir: string, logger: Logger) {
 
   return {
     told,
-    /** Keeps a progress. Not fsynced: a power cut may lose it. */
     note(id: number, percent: number): void {
       if (percent <= told(id)) return;
       percents.set(id, percent);
@@ -48,7 +43,7 @@ export function createProgressNotes(reportsDir: string, logger: Logger) {
         writeTextSync(fileOf(id), String(percent));
       } catch (error) {
         // A full disk must not turn a response about progress into an error.
-        logger.warn({ idReport: id, error: describeError(error) }, 'progress of an export cannot be written');
+        logger.warn({ idReport: id, error: describeError(error) }, 'cannot write export progress');
       }
     },
     drop(id: number): void {
@@ -64,7 +59,7 @@ interface JobRecordsDependencies {
   readonly reportsDir: string;
   /** The ids that have a folder; none is read yet. */
   readonly found: readonly number[];
-  /** Makes an id durable as given out, before its folder is removed. */
+  /** Records durably that an id was allocated, before its folder is removed. */
   readonly retire: (id: number) => Promise<void>;
   /** Serializes the changes of a request, by its id. */
   readonly mutex: KeyedSemaphore;
@@ -126,7 +121,7 @@ export function createJobRecords({ reportsDir, found, retire, mutex, logger }: J
 
   function keepDamage(id: number, error: unknown): void {
     const damage = describeError(error);
-    if (damages.get(id) !== damage) logger.error({ idReport: id, error: damage }, 'export request cannot be read');
+    if (damages.get(id) !== damage) logger.error({ idReport: id, error: damage }, 'cannot read export request');
     damages.set(id, damage);
     if (!isAppError(error, 'report_damaged')) throw error;
     unread.delete(id);
@@ -159,9 +154,7 @@ export function createJobRecords({ reportsDir, found, retire, mutex, logger }: J
       for (const known of [jobs, open, unsynced]) known.delete(id);
     },
     find: (id: number): ReportJob | undefined => jobs.get(id),
-    /** The requests read so far, in no order. */
     list: (): readonly ReportJob[] => [...jobs.values()],
-    /** Those of them in progress, oldest first. */
     inProgress: (): readonly ReportJob[] => [...open.values()].toSorted((a, b) => a.id - b.id),
     count: (): number => jobs.size + unread.size,
     isUnread: (id: number): boolean => unread.has(id),

@@ -68,13 +68,12 @@ function renderText(manifest: object, signature: string): string {
   return `${JSON.stringify({ ...manifest, signature }, undefined, 2)}\n`;
 }
 
-const again = 'Download it again. If that does not help, do not trust the files.';
+const again = 'Download the manifest again. If it is still invalid, do not trust the files.';
 
 function refuse(why: string, hint = again): AppError {
   return new AppError('manifest_invalid', `the manifest ${why}`, { hint });
 }
 
-/** Reports whether a text is meant to be a manifest. */
 export function isManifestText(text: string): boolean {
   return /^\{\s*"manifestVersion"/.test(text);
 }
@@ -98,10 +97,7 @@ function hasMembers(value: Readonly<Record<string, unknown>>): boolean {
   );
 }
 
-/**
- * Parses a manifest and verifies its signature by its key, which must be `trusted` (hex) if given. Error:
- * `manifest_invalid`.
- */
+/** Parses a manifest and verifies its signature; its key must be `trusted` if given. Error: `manifest_invalid`. */
 export function parseManifest(text: string, trusted?: string): Manifest {
   let value: unknown;
   try {
@@ -112,18 +108,18 @@ export function parseManifest(text: string, trusted?: string): Manifest {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) throw refuse('is not an object');
   const { signature, ...rest } = value as Readonly<Record<string, unknown>>;
   const isKnown = hasMembers(rest) && typeof signature === 'string' && /^[0-9a-f]{128}$/.test(signature);
-  if (!isKnown) throw refuse('is none that this version understands');
+  if (!isKnown) throw refuse('has an unknown format');
   const manifest = rest as unknown as Manifest;
   const { key } = manifest;
   // Spaces, escapes and repeated names are not part of what is signed.
-  if (renderText(rest, signature) !== text) throw refuse('is not written as it was');
+  if (renderText(rest, signature) !== text) throw refuse('was reformatted');
   if (trusted !== undefined && trusted !== key)
     throw refuse(
       `was signed by another key, ${key}`,
-      'Compare it with the keys that you have noted of the service: if it is none of them, do not trust the files.',
+      'Compare the key with the known keys of the service. If it is unknown, do not trust the files.',
     );
   if (!verify(undefined, Buffer.from(JSON.stringify(rest)), toPublicKey(key), Buffer.from(signature, 'hex')))
-    throw refuse('is not what was signed');
+    throw refuse('does not match its signature');
   return manifest;
 }
 
@@ -135,11 +131,11 @@ interface KeyRecord {
 }
 
 const hint =
-  'Restore it from a backup, or remove it and start the service again: a new key then signs manifests, and earlier ones verify with the old public key.';
+  'Restore it from a backup, or remove it and restart the service, which creates a new key. Earlier manifests verify with the old public key.';
 const keyId = 'manifests';
 const kind = {
   isValid: shapeOf<KeyRecord>({ privateKey: (pem) => createPrivateKey(String(pem)).type === 'private' }),
-  damaged: { code: 'file_damaged', what: 'the key that signs manifests', hint },
+  damaged: { code: 'file_damaged', what: 'a manifest key', hint },
 } as const;
 
 /** Returns the path of the key file: JSON, mode 0600. */
@@ -148,25 +144,25 @@ export function manifestKeyPath(keysDir: string): string {
 }
 
 /**
- * Opens the private Ed25519 key, reloaded within a second of a change, and creates it on first use. If manifests were signed before (`isInUse`), a new key is
- * logged as a warning. An unreadable key is a problem, and no manifest is sent meanwhile.
+ * Opens the private Ed25519 key, reloaded within a second of a change, and creates it on first use. If manifests were
+ * signed before (`isInUse`), a new key is logged as a warning. While the key is unreadable, which is a problem, no
+ * manifest is served.
  */
 export async function openManifestKey(keysDir: string, logger: Logger, isInUse = false) {
   const records = createRecords(openStore(keysDir), kind);
   await ensureRecord(records, keyId, () => {
     const file = manifestKeyPath(keysDir);
-    if (isInUse) logger.warn({ file }, 'the key of manifests is gone: a new one signs them from now on');
+    if (isInUse) logger.warn({ file }, 'manifest key missing, new one created');
     const { privateKey } = generateKeyPairSync('ed25519');
     return { privateKey: privateKey.export({ type: 'pkcs8', format: 'pem' }).toString() };
   });
   const watched = await records.watch(keyId, (record) => createPrivateKey(record?.privateKey ?? ''), logger);
   return {
-    /** Returns the key; undefined if it cannot be read. */
     current: (): KeyObject | undefined => watched.current(),
     problems(): readonly Problem[] {
       const why = watched.problem();
       const effect =
-        watched.current() === undefined ? 'no manifest is given' : 'no manifest is given after the next start';
+        watched.current() === undefined ? 'no manifest is served' : 'no manifest is served after the next start';
       return why === undefined ? [] : [{ code: 'manifest_key_unreadable', message: `${effect}: ${why}`, action: hint }];
     },
     close: (): void => watched.close(),

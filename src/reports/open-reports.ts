@@ -49,9 +49,9 @@ export async function openReports(
     return [
       {
         code: 'link_keys_renewed',
-        message: `${keysPath} was gone at the start and was made anew: links given out before are refused`,
+        message: `${keysPath} was missing at the start and was created again; earlier links are rejected`,
         action:
-          'Restore that file from a backup; or let the users ask for the state of their exports again, which gives new links.',
+          'Restore the file from a backup, or ask users to get the status of their exports again, which returns new links.',
       },
     ];
   }

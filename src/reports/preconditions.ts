@@ -39,10 +39,7 @@ export function checkPreconditions(
   return ifNoneMatch !== undefined && isWeakMatch(ifNoneMatch, etag) ? 'not_modified' : 'proceed';
 }
 
-/**
- * Returns the Range header that applies to a GET (RFC 9110, 13.1.5): none if If-Range has another strong tag, or a
- * date.
- */
+/** Returns the Range header that applies to a GET (RFC 9110, 13.1.5): none if If-Range is a date or another tag. */
 export function applicableRange(headers: ConditionalHeaders, etag: string): string | undefined {
   const ifRange = headers['if-range']?.trim();
   return ifRange === undefined || ifRange === etag ? headers.range : undefined;
@@ -54,10 +51,7 @@ type ByteRange =
   | { readonly kind: 'part'; readonly first: number; readonly last: number }
   | { readonly kind: 'unsatisfiable' };
 
-/**
- * Parses a Range header (RFC 9110, 14.1.2 and 14.2). A header that is absent, malformed, of another unit or with
- * several ranges is ignored: the whole file is sent.
- */
+/** Parses a Range header (RFC 9110, 14). One that is absent, malformed, or of several ranges means the whole file. */
 export function parseRange(header: string | undefined, size: number): ByteRange {
   const match = /^bytes=(\d{0,15})-(\d{0,15})$/i.exec(header?.trim() ?? '');
   const [, from = '', to = ''] = match ?? [];

@@ -21,18 +21,16 @@ export const refusedPageHeaders = {
   'x-content-type-options': 'nosniff',
 } as const;
 
-const ended =
-  'It has ended, was not copied whole, or belongs to somebody who has a new secret or has been removed. Links end: the time is beside them where they are given.';
-const again =
-  'Take a new link there; what is not there any more can be ordered again, with the same columns and filters.';
-const later = 'Load this page again in a few seconds. If that does not help, tell the operator of the service.';
+const ended = 'The link has expired or is incomplete, or its user was removed or has a new secret.';
+const again = 'Get a new link there, or create the export again with the same columns and filters.';
+const later = 'Reload this page in a few seconds. If that does not help, contact the operator of the service.';
 
 function describe({ code, data }: LinkRefusal): readonly [title: string, what: string, todo: string] {
-  if (code === 403) return ['This link does not work, or not any more', ended, again];
-  if (code === 404) return ['The file is not there any more', 'It was deleted when its links ended.', again];
+  if (code === 403) return ['This link is invalid or has expired', ended, again];
+  if (code === 404) return ['The file no longer exists', 'Files are deleted when their links expire.', again];
   const detail = data?.error.detail;
   return detail === undefined
-    ? ['The file cannot be sent now', 'The service cannot read what it needs for it.', later]
+    ? ['The file cannot be sent now', 'The service cannot read the data of the link.', later]
     : ['The file cannot be sent', `${detail}.`, again];
 }
 
@@ -41,9 +39,7 @@ export function wantsPage(accept: string | undefined): boolean {
   return accept !== undefined && /\btext\/html\b/.test(accept) && accept.includes('application/xhtml+xml');
 }
 
-/**
- * Renders the page for a person whose link leads to no file. `target`: request target, of which only the id is shown.
- */
+/** Renders the page for a person whose link leads to no file. Of the request target, only the id is shown. */
 export function renderRefusedPage(refusal: LinkRefusal, target: string): string {
   const [title, what, todo] = describe(refusal);
   const id = /^\/files\/([1-9]\d{0,14})\//.exec(target)?.[1];
@@ -60,9 +56,9 @@ export function renderRefusedPage(refusal: LinkRefusal, target: string): string 
 <main>
 <h1>${title}</h1>
 <p>${what}</p>
-<p>If you ordered the export, sign in and look at <a href="../../console/${place}">Exports</a>. ${todo}</p>
-<p>If somebody gave you the link, ask them for a new one, or for the file.</p>
-<p class="small">${id === undefined ? '' : `Export ${id}. `}Answer ${refusal.code}.</p>
+<p>If you created the export, sign in and open <a href="../../console/${place}">Exports</a>. ${todo}</p>
+<p>If someone sent you the link, ask them for a new link or for the file.</p>
+<p class="small">${id === undefined ? '' : `Export ${id}. `}Status ${refusal.code}.</p>
 </main>
 </body>
 </html>

@@ -38,12 +38,12 @@ function isReportJob(value: unknown): value is ReportJob {
 
 /** Reads the member `mayLack` of a slot of version 0.3. */
 const jobCodec: Codec<ReportJob> = {
+  ...jsonCodec,
   parse(text) {
     const document = jsonCodec.parse(text);
     if (!isRecord(document) || !isRecord(document['slot'])) return document;
     return { ...document, slot: renameMembers(document['slot'], { mayLack: 'mayBeIncomplete' }) };
   },
-  render: jsonCodec.render,
 };
 
 const openJobs = (reportsDir: string): Records<ReportJob> =>
@@ -54,7 +54,7 @@ const openJobs = (reportsDir: string): Records<ReportJob> =>
     ending: '/job.json',
     damaged: {
       code: 'report_damaged',
-      hint: 'Restore it from a backup, or remove the file and let the user order the export again: the next start clears the rest away.',
+      hint: 'Restore it from a backup, or remove the file and ask its user to create the export again; the next start deletes the other files of the request.',
     },
   });
 
@@ -118,7 +118,7 @@ const deliveriesName = 'webhooks';
 const openDeliveries = (folder: string): Records<{ readonly deliveries: readonly Delivery[] }> =>
   createRecords(openStore(folder), {
     isValid: shapeOf<{ readonly deliveries: readonly Delivery[] }>({ deliveries: Array.isArray }),
-    damaged: { code: 'report_damaged', hint: 'Remove it: each webhook is then told once more.' },
+    damaged: { code: 'report_damaged', hint: 'Remove the file; each webhook is then notified once more.' },
   });
 
 export function deliveriesPath(folder: string): string {
@@ -143,7 +143,7 @@ const openHighestId = (reportsDir: string): Records<{ readonly number: number }>
     ending: '',
     damaged: {
       code: 'report_damaged',
-      hint: 'Write a number into it that is no lower than the id of any export request ever made (the log lines "export request ended" have them), and a line break.',
+      hint: 'Set its content to a number and a line break. The number must be at least the highest id of an export request (see the log lines "export request ended").',
     },
   });
 
@@ -157,7 +157,7 @@ export async function readHighestId(reportsDir: string): Promise<number> {
   return (await openHighestId(reportsDir).get(highestIdName))?.number ?? 0;
 }
 
-/** Writes the highest id that was given out, durably. Called before a folder is deleted. */
+/** Writes the highest id that was allocated, durably. Called before a folder is deleted. */
 export async function writeHighestId(reportsDir: string, id: number): Promise<void> {
   await openHighestId(reportsDir).put(highestIdName, { number: id });
 }

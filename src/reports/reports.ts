@@ -13,23 +13,19 @@
 import { addFormerNames } from '../runtime/former-names.ts';
 import { isCount, isInteger, isText, matching, oneOf, optional, shapeOf } from '../runtime/store/shape.ts';
 
-/** Prefix of the folders of attempts. */
 export const attemptPrefix = 'attempt-';
 
-/** Folder of a request's files. */
 export const partsFolder = 'parts';
 
 /** State of a request. `queued` and `running` are in progress; the others are final. */
 export const reportStates = ['queued', 'running', 'success', 'failed', 'user_failed', 'canceled'] as const;
 export type ReportState = (typeof reportStates)[number];
 
-/** A downloadable file of a successful request. */
 export interface ReportFile {
   /** Letters, digits, `.`, `_` and `-` only. */
   readonly name: string;
   /** Rows without the header. */
   readonly rows: number;
-  /** Size of the download. */
   readonly bytes: number;
   /** SHA-256, lower-case hex. */
   readonly sha256: string;
@@ -51,9 +47,7 @@ export interface ReportBasis {
   readonly keptUntilSeconds: number;
   /** SHA-256 of the version's log entry, hex. */
   readonly head?: string;
-  /**
-   * Events acknowledged before this time of the broker's clock are in the version, Unix ms; absent if it is not known.
-   */
+  /** Events acknowledged before this time of the broker's clock are in the version, Unix ms; absent if unknown. */
   readonly watermarkMs?: number;
 }
 
@@ -83,7 +77,6 @@ export function describeSlot({ slot }: Pick<ReportJob, 'slot'>): Readonly<Record
   return addFormerNames('export', { idSchedule, slot: name, ...isIncomplete });
 }
 
-/** Sums up files for responses and messages. */
 export function sumFiles(files: readonly ReportFile[]): Readonly<Record<'files' | 'rows' | 'bytes', number>> {
   const sum = (member: 'rows' | 'bytes'): number => files.reduce((total, file) => total + file[member], 0);
   return { files: files.length, rows: sum('rows'), bytes: sum('bytes') };
@@ -107,7 +100,6 @@ export interface ReportJob {
   readonly attempts: number;
   /** Attempts whose worker or process was killed; absent: none. */
   readonly interruptions?: number;
-  /** Name of the export event. */
   readonly event: string;
   /** 32 hex digits that make the file names unguessable, the same for every attempt. */
   readonly nonce: string;

@@ -19,20 +19,17 @@ export interface LinkHolder {
 interface LinkTarget {
   readonly id: number;
   readonly name: string;
-  /** Unix s. */
   readonly expiresSeconds: number;
   /** Absent in links before 0.3, which end with the user who created the report. */
   readonly holder?: LinkHolder;
 }
 
-/** Finds the present mark of a user; undefined if there is none. */
 export type FindMark = (idUser: string) => string | undefined;
 
 const targetPattern = /^(\/files\/([1-9]\d{0,14})\/([A-Za-z0-9][A-Za-z0-9._-]{0,199}))\?(.*)$/;
 /**
- * The parameters in the order of their names, each once and in one spelling; nothing is decoded before this matches.
- * `x-ending` repeats the ending of the file, so that readers such as pandas recognize packed files. Links of 0.3 lack
- * it.
+ * The parameters sorted by name, each once and in one spelling; nothing is decoded before this matches. `x-ending` is
+ * the ending of the file, by which readers such as pandas recognize packed files; links of 0.3 lack it.
  */
 const queryPattern =
   /^expires=([1-9]\d{0,11})&kid=([0-9a-f]{8})&signature=([0-9a-f]{64})(?:&user=([1-9]\d{0,14}))?(?:&x-ending=([A-Za-z0-9._-]+))?$/;
@@ -59,9 +56,7 @@ function sign(
   return createHmac('sha256', secret).update(`GET\n${file}\n${expiresSeconds}\n${kid}${of}`).digest();
 }
 
-/**
- * Signs a link with the current key: HMAC-SHA256 over method, path, expiry, key id and holder. Returns path and query.
- */
+/** Signs a link with HMAC-SHA256 over method, path, expiry, key id and holder. Returns path and query. */
 export function signLink(keys: SigningKeys, { id, name, expiresSeconds, holder }: LinkTarget): string {
   const { kid, secret } = keys.current();
   const [file, ending] = [`/files/${id}/${name}`, path.extname(name)];
@@ -130,7 +125,6 @@ export type SigningKeys = Awaited<ReturnType<typeof openSigningKeys>>;
 
 interface KeyRecord {
   readonly kid: string;
-  /** 32 bytes, hex. */
   readonly secret: string;
   readonly createdMs: number;
   /** Absent on the current key. */
@@ -141,7 +135,7 @@ interface KeyRecord {
 const longestLinkMs = 604_800_000;
 
 const keysHint =
-  "Restore it from a backup, or remove it and run 'tributary key rotate links': links given out before then stop working.";
+  "Restore it from a backup, or remove it and run 'tributary key rotate links': earlier links then stop working.";
 
 /** Returns the path of the key file: JSON, mode 0600, the current key last. */
 export function signingKeysPath(keysDir: string): string {
@@ -170,7 +164,6 @@ function newKey(nowMs: number): KeyRecord {
   return { kid: randomBytes(4).toString('hex'), secret: randomBytes(32).toString('hex'), createdMs: nowMs };
 }
 
-/** Creates the first key if there is none. */
 export async function ensureSigningKeys(keysDir: string, clock: Clock): Promise<void> {
   await openRecords(keysDir).change(keysId, (known) => known ?? { keys: [newKey(clock.nowMs())] });
 }
@@ -192,9 +185,9 @@ export async function rotateSigningKey(keysDir: string, clock: Clock): Promise<{
 }
 
 /**
- * Opens the link keys, reloaded within a second of a rotation by another process. Creates the first one, unless links were given out (`isInUse`), which a new key would reject. Damaged
- * or missing keys are a problem: a running service keeps the last valid ones; after a start no link works until they
- * can be read.
+ * Opens the link keys, reloaded within a second of a rotation by another process. Creates the first one, unless links
+ * exist (`isInUse`), which a new key would reject. Damaged or missing keys are a problem: a running service keeps the
+ * last valid ones; after a start no link works until they can be read.
  */
 export async function openSigningKeys(keysDir: string, clock: Clock, logger: Logger, isInUse = false) {
   const file = signingKeysPath(keysDir);
@@ -202,17 +195,16 @@ export async function openSigningKeys(keysDir: string, clock: Clock, logger: Log
   if (!isInUse && !(await records.ids()).includes(keysId)) await ensureSigningKeys(keysDir, clock);
   const load = (record: KeyFile | undefined): readonly SigningKey[] => {
     if (record === undefined)
-      throw new AppError('link_keys_damaged', `${file} is gone, beside report files whose links it verifies`, {
+      throw new AppError('link_keys_damaged', `${file} is missing, and report files have links signed with it`, {
         hint: keysHint,
       });
     return record.keys.map(({ kid, secret }) => ({ kid, secret: Buffer.from(secret, 'hex') }));
   };
   const watched = await records.watch(keysId, load, logger);
   return {
-    /** Returns the key of new links. */
     current(): SigningKey {
       const key = watched.current()?.at(-1);
-      if (key === undefined) throw new AppError('link_keys_damaged', `${file} cannot be read`, { hint: keysHint });
+      if (key === undefined) throw new AppError('link_keys_damaged', `cannot read ${file}`, { hint: keysHint });
       return key;
     },
     find: (kid: string): SigningKey | undefined => watched.current()?.find((key) => key.kid === kid),

@@ -36,7 +36,6 @@ function createReportIds(reportsDir: string, newest: number) {
   let highestRetired: number | undefined;
   let last = newest;
 
-  /** Error: `report_damaged`. */
   async function load(): Promise<void> {
     if (highestRetired !== undefined) return;
     const retired = await readHighestId(reportsDir);
@@ -72,9 +71,9 @@ function createReportIds(reportsDir: string, newest: number) {
 }
 
 /**
- * Opens the export requests of a folder, and creates the folder. The caller holds the lock of their only owner. They are
- * held in memory, and each change is written through. Requests of earlier processes are read in the background, the
- * newest first, so that a start does not wait for them.
+ * Opens the export requests of a folder, and creates the folder. The caller holds the lock of their only owner. They
+ * are cached in memory, and each change is written through. Requests of earlier processes are read in the background,
+ * the newest first, so that a start does not wait for them.
  */
 export async function openReportStore(clock: Clock, logger: Logger, options: ReportStoreOptions) {
   const { reportsDir, linkTtlSeconds, readFirst = defaultReadFirst } = options;
@@ -87,7 +86,7 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
     () => [],
     (error: unknown) => {
       if (!isDamage(error)) throw error;
-      return [`no export can be created: ${describeError(error)}`];
+      return [`cannot create exports: ${describeError(error)}`];
     },
   );
   const mutex = createKeyedSemaphore();
@@ -134,13 +133,9 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
       await inParallel(selected, width, (job) => records.settle(job));
       return selected;
     },
-    /** The requests read so far, in no order. */
     list: (): readonly ReportJob[] => records.list(),
-    /** Those of them in progress, oldest first. */
     inProgress: (): readonly ReportJob[] => records.inProgress(),
-    /** The number of requests, read or not. */
     count: (): number => records.count(),
-    /** Reports whether a request exists and has been read. */
     knows: (id: number): boolean => records.find(id) !== undefined,
     /** Reads the other requests at half pace until the signal aborts; calls `onInProgress` for each in progress. */
     load: (signal: AbortSignal, onInProgress?: () => void): Promise<void> => records.load(signal, onInProgress),
@@ -158,17 +153,13 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
     /** Deletes a request with its files. Its id is never used again. */
     remove: (id: number): Promise<void> => mutex.run(id, () => remove(id)),
     folderOf: (id: number): string => records.folderOf(id),
-    /** Absolute path of a published file. */
     filePath: (id: number, name: string): string => path.join(records.folderOf(id), partsFolder, name),
   };
 }
 
 const sweepEveryMs = 1000;
 
-/**
- * Starts the sweeper, which deletes each request and its files after its links expired and frees their disk space.
- * Failed deletions are retried. A request that `isHeld` reports stays for now.
- */
+/** Starts the sweeper, which deletes expired requests and their files, and retries. `isHeld` requests stay for now. */
 export function startSweeper(
   store: ReportStore,
   clock: Clock,
@@ -180,9 +171,9 @@ export function startSweeper(
     if (!isExpired(job, clock.nowMs()) || isHeld(job)) return;
     try {
       await store.remove(job.id);
-      logger.info({ idReport: job.id, files: job.files?.length ?? 0 }, 'report files deleted after their links ended');
+      logger.info({ idReport: job.id, files: job.files?.length ?? 0 }, 'expired report files deleted');
     } catch (error) {
-      logger.error({ idReport: job.id, error: describeError(error) }, 'report files cannot be deleted');
+      logger.error({ idReport: job.id, error: describeError(error) }, 'cannot delete report files, will retry');
     }
   }
 
@@ -193,6 +184,6 @@ export function startSweeper(
 
   return startPollLoop(sweep, {
     everyMs: sweepEveryMs,
-    onError: (error) => logger.error({ error: describeError(error) }, 'expired report files cannot be listed'),
+    onError: (error) => logger.error({ error: describeError(error) }, 'cannot list expired report files, will retry'),
   });
 }

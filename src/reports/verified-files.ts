@@ -4,7 +4,6 @@ import { openForReading, type FileHandle } from '../runtime/files/open-file.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { ReportFile } from './reports.ts';
 
-/** Why a report file is not sent. */
 export interface FileFault {
   readonly idReport: number;
   readonly state: 'missing' | 'damaged';
@@ -52,8 +51,9 @@ async function findHandle(path: string): Promise<FileHandle | undefined> {
 }
 
 /**
- * Creates what opens report files for downloads, each verified before its first byte is sent. A file is hashed once, about a second per gigabyte, and again only after a write, so that a range
- * of a large file stays cheap. A file that rots later without a write is not noticed.
+ * Creates what opens report files for downloads, each verified before its first byte is sent. A file is hashed once,
+ * about a second per gigabyte, and again only after a write, so that a range of a large file stays cheap. A file that
+ * rots later without a write is not noticed.
  */
 export function createVerifiedFiles(logger: Logger) {
   const faults = new Map<string, FileFault>();
@@ -80,19 +80,17 @@ export function createVerifiedFiles(logger: Logger) {
   ): Promise<string | undefined> {
     try {
       const { size } = await handle.stat();
-      if (size !== file.bytes) return `it has ${size} bytes, ${file.bytes} were written`;
-      if (wholly && (await hashOnce(path, handle)) !== file.sha256)
-        return 'its checksum is not the one that was written';
+      if (size !== file.bytes) return `it has ${size} bytes instead of ${file.bytes}`;
+      if (wholly && (await hashOnce(path, handle)) !== file.sha256) return 'checksum mismatch';
       return undefined;
     } catch (error) {
-      return `it cannot be read: ${describeError(error)}`;
+      return `cannot read it: ${describeError(error)}`;
     }
   }
 
-  /** Keeps a fault and logs it once. */
   function report(path: string, fault: FileFault): FileFault {
     if (faults.get(path)?.detail !== fault.detail)
-      logger.error({ idReport: fault.idReport, error: fault.detail }, 'a report file is damaged');
+      logger.error({ idReport: fault.idReport, error: fault.detail }, 'report file damaged');
     if (faults.size >= rememberedFaults && !faults.has(path)) faults.delete(faults.keys().next().value ?? '');
     faults.set(path, fault);
     return fault;
@@ -103,7 +101,7 @@ export function createVerifiedFiles(logger: Logger) {
     wholly: boolean,
   ): Promise<FileHandle | FileFault> {
     const handle = await findHandle(path);
-    if (handle === undefined) return report(path, { idReport, state: 'missing', detail: `${path} is gone` });
+    if (handle === undefined) return report(path, { idReport, state: 'missing', detail: `${path} is missing` });
     const wrong = await check(path, file, handle, wholly);
     if (wrong === undefined) {
       if (wholly) faults.delete(path);

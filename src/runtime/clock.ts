@@ -1,10 +1,7 @@
-/**
- * The service's wall clock. All reads of the time of day use it, so that `TRIBUTARY_CLOCK_OFFSET_SECONDS` moves the
- * whole service and tests can age its data. Durations use `performance.now()`.
- */
+/** The wall clock with the offset of `TRIBUTARY_CLOCK_OFFSET_SECONDS`. Durations use `performance.now()`. */
 export interface Clock {
   nowMs(): number;
-  /** Offset from the machine's clock, which the broker uses, ms; absent if there is none. */
+  /** Offset from the machine's clock, which the broker uses, ms. */
   readonly offsetMs?: number;
 }
 

@@ -1,17 +1,11 @@
 import process from 'node:process';
 
-/**
- * A named point where a test may kill the process: `await crashPoint('flush-committed')`. It does nothing in
- * production. After a crash at any of them the next start must repair the data.
- */
+/** A named point where a test may kill the process; does nothing in production. The next start repairs the data. */
 export type CrashPoint = (step: string) => Promise<void>;
 
 export const noCrashPoint: CrashPoint = () => Promise.resolve();
 
-/**
- * Creates the crash point of a test: `STEP` or `STEP:N` kills the process at the first or the N-th call with that step;
- * undefined never does.
- */
+/** Creates a crash point that kills the process at `STEP`, or at call N of `STEP:N`; undefined never does. */
 export function createCrashPoint(crashAt: string | undefined): CrashPoint {
   if (crashAt === undefined) return noCrashPoint;
   const [wanted, count] = crashAt.split(':');

@@ -1,7 +1,7 @@
 /**
- * The table of operating errors: conditions of the world, such as a full disk, a held lock or an unreachable broker.
- * Bad data is a value with a reason instead, and programmer errors assert. `retryable`: the same call may succeed
- * later. `lasting`: loops wait for it without a limit, since a new process would fail alike.
+ * Operating errors: conditions such as a full disk, a held lock or an unreachable broker. Bad data is a value with a
+ * reason; programmer errors assert. `retryable`: the same call may succeed later. `lasting`: loops wait without a
+ * limit.
  */
 const table = {
   config_invalid: { retryable: false },
@@ -11,26 +11,21 @@ const table = {
   locked: { retryable: true },
   /** The path of a folder in use leads to another folder, or to none. */
   folder_lost: { retryable: true },
-  /** A data file or report file is missing or fails its checksum. */
   file_damaged: { retryable: false },
   /** An entry or checkpoint of the lake's log is damaged or contradicts others. */
   log_damaged: { retryable: false },
-  /** The record of a staged change. */
   rewrite_damaged: { retryable: false },
   /** Apps and users, or the key of their secrets. */
   access_damaged: { retryable: false },
   /** The record of an export request, or of the highest id. */
   report_damaged: { retryable: false },
   link_keys_damaged: { retryable: false },
-  /** A receipt does not match its signature. */
   receipt_invalid: { retryable: false },
-  /** A manifest does not match its signature. */
   manifest_invalid: { retryable: false },
   backup_damaged: { retryable: false },
   geo_database_damaged: { retryable: false },
   /** Another record of the data folder: its format, the lake's id, a watched file. */
   record_damaged: { retryable: false },
-  /** Messages are missing between two of the stream. */
   stream_gap: { retryable: false },
   /** The data folder or backup is of a newer version, or an unfinished restore. */
   data_format: { retryable: false },
@@ -57,7 +52,6 @@ const table = {
   memory: { retryable: false, lasting: true },
   sql: { retryable: false },
   start_failed: { retryable: true },
-  /** Another program uses the port. */
   port_in_use: { retryable: false },
   stopping: { retryable: true },
 } as const satisfies Record<string, { retryable: boolean; lasting?: true }>;
@@ -75,7 +69,6 @@ export function isErrorCode(value: unknown): value is ErrorCode {
 
 interface AppErrorOptions {
   readonly cause?: unknown;
-  /** Overrides the table. */
   readonly retryable?: boolean;
   /** The operator's next step as one imperative sentence. */
   readonly hint?: string;
@@ -104,7 +97,7 @@ export function isSystemError(error: unknown, ...codes: string[]): error is Node
   return error instanceof Error && 'code' in error && codes.includes(String(error.code));
 }
 
-/** Awaits work on a file or folder; returns `otherwise` if it is missing, or for other codes of the system. */
+/** Awaits work on a file or folder; returns `otherwise` if it is missing, or for other system error codes. */
 export async function unlessMissing<T, U>(work: Promise<T>, otherwise: U, ...codes: string[]): Promise<T | U> {
   try {
     return await work;

@@ -1,13 +1,9 @@
 import type { Problem, ProblemCode } from './conditions/problem.ts';
 import type { Schema } from './http/openapi.ts';
 
-/**
- * Former names: those of 0.3, next to the current ones until 0.5, which removes this file and its calls.
- *
- * In: responses, output and metrics with current names. Out: the same with both; tables show the current names only.
- */
+// Names of 0.3, accepted and written next to the current ones until 0.5, which removes this file and its calls. Tables
+// show current names only.
 
-/** Former codes of problems. */
 const formerCodes = new Map<ProblemCode, readonly string[]>([
   ['broker_ack_timeout', ['broker_unconfirmed']],
   ['broker_permission_denied', ['broker_refuses']],
@@ -30,7 +26,6 @@ const formerCodes = new Map<ProblemCode, readonly string[]>([
 ]);
 const currentCodes = new Map([...formerCodes].flatMap(([code, former]) => former.map((one) => [one, code] as const)));
 
-/** Former names of metrics. */
 const formerMetrics = new Map([
   ['tributary_export_responses_total', 'tributary_export_answers_total'],
   ['tributary_service_warnings_by_code', 'tributary_service_notices_by_code'],
@@ -69,7 +64,6 @@ function findFormerCode({ code, subject }: Problem): string | undefined {
   return others === undefined || subject?.endsWith('.parquet') === true ? first : others;
 }
 
-/** Adds the former names to an object. */
 export function addFormerNames<T extends object>(of: Answer, answer: T): T {
   const values = new Map(Object.entries(answer as Readonly<Record<string, unknown>>));
   const added = Object.entries<string>(formerFields[of]).map(([former, name]) => [former, values.get(name)] as const);
@@ -83,7 +77,7 @@ export function withFormerNames<T extends object>(of: Answer, answer: T): T {
   return Object.defineProperty({ ...answer }, 'toJSON', { value: () => addFormerNames(of, answer) });
 }
 
-/** Returns `withFormerNames` of an object and of the problems in its lists. */
+/** Returns `withFormerNames` of an object and of its problems. */
 export function withFormerStatus<T extends object>(status: T): T {
   const entries = Object.entries(status as Readonly<Record<string, unknown>>).map(([name, value]) => {
     const isList = (name === 'problems' || name === 'warnings') && Array.isArray(value);
@@ -124,7 +118,6 @@ export interface SentMetric {
   readonly values: readonly { readonly labels: Readonly<Record<string, string | number>> }[];
 }
 
-/** Adds the former codes to the values of a metric, with the label `deprecated`, so that rules can exclude them. */
 function addFormerCodes(metric: SentMetric): SentMetric {
   const former = metric.values.flatMap((value) =>
     (formerCodes.get(value.labels['code'] as ProblemCode) ?? []).map((code) => ({

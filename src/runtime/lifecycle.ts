@@ -6,10 +6,7 @@ export interface Stoppable {
   stop(): Promise<void>;
 }
 
-/**
- * Closers of a composition in progress. They run in reverse order, at a normal stop and after a failed start; each runs
- * even if another fails.
- */
+/** Closers of a composition in progress: they run in reverse order, at a stop or a failed start, even if one fails. */
 export interface Closers extends Stoppable {
   add(name: string, close: () => Promise<void> | void): void;
 }

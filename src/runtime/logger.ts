@@ -9,9 +9,8 @@ const secretNames = ['authorization', 'token', 'secret', 'password', 'pass', 'si
 const maxWaitingBytes = 1024 * 1024;
 
 /**
- * Creates the root logger: JSON lines on standard error, written synchronously so that the last lines before a crash
- * are there. A log that cannot be written (full disk, closed pipe) never ends the process: lines are buffered, within a
- * limit.
+ * Creates the root logger: JSON lines on standard error, synchronous so that those before a crash are written. A log
+ * that cannot be written never ends the process: lines are buffered up to a limit.
  */
 export function createLogger(level: string, fields: Record<string, string | number> = {}, fd = 2): Logger {
   const lines = destination({ fd, sync: true, maxLength: maxWaitingBytes });

@@ -1,24 +1,15 @@
 import { AggregatorRegistry, Counter, Gauge, Histogram, Registry } from 'prom-client';
 import { addFormerMetrics, type SentMetric } from './former-names.ts';
 
-/**
- * Metrics of one process, named `tributary_<stage>_<what>_<unit>[_total]`, with closed label sets. Counters restart at
- * zero with the process; the lake's log is the truth about events.
- */
+/** Metrics named `tributary_<stage>_<what>_<unit>[_total]`, with closed label sets; counters start with the process. */
 export interface Metrics {
   counter<L extends string = never>(name: string, help: string, labels?: readonly L[]): Counter<L>;
-  /**
-   * Returns a counter for each request by its only label. It updates a map that is copied when the metrics are read:
-   * the library's counter hashes labels at each call.
-   */
+  /** Returns a counter with one label, updated per request: the library's counter would hash labels at each call. */
   tally(name: string, help: string, label: string): (value: string, count: number) => void;
   gauge<L extends string = never>(name: string, help: string, labels?: readonly L[]): Gauge<L>;
   /** Adds a gauge that is computed when the metrics are read. */
   readGauge(name: string, help: string, read: () => number): void;
-  /**
-   * Calls `look` before each read, to set gauges that belong together. It must handle its errors and be fast: a scrape
-   * waits one second for a process.
-   */
+  /** Calls `look` before each read, to set related gauges. It must be fast: a scrape waits one second for a process. */
   beforeRead(look: () => void | Promise<void>): void;
   histogram<L extends string = never>(
     name: string,

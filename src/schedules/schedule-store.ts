@@ -18,7 +18,7 @@ import { frequencies, noProgress, type Progress, type Schedule, type SlotRule, t
 
 const damaged = {
   code: 'record_damaged',
-  hint: 'Restore it from a backup, or delete the schedule and create it anew.',
+  hint: 'Restore it from a backup, or delete and recreate the schedule.',
 } as const;
 
 const isArgument = (value: unknown): boolean =>
@@ -64,7 +64,6 @@ const progressKind: RecordKind<Progress> = {
 const openSchedules = (schedules: string): MarkedRecords<Schedule> => openMarkedRecords(schedules, scheduleKind);
 const openProgress = (schedules: string): Records<Progress> => createRecords(openStore(schedules), progressKind);
 
-/** An id is unique within its account. */
 export type ScheduleId = Pick<Schedule, 'idAccount' | 'idSchedule'>;
 
 const toId = ({ idAccount, idSchedule }: ScheduleId): string => `${idAccount}/${idSchedule}`;
@@ -114,7 +113,6 @@ export async function listScheduleIds(
   return { ids: ids.map(parseId), left: left.map(parseId) };
 }
 
-/** Finds a schedule of an account. Error: `record_damaged`. */
 export async function findSchedule(
   schedules: string,
   idAccount: number,
@@ -158,7 +156,6 @@ export async function changeSchedule(
   );
 }
 
-/** Reads the progress of a schedule. Error: `record_damaged`. */
 export async function readProgress(schedules: string, id: ScheduleId): Promise<Progress> {
   return (await openProgress(schedules).get(toId(id))) ?? noProgress;
 }
@@ -168,7 +165,6 @@ export async function writeProgress(schedules: string, id: ScheduleId, progress:
   await openProgress(schedules).put(toId(id), progress);
 }
 
-/** Removes the progress of a removed schedule. */
 export async function removeProgress(schedules: string, id: ScheduleId): Promise<void> {
   await openProgress(schedules).remove(toId(id));
 }

@@ -1,5 +1,5 @@
 /**
- * Schedules: exports that a user has created repeatedly.
+ * Schedules: recurring exports.
  *
  * In: calls and commands, which write schedules; the export role, which writes their progress. Out: both.
  * Layout: `schedules/<account>/<id>.json`, a record; `<id>.progress.json` next to it. Ids are random and never repeat.
@@ -16,7 +16,6 @@ export interface Schedule {
   readonly idUser: string;
   readonly createdMs: number;
   readonly rule: SlotRule;
-  /** Missed slots that are caught up, the newest included. */
   readonly catchUp: number;
   /** The arguments of its exports without the period or the version. */
   readonly arguments: readonly (readonly [name: string, values: readonly string[]])[];
@@ -33,7 +32,6 @@ export interface Progress {
   readonly made: readonly SlotSpan[];
   /** The newest export request whose end is recorded; 0: none. */
   readonly endedReport: number;
-  /** The newest export request; 0: none. */
   readonly lastReport: number;
   /** Of a change feed: the cursor of its last success. */
   readonly place?: string;
@@ -49,7 +47,7 @@ export function stopReason({ resumes }: Schedule, { stopped }: Progress): string
 }
 
 /**
- * Spans that are kept; of more, the two oldest are joined. Each further span is a stop longer than `catchUp`, or a
+ * Maximum number of spans; the two oldest of more are joined. A span ends with a stop longer than `catchUp`, or with a
  * clock that was ahead.
  */
 const mostSpans = 64;
@@ -77,7 +75,6 @@ export function addSlot(made: readonly SlotSpan[], slot: number): readonly SlotS
 /** The slots of a schedule that are due. */
 interface DueSlots {
   readonly firstSlot: number;
-  /** Missed slots that are caught up, the newest included. */
   readonly catchUp: number;
   readonly made: readonly SlotSpan[];
 }
@@ -102,7 +99,6 @@ export function findNextSlot({ firstSlot, made }: DueSlots, newest: number): num
 export const frequencies = ['hour', 'day', 'week'] as const;
 export type Frequency = (typeof frequencies)[number];
 
-/** Days of the week, Monday first. */
 export const weekdays = ['monday', 'tuesday', 'wednesday', 'thursday', 'friday', 'saturday', 'sunday'] as const;
 
 /**
@@ -118,7 +114,6 @@ export interface SlotRule {
   readonly timezone: string;
 }
 
-/** Slots from first to last, inclusive. */
 export type SlotSpan = readonly [first: number, last: number];
 
 const hourMs = 3_600_000;
@@ -131,12 +126,10 @@ function dayOf(rule: SlotRule, slot: number): number {
   return rule.every === 'week' ? slot * 7 + weekOffset(rule) : slot;
 }
 
-/** Returns the date, `YYYY-MM-DD`, of a number of days since 1970. */
 export function toDate(day: number): string {
   return new Date(day * dayMs).toISOString().slice(0, 10);
 }
 
-/** Returns the days since 1970 of a date. */
 export function toDay(date: string): number {
   return Date.parse(`${date}T00:00:00Z`) / dayMs;
 }

@@ -25,17 +25,14 @@ interface SegmentFacts {
   readonly addedAt: string;
 }
 
-/** An id is unique within its account. */
 export interface SegmentId {
   readonly idAccount: number;
   readonly idSegment: number;
 }
 
 export interface Segment extends SegmentFacts, SegmentId {
-  /** Absolute path. */
   readonly file: string;
   readonly sizeBytes: number;
-  /** SHA-256, hex. */
   readonly sha256: string;
 }
 
@@ -44,11 +41,10 @@ const idForm = /^[1-9]\d{0,14}\/[1-9]\d{0,15}$/;
 
 const toId = ({ idAccount, idSegment }: SegmentId): string => `${idAccount}/${idSegment}`;
 
-/** Opens the files of the segments by `<account>/<id>`. */
 export function openSegments(segmentsDir: string): FileRecords<SegmentFacts> {
   const damaged = {
     code: 'record_damaged',
-    hint: "Add the segment anew by 'tributary segment add', or restore its files from a backup.",
+    hint: "Restore its files from a backup, or add the segment again by 'tributary segment add'.",
   } as const;
   return openFileRecords(segmentsDir, { isValid: isFacts, idForm, damaged }, true);
 }
@@ -62,12 +58,10 @@ async function listIds(segmentsDir: string, idAccount?: number): Promise<Segment
     .toSorted((a, b) => a.idAccount - b.idAccount || a.idSegment - b.idSegment);
 }
 
-/** Lists the ids of an account's segments, ascending. */
 export async function listSegmentIds(segmentsDir: string, idAccount: number): Promise<number[]> {
   return (await listIds(segmentsDir, idAccount)).map(({ idSegment }) => idSegment);
 }
 
-/** Finds a segment of an account. Error: `record_damaged`. */
 export async function findSegment(segmentsDir: string, id: SegmentId): Promise<Segment | undefined> {
   const found = await openSegments(segmentsDir).get(toId(id));
   if (found === undefined) return undefined;
@@ -75,7 +69,6 @@ export async function findSegment(segmentsDir: string, id: SegmentId): Promise<S
   return { idAccount: id.idAccount, idSegment: id.idSegment, ...facts, ...file };
 }
 
-/** Lists the segments of an account, or of all, sorted. Error: `record_damaged`. */
 export async function listSegments(segmentsDir: string, idAccount?: number): Promise<Segment[]> {
   const ids = await listIds(segmentsDir, idAccount);
   const segments = await Promise.all(ids.map((id) => findSegment(segmentsDir, id)));
@@ -124,6 +117,6 @@ export async function removeSegment(segmentsDir: string, id: SegmentId): Promise
   const segments = openSegments(segmentsDir);
   if (await segments.hold(() => segments.withdraw(toId(id)))) return;
   throw new AppError('not_found', `account ${id.idAccount} has no segment ${id.idSegment}`, {
-    hint: "'tributary segment list' names them.",
+    hint: "Run 'tributary segment list' for the segments.",
   });
 }

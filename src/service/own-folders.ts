@@ -32,9 +32,9 @@ export async function setLakeAccess({ config, logger }: ServiceOptions, groupId:
   const { lake } = dataPaths(config.dataDir);
   if (groupId !== undefined) {
     await openToGroup(config.dataDir, lake, groupId);
-    logger.info({ group: config.lakeGroup, groupId }, 'the lake is readable for a group');
+    logger.info({ group: config.lakeGroup, groupId }, 'lake opened to a group');
   } else if (await closeToGroup(config.dataDir, lake)) {
-    logger.warn({}, 'the lake is not readable for a group any more: TRIBUTARY_LAKE_GROUP is not set');
+    logger.warn({}, 'lake closed to its group, since TRIBUTARY_LAKE_GROUP is not set');
   }
 }
 
@@ -49,7 +49,7 @@ function assertAlone(config: Config, own: readonly Role[], processes: readonly s
 export function describeWayOut(config: Config, own: readonly Role[]): string {
   if (!runsBroker(config, own) || own.length === roles.length)
     return 'Stop that one first, or use another data folder.';
-  return 'Stop that one first. To run ingest and compact in services of their own, name to each the same NATS server by TRIBUTARY_NATS_URL; a service of --role export alone runs beside any other without one.';
+  return 'Stop that one first. To run ingest and compact as separate services, set TRIBUTARY_NATS_URL of each to the same NATS server. A service with --role export alone needs none.';
 }
 
 /** Pins the folders of the service, except those of the report files, which the export role owns. */

@@ -41,10 +41,7 @@ interface StateDependencies {
   readonly onView: (view: OpsView) => void;
 }
 
-/**
- * Returns the problem of a service of one area whose folder has no access data: it rejects all requests. A new service
- * of both areas is still to get its apps and users.
- */
+/** Returns the problem of a one-area service without access data. A new service of both areas gets it later. */
 export function findAbsentAccess({ config, roles }: ServiceOptions): Problem[] {
   const { access } = dataPaths(config.dataDir);
   if (roles.includes('ingest') === roles.includes('export') || findStamp(access) !== undefined) return [];
@@ -123,10 +120,7 @@ function sendView(supervisor: Supervisor<RoleChild>, news: News, view: ServiceVi
     news.pass(`${child.pid} ${JSON.stringify(view)}`, () => child.send({ type: 'service', view }));
 }
 
-/**
- * Collects the state of the service every second for commands (run/), the operator's address, the log and the roles'
- * /readyz. `stop` removes the state.
- */
+/** Collects the service's state every second for commands, the operator's port, the log and `/readyz`. */
 export function startStateLoop(dependencies: StateDependencies) {
   const { options, clock, pins, roles, onView } = dependencies;
   const { config, logger } = options;
@@ -158,14 +152,14 @@ export function startStateLoop(dependencies: StateDependencies) {
       stateNews.pass(JSON.stringify({ ...lasting, since }), () => writeServiceState(run, { ...state, since }));
     } catch (error) {
       // A full disk must not end the supervisor: only commands need the state.
-      logger.warn({ error: describeError(error) }, 'service state cannot be written');
+      logger.warn({ error: describeError(error) }, 'cannot write service state');
     }
   };
 
   publish();
   const loop = startPollLoop(publish, {
     everyMs: stateEveryMs,
-    onError: (error) => logger.error({ error: describeError(error) }, 'service state cannot be collected'),
+    onError: (error) => logger.error({ error: describeError(error) }, 'cannot collect service state'),
     pausesFirst: true,
   });
   return {

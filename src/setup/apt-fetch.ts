@@ -9,10 +9,7 @@ import { findTextFile } from '../runtime/files/durable-file.ts';
 
 const run = promisify(execFile);
 
-/**
- * Age limit of an archive's index, s. The rolling suite allows a week, which many mirrors exceed. apt still checks the
- * signature.
- */
+/** Age limit of an archive's index, s: many mirrors exceed the week of the rolling suite. apt checks the signature. */
 const oldestIndexSeconds = 90 * 86_400;
 
 interface AptFetch {
@@ -25,10 +22,9 @@ interface AptFetch {
 }
 
 /**
- * Downloads a package with the machine's apt, calls `use` with its unpacked tree, and removes both. Works for any user
- * and changes no file of the system: apt gets its own sources, lists and cache, and none of the machine's hooks, pins or
- * default release. Its proxy and certificate settings stay. Error: `broker_missing` with apt's message. The signal
- * aborts the download.
+ * Downloads a package with the machine's apt, calls `use` with its unpacked tree, and removes both. Changes no system
+ * file: apt gets its own sources, lists and cache, without hooks, pins or a default release, but with the machine's
+ * proxy and certificates. Error: `broker_missing` with apt's message.
  */
 export async function fetchWithApt<T>(
   fetch: AptFetch,
@@ -48,7 +44,7 @@ export async function fetchWithApt<T>(
     }
     throw new AppError(
       'broker_missing',
-      `apt did not bring ${fetch.package}: ${problems.join('; ') || 'this machine has no package sources'}`,
+      `apt did not download ${fetch.package}: ${problems.join('; ') || 'this machine has no package sources'}`,
     );
   } finally {
     await removeTree(work);
@@ -188,10 +184,7 @@ export function parseOneLineSources(text: string): AptSource[] {
   });
 }
 
-/**
- * Lists the archives in the machine's sources below `etcApt` (`/etc/apt`) that may have complete suites: those with a
- * `main` component, except archives of updates only.
- */
+/** Lists the archives of the machine's sources below `etcApt` with a `main` component, except those of updates only. */
 export async function readAptMirrors(etcApt: string): Promise<AptMirror[]> {
   const folder = path.join(etcApt, 'sources.list.d');
   const files = [

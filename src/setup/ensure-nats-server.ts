@@ -45,9 +45,8 @@ export async function ensureNatsServer(environment: Environment, options: Ensure
 }
 
 /**
- * Finds nats-server on PATH or in the cache; on Debian and its derivatives, fetches the package of the rolling suite into
- * the cache if there is none. Errors: `broker_missing` with the command to run; `stopping` when the signal aborts a
- * fetch.
+ * Finds nats-server on PATH or in the cache; on Debian and derivatives, downloads it into the cache if there is none.
+ * Errors: `broker_missing` with the command to run, `stopping`.
  */
 export async function ensureLocalNatsServer(
   environment: Environment,
@@ -130,7 +129,7 @@ async function copyFromPackage(tree: string, target: string): Promise<void> {
       return await copyNew(path.join(tree, folder, 'nats-server'), target);
     } catch (error) {
       if (folder === 'usr/bin')
-        throw new AppError('broker_missing', 'the package holds no nats-server', { cause: error });
+        throw new AppError('broker_missing', 'the package has no nats-server', { cause: error });
     }
   }
 }
@@ -154,10 +153,7 @@ export interface NatsServer {
   readonly version: string;
 }
 
-/**
- * Returns the cache folder of this user: `TRIBUTARY_CACHE_DIR`, else `tributary` in `XDG_CACHE_HOME` or in `~/.cache`. A
- * relative XDG_CACHE_HOME is ignored, as its specification demands.
- */
+/** Returns the cache folder: `TRIBUTARY_CACHE_DIR`, else `tributary` in `XDG_CACHE_HOME` or `~/.cache`. */
 export function cacheFolder(environment: Environment): string {
   const own = environment['TRIBUTARY_CACHE_DIR'];
   if (own !== undefined && own !== '') return path.resolve(own);
@@ -172,10 +168,7 @@ function cachedServersFolder(cache: string): string {
   return path.join(cache, 'nats-server');
 }
 
-/**
- * Finds a nats-server of at least `minimumNatsVersion` on PATH, or the newest in the cache, by running each candidate.
- * Error: `broker_missing` if the cache is needed and cannot be read.
- */
+/** Finds nats-server on PATH, or the newest in the cache, from `minimumNatsVersion` on. Error: `broker_missing`. */
 export async function findNatsServer(places: {
   readonly path: string | undefined;
   readonly cacheFolder: string;

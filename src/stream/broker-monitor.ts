@@ -25,10 +25,7 @@ async function findAnswer<T>(
 
 export type BrokerMonitor = Awaited<ReturnType<typeof openBrokerMonitor>>;
 
-/**
- * Opens the monitor of the nats-server at a local port, as its system user: the HTTP monitor would answer every local
- * user without credentials. Error: `broker_away`.
- */
+/** Opens the monitor of a local nats-server as its system user: HTTP has no credentials. Error: `broker_away`. */
 export async function openBrokerMonitor(port: number, password: string, logger: Logger) {
   const connection = await openConnection({
     url: `nats://127.0.0.1:${port}`,
@@ -62,12 +59,12 @@ const answerMs = 2000;
 
 export const brokerSilent: Problem = {
   code: 'broker_unreachable',
-  message: 'the broker does not take events',
+  message: 'the broker does not accept events',
   action:
-    'Nothing, if it is restarting or stalled for a moment: it goes on by itself. Otherwise look at its log lines and its disk; of an external one, at the cluster that TRIBUTARY_NATS_URL names.',
+    'No action needed if this resolves: it may be restarting. Otherwise check its log lines and its disk, or the cluster that TRIBUTARY_NATS_URL names.',
 };
 
-/** Pings the broker every few seconds: an idle service must not be the last to notice that it is away. */
+/** Pings the broker every few seconds, so that an idle service notices an unreachable one. */
 export function startBrokerPing(connection: StreamConnection) {
   let answers = true;
   const ping = async (): Promise<void> => {
@@ -83,7 +80,7 @@ export function startBrokerPing(connection: StreamConnection) {
       const problems: Problem[] = answers ? [] : [brokerSilent];
       const refusal = connection.refusal();
       if (refusal === undefined) return problems;
-      const what = `the broker refuses what the service asks of it: ${refusal.words}`;
+      const what = `the broker denies an operation: ${refusal.words}`;
       return [...problems, { code: 'broker_permission_denied', message: what, action: refusal.todo }];
     },
     // Not awaited: a stalled broker leaves the ping without a response.

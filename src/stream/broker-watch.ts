@@ -21,7 +21,7 @@ const answerMs = 2000;
 const unhealthyChecks = 2;
 /** Space that a restart needs for the configuration and the stream's index, bytes. */
 const minRoomBytes = 8 * 1024 * 1024;
-/** Backoff of restarts, ms. Bounded: a disk that fills up again and again keeps events out for less than 30 s. */
+/** Backoff of restarts, ms: a disk that fills up repeatedly blocks imports for less than 30 s. */
 const firstBackoffMs = 2000;
 const maxBackoffMs = 15_000;
 /** A server that was healthy for this long is restarted at once again, ms. */
@@ -29,20 +29,19 @@ const lastingMs = 60_000;
 
 const silent: Problem = {
   code: 'broker_unresponsive',
-  message: 'nats-server runs and answers nothing',
+  message: 'nats-server is unresponsive',
   action:
-    "Nothing, if its disk or the machine is stalled: it goes on where it was. Otherwise end the nats-server process with 'kill -9': it is started again, and nothing acknowledged is lost.",
+    "No action needed if this resolves: its disk or the machine may be stalled. Otherwise end the nats-server process with 'kill -9'. It restarts, and no acknowledged event is lost.",
 };
 const frozenTodo =
-  'Free space on the disk of its store, or mend that disk: nats-server is restarted by itself once it can write, and what was acknowledged is safe.';
+  'Free space on the disk of its store, or repair that disk. nats-server restarts when it can write, and acknowledged events are safe.';
 
 export type BrokerWatch = ReturnType<typeof startBrokerWatch>;
 
 /**
- * Watches the embedded nats-server, which `current` returns; undefined while there is none. A stream whose write has
- * failed once, usually on a full disk, takes no event until the server restarts: the watch kills the server once there
- * is space, and its supervisor restarts it. A server that does not answer is only reported: it may be stalled for a
- * moment, and what it has acknowledged is safe.
+ * Watches the embedded nats-server, which `current` returns while it runs. After one failed write, usually on a full
+ * disk, a stream accepts no message until a restart: the watch kills the server once there is space. An unresponsive
+ * server is only reported: it may be stalled.
  */
 export function startBrokerWatch(current: () => NatsServer | undefined, options: BrokerWatchOptions) {
   const { folder, logger } = options;
@@ -70,11 +69,10 @@ export function startBrokerWatch(current: () => NatsServer | undefined, options:
     restarts += 1;
     logger.error(
       { error, freeBytes, restarts, pid: server.pid },
-      'nats-server cannot write and its disk has room: it is restarted',
+      'nats-server cannot write although its disk has free space, restarting it',
     );
     server.kill();
     await server.exited;
-    // The next server has its own health checks.
     badChecks = 0;
   }
 
@@ -100,7 +98,7 @@ export function startBrokerWatch(current: () => NatsServer | undefined, options:
 
   const loop = startPollLoop(check, {
     everyMs: () => checkEveryMs[lastState === 'well' ? 'well' : 'unwell'],
-    onError: (error) => logger.warn({ error: describeError(error) }, 'nats-server cannot be watched'),
+    onError: (error) => logger.warn({ error: describeError(error) }, 'cannot watch nats-server'),
   });
 
   return {

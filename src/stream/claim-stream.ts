@@ -29,7 +29,6 @@ import type { Problem } from '../runtime/conditions/problem.ts';
 
 interface OwnedLake {
   readonly id: string;
-  /** Returns the id of the stream that the lake's log has followed last. */
   findStreamId(): Promise<string | undefined>;
 }
 
@@ -55,7 +54,6 @@ const answerMs = 1000;
 
 /** Reports whether a stream without a claim, of an earlier version or made by hand, has nothing of another lake. */
 export async function isAdoptable(info: StreamInfo, { lake, exclusive }: OwnerOptions): Promise<boolean> {
-  // The broker's store is part of the data folder.
   if (exclusive) return true;
   const followed = await lake.findStreamId();
   return followed === `${info.config.name}@${info.created}` || info.state.last_seq === 0;
@@ -64,16 +62,16 @@ export async function isAdoptable(info: StreamInfo, { lake, exclusive }: OwnerOp
 export function unclaimedError({ config }: StreamInfo, lake: OwnedLake): AppError {
   return new AppError(
     'stream_taken',
-    `the stream ${config.name} has messages, names no lake, and this lake has never read it`,
+    `the stream ${config.name} has messages but no claim, and this lake has never read it`,
     {
-      hint: `Name another stream by TRIBUTARY_STREAM; or, if its messages are this lake's, say so: nats stream edit ${config.name} --metadata tributary.lake=${lake.id}`,
+      hint: `Set another TRIBUTARY_STREAM; or, if the messages are this lake's, run: nats stream edit ${config.name} --metadata tributary.lake=${lake.id}`,
     },
   );
 }
 
 /**
- * Waits until the stream has no owner. Returns true if its owner works on this data folder too: then both have one
- * claim. `last`: the place of the last claim; at the same place, an owner that the broker does not know has exited.
+ * Waits until the stream has no owner. Returns true if its owner shares this data folder, and so the claim. `last`: the
+ * place of the last claim; at the same place, an owner that the broker does not know has exited.
  */
 async function isShared(connection: StreamConnection, last: FolderPlace, options: OwnerOptions): Promise<boolean> {
   const { streamName, questionFolder, place, leaseMs = defaultLeaseMs, logger, signal } = options;
@@ -86,29 +84,26 @@ async function isShared(connection: StreamConnection, last: FolderPlace, options
         'stream_taken',
         `the stream ${streamName} is in use by the service of ${answer.place.folder} on ${answer.place.host} (pid ${answer.pid}), and this is ${place.folder} on ${place.host}, a copy of its data folder`,
         {
-          hint: 'Stop that one first, or name another stream by TRIBUTARY_STREAM.',
+          hint: 'Stop that one first, or set another TRIBUTARY_STREAM.',
         },
       );
     }
     if (answer === 'nobody' && last.fingerprint === place.fingerprint) return false;
     if (performance.now() >= deadline) {
-      logger.warn({ stream: streamName, before: last }, 'the owner of the stream does not answer: it is taken over');
+      logger.warn({ stream: streamName, before: last }, 'owner of the stream does not respond, taking over');
       return false;
     }
     if (signal?.aborted === true) throw new AppError('stopping', 'stopped while waiting for the owner of the stream');
     if (round === 0)
       logger.warn(
         { stream: streamName, owner: last, leaseMs },
-        'the stream was claimed from another place, or its owner is silent: waiting for it',
+        'stream claimed elsewhere, or its owner unresponsive, waiting',
       );
     await pause(askEveryMs, signal);
   }
 }
 
-/**
- * Returns the claim under which this service may own the stream. Each start makes a new one, unless another process of
- * this data folder has one: the broker then refuses the former owner, on a copy of the folder or of the whole machine.
- */
+/** Returns this data folder's claim, or a new one, with which the broker rejects the former owner. */
 async function decideClaim(
   connection: StreamConnection,
   info: StreamInfo | undefined,
@@ -121,7 +116,7 @@ async function decideClaim(
     if (!exclusive || (await lake.findStreamId()) !== undefined) throw foreignStream(streamName, found, lake.id, place);
     logger.error(
       { stream: streamName, lake: lake.id, before: found.lake },
-      'the lake is new and the stream is not: what waits in it goes to the new lake',
+      'new lake on an existing stream, its messages go to the new lake',
     );
   }
   if (info !== undefined && found === undefined && !(await isAdoptable(info, options)))
@@ -158,7 +153,7 @@ async function settleStream(
     : await manager.streams.update(streamName, { ...info.config, ...wantedSettings(demands), metadata });
 }
 
-/** Claims the stream at the start of a service. Errors: `stream_taken`, `broker_unsafe`, the library's, the disk's. */
+/** Claims the stream at a start. Errors: `stream_taken`, `broker_unsafe`, the library's, the disk's. */
 export async function claimStream(
   connection: StreamConnection,
   manager: JetStreamManager,
@@ -189,7 +184,7 @@ const mendEveryMs = 1000;
 const freshMs = 1000;
 const newestNotices = 5;
 const noticeTodo =
-  'Find out who did it: what it removed from the stream before it was put right is gone, and the compactor reports what the lake misses.';
+  'Find out which client did it. Messages that it removed before the repair are lost; the compactor reports what the lake lacks.';
 
 /** Returns the settings that a recreated stream keeps: its replicas and the operator's. */
 function operatorsSettings({ config }: StreamInfo): Partial<StreamInfo['config']> {
@@ -212,10 +207,7 @@ export function createStreamRepair(manager: JetStreamManager, options: OwnerOpti
     keep(info: StreamInfo): void {
       last = info;
     },
-    /**
-     * Repairs the stream, or creates it if there is none. Does nothing right after a repair, or if the check at
-     * `seenMs` (monotonic) is too old: an update replaces all settings. `what`: the notice.
-     */
+    /** Repairs or recreates the stream, unless the check at `seenMs` (monotonic) is old. `what`: the notice. */
     async mend(info: StreamInfo | undefined, claim: Claim, seenMs: number, what: string): Promise<void> {
       const nowMs = performance.now();
       if (nowMs < nextMendMs || nowMs - seenMs > freshMs) return;

@@ -3,11 +3,8 @@ import { pause } from '../runtime/async/retry.ts';
 import { describeError } from '../runtime/errors.ts';
 import type { StreamConnection } from './connection.ts';
 
-/**
- * Queries after events: import asks, and a process that reads the lake answers, over the broker, so that the two may
- * run on different hosts. The compactor's process answers; while it hangs or restarts, a stand-in in another process
- * does.
- */
+// Event lookups of import, over the broker, by a process that reads the lake, possibly on another host. While the
+// compactor hangs or restarts, a stand-in in another process responds.
 
 /** A query after the event of an id, or the events of the request under an Idempotency-Key, of an app. */
 export type EventQuestion = { readonly idApp: number } & (
@@ -28,12 +25,10 @@ const compactorAloneMs = 600;
 /** Queue group: one of several answering processes gets a query. */
 const queue = 'event';
 
-/**
- * Creates the asker: it asks the compactor, and after a while the stand-in too; the first reply counts. Never throws.
- */
+/** Creates the asker: it asks the compactor, and later the stand-in too; the first reply counts. Never throws. */
 export function createEventAsker(connection: StreamConnection, streamName: string): AskForEvent {
   return async (question, timeoutMs) => {
-    if (!connection.isConnected()) return { busy: 'the broker is away' };
+    if (!connection.isConnected()) return { busy: 'the broker is unreachable' };
     const untilMs = performance.now() + timeoutMs;
     const ask = async (answerer: Answerer): Promise<EventReply> => {
       const timeout = Math.max(1, untilMs - performance.now());
@@ -49,7 +44,7 @@ export function createEventAsker(connection: StreamConnection, streamName: strin
     if (early !== undefined) return early;
     return Promise.any([asked, ask('stand-in')]).catch((failed: AggregateError): EventReply => {
       const isAway = failed.errors.every((error) => error instanceof RequestError && error.isNoResponders());
-      return { busy: isAway ? 'the lake is not open at the moment' : 'the lake did not answer in time' };
+      return { busy: isAway ? 'the lake is not open at the moment' : 'the lake did not respond in time' };
     });
   };
 }

@@ -18,10 +18,7 @@ interface Leave {
   readonly changes: number;
 }
 
-/**
- * A check of whether a 200 may depend on the stream: its settings keep what is acknowledged, and it is still this
- * service's. Each process has its own.
- */
+/** The check of whether a 200 may depend on the stream: safe settings, and this service's claim. One per process. */
 export interface StreamGuard {
   /** Issues a permit. Errors: `stream_shut` while the stream is unsafe, gone or another's; `broker_away` if unknown. */
   enter(): Leave;
@@ -68,10 +65,10 @@ function createObservation(
       changes += 1;
       if (verdict.kind === 'open') verdict = { kind: 'unknown' };
     },
-    /** Reads the stream; ignores what was seen before a change that came meanwhile. */
+    /** Reads the stream; ignores a result from before a concurrent change. */
     look: async (): Promise<void> => {
       const asOf = changes;
-      const info = await whileConnected(connection, 'look at the stream', () => findStream(manager, streamName));
+      const info = await whileConnected(connection, 'inspect the stream', () => findStream(manager, streamName));
       const seen = await judgeStream(info, streamName, claimFile);
       if (asOf === changes) verdict = seen;
     },
@@ -94,7 +91,7 @@ export async function openGuard(connection: StreamConnection, options: GuardOpti
   const manager = await openManager(connection);
   const seen = createObservation(connection, manager, options);
   const watch = await openStreamWatch(connection, options, seen.recordChange);
-  await wrapErrors('look at the stream', seen.look).catch(async (error: unknown) => {
+  await wrapErrors('inspect the stream', seen.look).catch(async (error: unknown) => {
     await watch.stop();
     throw error;
   });
@@ -109,7 +106,7 @@ export async function openGuard(connection: StreamConnection, options: GuardOpti
       if (verdict.kind === 'shut')
         throw new AppError('stream_shut', verdict.problem.message, { hint: verdict.problem.action });
       if (verdict.kind === 'unknown')
-        throw new AppError('broker_away', 'the stream has changed, its settings are being looked at');
+        throw new AppError('broker_away', 'the stream has changed, its settings are being verified');
       const { subject, streamId } = verdict;
       return { stream: streamName, subject, streamId, changes: seen.changes() };
     },

@@ -17,9 +17,8 @@ import { exists } from '../runtime/files/file-checks.ts';
 import type { StreamConnection } from './connection.ts';
 
 /**
- * The claim on a stream: the lake of its events, and the data folder whose service may publish to it now. It is in the
- * stream's metadata. Its token is part of the subject that the stream takes, so that the broker itself refuses a former
- * owner, without any clock: a process that was stopped for long cannot even send what it still holds.
+ * The claim on a stream, in its metadata: the lake of its events, and the data folder whose service may publish to it.
+ * Its token is part of the stream's subject: the broker itself rejects a former owner, without a clock.
  */
 export interface Claim {
   readonly lake: string;
@@ -34,7 +33,7 @@ export interface PlacedClaim extends Claim {
   readonly place: FolderPlace;
 }
 
-/** The claim of a stream compared with this service's. `older`: an earlier one of the same lake, as after a restore. */
+/** Result of comparing a stream's claim with this service's. `older`: an earlier one of the same lake. */
 type ClaimVerdict = 'ours' | 'unclaimed' | 'older' | 'taken' | 'foreign';
 
 const prefix = 'tributary.';
@@ -91,15 +90,12 @@ export function judgeClaim(found: Claim | undefined, own: Claim): ClaimVerdict {
   return found.generation === own.generation && found.token === own.token ? 'ours' : 'taken';
 }
 
-/**
- * Reads the claim of a data folder; undefined without one, or if it is damaged: another is then made. Error: `disk` if
- * the read fails, which says nothing of the claim.
- */
+/** Reads the claim of a data folder; undefined if missing or damaged. Error: `disk` if the read fails. */
 export async function findKeptClaim(file: string): Promise<Claim | undefined> {
   const text = await findTextFile(file).catch((error: unknown) => {
-    throw new AppError('disk', `the claim on the stream cannot be read from ${file}`, {
+    throw new AppError('disk', `cannot read the claim on the stream from ${file}`, {
       cause: error,
-      hint: 'See that the user of the service may read and write the data folder.',
+      hint: 'Check that the user of the service may read and write the data folder.',
     });
   });
   try {
@@ -123,19 +119,19 @@ export function foreignStream(streamName: string, found: PlacedClaim, lake: stri
   return new AppError(
     'stream_taken',
     `the stream ${streamName} belongs to the lake ${found.lake} of ${describePlace(found.place)}, and this is the lake ${lake} of ${describePlace(place)}`,
-    { hint: 'Name another stream by TRIBUTARY_STREAM, or that data folder by --data.' },
+    { hint: 'Set another TRIBUTARY_STREAM, or pass that data folder with --data.' },
   );
 }
 
 export function takenProblem(streamName: string, { place }: PlacedClaim): Problem {
   return {
     code: 'stream_taken',
-    message: `the stream ${streamName} belongs to the service of ${describePlace(place)} now: this one takes no events and commits none`,
-    action: 'Let only one of them run: stop this one; or stop that one, and then start this one again.',
+    message: `the stream ${streamName} belongs to the service of ${describePlace(place)} now; this service rejects imports and commits nothing`,
+    action: 'Stop one of the two services. If this one stays, restart it.',
   };
 }
 
-/** The response of a running owner to a process that would own the stream too. */
+/** The response of a running owner to a process that also wants the stream. */
 interface PresentOwner {
   readonly pid: number;
   readonly place: FolderPlace;
@@ -163,7 +159,7 @@ async function answerQuestions(subscription: Subscription, { questionFolder, pla
 
 export type Presence = ReturnType<typeof createPresence>;
 
-/** Creates the presence of the stream's owner: from `begin` on it answers processes that ask for the owner. */
+/** Creates the presence of the owner: from `begin` on it responds to processes that ask for the owner. */
 export function createPresence(connection: StreamConnection, options: PresenceOptions) {
   let subscription: Subscription | undefined;
   return {
@@ -181,9 +177,8 @@ export function createPresence(connection: StreamConnection, options: PresenceOp
 }
 
 /**
- * Asks for the owner of the stream: `nobody` if the broker knows none, `silent` if there is one that does not answer. A
- * copy of a data folder has all that the original has, so the query is a new file in `folder`: only a process on the
- * same folder sees it.
+ * Asks for the owner of the stream: `nobody` if the broker knows none, `silent` without a response. The query is a new
+ * file in `folder`, which a copy of the data folder lacks.
  */
 export async function askPresence(
   connection: StreamConnection,

@@ -25,9 +25,9 @@ export interface NatsServerOptions {
   readonly binary: string;
   /** Folder of the configuration and the store, created if missing. */
   readonly folder: string;
-  /** Of an earlier start; absent for a free port and new credentials. */
+  /** Address of an earlier start; absent for a free port and new credentials. */
   readonly address?: NatsAddress;
-  /** Descriptors of the locks of its folders: the server inherits them, so the locks live as long as it does. */
+  /** Descriptors of the locks of its folders: the server inherits them and keeps the locks. */
   readonly lockFds?: readonly number[];
   /** Most bytes of JetStream; the stream's limit must fit in it. */
   readonly maxStoreBytes: number;
@@ -44,10 +44,9 @@ export interface NatsServer extends RunningChild {
 }
 
 /**
- * Runs nats-server with a watcher, so that it cannot outlive the service. The watcher reads descriptor 3, a pipe whose
- * other end only this process holds: when this process ends, the read ends, and the watcher kills the server. A line in
- * the pipe means that the server ended first. The watcher closes the inherited locks (4, 5): the server alone holds
- * them.
+ * Runs nats-server with a watcher that kills it when this process ends, which closes the pipe at descriptor 3. A line
+ * in the pipe reports that the server has ended first. The watcher closes the inherited locks (4, 5), so that only the
+ * server holds them.
  */
 const launcher = `
 export ${supervisorVariable}="$1"
@@ -137,9 +136,8 @@ async function waitUntilReady(
 }
 
 /**
- * Starts nats-server as a child on loopback with its own credentials, and waits until JetStream is ready. Errors:
- * `broker_missing` (no such binary), `start_failed` (with the server's last lines), `broker_unsafe` (it would
- * acknowledge before the fsync), `stopping` (aborted first); no process is left then.
+ * Starts nats-server as a child on loopback and waits until JetStream is ready. Errors: `broker_missing`,
+ * `start_failed`, `broker_unsafe` (it would acknowledge before the fsync), `stopping`; no process is left then.
  */
 export async function startNatsServer(options: NatsServerOptions): Promise<NatsServer> {
   await prepareFolder(options);
@@ -150,7 +148,7 @@ export async function startNatsServer(options: NatsServerOptions): Promise<NatsS
   await assertExecutable(options.binary).catch((error: unknown) => {
     throw new AppError('broker_missing', `cannot run ${options.binary}`, {
       cause: error,
-      hint: "See that it is there and executable; 'tributary setup' fetches one where none is found.",
+      hint: "Check that it exists and is executable; 'tributary setup' downloads one if none is found.",
     });
   });
 
@@ -176,7 +174,7 @@ export async function startNatsServer(options: NatsServerOptions): Promise<NatsS
     void exited.then(() => monitor.close());
     if (!(await monitor.readSyncAlways())) {
       throw new AppError('broker_unsafe', 'nats-server acknowledges messages before they are on the disk', {
-        hint: 'Use nats-server 2.14 or newer, and no configuration of your own.',
+        hint: 'Use nats-server 2.14 or newer, without your own configuration.',
       });
     }
     return {
@@ -199,7 +197,7 @@ export async function startNatsServer(options: NatsServerOptions): Promise<NatsS
     if (options.signal?.aborted === true) throw new AppError('stopping', 'nats-server was stopped while it started');
     throw new AppError('start_failed', `nats-server did not start: ${log.lastLines() || 'no output'}`, {
       cause: error,
-      hint: `If these words are about its store: see whether ${options.folder} can be read and written and its disk has room; a damaged store is to be restored from a copy.`,
+      hint: `If this is about its store, check that ${options.folder} can be read and written and that its disk has free space; restore a damaged store from a backup.`,
     });
   }
 }

@@ -56,10 +56,7 @@ interface Inspection {
   readonly presence: Presence;
 }
 
-/**
- * Lists the settings under which events can be lost. Other settings wait for the next start: two supervisors of one
- * folder with different limits would undo each other's permanently.
- */
+/** Lists unsafe settings. Others wait for a restart: two supervisors with different limits would undo each other. */
 function findVital(info: StreamInfo, own: Claim, { streamName, maxBytes }: OwnerOptions): readonly Deviation[] {
   const demands = { subject: claimedSubject(streamName, own.token), maxBytes };
   return findDeviations(info.config, demands).filter((deviation) => deviation.vital);
@@ -75,7 +72,7 @@ async function repairSettings(
   const { streamName } = options;
   const deviations = findVital(info, own, options);
   const clause = deviations.length === 0 ? 'its claim was removed' : describeDeviations(deviations);
-  const what = `the stream ${streamName} was changed while the service ran (${clause}), and was put right`;
+  const what = `the stream ${streamName} was changed while the service ran (${clause}), and was repaired`;
   const failed = await repair.mend(info, own, seenMs, what).then(() => undefined, describeError);
   const now = await findStream(manager, streamName);
   const left = now === undefined ? deviations : findVital(now, own, options);
@@ -93,7 +90,7 @@ async function inspectStream(inspection: Inspection): Promise<readonly Problem[]
   const own = await findKeptClaim(claimFile);
   if (own === undefined || own.lake !== lake.id) return [claimMissingProblem(claimFile)];
   if (info === undefined) {
-    const what = `the stream ${streamName} was deleted while the service ran, and was made anew`;
+    const what = `the stream ${streamName} was deleted while the service ran, and was created again`;
     await repair.mend(info, own, seenMs, what);
     return (await findStream(manager, streamName)) === undefined ? [missingProblem(streamName)] : [];
   }
@@ -117,17 +114,14 @@ async function inspectStream(inspection: Inspection): Promise<readonly Problem[]
 
 function wrapClaimError(error: unknown, { streamName, claimFile }: OwnerOptions): AppError {
   if (isSystemError(error, 'ENOSPC', 'EDQUOT', 'EACCES', 'EPERM', 'EROFS'))
-    return new AppError('disk', `the claim on the stream cannot be written to ${claimFile}`, {
+    return new AppError('disk', `cannot write the claim on the stream to ${claimFile}`, {
       cause: error,
-      hint: 'See that the user of the service may write to the data folder, and that its disk has room.',
+      hint: 'Check that the user of the service may write to the data folder, and that its disk has free space.',
     });
   return wrapBrokerError(error, `claim the stream ${streamName}`);
 }
 
-/**
- * Claims the stream for a service, and keeps it. Errors: `stream_taken` (it is another's), `broker_unsafe` (it cannot
- * keep events, or may not be changed), `broker_away`.
- */
+/** Claims the stream and keeps it. Errors: `stream_taken`, `broker_unsafe` (unsafe settings), `broker_away`. */
 export async function ownStream(connection: StreamConnection, options: OwnerOptions): Promise<StreamOwner> {
   assertBroker(connection);
   const manager = await openManager(connection);
@@ -142,7 +136,7 @@ export async function ownStream(connection: StreamConnection, options: OwnerOpti
   let problems: readonly Problem[] = [];
   const inspection = { manager, options, repair, presence };
   const inspect = async (): Promise<void> => {
-    problems = await whileConnected(connection, 'look at the stream', () => inspectStream(inspection));
+    problems = await whileConnected(connection, 'inspect the stream', () => inspectStream(inspection));
   };
   watch.start(inspect, (isFailing) => {
     if (problems.length > 0 || isFailing) return lookEveryMs.wrong;

@@ -46,10 +46,7 @@ function findCreated(text = ''): unknown {
   }
 }
 
-/**
- * Reports whether a change of the two files was finished: both are well-formed, and compared with the copy both are old
- * or both new. An interrupted change has left the second file old, so the checksum itself is not needed.
- */
+/** Reports whether a change of the two files was finished: well-formed, and both old or both new. */
 function isWhole(files: Partial<Description>, kept: Description | undefined): files is Description {
   if (!/^[0-9a-f]{16}$/.test(files.sum ?? '') || findCreated(files.inf) === undefined) return false;
   return kept === undefined || (files.inf === kept.inf) === (files.sum === kept.sum);
@@ -95,12 +92,12 @@ async function restore(
   if (kept !== undefined && (created === undefined || created === findCreated(kept.inf))) {
     await writeFileDurably(path.join(folder, 'meta.inf'), kept.inf);
     await writeFileDurably(path.join(folder, 'meta.sum'), kept.sum);
-    logger.warn({ stream: name }, 'nats-server was killed in a change of the stream: the settings before it are back');
+    logger.warn({ stream: name }, 'nats-server was killed while it changed the stream, restored its previous settings');
   } else if (kept === undefined && (await isUnused(stream))) {
     // With its folder: a folder without a stream makes the server unhealthy.
     await removeTree(folder);
     await syncFolder(path.dirname(folder));
-    logger.warn({ stream: name }, 'nats-server was killed when it created the stream: it is created anew');
+    logger.warn({ stream: name }, 'nats-server was killed while it created the stream, creating it again');
   }
 }
 
@@ -113,7 +110,7 @@ async function settle(serverFolder: string, logger: Logger, isStopped: boolean):
       else if (isStopped) await restore(stream, files, kept, logger);
     }
   } catch (error) {
-    logger.warn({ error: describeError(error) }, "the descriptions of the broker's streams cannot be looked at");
+    logger.warn({ error: describeError(error) }, 'cannot check the stream descriptions of the broker');
   }
 }
 

@@ -17,21 +17,22 @@ export type StreamVerdict =
 
 export const missingProblem = (streamName: string): Problem => ({
   code: 'stream_missing',
-  message: `the stream ${streamName} is gone from the broker: no event is taken`,
-  action: 'Nothing, if it passes: the service makes it anew. Otherwise see that its account may create streams.',
+  message: `the stream ${streamName} is missing; imports are rejected`,
+  action:
+    'No action needed if this resolves: the service creates it again. Otherwise check that its account may create streams.',
 });
 
 export const unsafeProblem = (streamName: string, deviations: readonly Deviation[]): Problem => ({
   code: 'stream_unsafe',
-  message: `the stream ${streamName} would lose acknowledged events, no event is taken: ${describeDeviations(deviations)}`,
+  message: `the stream ${streamName} could lose acknowledged events; imports are rejected: ${describeDeviations(deviations)}`,
   action:
-    'Nothing, if it passes: the service puts it right. Otherwise set it back, or give the account of the service leave to update streams.',
+    'No action needed if this resolves: the service repairs it. Otherwise restore its settings, or let the account of the service update streams.',
 });
 
 export const claimMissingProblem = (claimFile: string): Problem => ({
   code: 'stream_claim_missing',
-  message: `${claimFile} is gone or damaged: no event is taken`,
-  action: 'Start the service again.',
+  message: `${claimFile} is missing or damaged; imports are rejected`,
+  action: 'Restart the service.',
 });
 
 /** Checks a stream, if there is one, by its settings and by the claim that the data folder keeps. */
@@ -57,12 +58,10 @@ export async function judgeStream(
 const answerMs = 5000;
 
 /**
- * Opens a watch of a stream, which subscribes to the broker's advisories: `onChange` is called when the stream was
- * created, changed, deleted or restored, or has a new leader, and when the connection is lost, since no advisory comes
- * meanwhile. Resolves when the subscription is active.
- *
- * In one queue, nats-server sends the advisory of a change after the acks of messages stored before it and ahead of
- * those stored after it: so an ack before the advisory is of a message stored before the change.
+ * Watches a stream by the broker's advisories. Calls `onChange` when it was created, changed, deleted or restored, has
+ * a new leader, or the connection is lost. Resolves when the subscription is active. In one queue, nats-server sends an
+ * advisory between the acks of messages stored before and after the change: an ack before the advisory is of a message
+ * stored before it.
  */
 export async function openStreamWatch(
   connection: StreamConnection,
@@ -99,9 +98,9 @@ export async function openStreamWatch(
 
   function onError(error: unknown): void {
     // Not the first: JetStream comes up a moment after its server.
-    if (failing) refused = describeRefused(error, `look at the stream ${streamName}`) ?? refused;
+    if (failing) refused = describeRefused(error, `inspect the stream ${streamName}`) ?? refused;
     // Logged once: the next check follows at once, and the pings report a broker that is away.
-    if (!failing) logger.warn({ error: describeError(error) }, 'the stream cannot be looked at, will retry');
+    if (!failing) logger.warn({ error: describeError(error) }, 'cannot inspect the stream, will retry');
     failing = true;
   }
 

@@ -19,10 +19,7 @@ export interface TailLimits {
  */
 export type TailEnd = 'whole' | 'moved' | 'cut' | 'other';
 
-/**
- * Passes each message after a sequence to `see`, in order, through its own consumer. `streamId` as in `StreamState`;
- * absent if any will do. Errors: `broker_away`, `broker_refused`.
- */
+/** Passes each message after a sequence to `see`, in order. Errors: `broker_away`, `broker_refused`. */
 export async function readTail(
   connection: StreamConnection,
   {
@@ -67,6 +64,6 @@ export async function readTail(
       await consumer.delete().catch(() => undefined);
     }
   };
-  const doing = 'look through the stream';
+  const doing = 'scan the stream';
   return await wrapErrors(doing, () => whileConnected(connection, doing, read));
 }

@@ -21,10 +21,7 @@ export interface StreamDemands {
   readonly maxBytes: number;
 }
 
-/**
- * A setting of the stream. `vital`: with another value, acknowledged messages can be dropped, hidden, never fsynced or
- * mixed with others, so that no 200 may depend on it.
- */
+/** A setting of the stream. `vital`: with another value it can lose or mix messages, so that no 200 depends on it. */
 interface Setting {
   readonly name: keyof StreamConfig;
   readonly wanted: unknown;
@@ -144,10 +141,9 @@ export async function findStream(manager: JetStreamManager, name: string): Promi
 
 export async function hasStream(connection: StreamConnection, name: string): Promise<boolean> {
   const find = async () => findStream(await jetstreamManager(connection.nats), name);
-  return (await wrapErrors('look for the stream', find)) !== undefined;
+  return (await wrapErrors('find the stream', find)) !== undefined;
 }
 
-/** Opens the library's manager of streams. Errors: `broker_away`, `broker_refused`. */
 export async function openManager({ nats }: StreamConnection): Promise<JetStreamManager> {
   return await wrapErrors('open the stream', () => jetstreamManager(nats));
 }
@@ -173,7 +169,7 @@ export function assertMendable(info: StreamInfo, demands: StreamDemands): void {
   if (fixed.length === 0) return;
   const text = `the stream ${info.config.name} cannot keep events: ${describeDeviations(fixed)}`;
   throw new AppError('broker_unsafe', text, {
-    hint: 'Name another stream by TRIBUTARY_STREAM, or remove this one once the lake has what is in it.',
+    hint: 'Set another TRIBUTARY_STREAM, or remove this stream when the lake has all of its messages.',
   });
 }
 
@@ -189,15 +185,12 @@ export function assertBroker(connection: StreamConnection): void {
   if (info?.jetstream !== true)
     throw new AppError('broker_unsafe', 'the broker has no JetStream', { hint: 'Enable JetStream on it.' });
   if ((info.max_payload ?? 0) < maxMessageBytes + 4096)
-    throw new AppError('broker_unsafe', `the broker takes messages of ${info.max_payload} bytes at most`, {
+    throw new AppError('broker_unsafe', `the broker accepts messages of at most ${info.max_payload} bytes`, {
       hint: 'Set its max_payload to 1MB.',
     });
 }
 
-/**
- * Ensures that an unclaimed stream exists with safe settings. Error: `broker_unsafe` for a setting that cannot be
- * changed. The service's own stream is claimed as well (owner.ts).
- */
+/** Ensures an unclaimed stream with safe settings. Error: `broker_unsafe` for one that cannot be changed. */
 export async function ensureStream(
   connection: StreamConnection,
   { maxBytes }: Pick<StreamDemands, 'maxBytes'>,

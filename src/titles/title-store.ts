@@ -10,7 +10,7 @@
 import { openFileRecords, type FileRecords, type RecordedFile } from '../runtime/store/file-records.ts';
 import { isInteger, shapeOf } from '../runtime/store/shape.ts';
 
-/** Number of titles by field; fields without titles are absent. */
+/** Number of titles by field, without zeros. */
 export type TitleCounts = Readonly<Record<string, number>>;
 
 interface TitleFacts {
@@ -32,7 +32,7 @@ const isCounts = (counts: unknown): boolean =>
 export function openTitles(titlesDir: string): FileRecords<TitleFacts> {
   const damaged = {
     code: 'record_damaged',
-    hint: "Restore the folder from a backup; or remove it, and load the titles anew by 'tributary load titles'.",
+    hint: "Restore the folder from a backup; or remove it, and load the titles again by 'tributary load titles'.",
   } as const;
   return openFileRecords(
     titlesDir,

@@ -30,7 +30,6 @@ export interface WebhookPaths {
 }
 
 export interface AccountWebhooks {
-  /** Oldest first. */
   readonly known: readonly Webhook[];
   readonly damaged: readonly string[];
 }
@@ -46,7 +45,7 @@ const webhookKind: RecordKind<Webhook> = {
   }),
   idOf: ({ idAccount, idWebhook }) => `${idAccount}/${idWebhook}`,
   idForm: /^\d+\/wh_[0-9a-f]{16}$/,
-  damaged: { code: 'record_damaged', hint: 'Remove it, and add the webhook anew.' },
+  damaged: { code: 'record_damaged', hint: 'Remove it, and add the webhook again.' },
 };
 
 const openWebhooks = ({ webhooks }: WebhookPaths): MarkedRecords<Webhook> => openMarkedRecords(webhooks, webhookKind);
@@ -56,7 +55,7 @@ const getKey = ({ keys }: WebhookPaths): Promise<Buffer> =>
     openKeys(keys, {
       code: 'record_damaged',
       what: 'a key',
-      hint: 'Restore it from a backup, or remove it and add the webhooks anew.',
+      hint: 'Restore it from a backup, or remove it and add the webhooks again.',
     }),
     'webhooks',
   );
@@ -85,7 +84,6 @@ export async function addWebhook(
   });
 }
 
-/** Finds a webhook of an account. Error: `record_damaged`. */
 export async function findWebhook(
   paths: WebhookPaths,
   idAccount: number,
@@ -115,19 +113,17 @@ export async function openWebhookSecret(paths: WebhookPaths, { idWebhook, sealed
   } catch (error) {
     throw new AppError('record_damaged', `the secret of webhook ${idWebhook} cannot be decrypted`, {
       cause: error,
-      hint: 'Restore the webhooks and keys/webhooks.key from the same backup, or add the webhook anew.',
+      hint: 'Restore the webhooks and keys/webhooks.key from the same backup, or add the webhook again.',
     });
   }
 }
 
 export interface Try {
-  /** Unix ms. */
   readonly atMs: number;
   /** Absent if it was delivered. It has no resolved address, which is internal to the network. */
   readonly problem?: string;
 }
 
-/** The last attempt of each webhook in this process. */
 export interface LastTries {
   take(idWebhook: string, last: Try): void;
   find(idWebhook: string): Try | undefined;
@@ -172,7 +168,6 @@ const isToldNotices = shapeOf<ToldNotices>({
   nextMs: isCount,
 });
 
-/** Records of an account's webhooks, by id. */
 type ToldByWebhook = Readonly<Record<string, ToldNotices>>;
 
 export function toldTo(told: ToldByWebhook, idWebhook: string): ToldNotices {
@@ -195,7 +190,6 @@ export async function readToldNotices(webhooksDir: string, idAccount: number): P
   return (await openTold(webhooksDir).getSound(`${idAccount}/notices`))?.webhooks ?? {};
 }
 
-/** Writes the records of an account, durably. */
 export async function writeToldNotices(webhooksDir: string, idAccount: number, told: ToldByWebhook): Promise<void> {
   const webhooks = Object.fromEntries(
     Object.entries(told).map(([idWebhook, one]) => [idWebhook, { ...one, told: one.told.slice(-mostTold) }]),

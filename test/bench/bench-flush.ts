@@ -11,7 +11,7 @@ import type { Duckdb } from '../../src/lake/sql/duckdb.ts';
 import { createClock } from '../../src/runtime/clock.ts';
 import { noCrashPoint } from '../../src/runtime/crash-point.ts';
 
-/** A file of event lines, as the compactor has gathered it. */
+/** A file of event lines in the form of the compactor's spool. */
 export interface Spool {
   readonly file: string;
   readonly events: number;
@@ -22,7 +22,7 @@ export interface BenchFlush {
   flush(spool: Spool): Promise<void>;
 }
 
-/** Prepares a table for flushes: takes it over, and learns the keys of the last day. */
+/** Prepares a table for flushes: takes ownership of it and loads the keys of the last day. */
 export async function openBenchFlush(table: Table, duckdb: Duckdb, folder: string): Promise<BenchFlush> {
   const writer = randomUUID();
   const clock = createClock(0);

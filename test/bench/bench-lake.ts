@@ -11,10 +11,10 @@ import { createClock } from '../../src/runtime/clock.ts';
 import { noCrashPoint } from '../../src/runtime/crash-point.ts';
 import { sumOf } from './bench-report.ts';
 
-/** The columns of the table, for a select list. */
+/** Select list of the table's columns. */
 export const columnList = eventColumns.map(({ name }) => name).join(', ');
 
-/** Opens `folder`/lake for a benchmark to write into as the compactor would. */
+/** Opens `folder`/lake with write access, as the compactor does. */
 export function openBenchLake(folder: string): Promise<Table> {
   return openLake(path.join(folder, 'lake'), {
     clock: createClock(0),
@@ -23,10 +23,10 @@ export function openBenchLake(folder: string): Promise<Table> {
   });
 }
 
-/** Files to be written: the query of each, by its path relative to the table's folder. */
+/** Planned data files: path relative to the table's folder, and the query of the file's rows. */
 export type FilePlan = readonly (readonly [relativePath: string, query: string])[];
 
-/** Writes data files in a folder of the table and commits them, all at once. */
+/** Writes data files into the table's folder and adds them in one commit. */
 export async function addDataFiles(table: Table, duckdb: Duckdb, plan: FilePlan): Promise<void> {
   const actions: Action[] = [];
   let rows = 0;
@@ -40,7 +40,6 @@ export async function addDataFiles(table: Table, duckdb: Duckdb, plan: FilePlan)
   await table.commit(() => ({ cause: 'flush', actions, totals: { streamed: rows, stored: rows } }));
 }
 
-/** How large a lake is. */
 export interface LakeSize {
   readonly paths: readonly string[];
   readonly rows: number;

@@ -1,10 +1,10 @@
-/** Full mode: the sizes of the figures that are published; an hour instead of minutes. */
+/** Full mode: the sizes of the published figures; takes an hour instead of minutes. */
 export const isFull = process.env['TRIBUTARY_BENCH_FULL'] === '1';
 
-/** Quick mode: everything in two minutes, to see what a change does; its figures spread further. */
+/** Quick mode: shows the effect of a change within two minutes; its figures vary more. */
 export const isQuick = process.env['TRIBUTARY_BENCH_QUICK'] === '1';
 
-/** Rows of a benchmark: `TRIBUTARY_BENCH_ROWS`, or what the mode has. */
+/** Returns the number of rows: `TRIBUTARY_BENCH_ROWS`, or the number of the mode. */
 export function benchRows(usual: number, full: number): number {
   const text = process.env['TRIBUTARY_BENCH_ROWS'];
   if (text === undefined) return isFull ? full : isQuick ? Math.ceil(usual / 10) : usual;
@@ -13,13 +13,13 @@ export function benchRows(usual: number, full: number): number {
   return Number(text);
 }
 
-/** Runs of each contestant, in turn; the middle one counts. */
+/** Runs of each contestant, one contestant after the other; the median counts. */
 export const rounds = isFull || isQuick ? 1 : 3;
 
-/** How long a load lasts, milliseconds, or how many times what is not long is done. */
+/** Returns the value for the mode: a duration in milliseconds, or a number of repetitions. */
 export const inQuick = (quick: number, otherwise: number): number => (isQuick ? quick : otherwise);
 
-/** Writes bytes as MB, and a rate of bytes in so many seconds as MB/s (10^6). */
+/** Formats bytes as MB, or bytes in `seconds` as MB/s (10^6). */
 export function formatMb(bytes: number, seconds = 1): string {
   return (bytes / 1e6 / seconds).toFixed(bytes < 1e7 * seconds ? 1 : 0);
 }

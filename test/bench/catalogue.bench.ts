@@ -28,19 +28,19 @@ import { benchRows } from './bench-size.ts';
 import { writeEventSpool } from './event-spool.ts';
 
 /*
- * What the catalogue of parameters adds to sealing: both in one process, by one engine such as the compactor's, in CPU
- * seconds. Folds are made as the service makes them: after a seal, unless the last one was within twenty times what it
- * took. TRIBUTARY_SAMPLE_EVENTS: real events, again and again, instead of generated ones.
+ * CPU seconds that the parameter catalogue adds to sealing. Both run in one process and in one engine, as in the
+ * compactor. Folds run as in the service: after a seal, unless the previous one was within twenty times its duration.
+ * TRIBUTARY_SAMPLE_EVENTS: a file of real events, repeated as needed, instead of generated ones.
  */
 const rows = benchRows(1_000_000, 300_000);
 const longestMs = 900_000;
 const sealing = { sealAgeMs: 0, sealMaxBytes: 128 * 1024 ** 2 };
 const mostFiles = 64;
-/** As an operator has it who sets none. */
+/** The default setting. */
 const memoryMb = 2048;
 const restAfter = 20;
 
-/** CPU time of this process, all its threads, seconds. */
+/** Returns the CPU time of this process with all its threads, seconds. */
 async function cpuOf(work: () => Promise<unknown>): Promise<number> {
   const before = process.cpuUsage();
   await work();
@@ -48,7 +48,7 @@ async function cpuOf(work: () => Promise<unknown>): Promise<number> {
   return (user + system) / 1e6;
 }
 
-/** Rows of the lines of a spool, spread over dates. */
+/** Returns SQL that reads the rows of a spool, spread over dates. */
 function rowsSql(spool: string, dates: number): string {
   const first = `DATE '2024-06-01'`;
   const computed: Readonly<Record<string, string>> = {
@@ -67,7 +67,7 @@ function rowsSql(spool: string, dates: number): string {
 
 const sample = process.env['TRIBUTARY_SAMPLE_EVENTS'];
 
-/** Writes real events as lines, from the beginning again until there are enough; each time of other users. */
+/** Writes real events as lines, and repeats the file with other users until there are enough. */
 async function writeSampleSpool(file: string, from: string, count: number): Promise<void> {
   const sampled = gunzipSync(await readFile(from))
     .toString()
@@ -156,7 +156,7 @@ async function measure(duckdb: Duckdb, spool: string, youngFiles: number, dates:
 
 describe('benchmark: catalogue', () => {
   it(
-    'The catalogue of parameters is made of sealed files, measured beside their sealing',
+    'The catalogue of parameters is built from sealed files, measured next to their sealing',
     async () => {
       const spool = path.join(temporaryFolder(), 'events.ndjson');
       await (sample === undefined ? writeEventSpool(spool, rows, 1) : writeSampleSpool(spool, sample, rows));

@@ -2,19 +2,19 @@ import { stat } from 'node:fs/promises';
 import path from 'node:path';
 import { commitName, logFolder, readCommit } from '../../src/lake/log/log-files.ts';
 
-/** What one commit of a flush has added, and when it could be read. */
+/** A commit of a flush: its rows, and the time at which it became readable. */
 export interface CommittedFlush {
   readonly rows: number;
-  /** Unix milliseconds of the receipt of its first and its last event. */
+  /** Unix milliseconds at which its first and its last event were received. */
   readonly firstMs: number;
   readonly lastMs: number;
-  /** When the commit's file was linked. */
+  /** Unix milliseconds at which the commit's file was linked. */
   readonly committedMs: number;
 }
 
-/** Reads the commits after a version, one after the other. */
+/** Reads successive commits. */
 export interface CommitTimes {
-  /** The flushes since the last call. */
+  /** Returns the flushes since the last call. */
   next(): Promise<readonly CommittedFlush[]>;
 }
 
@@ -26,7 +26,7 @@ async function readFlushes(tableDir: string, version: number): Promise<Committed
   const stats = await stat(path.join(logFolder(tableDir), commitName(version))).catch(() => undefined);
   if (stats === undefined) return undefined;
   const { actions } = await readCommit(tableDir, version);
-  // A flush adds and takes nothing away.
+  // A flush only adds files.
   if (actions.some(({ remove }) => remove !== undefined)) return [];
   return actions.flatMap(({ add }) => {
     if (add?.stats === undefined) return [];
@@ -40,7 +40,7 @@ async function readFlushes(tableDir: string, version: number): Promise<Committed
   });
 }
 
-/** Follows the commits of a table from a version on. */
+/** Follows the commits of a table after a version. */
 export function followCommits(tableDir: string, afterVersion: number): CommitTimes {
   let version = afterVersion;
   return {
@@ -59,8 +59,8 @@ export function followCommits(tableDir: string, afterVersion: number): CommitTim
 const samples = 20;
 
 /**
- * Seconds from the receipt of an event to the commit that has it, at some quantiles. The events of a flush count as
- * received evenly between its first and its last.
+ * Returns quantiles of the seconds from an event's receipt to its commit. The events of a flush count as received at a
+ * constant rate between its first and its last.
  */
 export function freshnessAt(flushes: readonly CommittedFlush[], quantiles: readonly number[]): number[] {
   const ages = flushes

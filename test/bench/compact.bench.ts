@@ -20,9 +20,9 @@ import { publishSpool, writeEventSpool } from './event-spool.ts';
 import { measureLogCost } from './log-cost.ts';
 
 /*
- * What the way from the stream to the lake costs: the real compactor on a real broker, with an operator's settings, beside
- * DuckDB's own COPY of the same lines from one file to one file, in turn in one run; then sealing beside DuckDB's own COPY
- * of the same young files; then the log by itself as the lake grows. Only ratios of one run count.
+ * Cost of the path from the stream to the lake. The real compactor with default settings reads a real broker; DuckDB's
+ * COPY of the same lines, from one file to one file, runs alternately. Then sealing is compared with a COPY of the same
+ * young files. Last, the log alone is measured as the lake grows. Only ratios of one run count.
  */
 const rows = benchRows(1_000_000, 1_000_000);
 const gibibyte = 1024 ** 3;
@@ -30,7 +30,7 @@ const longestMs = 1_800_000;
 const folder = temporaryFolder();
 const lakeFolder = path.join(folder, 'compacted');
 
-/** DuckDB's own way from the lines to one file: typed columns, no check of a line, no way round a bad one. */
+/** Returns DuckDB's shortest way from the lines to one file: typed columns, no validation, no handling of bad lines. */
 function copySql(spool: string, file: string): string {
   const computed: Readonly<Record<string, string>> = {
     event_time: 'to_timestamp(event_time)',
@@ -45,14 +45,14 @@ function copySql(spool: string, file: string): string {
     TO ${sqlText(file)} (FORMAT parquet, COMPRESSION zstd)`;
 }
 
-/** A run of the compactor, and how many rows it had taken into the lake when it was looked at. */
+/** A run of the compactor, and the number of committed rows when it was read. */
 interface Compacted extends ProcessorCost {
   readonly rows: number;
 }
 
 /**
- * Takes the spool through a new broker into a new lake. The stream has one flush more than is waited for: the last
- * flush of a stream that ends is no full one, and waits for its age.
+ * Moves the spool through a new broker into a new lake. The stream has one more flush than the run waits for: the last
+ * flush of a stream is not full and waits for its age.
  */
 async function compactSpool(spool: string): Promise<Compacted> {
   await rm(lakeFolder, { recursive: true, force: true });
@@ -72,15 +72,13 @@ async function compactSpool(spool: string): Promise<Compacted> {
   }
 }
 
-/** The rows of files that may have left columns out. */
+/** Returns SQL that reads all columns of files which may omit some. */
 function allColumnsSql(files: readonly string[]): string {
   const none = eventColumns.map(({ name, type }) => `CAST(NULL AS ${type}) AS ${name}`);
   return `SELECT ${none.join(', ')} WHERE false UNION ALL BY NAME SELECT * FROM read_parquet(${sqlList(files)}, union_by_name = true, hive_partitioning = false)`;
 }
 
-/**
- * Makes a lake of young files as flushes leave them: rows in the order of the stream, in each file rows of every date.
- */
+/** Creates a lake of young files as flushes leave them: rows in stream order, rows of every date in each file. */
 async function writeYoungLake(
   target: string,
   source: readonly string[],
@@ -104,7 +102,7 @@ async function writeYoungLake(
   duckdb.close();
 }
 
-/** Seconds from the compactor's claim on the lake to its last seal, by the log's own times. */
+/** Returns the seconds from the compactor's claim on the lake to its last seal, by the timestamps of the log. */
 async function readSealSeconds(target: string): Promise<number> {
   const history = await readHistory(path.join(target, 'lake'), 1000);
   const at = (cause: string): number => Date.parse(history.find((entry) => entry.cause === cause)?.at ?? '');
@@ -122,7 +120,7 @@ interface SealFigures {
   readonly copy: Cost;
 }
 
-/** Lets the real compactor seal a lake of young files, and DuckDB's own COPY write the same partitions. */
+/** Seals a lake of young files with the real compactor, and writes the same partitions with a COPY of DuckDB. */
 async function measureSeal(source: readonly string[], youngFiles: number, dates: number): Promise<SealFigures> {
   const target = testFolder();
   await writeYoungLake(target, source, youngFiles, dates);
@@ -159,7 +157,7 @@ async function measureSeal(source: readonly string[], youngFiles: number, dates:
 
 describe('benchmark: compact', () => {
   it(
-    'The compactor stores a backlog in the lake, measured beside one COPY of the same lines',
+    'The compactor stores a backlog in the lake, measured next to one COPY of the same lines',
     async () => {
       const spool = path.join(folder, 'events.ndjson');
       await writeEventSpool(spool, rows, 1);
@@ -216,7 +214,7 @@ describe('benchmark: compact', () => {
   );
 
   it(
-    'The compactor seals young files, measured beside one COPY of them into the same partitions',
+    'The compactor seals young files, measured next to one COPY of them into the same partitions',
     async () => {
       const source = (await readLakeSize(lakeFolder)).paths;
       const figures: SealFigures[] = [];

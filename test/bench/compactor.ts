@@ -16,23 +16,21 @@ import type { ProcessorCost } from './duckdb-copy.ts';
 import { readPeakBytes } from './peak-memory.ts';
 import { readProcessSeconds } from './process-cost.ts';
 
-/** The compactor with the settings an operator has who has set none; what is given replaces them. */
+/** A run of the compactor; settings that are absent have their defaults. */
 export interface CompactorRun {
-  /** The lake is in `lake` below it. */
+  /** Folder of the data; the lake is in its `lake`. */
   readonly folder: string;
   readonly nats: TestNats;
   readonly options?: Partial<CompactOptions>;
-  /** It tells places and devices of the events. */
+  /** Whether the compactor enriches events with locations and devices. */
   readonly enriches?: boolean;
-  /** Looked at every few milliseconds; the run ends when it holds. */
+  /** Ends the run once it returns true; called every few milliseconds. */
   readonly isDone: (table: Table) => boolean;
 }
 
 const longestMs = 600_000;
 
-/**
- * Runs the real compactor in a process of its own until it has done its work. Seconds count from its start's last step.
- */
+/** Runs the real compactor in a separate process until `isDone`. Seconds count from the last step of its start. */
 export async function runCompactor({
   folder,
   nats,

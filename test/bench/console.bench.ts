@@ -9,21 +9,20 @@ import { median, reportBench } from './bench-report.ts';
 import { inQuick } from './bench-size.ts';
 
 /*
- * How soon a page of the console stands there: a service that has just started, and a browser that has just started and
- * has nothing in its cache, from the beginning of the navigation to what the page is for. Then the same page again, by
- * whoever is signed in.
+ * How soon a page of the console shows its content, from the start of the navigation. Service and browser have just
+ * started, and the cache is empty. Then the same page again, in a signed-in browser.
  */
 const executable = findChromium();
 const rounds = inQuick(1, 5);
 const longestMs = 600_000;
 
 interface Opening {
-  /** Milliseconds from the navigation to the first text or picture, and to what the page is for. */
+  /** Milliseconds from the navigation to the first text or picture, and to the page's content. */
   readonly paintedMs: number;
   readonly usableMs: number;
 }
 
-/** Goes to a page; `what` is what a person waits for. */
+/** Opens a page; `what` is the element that a user waits for. */
 async function open(page: Page, url: string, what: Locator): Promise<Opening> {
   await page.goto(url, { waitUntil: 'commit' });
   await what.waitFor();
@@ -61,7 +60,7 @@ async function openOnce(browserPath: string): Promise<readonly Opening[]> {
 
 describe('console', () => {
   it(
-    'The console is opened by a browser that has nothing of it yet, and once more by whoever is signed in',
+    'The console opens in a browser with an empty cache, and again in a signed-in browser',
     async ({ skip }) => {
       if (executable === undefined) {
         skip(noChromium);

@@ -1,6 +1,5 @@
-// Runs one SQL statement in a DuckDB of its own and tells its parent how long it took; then waits, so that the parent
-// can
-// read this process's peak memory. Its one argument is JSON: { sql, threads }.
+// Runs one SQL statement in a separate DuckDB process and sends its duration to the parent. Then waits, so that the
+// parent can read this process's peak memory. Its argument is JSON: { sql, threads }.
 import process from 'node:process';
 import { DuckDBInstance } from '@duckdb/node-api';
 

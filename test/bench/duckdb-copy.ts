@@ -5,28 +5,25 @@ import path from 'node:path';
 import { readPeakBytes } from './peak-memory.ts';
 import { readProcessSeconds } from './process-cost.ts';
 
-/** What one run of anything has cost. */
+/** Cost of one run. */
 export interface Cost {
   readonly seconds: number;
-  /** Most memory that its process has held. */
   readonly peakBytes: number;
 }
 
-/** The same, with the processor seconds that its process has used meanwhile, in its own code and the kernel's. */
+/** Cost with the processor seconds, user and system, of the process. */
 export interface ProcessorCost extends Cost {
   readonly cpuSeconds: number;
 }
 
-/** What DuckDB itself needs for a COPY, without the start of its process. */
+/** Cost of a COPY without the start of its process. */
 export interface CopyCost extends ProcessorCost {
   readonly rows: number;
-  /** Processor time of its process, with the start of it. */
+  /** Processor time of its process, including the start. */
   readonly cpuSeconds: number;
 }
 
-/**
- * Runs a COPY in a fresh process with DuckDB's own settings: what can be had on this machine, to hold a stage against.
- */
+/** Runs a COPY in a new DuckDB process with default settings: the machine's limit, as a reference for a stage. */
 export async function runDuckdbCopy(sql: string, threads = availableParallelism()): Promise<CopyCost> {
   const child = fork(path.join(import.meta.dirname, 'duckdb-child.mjs'), [JSON.stringify({ sql, threads })]);
   const exited = once(child, 'exit');

@@ -23,9 +23,9 @@ import { runHttpLoad } from './http-load.ts';
 import { costsBetween, readCosts } from './process-cost.ts';
 
 /*
- * What enrichment costs: the real compactor on the same stream without it and with it, and imports by HTTP into a service
- * without it and with it, whose compactor works beside them, in turn in one run. The events are of 100,000 addresses all
- * over the internet and of 2,000 User-Agents. Only ratios of one run count.
+ * Cost of enrichment. The real compactor reads the same stream with and without it. Then services with and without it
+ * receive imports over HTTP while their compactor runs. The events have 100,000 addresses of the whole internet and
+ * 2,000 User-Agents. Only ratios of one run count.
  */
 const rows = benchRows(1_000_000, 1_000_000);
 const importRounds = inQuick(1, 5);
@@ -38,7 +38,7 @@ const longestMs = 1_800_000;
 const maxBodyBytes = 10_240;
 const folder = temporaryFolder();
 
-/** A number that looks drawn, and is the same in every run. */
+/** Returns a number that looks random and is the same in every run. */
 const scatter = (index: number, below: number): number =>
   Math.floor((((index * 2_654_435_761) >>> 0) / 2 ** 32) * below);
 
@@ -55,7 +55,7 @@ function vary(index: number): Readonly<Record<string, string>> {
   };
 }
 
-/** Bodies of batches as large as a request may be, of events that all differ in address and User-Agent. */
+/** Creates batches of the maximum size, of events that all differ in address and User-Agent. */
 function makeBatches(count: number): string[] {
   const made = [...generateGameSessions({ seed: 1, events: 20, until: 1_700_000_000, days: 1 })];
   let next = 0;
@@ -67,10 +67,10 @@ function makeBatches(count: number): string[] {
 }
 
 interface ImportRun {
-  /** Events a second that a whole service takes in by HTTP. */
+  /** Events per second that a whole service imports over HTTP. */
   readonly rate: number;
   readonly statuses: readonly string[];
-  /** Microseconds of the processor for each event: the compactor's, and of everything with the load. */
+  /** Processor microseconds per event: of the compactor, and of all processes including the load. */
   readonly compactUs: number;
   readonly allUs: number;
 }
@@ -120,7 +120,7 @@ async function compact(spool: string, enriches: boolean): Promise<Run> {
   await rm(target, { recursive: true, force: true });
   const nats = await startTestNats({ maxStoreBytes: 16 * gibibyte, streamMaxBytes: 15 * gibibyte });
   try {
-    // One flush more than is waited for: the last one of a stream that ends waits for its age.
+    // One more flush than the run waits for: the last flush of a stream waits for its age.
     const bytes = (await stat(spool)).size + 2 * parseConfig({}).flushMaxBytes;
     await publishSpool(spool, bytes, openPublisher(await nats.connect()));
     let streamed = 0;
@@ -142,7 +142,7 @@ async function countFilled(): Promise<{ readonly places: number; readonly agents
 
 describe('benchmark: enrich', () => {
   it(
-    'The compactor stores a backlog with enrichment, measured beside the same without it',
+    'The compactor stores a backlog with enrichment, measured next to the same without it',
     async () => {
       const spool = path.join(folder, 'events.ndjson');
       await writeEventSpool(spool, rows, 1, vary);
@@ -178,7 +178,7 @@ describe('benchmark: enrich', () => {
   );
 
   it(
-    'A service takes imports in beside its enriching compactor, measured beside the same without enrichment',
+    'A service accepts imports while its compactor enriches, measured next to the same without enrichment',
     async () => {
       const bodies = makeBatches(6000);
       const [without, enriched]: [ImportRun[], ImportRun[]] = [[], []];

@@ -9,14 +9,14 @@ import type { StreamPublisher } from '../../src/stream/stream.ts';
 
 const apps = 4;
 const eventsOfRequest = 10;
-/** The end of the sessions: one fixed instant, so that every run has the same events. */
+/** End of the sessions: a fixed time, so that every run has the same events. */
 const until = 1_750_000_000;
-/** A group as ingest publishes it under some load. */
+/** Size of a message that ingest publishes under some load. */
 const messageBytes = 64 * 1024;
 const publishesInFlight = 16;
 const newline = 0x0a;
 
-/** Fields of an event that a benchmark sets otherwise, by its place among all. */
+/** Returns the fields to override in the event with this index. */
 type Vary = (index: number) => Readonly<Record<string, unknown>>;
 
 function* renderSessions(rows: number, days: number, vary: Vary): Generator<string, void, void> {
@@ -39,7 +39,7 @@ function* renderSessions(rows: number, days: number, vary: Vary): Generator<stri
   yield text;
 }
 
-/** Writes game sessions as the event lines that ingest would publish, one after the other in one NDJSON file. */
+/** Writes game sessions as the event lines that ingest would publish, into one NDJSON file. */
 export async function writeEventSpool(
   file: string,
   rows: number,
@@ -50,8 +50,8 @@ export async function writeEventSpool(
 }
 
 /**
- * Publishes the lines of a spool, whole lines in each message, a few messages on their way at once; from the beginning
- * again until `bytes` are in the stream.
+ * Publishes the lines of a spool as messages of complete lines, a few in flight at once. Repeats the spool until the
+ * stream has `bytes`.
  */
 export async function publishSpool(file: string, bytes: number, publisher: StreamPublisher): Promise<void> {
   let onTheirWay: Promise<unknown>[] = [];

@@ -16,10 +16,9 @@ import { reportBench, sumOf } from './bench-report.ts';
 import { benchRows, formatMb } from './bench-size.ts';
 
 /*
- * How long the question takes where an event is, over HTTP, one at a time: in a lake of sealed files, sorted by app and
- * time, of which a fifth of the events came under keys, and one in fifty up to three days late; and how long the index of
- * their ids takes to be made. In a folder named by TRIBUTARY_BENCH_KEEP the lake is made once, and asked by every run
- * since.
+ * Duration of an event lookup over HTTP, one at a time, and of building the index of ids. The lake has sealed files,
+ * sorted by app and time. One event in five came under a key, and one in fifty up to three days late.
+ * TRIBUTARY_BENCH_KEEP: a folder that keeps the lake for later runs.
  */
 const keptFolder = process.env['TRIBUTARY_BENCH_KEEP'];
 const rows = benchRows(5_000_000, 100_000_000);
@@ -32,12 +31,12 @@ const longestMs = 3_600_000;
 const dayMs = 86_400_000;
 const maxLateMs = 3 * dayMs;
 
-/** Sealed files, a day each, the last of which ends now. */
+/** Plans sealed files, one per day; the last day ends now. */
 function planLake(nowMs: number): FilePlan {
   const files = Math.ceil(rows / rowsOfFile);
   return Array.from({ length: files }, (_, index) => {
     const startMs = nowMs - (files - index) * dayMs;
-    // Sorted by app and time as they are made.
+    // Sorted by app and time from the start.
     const ms = `(${startMs} + (i % ${rowsOfApp}) * ${dayMs} // ${rowsOfApp})`;
     const lateMs = `CASE WHEN i % 50 IN (1, 5) THEN CAST(hash(i) % ${maxLateMs} AS BIGINT) ELSE 0 END`;
     const receivedMs = `least(${ms} + ${lateMs}, ${nowMs})`;
@@ -67,7 +66,7 @@ interface Asked {
   readonly eventId: string;
 }
 
-/** Some events of the lake, from all over it. */
+/** Returns some events from all over the lake. */
 async function sampleEvents(duckdb: Duckdb, paths: readonly string[], where: string): Promise<Asked[]> {
   const found: Asked[] = [];
   const ofFile = Math.ceil(questions / paths.length);
@@ -97,12 +96,12 @@ function createAsk(service: TestService, tokens: readonly string[]): Ask {
   };
 }
 
-/** Asks one after the other; returns the times, the shortest first. */
+/** Looks up events one after the other; returns the sorted durations, ms. */
 async function measure(ask: Ask, asked: readonly Asked[], state: string): Promise<number[]> {
   const times: number[] = [];
   for (const [index, one] of asked.entries()) {
     let answer = await ask(one);
-    // Ten apps may ask so often, and no more.
+    // The quota allows so many lookups of ten apps.
     if (answer.status === 429) await waitFor('the quota', async () => (answer = await ask(one)).status !== 429);
     expect([one.eventId, answer.status, answer.state]).toEqual([one.eventId, 200, state]);
     if (index >= 10) times.push(answer.ms);
@@ -115,7 +114,7 @@ const shareOf = (times: readonly number[], share: number): string =>
 
 describe('benchmark: event', () => {
   it(
-    'Where an event is, is answered at once in a large lake',
+    'An event of a large lake is looked up at once',
     async () => {
       const dataDir = path.join(keptFolder ?? testFolder(), 'data');
       const isMade = existsSync(dataPaths(dataDir).lake);
@@ -142,7 +141,7 @@ describe('benchmark: event', () => {
         const startedAt = performance.now();
         await waitFor(
           'the ids are indexed',
-          // Of one that is there, the files that may have it would do.
+          // For an event that exists, the lookup may read only its candidate files.
           async () => neverKeyed[0] !== undefined && (await ask(neverKeyed[0])).status === 200,
           longestMs,
         );
@@ -163,7 +162,7 @@ describe('benchmark: event', () => {
           shareOf(times, 0.99),
           shareOf(times, 1),
         ]);
-        const index = `indexed in ${indexSeconds.toFixed(0)} s: ${formatMb(indexBytes)} MB beside ${formatMb(bytes)} MB of lake`;
+        const index = `indexed in ${indexSeconds.toFixed(0)} s: ${formatMb(indexBytes)} MB next to ${formatMb(bytes)} MB of lake`;
         reportBench('event', head, [...lines, [index, '', '', '']], { rows, indexSeconds, indexBytes, bytes, figures });
       } finally {
         duckdb.close();

@@ -5,9 +5,9 @@ import { eventColumns } from '../../src/datasets/event-fields.ts';
 import type { Table } from '../../src/lake/log/table.ts';
 import { addDataFiles, type FilePlan } from './bench-lake.ts';
 
-/** The first of the lake's days, Unix seconds. */
+/** First day of the lake, Unix seconds. */
 export const firstDay = Date.UTC(2024, 0, 1) / 1000;
-/** The apps that the rows are spread over: 1 to this. */
+/** Number of apps that the rows are spread over; their ids begin at 1. */
 export const appCount = 4;
 
 const daySeconds = 86_400;
@@ -26,7 +26,7 @@ const userAgents = [
   'Mozilla/5.0 (X11; Linux x86_64; rv:127.0) Gecko/20100101 Firefox/127.0',
 ];
 
-/** Columns of a made-up game event, from `i`, its number in the day; `h` is a hash of it. */
+/** Returns the columns of a generated game event as SQL of `i`, its number in the day, and `h`, a hash of `i`. */
 function valuesOf(day: number, rowsOfDay: number): Readonly<Record<string, string>> {
   const perApp = Math.ceil(rowsOfDay / appCount);
   const time = (offsetSeconds: number): string =>
@@ -53,8 +53,8 @@ function valuesOf(day: number, rowsOfDay: number): Readonly<Record<string, strin
 }
 
 /**
- * Adds days of made-up events to a lake as seals would: one file a day in its Hive folder, sorted by app and time, in
- * one commit. Made by DuckDB's range(), as fast as it writes.
+ * Adds days of generated events in one commit, with the layout of seals: one file per day in its Hive folder, sorted by
+ * app and time.
  */
 export async function addDays(table: Table, fromDay: number, beforeDay: number, rowsOfDay: number): Promise<void> {
   const plan: FilePlan = Array.from({ length: beforeDay - fromDay }, (_, index) => {

@@ -19,9 +19,9 @@ import { csvDigestSql, plainExportSql } from './plain-export.ts';
 import { readProcessSeconds } from './process-cost.ts';
 
 /*
- * What an export costs: from the create call to "Success!", through the real worker process with an operator's settings,
- * beside DuckDB's own COPY of plain SQL with the same cells over the same files, in turn in one run; and one day's export as the lake
- * grows around it. `TRIBUTARY_BENCH_FULL=1` makes it 1,000 days of 100 million rows, half of which are exported for the
+ * Cost of an export, from the create call to "Success!", in the real worker process with default settings. A COPY by
+ * DuckDB of plain SQL with the same cells over the same files runs alternately. Then the export of one day as the lake
+ * grows. `TRIBUTARY_BENCH_FULL=1` creates 1,000 days of 100 million rows and exports half of them to measure the
  * worker's memory.
  */
 const days = isFull ? [1, 10, 100, 1000] : [1, 10, 100];
@@ -53,32 +53,35 @@ function dateOf(day: number): string {
   return new Date((firstDay + day * daySeconds) * 1000).toISOString().slice(0, 10);
 }
 
-/** The area with an operator's settings; a single plain file or compressed parts, whatever the size. */
+/**
+ * Starts an export area with default settings that writes a single plain file or compressed parts, regardless of the
+ * size.
+ */
 function startArea(singleFileMaxBytes: number): Promise<RunningArea> {
   const { exportMaxBytes, exportTimeoutMs, partMaxBytes, duckdbMemoryMb } = parseConfig({});
   return area.start({ exportMaxBytes, exportTimeoutMs, partMaxBytes, duckdbMemoryMb, singleFileMaxBytes });
 }
 
 interface ExportCost extends Cost {
-  /** Processor time of the worker, up to a moment before its end. */
+  /** Processor time of the worker until shortly before its end. */
   readonly cpuSeconds: number;
-  /** When the first of several parts was whole. */
+  /** Seconds until the first of several parts was complete. */
   readonly firstPartSeconds?: number;
   readonly rows: number;
   readonly files: number;
   readonly bytes: number;
 }
 
-/** What is exported of the lake: the custom events of the first days, as a rule. */
+/** The exported days; by default the custom events of the first days. */
 interface ExportedDays {
   readonly fromDay?: number;
   readonly beforeDay: number;
   readonly event?: string;
-  /** Gets the folder of the files before they are removed. */
+  /** Reads the folder of the files before they are removed. */
   readonly onFiles?: (folder: string) => Promise<void>;
 }
 
-/** Whether a second part is begun, and so the first one whole, in an attempt of a request. */
+/** Reports whether an attempt has begun a second part, so that the first one is complete. */
 function hasSecondPart(id: string): boolean {
   try {
     const names = readdirSync(path.join(area.reportsDir, id), { recursive: true }).map(String);
@@ -89,7 +92,7 @@ function hasSecondPart(id: string): boolean {
   }
 }
 
-/** Processor seconds of a process; 0 when it is gone. */
+/** Returns the processor seconds of a process; 0 once it has exited. */
 function findProcessSeconds(pid: number): number {
   try {
     return readProcessSeconds(pid);
@@ -98,7 +101,7 @@ function findProcessSeconds(pid: number): number {
   }
 }
 
-/** What cells some CSV files have. */
+/** Returns a digest of the cells of CSV files. */
 async function readDigest(files: readonly string[]): Promise<unknown> {
   const duckdb = await openDuckdb({ memoryMb: 2048, threads: 2 });
   try {
@@ -108,7 +111,7 @@ async function readDigest(files: readonly string[]): Promise<unknown> {
   }
 }
 
-/** Requests some days as an analyst does, and waits until they are there. The result is removed again. */
+/** Exports some days and waits for the files; then removes the result. */
 async function exportDays(
   running: RunningArea,
   { fromDay = 0, beforeDay, event = 'customEvents', onFiles }: ExportedDays,
@@ -207,7 +210,7 @@ describe('benchmark: export', () => {
   );
 
   it(
-    'Derived events of the last day are measured beside its imported ones, with the whole lake before it',
+    'Derived events of the last day are measured next to its imported ones, with the whole lake before it',
     async () => {
       const running = await startArea(parseConfig({}).singleFileMaxBytes);
       const contestants = ['customEvents', 'userActivities', 'userSessions', 'newUsers', 'newDevices'].map((event) => ({
@@ -256,9 +259,9 @@ describe('benchmark: export', () => {
     longestMs,
   );
 
-  // DuckDB's own gzip of so many rows would take longer than everything else together.
+  // DuckDB's gzip of that many rows would take longer than all other steps.
   it.skipIf(isFull)(
-    'An export of the whole lake is measured beside plain SQL with the same cells, run by DuckDB',
+    'An export of the whole lake is measured next to plain SQL with the same cells, run by DuckDB',
     async () => {
       const csvFile = path.join(folder, 'copy.csv');
       const contestants: {
@@ -277,7 +280,7 @@ describe('benchmark: export', () => {
         await rm(file);
         return { ...cost, files: 1, bytes };
       }
-      // Not a race of different results: the reference has the same cells.
+      // Both must have the same cells.
       await runDuckdbCopy(plainExportSql((await readLakeSize(folder)).paths, allDays, csvFile));
       const digest = await readDigest([csvFile]);
       await rm(csvFile);

@@ -12,17 +12,17 @@ import { median, reportBench } from './bench-report.ts';
 import { inQuick } from './bench-size.ts';
 
 /*
- * How soon an event can be read: from the 200 of its import to the first read of snapshot.sql that has it, and from the 200
- * to a finished export that has it, ordered the moment it was there. One event at a time on an idle service, each after a
- * random part of the flush age: the wait for the next flush is most of what there is to see.
+ * Time until an event can be read, from the 200 of its import. The first end is the first read of snapshot.sql that
+ * returns it. The second is a finished export with it, created at the 200. One event at a time on an idle service, each
+ * after a random part of the flush age: most of the time is the wait for the next flush.
  */
 const events = inQuick(3, 11);
 const longestMs = 600_000;
 
 interface Freshness {
-  /** Milliseconds from the 200 to the first read of snapshot.sql that shows the event. */
+  /** Milliseconds from the 200 to the first read of snapshot.sql that returns the event. */
   readonly visibleMs: number;
-  /** Milliseconds from the 200 to the success of an export whose file holds the event. */
+  /** Milliseconds from the 200 to the success of an export with the event. */
   readonly exportedMs: number;
 }
 
@@ -45,7 +45,7 @@ async function addAnalyst(service: TestService): Promise<Analyst> {
   };
 }
 
-/** Orders the event's day and waits for its file. */
+/** Exports the event's day and waits for the file. */
 async function exportEvent(analyst: Analyst, customUserId: string): Promise<void> {
   const today = new Date().toISOString().slice(0, 10);
   const { idRawExport } = await analyst.call(
@@ -86,7 +86,7 @@ async function measureEvent(
   return { visibleMs, exportedMs: performance.now() - storedAt };
 }
 
-/** Runs a service of its own with a flush age and measures one event after the other. */
+/** Runs a separate service with a flush age and measures one event after the other. */
 async function measureService(flushAgeMs: number): Promise<Freshness[]> {
   const settings = {
     TRIBUTARY_FLUSH_AGE_MS: String(flushAgeMs),
@@ -116,7 +116,7 @@ async function measureService(flushAgeMs: number): Promise<Freshness[]> {
     const random = createRandom(1);
     const figures: Freshness[] = [];
     for (let index = 0; index < events; index += 1) {
-      // not a wait for anything: an event may come at any moment of the flush age
+      // not a wait for a condition: an event may arrive at any time of the flush age
       await sleep(random.next() * flushAgeMs);
       figures.push(await measureEvent(service, token, lake, analyst, `user-${index}`));
     }

@@ -1,28 +1,28 @@
 import { connect, type Socket } from 'node:net';
 
-/** What one run of a load brought. Latencies in milliseconds. */
+/** Result of one run of a load. Latencies in milliseconds. */
 export interface LoadResult {
-  /** Requests that were answered. */
+  /** Requests with a response. */
   readonly requests: number;
   readonly requestsPerSecond: number;
   readonly p50Ms: number;
   readonly p99Ms: number;
-  /** Answers by HTTP status; a load that does not tell them apart counts those that are no success as `failed`. */
+  /** Responses per HTTP status; a load that does not separate them counts those other than 2xx as `failed`. */
   readonly statuses: Readonly<Record<string, number>>;
-  /** Processor seconds that sending took. */
+  /** Processor seconds of the sender. */
   readonly loadSeconds: number;
 }
 
 export interface LoadPlan {
   readonly address: URL;
   readonly headers: Readonly<Record<string, string>>;
-  /** What is sent; several, in turn. */
+  /** Body of the requests; several are sent one after the other. */
   readonly body: string | readonly string[];
-  /** Keep-alive connections, each with one request on its way. */
+  /** Keep-alive connections, each with one request in flight. */
   readonly connections: number;
   readonly warmUpMs: number;
   readonly measureMs: number;
-  /** Called when the warm-up is over. */
+  /** Called at the end of the warm-up. */
   readonly onMeasure?: () => void;
 }
 
@@ -30,7 +30,7 @@ function percentile(sorted: readonly number[], share: number): number {
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? 0;
 }
 
-/** Length of the whole answer at the front of `text`, or undefined while its head or body is incomplete. */
+/** Returns the length of the complete response at the front of `text`; undefined while it is incomplete. */
 function answerLength(text: string): number | undefined {
   const head = text.indexOf('\r\n\r\n');
   if (head === -1) return undefined;
@@ -39,7 +39,7 @@ function answerLength(text: string): number | undefined {
   return head + 4 + Number(length);
 }
 
-/** Sends one request after the other on one socket, each after the answer to the one before. */
+/** Sends requests over one socket, each after the response to the previous one. */
 function runConnection(
   plan: LoadPlan,
   nextRequest: () => Buffer,
@@ -73,7 +73,7 @@ function runConnection(
   });
 }
 
-/** Renders a whole request, head and body. */
+/** Renders a complete request, head and body. */
 export function renderRequest({ address, headers }: LoadPlan, body: string): Buffer {
   const fields = { host: address.host, 'content-length': String(Buffer.byteLength(body)), ...headers };
   const head = Object.entries(fields).map(([name, value]) => `${name}: ${value}\r\n`);
@@ -81,8 +81,8 @@ export function renderRequest({ address, headers }: LoadPlan, body: string): Buf
 }
 
 /**
- * Loads one address over raw sockets, cheaper than any client library, so that on a small machine the server is what is
- * measured. Answers during the warm-up are not counted.
+ * Sends load to one address over raw sockets. This costs less than any client library, so that a small machine measures
+ * the server. Responses during the warm-up do not count.
  */
 export async function runHttpLoad(plan: LoadPlan): Promise<LoadResult> {
   const requests = [plan.body].flat().map((body) => renderRequest(plan, body));

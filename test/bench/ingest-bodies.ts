@@ -3,19 +3,19 @@ import { gunzipSync } from 'node:zlib';
 import { generateGameSessions } from '../../src/demo/game-sessions.ts';
 import { maxBatchEvents, maxBodyBytes } from '../../src/ingest/required-ids.ts';
 
-/** Requests of one kind that a load sends in turn. */
+/** Requests of one kind that a load sends one after the other. */
 export interface Bodies {
   readonly name: string;
   readonly method: string;
   readonly bodies: readonly string[];
-  /** Events, and bytes, of a request, on average. */
+  /** Average events and bytes of a request. */
   readonly events: number;
   readonly bytes: number;
 }
 
 const requests = 500;
 
-/** Events of web clients: those of `TRIBUTARY_SAMPLE_EVENTS` where it names a file, else generated ones. */
+/** Returns events of web clients: from the file in `TRIBUTARY_SAMPLE_EVENTS` if it is set, otherwise generated. */
 export function readEvents(count: number): { readonly source: string; readonly events: readonly unknown[] } {
   const sample = process.env['TRIBUTARY_SAMPLE_EVENTS'] ?? '';
   if (!existsSync(sample))
@@ -25,7 +25,7 @@ export function readEvents(count: number): { readonly source: string; readonly e
     };
   const bytes = readFileSync(sample);
   const lines = (sample.endsWith('.gz') ? gunzipSync(bytes) : bytes).toString('utf8').trim().split('\n');
-  // From all over the file, so that no one session is the measure.
+  // Taken from the whole file, so that no single session dominates.
   const step = Math.max(1, Math.floor(lines.length / count));
   return {
     source: 'real',
@@ -38,7 +38,7 @@ function describeBodies(name: string, method: string, bodies: readonly string[],
   return { name, method, bodies, events: events / bodies.length, bytes: Math.round(bytes) };
 }
 
-/** Single events, and batches of as many events as a request may hold. */
+/** Creates single events, and batches of the maximum size. */
 export function makeBodies(): readonly Bodies[] {
   const { source, events } = readEvents(requests * maxBatchEvents);
   const singles = events.slice(0, requests).map((event) => JSON.stringify(event));

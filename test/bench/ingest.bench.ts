@@ -16,10 +16,10 @@ import { costsBetween, readCosts, readProcessSeconds, type Worker } from './proc
 import { loadName, runLoad } from './wrk.ts';
 
 /*
- * What an import costs: one worker of the real service (validated, grouped, fsynced in JetStream) beside the same worker
- * with a stream that confirms at once, beside bare Fastify that answers the same bodies, and beside two workers. One run,
- * the same load, the servers in turn, so that only the ratios count. CPU is that of the processes that answer: of the
- * workers, and of everything that a service runs.
+ * Cost of an import. One worker of the real service (validation, group commit, fsync in JetStream) is compared with
+ * three others: the same worker with a stream that confirms at once, bare Fastify that responds to the same bodies, and
+ * two workers. All get the same load, one after the other; only ratios of one run count. CPU is that of the workers,
+ * and of all processes of the service.
  */
 const rounds = inQuick(1, 5);
 const warmUpMs = 1000;
@@ -29,14 +29,14 @@ interface Target {
   readonly name: string;
   readonly address: string;
   readonly connections: number;
-  /** What its clients prefer. */
+  /** Value of the `Prefer` header. */
   readonly prefer?: string;
-  /** Processor seconds so far of what answers requests, and of everything that runs for it. */
+  /** Returns the processor seconds so far: of the workers, and of all processes of the service. */
   readonly costs: () => { readonly worker: number; readonly tree: number };
 }
 
 interface Run extends LoadResult {
-  /** Processor microseconds a request. */
+  /** Processor microseconds per request. */
   readonly workerUs: number;
   readonly treeUs: number;
 }
@@ -61,7 +61,7 @@ async function startBaseline(mode: string, name: string, dataDir: string): Promi
 async function startService(workers: number, folder: string): Promise<{ service: TestService; token: string }> {
   const dataDir = path.join(folder, `workers-${workers}`);
   const token = await addTestApp(dataDir);
-  // Nobody reads the stream: it holds everything that is sent.
+  // No compactor runs: the stream keeps all that is sent.
   const settings = { TRIBUTARY_INGEST_WORKERS: String(workers), TRIBUTARY_STREAM_MAX_BYTES: String(24 * 1024 ** 3) };
   const service = await startTestService({ dataDir, settings, words: ['--role', 'ingest'] });
   await waitFor('the app is known', async () => {
@@ -93,7 +93,7 @@ async function runOnce(target: Target, { method, bodies }: Bodies, token: string
 
 function renderRow({ name, events }: Bodies, server: string, runs: readonly Run[], bare: readonly Run[]): string[] {
   const middle = (pick: (run: Run) => number): number => median(runs.map(pick));
-  // Each against the one that ran beside it: a machine that slows down slows both.
+  // Each against its neighbour in time: a machine that slows down slows both.
   const ratios = runs.map((run, index) => run.requestsPerSecond / (bare[index]?.requestsPerSecond ?? Number.NaN));
   const rate = middle((run) => run.requestsPerSecond);
   return [
@@ -111,7 +111,7 @@ function renderRow({ name, events }: Bodies, server: string, runs: readonly Run[
 }
 
 describe('benchmark: ingest', () => {
-  it('Import accepts events, measured beside its baselines', async () => {
+  it('Import accepts events, measured next to its baselines', async () => {
     const folder = temporaryFolder();
     const [one, two] = [await startService(1, folder), await startService(2, folder)];
     const baselines = [
@@ -143,7 +143,7 @@ describe('benchmark: ingest', () => {
       const { bodies: _, ...bodies } = sent;
       for (const [index, { name }] of targets.entries()) {
         figures.push({ bodies, server: name, runs: runs[index] ?? [] });
-        // Bare Fastify under as many connections.
+        // Bare Fastify with as many connections.
         const bare = targets.findIndex((target) => target.connections === targets[index]?.connections);
         rows.push(renderRow(sent, name, runs[index] ?? [], runs[bare] ?? []));
       }

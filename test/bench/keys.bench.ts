@@ -15,9 +15,9 @@ import { benchRows, formatMb, inQuick, isFull } from './bench-size.ts';
 import { writeEventSpool } from './event-spool.ts';
 
 /*
- * What the memory of Idempotency-Keys costs: a flush of events under new keys, one of three of them, and one of requests
- * from all over the last day that come again, beside the events stored under keys within that day, which all have to be
- * known. One process, the lakes one after the other. TRIBUTARY_BENCH_KEYS: how many keys instead, such as 0,100000000.
+ * Cost of remembering Idempotency-Keys. Three flushes are measured against the number of events stored under keys
+ * within the last day: of events under new keys, of three such events, and of repeated requests from all over the day.
+ * One process, one lake after the other. TRIBUTARY_BENCH_KEYS: the numbers of keys, such as 0,100000000.
  */
 const usual = isFull ? [0, 1_000_000, 10_000_000, 100_000_000] : [0, benchRows(1_000_000, 0), benchRows(10_000_000, 0)];
 const remembered = process.env['TRIBUTARY_BENCH_KEYS']?.split(',').map(Number) ?? usual;
@@ -28,7 +28,7 @@ const flushes = inQuick(2, 5);
 const rowsOfFile = 1_000_000;
 const longestMs = 3_600_000;
 
-/** Files of events stored under keys over the last twenty hours, made by DuckDB as fast as it writes. */
+/** Plans files of events stored under keys over the last twenty hours; DuckDB generates them. */
 function planKeyedRows(rows: number, nowMs: number): FilePlan {
   const files = Math.ceil(rows / rowsOfFile);
   return Array.from({ length: files }, (_, index) => {
@@ -54,7 +54,7 @@ function planKeyedRows(rows: number, nowMs: number): FilePlan {
   });
 }
 
-/** The same events under keys that nobody has used yet, each of its own, received now. */
+/** Writes the same events as received now, each under a new key. */
 async function keySpool(plain: string, folder: string, events: number): Promise<Spool> {
   const file = path.join(folder, 'keyed.ndjson');
   const run = randomBytes(8).toString('hex');
@@ -70,7 +70,7 @@ async function keySpool(plain: string, folder: string, events: number): Promise<
   return { file, events };
 }
 
-/** Events of the lake once more, from all its files alike. */
+/** Writes some events of the lake again, from all its files. */
 async function repeatSpool(duckdb: Duckdb, files: readonly string[], plain: string, folder: string): Promise<Spool> {
   const file = path.join(folder, 'repeats.ndjson');
   const ids: string[] = [];
@@ -93,13 +93,13 @@ async function repeatSpool(duckdb: Duckdb, files: readonly string[], plain: stri
 
 interface Figures {
   readonly remembered: number;
-  /** Events that the flushes have stored. */
+  /** Number of events that the flushes have stored. */
   readonly stored: number;
   readonly warmUpSeconds: number;
   readonly seconds: readonly number[];
   readonly cpuSeconds: readonly number[];
   readonly fewMs: readonly number[];
-  /** Of a flush of repeats alone, the first one and the second. */
+  /** Durations of the first and the second flush of repeats only. */
   readonly repeatsMs: readonly number[];
   readonly residentBytes: number;
 }
@@ -115,7 +115,7 @@ async function measure(rows: number, plain: string): Promise<Figures> {
     const lake = await openBenchFlush(table, duckdb, folder);
     const warmUpSeconds = (performance.now() - startedAt) / 1000;
     const [seconds, cpuSeconds, fewMs]: [number[], number[], number[]] = [[], [], []];
-    // The first one makes what every flush needs.
+    // The first round creates what every flush needs.
     for (let round = 0; round <= flushes; round += 1) {
       const spool = await keySpool(plain, folder, keyed);
       const [usage, began] = [process.cpuUsage(), performance.now()];
@@ -156,7 +156,7 @@ async function measure(rows: number, plain: string): Promise<Figures> {
 
 describe('benchmark: keys', () => {
   it(
-    'A flush of keyed events is measured beside the keys that are remembered',
+    'A flush of keyed events is measured next to the remembered keys',
     async () => {
       const plain = path.join(testFolder(), 'plain.ndjson');
       await writeEventSpool(plain, keyed, 1);

@@ -20,18 +20,19 @@ import { costsBetween, readCosts } from './process-cost.ts';
 import { loadName, runLoad } from './wrk.ts';
 
 /*
- * What it costs the import that somebody watches: one worker at its full rate with ten listeners of the very app at its
- * own port, with one at the export area, as an open page Live is, and without any, in turn. Then what a flood of refused requests costs, and what of it is kept.
+ * Cost of live listeners for the import. One worker runs at its full rate with ten listeners of its app at its own
+ * port, with one at the export area, and with none. The one listener is an open page Live. The three loads alternate.
+ * Then a flood of rejected requests is sent: its cost, and the size of the kept records.
  */
 const rounds = inQuick(1, isFull ? 11 : 5);
 const warmUpMs = 1000;
 const measureMs = inQuick(1000, 3000);
 const listeners = 10;
-/** What is sent of an app is sampled for six seconds more after the last who listened has gone. */
+/** An app is sampled for six more seconds after its last listener has left. */
 const restMs = inQuick(0, 6500);
 
 interface Run extends LoadResult {
-  /** Processor microseconds a request: of the worker, and of everything that a service runs. */
+  /** Processor microseconds per request: of the worker, and of all processes of the service. */
   readonly workerUs: number;
   readonly treeUs: number;
 }
@@ -63,7 +64,7 @@ async function runOnce({ service, token }: Target, method: string, bodies: reado
   };
 }
 
-/** Those who listen to the app at an address; `stop` lets them go. */
+/** Connects listeners of the app; `stop` disconnects them. */
 async function listen(url: string, authorization: string, count: number) {
   const events: (readonly ServerSentEvent[])[] = [];
   const asked = Array.from({ length: count }, () => request(url, { headers: { authorization }, agent: false }));
@@ -101,10 +102,10 @@ function folderBytes(folder: string): number {
 }
 
 describe('benchmark: live', () => {
-  it('Import accepts events while ten listen, and refuses a flood, measured beside nobody and nothing', async () => {
+  it('Import accepts events with ten listeners and rejects a flood, measured next to an import without both', async () => {
     const dataDir = testFolder();
     const settings = { TRIBUTARY_STREAM_MAX_BYTES: String(24 * 1024 ** 3) };
-    // Nobody reads the stream: it holds everything that is sent.
+    // No compactor runs: the stream keeps all that is sent.
     const target = await startWithUser({ dataDir, settings, words: ['--role', 'ingest,export'] });
     const rows: string[][] = [];
     const figures: { bodies: string; who: string; runs: readonly Run[] }[] = [];
@@ -124,13 +125,13 @@ describe('benchmark: live', () => {
         () => runBeside(ten, `${target.service.s2s}/v1/live?idApp=1`, target.token, listeners),
         () => runBeside(page, `${target.service.api}/api/app/v1/live?idApp=1`, basic(target.user), 1),
       ];
-      // In another order each time: what a run leaves behind is not always found by the same one.
+      // In another order each time: the state that a run leaves affects the next one.
       for (let round = 0; round < rounds; round += 1)
         for (const [index] of turns.entries()) await turns[(index + round) % turns.length]?.();
-      rows.push(renderRow(sent, 'nobody', nobody, nobody), renderRow(sent, 'ten listeners', ten, nobody));
+      rows.push(renderRow(sent, 'none', nobody, nobody), renderRow(sent, 'ten listeners', ten, nobody));
       rows.push(renderRow(sent, 'an open page', page, nobody));
       const flood: Run[] = [];
-      // Each for a reason of its own: what is alike would be one record.
+      // Each with another reason: equal rejections would be one record.
       const refused = bodies.map((body, index) => body.replace(/\}(\]?)$/, `,"customEventParams":{"n${index}":5}}$1`));
       for (let round = 0; round < rounds; round += 1) flood.push(await runOnce(target, sent.method, refused));
       expect(
@@ -146,7 +147,7 @@ describe('benchmark: live', () => {
     expect(shown).toBeGreaterThan(0);
     expect(keptBytes).toBeLessThan(300_000);
     rows.push(['kept of refusals', `${keptBytes} bytes`, '', '', '', '', '', '']);
-    const head = ['bodies', 'who listens', 'requests/s', 'p99 ms', 'of nobody', 'worker us a request', 'of nobody'];
-    reportBench('live', [...head, 'all us, of nobody'], rows, { load: loadName, shown, keptBytes, figures });
+    const head = ['bodies', 'who listens', 'requests/s', 'p99 ms', 'of none', 'worker us a request', 'of none'];
+    reportBench('live', [...head, 'all us, of none'], rows, { load: loadName, shown, keptBytes, figures });
   }, 1_800_000);
 });

@@ -12,8 +12,8 @@ import { benchRows, formatMb, rounds } from './bench-size.ts';
 import { runDuckdbCopy } from './duckdb-copy.ts';
 
 /*
- * What a load costs: a file of payments becomes rows of the table, checked, with their repeats looked for, committed;
- * beside DuckDB's own COPY of the same file to one Parquet file, in turn in one run. Only ratios of one run count.
+ * Cost of a load: rows of a file of payments are validated, compared with stored ones and committed. DuckDB's COPY of
+ * the same file to one Parquet file runs alternately. Only ratios of one run count.
  */
 const rows = benchRows(1_000_000, 10_000_000);
 const longestMs = 3_600_000;
@@ -30,7 +30,7 @@ const payments = `SELECT 1700000000 + i // 20 AS "tsEvent", 1 + i % 2 AS "idApp"
 interface Contest {
   readonly name: string;
   readonly file: string;
-  /** How a file of the format is written, and read by DuckDB with its own settings. */
+  /** Options of DuckDB's COPY and reader for the format. */
   readonly options: string;
   readonly reader: string;
 }
@@ -41,7 +41,7 @@ const contests: readonly Contest[] = [
   { name: 'Parquet', file: 'payments.parquet', options: 'FORMAT parquet, COMPRESSION zstd', reader: 'read_parquet' },
 ];
 
-/** Seconds of one load of a file into a table that has no rows. */
+/** Returns the seconds of one load of a file into an empty table. */
 async function loadOnce(file: string): Promise<number> {
   const target = path.join(folder, 'loaded');
   await rm(target, { recursive: true, force: true });
@@ -55,7 +55,7 @@ async function loadOnce(file: string): Promise<number> {
 
 describe('benchmark: load', () => {
   it(
-    'A file of payments is loaded, measured beside one COPY of the same file',
+    'A file of payments is loaded, measured next to one COPY of the same file',
     async () => {
       const figures = [];
       for (const { name, file: base, options, reader } of contests) {

@@ -8,22 +8,21 @@ import { openBenchFlush, type Spool } from './bench-flush.ts';
 import { openBenchLake } from './bench-lake.ts';
 import { median } from './bench-report.ts';
 
-/** What the log costs with so many live files, milliseconds; each the middle of its runs. */
+/** Cost of the log for a number of live files, milliseconds; each is the median of its runs. */
 export interface LogCost {
   readonly liveFiles: number;
-  /** Live files when all was measured: each commit and flush has added one. */
+  /** Live files after the measurement: each commit and flush has added one. */
   readonly liveFilesAfter: number;
   /** A commit of one add: written, fsynced, linked, fsynced. */
   readonly commitMs: number;
-  /** A whole flush of the spool's events, the commit within it. */
+  /** A complete flush of the spool's events with its commit. */
   readonly flushMs: number;
-  /** The list of live files after a commit of one. */
+  /** Creating the list of live files after a commit of one add. */
   readonly snapshotMs: number;
-  /** A checkpoint. */
   readonly checkpointMs: number;
   /** Reading the table from that checkpoint, as a start does. */
   readonly loadMs: number;
-  /** Reading the table and making the list of its live files, as each export does. */
+  /** Reading the table and listing its live files, as each export does. */
   readonly readMs: number;
 }
 
@@ -32,7 +31,10 @@ const commits = 101;
 const fewRuns = 5;
 const dayMs = 86_400_000;
 
-/** An add as a seal commits it, of a file that is not there: nothing here opens one. Long ago, as most of a lake is. */
+/**
+ * Returns an add as a seal commits it, of a missing file, which no step here opens. It is old, as most files of a lake
+ * are.
+ */
 function makeAdd(index: number): AddAction {
   const startMs = Date.UTC(2010, 0, 1) + (index % 3650) * dayMs;
   const [start, end] = [new Date(startMs).toISOString(), new Date(startMs + dayMs - 1).toISOString()];
@@ -63,7 +65,7 @@ function makeAdd(index: number): AddAction {
   };
 }
 
-/** The middle of the times that a piece of work takes, milliseconds. */
+/** Returns the median duration of some work, milliseconds. */
 async function timeRuns(runs: number, work: (run: number) => unknown): Promise<number> {
   const took: number[] = [];
   for (let run = 0; run < runs; run += 1) {
@@ -74,7 +76,7 @@ async function timeRuns(runs: number, work: (run: number) => unknown): Promise<n
   return median(took);
 }
 
-/** Grows a log to so many live files, through the table's own commits, and measures what it then costs. */
+/** Grows a log to a number of live files through the table's commits, and measures its cost. */
 export async function measureLogCost(folder: string, liveFiles: number, spool: Spool): Promise<LogCost> {
   const table = await openBenchLake(folder);
   const duckdb = await openDuckdb({ memoryMb: 1024, threads: 2 });

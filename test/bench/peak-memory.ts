@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 
-/** A line of a process's status, in bytes; 0 when it is gone or there is no /proc. */
+/** Returns a line of a process's status, bytes; 0 if the process has exited or the system has no /proc. */
 function readStatusBytes(pid: number, name: 'VmHWM' | 'VmRSS'): number {
   try {
     const status = readFileSync(`/proc/${pid}/status`, 'utf8');
@@ -11,10 +11,10 @@ function readStatusBytes(pid: number, name: 'VmHWM' | 'VmRSS'): number {
 }
 
 /**
- * Reads the most memory a running process has held, bytes; 0 when it is gone or there is no /proc. Not `ru_maxrss`:
- * that begins with the size of the process that started this one.
+ * Returns the peak memory of a running process, bytes; 0 if it has exited or the system has no /proc. `ru_maxrss` is
+ * not used: it starts at the size of the parent process.
  */
 export const readPeakBytes = (pid: number): number => readStatusBytes(pid, 'VmHWM');
 
-/** Reads what memory a running process holds now, bytes; 0 as above. */
+/** Returns the present memory of a running process, bytes; 0 as above. */
 export const readResidentBytes = (pid: number): number => readStatusBytes(pid, 'VmRSS');

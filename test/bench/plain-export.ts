@@ -3,12 +3,15 @@ import { appCount, firstDay } from './export-lake.ts';
 
 const daySeconds = 86_400;
 
-/** The names or values of the parameters as an export writes a list; none of this lake's needs an escape. */
+/**
+ * Returns SQL that writes names or values of parameters as an export writes a list; none of this lake's needs an
+ * escape.
+ */
 const listSql = (list: string): string => `'[''' || array_to_string(${list}, ''',''') || ''']'`;
 
 /**
- * The first days of the benchmark's lake as a data engineer would export them: the plainest SQL whose cells are those of
- * the export of `selectors`, to hold it against. Nothing in it is made by the product.
+ * Returns plain SQL for the first days of the lake, as a data engineer would write it, with the same cells as the
+ * export of `selectors`. It uses no code of the product.
  */
 export function plainExportSql(files: readonly string[], beforeDay: number, target: string): string {
   const titles = Array.from({ length: appCount }, (_, index) => `(${index + 1}, 'Game ${index + 1}')`);
@@ -26,8 +29,8 @@ export function plainExportSql(files: readonly string[], beforeDay: number, targ
 }
 
 /**
- * SQL of one row that tells what cells some CSV files have, whatever the order of their rows: `rows`, and `cells`, which differ
- * as soon as any cell does.
+ * Returns SQL for one row that identifies the cells of CSV files in any order of rows: `rows`, and `cells`, which
+ * changes with any cell.
  */
 export function csvDigestSql(files: readonly string[]): string {
   const source = `read_csv(${sqlList(files)}, header = true, all_varchar = true, delim = ',', quote = '"', escape = '"')`;

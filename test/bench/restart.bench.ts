@@ -12,19 +12,19 @@ import { benchRows, formatMb } from './bench-size.ts';
 import { readPeakBytes } from './peak-memory.ts';
 
 /*
- * What a start costs that has a day of events behind it: until the service is ready, until an import has its 200, and
- * until that event can be read from the lake, which for one under a key, and for no other, means that the keys of the
- * day are known. Beside the start of an empty service.
+ * Duration of a start after a day of events, next to the start of an empty service: until the service is ready, until
+ * an import has its 200, and until that event can be read. An event under a key also waits until the keys of the day
+ * are loaded.
  */
 const rows = benchRows(5_000_000, 100_000_000);
-/** Of a day in which every event came under a key. */
+/** Rows of a day in which every event came under a key. */
 const keyedRows = benchRows(10_000_000, 10_000_000);
 const rowsOfFile = 1_000_000;
 const dayMs = 86_400_000;
 const keyedEvery = 5;
 const longestMs = 3_600_000;
 
-/** Files of events of the last day, of which one in so many is stored under a key of its own; 0: none. */
+/** Plans files of the last day, of which one event in `keyed` is stored under its own key; 0: none. */
 function planDay(keyed: number, nowMs: number, total = rows): FilePlan {
   const files = Math.ceil(total / rowsOfFile);
   return Array.from({ length: files }, (_, index) => {
@@ -54,7 +54,7 @@ interface Figures {
   readonly lake: string;
   readonly readySeconds: number;
   readonly answeredSeconds: number;
-  /** Until a plain event, and one under a key, can be read. */
+  /** Seconds until a plain event, and one under a key, can be read. */
   readonly plainSeconds: number;
   readonly keyedSeconds: number;
   readonly peakBytes: number;
@@ -106,7 +106,7 @@ async function measureStart(lake: string, plan: (nowMs: number) => FilePlan): Pr
 
 describe('benchmark: restart', () => {
   it(
-    'A start with a day behind it takes imports at once and flushes soon',
+    'A start after a day of events accepts imports at once and flushes soon',
     async () => {
       const figures = [
         await measureStart('empty', () => []),

@@ -17,9 +17,9 @@ import { costsBetween, readCosts } from './process-cost.ts';
 import { publishSteadily } from './steady-stream.ts';
 
 /*
- * What stays the same while events come in at one rate, a fifth of them under keys: the processor time of a million
- * events, memory and freshness, one row for each part of the time; then what the service takes when it is idle. The
- * messages are published as the import does, by this process, with the settings an operator has who has set none.
+ * Cost over time at a constant rate of events, one in five under a key: processor time per million events, memory and
+ * freshness, one row per part of the time. Then the cost of the idle service. This process publishes the messages as
+ * ingest does; the settings are the defaults.
  */
 const eventsPerSecond = Number(process.env['TRIBUTARY_BENCH_RATE'] ?? 50_000);
 const parts = isFull ? 10 : 3;
@@ -34,7 +34,7 @@ interface Part {
   readonly brokerSeconds: number;
   readonly residentBytes: number;
   readonly liveFiles: number;
-  /** Seconds from receipt to commit: the middle, and that of the slowest hundredth. */
+  /** Seconds from receipt to commit: the median and the 99th percentile. */
   readonly freshness: readonly number[];
 }
 
@@ -42,7 +42,7 @@ const pidOf = (service: TestService): number => service.processes().find(({ role
 
 const totalRows = (flushes: readonly CommittedFlush[]): number => sumOf(flushes.map(({ rows }) => rows));
 
-/** Measures part after part until the work is done; the last part is what is left then. */
+/** Measures consecutive parts until the work is done; the last part is shorter. */
 async function measureParts(service: TestService, tableDir: string, work: Promise<number>): Promise<Part[]> {
   const { version } = await readSnapshot(tableDir);
   const commits = followCommits(tableDir, version);
@@ -64,7 +64,7 @@ async function measureParts(service: TestService, tableDir: string, work: Promis
   return done;
 }
 
-/** Milliseconds of processor time a second that each process takes with nothing to do. */
+/** Returns the processor milliseconds per second of each idle process. */
 async function measureIdle(service: TestService): Promise<ReadonlyMap<string, number>> {
   const before = readCosts(service);
   await sleep(idleSeconds * 1000);
@@ -111,7 +111,7 @@ describe('benchmark: soak', () => {
         await waitFor('every event is in the lake', async () => (await countRows(tableDir)) === published, longestMs);
         reportParts(done);
         const peakBytes = readPeakBytes(pidOf(service));
-        // What is due to be sealed is sealed first.
+        // Due seals run first.
         await sleep(inQuick(2000, 30_000));
         const idle = await measureIdle(service);
         const sealed = (await readSnapshot(tableDir)).files.filter((file) => !file.path.startsWith('_young/'));

@@ -6,17 +6,17 @@ import { renderLine } from '../helpers/render-line.ts';
 import { readEvents } from './ingest-bodies.ts';
 
 /**
- * Events that are published at one rate for some time, each with an id of its own and the time at which it is sent:
- * real ones where `TRIBUTARY_SAMPLE_EVENTS` names a file of them.
+ * Events published at a constant rate, each with its own id and the time at which it is sent: real ones if
+ * `TRIBUTARY_SAMPLE_EVENTS` names a file.
  */
 export interface SteadyStream {
   readonly eventsPerSecond: number;
   readonly seconds: number;
-  /** Of so many events one is stored under an Idempotency-Key. */
+  /** One event in `keyedEvery` is stored under an Idempotency-Key. */
   readonly keyedEvery: number;
 }
 
-/** A message of event lines, and where in it stands what differs from one sending to the next. */
+/** A message of event lines, with the offsets of the values that differ each time it is sent. */
 interface Template {
   readonly bytes: Buffer;
   readonly idAt: readonly number[];
@@ -30,7 +30,7 @@ const receivedDigits = 13;
 const hexDigits = Buffer.from('0123456789abcdef');
 const random = Buffer.alloc(16 * eventsOfMessage);
 
-/** Where a marker ends, wherever it stands in a text. */
+/** Returns the end offsets of a marker in a text. */
 function endsOf(text: Buffer, marker: string): number[] {
   const ends: number[] = [];
   for (let at = text.indexOf(marker); at !== -1; at = text.indexOf(marker, at + 1)) ends.push(at + marker.length);
@@ -52,14 +52,14 @@ function makeTemplates(): Template[] {
   });
 }
 
-/** Gives each event of a message another id, and the time of now. */
+/** Sets a new id and the present time in each event of a message. */
 function stamp({ bytes, idAt, receivedAt }: Template, first: number, keyedEvery: number): Buffer {
   const stamped = Buffer.from(bytes);
   const now = String(Date.now());
   for (const at of receivedAt) stamped.write(now, at, receivedDigits, 'latin1');
   randomFillSync(random);
   for (const [index, at] of idAt.entries()) {
-    // The dashes, the version and the variant of a UUID stay where they are.
+    // The dashes, the version and the variant of a UUID stay.
     for (let digit = 0; digit < 32; digit += 1) {
       const place = at + digit + (digit >= 20 ? 4 : digit >= 16 ? 3 : digit >= 12 ? 2 : digit >= 8 ? 1 : 0);
       const half = (random[index * 16 + (digit >> 1)] ?? 0) >> ((digit & 1) * 4);
@@ -70,7 +70,7 @@ function stamp({ bytes, idAt, receivedAt }: Template, first: number, keyedEvery:
   return stamped;
 }
 
-/** Publishes the events; returns how many have been acknowledged: all of them. Errors: the publisher's. */
+/** Publishes the events; returns the number of acknowledged ones, which are all. Errors: those of the publisher. */
 export async function publishSteadily(publisher: StreamPublisher, stream: SteadyStream): Promise<number> {
   const made = makeTemplates();
   const total = stream.eventsPerSecond * stream.seconds;

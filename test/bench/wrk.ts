@@ -18,7 +18,7 @@ interface WrkFigures {
   readonly cpuSeconds: number;
 }
 
-/** What a server was loaded with, to stand beside its figures: who sends takes the processor from who answers. */
+/** Name of the load generator, reported with its figures: it competes with the server for the processor. */
 export const loadName = spawnSync('wrk', ['-v']).error === undefined ? 'wrk' : 'own load (no wrk: apt install wrk)';
 
 async function callWrk({ address, connections }: LoadPlan, file: string, seconds: number): Promise<WrkFigures> {
@@ -57,5 +57,7 @@ async function runWrk(plan: LoadPlan): Promise<LoadResult> {
   };
 }
 
-/** Loads one address with wrk, which costs a few microseconds a request; with our own load where there is none. */
+/**
+ * Sends load to one address with wrk, at a few microseconds per request; without wrk, with this benchmark's own load.
+ */
 export const runLoad: (plan: LoadPlan) => Promise<LoadResult> = loadName === 'wrk' ? runWrk : runHttpLoad;

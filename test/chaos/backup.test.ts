@@ -21,17 +21,14 @@ import { runCommand, startTestService, type TestService } from '../helpers/servi
 import { addTestApp, startWithUser } from '../helpers/service-access.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-/**
- * Backups taken under load and kills, and folders that are moved and copied: whatever becomes of them, every event is
- * there once.
- */
+/** Backups under load and kills, and data folders that are moved or copied: every event is stored exactly once. */
 
 const backups = chaosFigure('TRIBUTARY_TEST_BACKUPS', { short: 0, long: 50 });
 const moves = chaosFigure('TRIBUTARY_TEST_MOVES', { short: 0, long: 50 });
 const seed = chaosSeed();
 const again = `make chaos PART=backup SEED=${seed}`;
 const entry = path.resolve(import.meta.dirname, '../../dist/main.js');
-/** Files come and go while a backup reads: seals, and what they replace removed soon after. */
+/** Files change while a backup reads: seals run, and the files that they replace are removed soon. */
 const settings = {
   TRIBUTARY_INGEST_WORKERS: '1',
   TRIBUTARY_FLUSH_AGE_MS: '300',
@@ -101,7 +98,7 @@ function startClient(service: () => TestService, token: string): Client {
   };
 }
 
-/** Runs the backup, killed after a while if that is wanted; says whether it was made. */
+/** Runs the backup and, on request, kills it after a while; returns the folder of a finished backup. */
 async function runBackup(dataDir: string, dir: string, killAfterMs?: number): Promise<string> {
   const machine = Object.entries(process.env).filter(
     ([name]) => !name.startsWith('TRIBUTARY_') || name === 'TRIBUTARY_CACHE_DIR',
@@ -121,7 +118,7 @@ async function runBackup(dataDir: string, dir: string, killAfterMs?: number): Pr
   return code === 0 ? 'made' : `${signal ?? code}: ${text.trim()}`;
 }
 
-/** Starts a service again until it does: a backup may run its broker for a moment. */
+/** Starts a service again and retries: a backup may run its broker for a moment. */
 async function bringBack(service: TestService): Promise<void> {
   let started = false;
   await waitFor(
@@ -135,14 +132,14 @@ async function bringBack(service: TestService): Promise<void> {
   );
 }
 
-/** Kills a process of the service at some moment of a backup. */
+/** Kills a process of the service at a random moment of a backup. */
 async function killMeanwhile(service: TestService, random: Random, role: ProcessRole): Promise<void> {
   await pass(random.integer(0, 1500));
   if ((await service.kill9(role, random)) !== undefined) figures.kills += 1;
   if (role === 'supervisor') await bringBack(service);
 }
 
-/** Compares a restored folder with what was acknowledged before its backup began. */
+/** Compares a restored folder with the events acknowledged before its backup began. */
 async function compare(folder: string, ledger: Ledger, before: readonly string[]): Promise<void> {
   const rows = await countLake(folder);
   const stored = new Set(rows.map(({ id }) => id));
@@ -159,7 +156,7 @@ async function compare(folder: string, ledger: Ledger, before: readonly string[]
   expect((await checkLake(path.join(folder, 'lake'))).problems).toEqual([]);
 }
 
-/** A stopped folder is backed up too, with what waits in its broker's store; nothing of it runs on afterwards. */
+/** Backs up a stopped folder with the backlog in its broker's store; no process may remain. */
 async function expectStoppedBackup(dataDir: string, folder: string, ledger: Ledger): Promise<void> {
   const [dir, restored] = [path.join(folder, 'backup'), path.join(folder, 'restored')];
   expect(await runBackup(dataDir, dir)).toBe('made');
@@ -181,7 +178,7 @@ async function exportAll(service: TestService, user: Credentials): Promise<{ id:
 }
 
 it(
-  `${backups} backups under load and kills each hold every event acknowledged before them once, and a service of its own starts from each`,
+  `${backups} backups under load and kills each have every event acknowledged before them once, and a separate service starts from each`,
   async ({ skip }) => {
     inLongForm(skip);
     const random = createRandom(seed);
@@ -196,7 +193,7 @@ it(
 
     for (let round = 0; round < backups; round += 1) {
       await client.acknowledges();
-      // one that is killed leaves the one before in force, and is run again
+      // a killed backup leaves the previous one unchanged, and runs again
       if (round % 2 === 1 || backups === 1) await runBackup(dataDir, dir, random.integer(0, 1500));
       const killing = killMeanwhile(service, random, random.pick(roles));
       let before: readonly string[] = [];
@@ -219,7 +216,7 @@ it(
       if (round + 1 < backups) rmSync(restored, { recursive: true });
     }
 
-    // beside the original, and with its apps, users, reports and links
+    // next to the original, with its apps, users, reports and links
     const other = await startTestService({ dataDir: path.join(root, 'restored'), settings });
     onTestFinished(() => other.destroy());
     const otherClient = startClient(() => other, token);
@@ -237,7 +234,7 @@ it(
         one.dataDir,
         own.map(({ ledger }) => ledger),
       );
-      // what the original took after the backup is in its own lake alone
+      // events that the original accepted after the backup are only in its own lake
       for (const [index, result] of results.entries())
         assertExactlyOnce(one === other && index === 0 ? { ...result, lost: [] } : result);
       expect((await checkLake(path.join(one.dataDir, 'lake'))).problems).toEqual([]);
@@ -247,7 +244,7 @@ it(
 );
 
 it(
-  `A folder that is moved or copied ${moves} times is a service of its own and never touches the original`,
+  `A folder that is moved or copied ${moves} times is a separate service and never touches the original`,
   async ({ skip }) => {
     inLongForm(skip);
     const folder = testFolder();
@@ -265,7 +262,7 @@ it(
         await settle(service, own);
         break;
       }
-      // half of the copies are made of a folder in which much is under way
+      // half of the copies are made while much work is in progress
       if (round % 2 === 0) await service.killAll();
       else await service.stop();
       if (round === 0) await expectStoppedBackup(dataDir, folder, client.ledger);
@@ -294,7 +291,7 @@ it(
   240_000 + moves * 60_000,
 );
 
-/** Stops a service with everything in its lake, and compares the lake with the ledgers of what it was sent. */
+/** Stops a service once everything is in its lake, and compares the lake with the ledgers of its clients. */
 async function settle(service: TestService, own: readonly Ledger[]): Promise<void> {
   await waitUntilWorkedOff(service);
   await service.stop();

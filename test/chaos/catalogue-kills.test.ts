@@ -11,7 +11,7 @@ import { waitFor } from '../helpers/wait.ts';
 
 const processes = prepareCompactProcesses();
 
-test('A compactor killed at any step of the catalogue is followed by one that completes it, and leaves nothing over', async ({
+test('A compactor killed at any step of the catalogue is followed by one that completes it and leaves no temporary file', async ({
   skip,
 }) => {
   inLongForm(skip);

@@ -22,9 +22,9 @@ import { createMemoryStream } from '../helpers/memory-stream.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 const histories = chaosFigure('TRIBUTARY_TEST_FEED_HISTORIES', { short: 1, long: 20 });
-/** So many more are played, at most, where nothing in them has put a watermark to the test. */
+/** Maximum number of further histories while none has tested a watermark. */
 const moreHistories = 5;
-/** Readers in each history, each with a place of its own. */
+/** Readers of each history, each with its own cursor. */
 const chainsEach = Number(process.env['TRIBUTARY_TEST_FEED_CHAINS'] ?? 500);
 const rounds = chaosFigure('TRIBUTARY_TEST_FEED_ROUNDS', { short: 8, long: 40 });
 const seed = chaosSeed();
@@ -32,13 +32,13 @@ const hourMs = 3_600_000;
 const retentionMs = 2 * hourMs;
 const users = 8;
 
-/** Where a compactor is killed: in a flush it gets no further for ever, in a seal it ends. */
+/** Steps at which a compactor is killed: in a flush it never continues, in a seal it exits. */
 const killSteps = {
   flush: ['flush-spooled', 'flush-converted', 'flush-written', 'flush-committed', 'flush-settled', 'flush-purged'],
   seal: ['change-written', 'file-linked', 'files-linked', 'change-committed', 'change-followed'],
 };
 
-/** A clock that a test sets, and that knows how far it ever was. */
+/** A clock that a test sets, and that records its highest value. */
 function createSetClock(startMs: number) {
   let now = startMs;
   let highest = startMs;
@@ -57,17 +57,17 @@ function createSetClock(startMs: number) {
   };
 }
 
-/** What a client knows of an event of its own. */
+/** An event as its client knows it. */
 interface SentEvent {
   readonly user: string;
-  /** The latest that the broker's clock had shown when it was acknowledged, Unix milliseconds. */
+  /** The highest value of the broker's clock at its acknowledgement, Unix milliseconds. */
   readonly acknowledgedMs: number;
 }
 
-/** Lets readers ask in the midst of an action. */
+/** Lets readers query during an action. */
 type Look = () => Promise<void>;
 
-/** A service's lake whose time and work a test decides. */
+/** The lake of a service, with its time and work under control of the test. */
 async function openHistory(random: Random, duckdb: Duckdb) {
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');
@@ -75,7 +75,7 @@ async function openHistory(random: Random, duckdb: Duckdb) {
   const clock = createSetClock(Date.UTC(2020, 0, 1));
   const stream = createMemoryStream(clock);
   const options = { clock, retentionMs, sealAgeMs: hourMs, checkpointEvery: 4, withoutLock: true };
-  /** Those that were killed stand still until the end. */
+  /** Killed compactors stay suspended until the end. */
   const killed: Compact[] = [];
   const ending = new AbortController();
   const ended = once(ending.signal, 'abort');
@@ -86,7 +86,7 @@ async function openHistory(random: Random, duckdb: Duckdb) {
     const crashPoint: CrashPoint = async (step) => {
       if (!own.isMet && step !== own.step) return;
       own.isMet = true;
-      // Whoever stands still in a seal would hold the lock of the table.
+      // A compactor that is suspended in a seal would keep the lock of the table.
       if ([own.step, step].every((each) => killSteps.flush.includes(each))) await ended;
       throw new Error('killed');
     };
@@ -99,7 +99,7 @@ async function openHistory(random: Random, duckdb: Duckdb) {
   let compact = await start();
   const ids = new Map<string, SentEvent>();
   const erased = new Set<string>();
-  /** Versions of which nothing is in the log any more. */
+  /** The oldest version that the log still has. */
   let trimmed = 0;
 
   function send(): void {
@@ -129,7 +129,7 @@ async function openHistory(random: Random, duckdb: Duckdb) {
     await waitUntilStored();
   }
 
-  /** The compactor ends at a step, and another one takes over. */
+  /** Kills the compactor at a step; another one takes over. */
   async function kill(steps: readonly string[], bringAbout: () => void): Promise<void> {
     const { step } = Object.assign(doom, { step: random.pick(steps) });
     const own = doom;
@@ -141,8 +141,8 @@ async function openHistory(random: Random, duckdb: Duckdb) {
   }
 
   /**
-   * Sets the clock ahead of all rows. A compactor that has seen rows of the future lets them wait by the time that it
-   * measures itself, so another one goes on.
+   * Sets the clock ahead of all rows. A compactor that has read rows of the future defers them by its own measured
+   * time, so another one continues.
    */
   async function overtakeRows(): Promise<void> {
     const { lake } = await readSnapshot(table);
@@ -155,7 +155,7 @@ async function openHistory(random: Random, duckdb: Duckdb) {
     compact = await start();
   }
 
-  /** A flush that moves the time of the newest rows on, and brings none. */
+  /** Publishes a bad event: its flush advances the available time and adds no row. */
   async function publishFaulty(): Promise<void> {
     const failed = (await readSnapshot(table)).lake?.totals.failed ?? 0;
     stream.publish([{ ...eventLine(), event_time: 'never' }]);
@@ -249,8 +249,8 @@ async function openHistory(random: Random, duckdb: Duckdb) {
 type History = Awaited<ReturnType<typeof openHistory>>;
 
 /**
- * Asks for what came since each of the chains' last calls, of one version. What the answer says it is complete up to has
- * to be there with it.
+ * Reads the change feed of each chain up to one version. All events up to the returned watermark must have been
+ * delivered.
  */
 async function advance({ table, ids, erased }: History, chains: readonly FeedChain[]): Promise<number> {
   const answer = await openFeed(table);
@@ -308,14 +308,14 @@ async function playHistory(random: Random, duckdb: Duckdb) {
 }
 
 test(
-  'Chains of change feeds through late events, seals, erasures, trimmed logs, kills and steps of the clock give each row once, miss none, and have all that their watermark says',
+  'Chains of change feeds return each row once, miss none and match their watermarks through late events, seals, erasures, trimmed logs, kills and clock steps',
   async () => {
     const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
     onTestFinished(() => duckdb.close());
     const random = createRandom(seed);
     const sum = { rows: 0, erased: 0, calls: 0, beforeWatermarks: 0, trimmed: 0 };
     let played = 0;
-    // Where the clock leaps at once and is set back, no event is older than a watermark: then a further history is played.
+    // If the clock jumps at once and is set back, no event is older than a watermark: then another history is played.
     for (; played < histories || (sum.beforeWatermarks === 0 && played < histories + moreHistories); played += 1) {
       const history = await playHistory(random, duckdb);
       for (const name of Object.keys(sum) as (keyof typeof sum)[]) sum[name] += history[name];
@@ -335,13 +335,13 @@ test(
   histories * 200_000,
 );
 
-/** What comes after a place: asked for with it, and with what the answers name, until nothing comes. */
+/** Follows a change feed from a cursor until it is empty. */
 async function follow(table: string, place: string): Promise<string[]> {
   const { ids, next } = await readFeed(table, place);
   return ids.length === 0 ? [] : [...ids, ...(await follow(table, next))];
 }
 
-test('Rows that came after a flush without rows, by a clock that was ahead, are not missed when the clock is repaired', async () => {
+test('Rows committed after a flush without rows, by a clock that was ahead, are not missed when the clock is repaired', async () => {
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
   onTestFinished(() => duckdb.close());
   const { table, clock, publish, publishFaulty, repair, ids, stop } = await openHistory(createRandom(seed), duckdb);
@@ -362,7 +362,7 @@ test('Rows that came after a flush without rows, by a clock that was ahead, are 
 const repairs = changeSteps.flatMap((step) => [false, true].map((isKilled) => [step, isKilled] as const));
 
 test.each(inTurn(repairs, 6))(
-  'Rows that are flushed at the step %s of a repair of the clock are given once, the repair killed there: %s',
+  'Rows that are flushed at the step %s of a repair of the clock are returned once, the repair killed there: %s',
   async (at, isKilled) => {
     const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
     onTestFinished(() => duckdb.close());

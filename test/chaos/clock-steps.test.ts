@@ -21,23 +21,20 @@ import { startWithUser } from '../helpers/service-access.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 /*
- * Wall clocks are set forwards and backwards: by an operator, by NTP, by a machine that was suspended. What is promised by
- * the hour (links, repeats, ages) has to hold, and what only ever grows (available_at) must not go back.
+ * Wall clocks are set forwards and backwards: by an operator, by NTP, by a suspended machine. Promises in hours (links,
+ * duplicates, ages) must hold, and values that only grow (available_at) must not decrease.
  */
 const seed = chaosSeed();
 const hour = 3600;
 const linkTtlSeconds = 1800;
-/**
- * Where the service's clock stands at each start, in seconds from the machine's; keys are repeated within a day of
- * their first use.
- */
+/** Offsets of the service's clock at each start, seconds; keys are repeated within a day of their first use. */
 const offsets = isLongRun
   ? [0, hour, 0, 23 * hour, 22 * hour, 1, 23 * hour, 5 * hour, 4 * hour + 1, 23 * hour, 48 * hour]
   : [0, 23 * hour, 22 * hour, 48 * hour];
 const liveSteps = chaosFigure('TRIBUTARY_TEST_CLOCK_STEPS', { short: 3, long: 60 });
 const again = `make chaos PART=clock-steps SEED=${seed}`;
 
-/** `available_at` as the commits of a lake give it, oldest first. */
+/** Reads the `available_at` of a lake's commits, oldest first. */
 function readAvailableAt(lakeDir: string): number[] {
   const folder = path.join(lakeDir, 'events', '_delta_log');
   const commits = readdirSync(folder)
@@ -48,7 +45,7 @@ function readAvailableAt(lakeDir: string): number[] {
   );
 }
 
-/** Asks for every custom event up to the day that it is by a clock. */
+/** Returns a query for every custom event up to the present day of a clock. */
 function queryUpTo(nowMs: number): string {
   const day = (days: number): string => new Date(nowMs + days * 86_400_000).toISOString().slice(0, 10);
   return exportQuery('eventId,eventName', { dateFrom: day(-4), dateTo: day(0) });
@@ -100,7 +97,7 @@ test(
       await waitUntilWorkedOff(service);
       expectNeverBack(readAvailableAt(path.join(dataDir, 'lake')));
 
-      // a link of before: refused from its end on, and once it was over it stays so, whatever the clock says then
+      // an earlier link: rejected after its end, and also once expired, regardless of later clock steps
       for (const link of links) {
         const { status } = await send(Number(new URL(service.api).port), link.target);
         const isOver = nowMs() > link.expiresMs + 1000;
@@ -113,7 +110,7 @@ test(
       const id = await analyst.create(queryUpTo(nowMs()));
       const data = await analyst.waitForEnd(id ?? '');
       expect(data.status).toBe('Success!');
-      // while the clock is back, events of what is then tomorrow are not among those up to today
+      // while the clock is set back, events of the then next day are not among those up to today
       rows = data.files?.[0]?.rows ?? 0;
       const [file] = data.files ?? [];
       const expiresMs = Number(file?.timestampExpires) * 1000;
@@ -122,7 +119,7 @@ test(
     }
     expect(rows).toBe(ledger.totals().acknowledged);
     await waitFor(
-      'the files of requests that are over are gone',
+      'the files of expired requests were removed',
       () =>
         readdirSync(path.join(dataDir, 'reports'), { recursive: true }).filter((name) =>
           /\.csv(\.gz)?$/.test(String(name)),
@@ -130,7 +127,7 @@ test(
     );
     await service.stop();
     const { results, totals } = await balanceAccounts(dataDir, [ledger]);
-    // one whose answer was lost is sent again, and is a repeat
+    // an event whose response was lost is sent again, and is a duplicate
     expect(totals.repeats).toBeGreaterThanOrEqual(
       keys.length * (offsets.filter((offset) => offset < 24 * hour).length - 1),
     );
@@ -156,7 +153,7 @@ test(
 );
 
 test(
-  `A compactor whose clock jumps ${liveSteps} times while it runs continues to flush, seal and clean up, and its available_at never goes back`,
+  `A compactor whose clock jumps ${liveSteps} times while it runs continues to flush, seal and clean up, and its available_at never decreases`,
   async () => {
     const random = createRandom(seed);
     const folder = testFolder();
@@ -183,8 +180,8 @@ test(
       seen.push(...readAvailableAt(path.join(folder, 'lake')).slice(-1));
     }
     await waitForAll(folder, ids);
-    // a clock that stands long before what is in the lake: rows wait for their seal from when they are seen, not until
-    // it is there again
+    // a clock long before the rows of the lake: they wait for their seal from the time of their first read, not until
+    // the clock has reached them
     offsetMs = -30 * 24 * hour * 1000;
     await publishEvents(publisher, ids, {});
     await waitFor('the events are in the lake', async () => (await countStored(folder)) === ids.size);
@@ -195,7 +192,7 @@ test(
     );
     await waitForAll(folder, ids);
     expectNeverBack(seen);
-    // the clock is the only problem, and it is told
+    // the clock is the only problem, and it is reported
     expect(compact.facts()['problems']).toEqual([
       {
         code: 'clock_behind_lake',
@@ -207,7 +204,7 @@ test(
     recordFinding({
       promise: 'P9',
       what: 'clock jumps under a running compactor',
-      wanted: 'every event in the lake once, available_at never back, sealing goes on',
+      wanted: 'every event in the lake once, available_at never decreases, sealing continues',
       figures: { jumps: liveSteps, events: ids.size, lostEvents: 0, doubledEvents: 0 },
       reached: true,
       seed,

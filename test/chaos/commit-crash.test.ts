@@ -25,7 +25,7 @@ import { readPayments, readPaymentTotals } from '../helpers/revenue.ts';
 import { startLakeReaders } from '../helpers/lake-readers.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-/** How often each step is tried, the second time and later in another order and after a random number of passes. */
+/** Number of kills at each step; later sweeps use another order and a random pass. */
 const sweeps = chaosFigure('TRIBUTARY_TEST_SWEEPS', { short: 1, long: 2 });
 const seed = chaosSeed();
 const again = `make chaos PART=commit-crash SEED=${seed}`;
@@ -34,8 +34,8 @@ const wanted = '0 torn, doubled or vanished rows for readers of the snapshot and
 const processes = prepareCompactProcesses();
 
 /**
- * Passes at which a step of a commit is hit: the start's own commits come before those of flush and seal. The short
- * form draws one of two.
+ * Passes of a commit's step at which the kill happens: the commits of the start come before those of flush and seal.
+ * The short form selects one of two.
  */
 const draw = createRandom(seed);
 const passesOf = (): readonly number[] => (isLongRun ? [1, 4] : [draw.pick([1, 4])]);
@@ -49,10 +49,10 @@ const compactSteps = [
   learnStep,
 ];
 
-/** What a compactor does once, when it starts: it passes there no second time. */
+/** Steps that a compactor passes once, at its start. */
 const startSteps = ['swept', learnStep];
 
-/** The steps of one sweep: each as it stands, then each at a random pass in random order. */
+/** Returns the steps of a sweep: the first in their order, later ones in random order at a random pass. */
 function stepsOfSweep(sweep: number, random: Random): readonly string[] {
   if (sweep === 0) return inTurn(compactSteps, 6);
   const drawn = compactSteps.map((step) => ({
@@ -75,25 +75,25 @@ test(
     for (let sweep = 0; sweep < sweeps; sweep += 1) {
       for (const step of stepsOfSweep(sweep, random)) {
         const { exited, child, isGone } = processes.start(place, { crashAt: step });
-        // New events keep every step coming: flushes, seals, checkpoints, removed files; one event in each round fails.
+        // New events cause every step again: flushes, seals, checkpoints, removed files; one event in each round fails.
         for (let round = 0; round < 500 && !isGone(); round += 1) {
           await publishEvents(publisher, ids, {});
           await publishRevenue(publisher, ids, transactions);
           await publishBadEvent(publisher);
           await waitFor(
-            'the events are taken in, or the compactor is gone',
+            'the events are committed, or the compactor has exited',
             async () => isGone() || (await countStored(folder)) >= ids.size,
             120_000,
           );
         }
-        // One that the step did not kill is told to stop, and ends with 0.
+        // A compactor that the step did not kill is stopped, and exits with 0.
         child.kill('SIGTERM');
         expect(`${step} ${await exited}`).toBe(`${step} SIGKILL`);
         kills += 1;
       }
     }
     const last = processes.start(place);
-    // what only this one can take in: before it runs, a signal would end it like any program
+    // events that only this one commits: before it runs, a signal would end it like any program
     await publishEvents(publisher, ids, {});
     await waitForAll(folder, ids);
     last.child.kill('SIGTERM');
@@ -104,7 +104,7 @@ test(
     const totals = await readTotals(path.join(folder, 'lake'));
     expect(totals?.stored).toBe(ids.size);
     expect(totals?.failed).toBeGreaterThan(0);
-    // Two tables, two commits a batch: each transaction is there once, and each log accounts for its own lines.
+    // Two tables, two commits per batch: each transaction is stored once, and each log accounts for its lines.
     const payments = (await readPayments(folder)).map((row) => String(row['id_transaction']));
     expect(payments).toEqual([...transactions].toSorted());
     expect(await readPaymentTotals(folder)).toMatchObject({
@@ -134,12 +134,12 @@ test(
   sweeps * 400_000,
 );
 
-test('An erasure killed at any step can be repeated, and removes nothing but what it should', async () => {
+test('An erasure killed at any step can be repeated, and removes only the events that it should', async () => {
   const place = await processes.makePlace('erase');
   const { folder, publisher } = place;
   const kept = new Set<string>();
   const compactor = processes.start(place);
-  // The rewrite of an erasure is that of a seal, whose every step the sweep above takes: the short form draws some.
+  // An erasure rewrites files as a seal does, which the sweep above kills at every step: the short form selects some.
   const steps = inTurn([...eraseSteps, ...changeSteps, ...commitSteps], 5);
   const readers = startLakeReaders(folder, "NOT starts_with(custom_user_id, 'victim')");
   for (const step of steps) {
@@ -190,7 +190,7 @@ test(
     const readers = startLakeReaders(folder);
     const lives = isLongRun ? 12 : 3;
     const ends: string[] = [];
-    // Each lives until it is fenced or until the other has been replaced a few times; then another takes its place.
+    // Each runs until it is fenced or until the other was replaced a few times; then another one follows.
     const rival = async (spool: string, turns: number): Promise<void> => {
       for (let life = 0; life < turns; life += 1) {
         const { child, exited } = processes.start(place, { spool, options: { withoutLock: true } });
@@ -210,7 +210,7 @@ test(
       await publishEvents(publisher, ids, {});
       await publishRevenue(publisher, ids, transactions);
       await waitFor(
-        'the events are taken in, or all rivals are gone',
+        'the events are committed, or all rivals have exited',
         async () => ends.length === 2 * lives - 1 || (await countStored(folder)) >= ids.size,
         120_000,
       );

@@ -24,30 +24,25 @@ import { waitFor } from '../helpers/wait.ts';
 const kills = chaosFigure('TRIBUTARY_TEST_COMPACT_KILLS', { short: 3, long: 100 });
 const seed = chaosSeed();
 
-/**
- * A compactor lives so long at most, milliseconds: some flushes, a seal or two, now and then a checkpoint and a
- * clean-up.
- */
+/** Maximum life of a compactor, ms: some flushes, one or two seals, sometimes a checkpoint and a clean-up. */
 const longestLifeMs = 1200;
-/** Events on their way to the lake at most, so that readers do not read without end. */
+/** Maximum backlog, events, so that reads of the lake end. */
 const mostWaiting = 200;
 
 const processes = prepareCompactProcesses();
 
-/**
- * Kills a compactor at a random instant, of its start or of its work, unless it is fenced before; says how it ended.
- */
+/** Kills a compactor at a random moment of its start or work, unless it is fenced before; returns how it ended. */
 async function killSometime({ child, ready, exited }: CompactProcess, random: Random): Promise<string> {
   const duringStart = random.chance(0.25);
   const lifeMs = random.integer(0, duringStart ? longestLifeMs / 2 : longestLifeMs);
   if (!duringStart) await Promise.race([ready, exited]);
-  // The instant is the test: nothing is waited for.
+  // The moment is random on purpose.
   await Promise.race([pass(lifeMs), exited]);
   child.kill('SIGKILL');
   return exited;
 }
 
-/** Lets events flow in, one in fifty of them bad, until told to stop; returns how many were bad. */
+/** Sends events, one in fifty of them bad, until `stop`, which returns the number of bad ones. */
 function startEvents({ folder, publisher }: Place, ids: Set<string>): { stop(): Promise<number> } {
   const stopper = new AbortController();
   const { signal } = stopper;
@@ -78,7 +73,7 @@ function startEvents({ folder, publisher }: Place, ids: Set<string>): { stop(): 
 }
 
 test(
-  `A compactor killed ${kills} times at any instant, alone or beside a rival, loses no event, stores none twice and shows no torn commit`,
+  `A compactor killed ${kills} times at any moment, alone or with a rival, loses no event, stores none twice and shows no torn commit`,
   async ({ skip }) => {
     inLongForm(skip);
     const random = createRandom(seed);
@@ -89,7 +84,7 @@ test(
     const events = startEvents(place, ids);
     const ends = { SIGKILL: 0, fenced: 0 };
     for (let round = 0; ends.SIGKILL < kills; round += 1) {
-      // Every third round, the first of them included, has a rival, which the fence in the log must hold off by itself.
+      // Every third round, beginning with the first, has a rival, which only the fence in the log holds off.
       const rivals = round % 3 === 0 ? [{}, { spool: 'rival', options: { withoutLock: true } }] : [{}];
       for (const end of await Promise.all(
         rivals.map((settings) => killSometime(processes.start(place, settings), random)),
@@ -104,7 +99,7 @@ test(
     const paths = lakePaths(path.join(folder, 'lake'));
     const countSealed = async (): Promise<number> =>
       (await readSnapshot(paths.table)).files.filter((file) => !file.young).length;
-    // Rows of dates long past wait 24 times the seal age: kills that follow each other fast end before.
+    // Rows of old dates wait 24 times the seal age: kills in quick succession come earlier.
     await waitFor('rows are sealed', async () => (await countSealed()) > 0);
     await waitFor(
       'log entries past the retention are trimmed',
@@ -126,7 +121,7 @@ test(
     expect(sealed).toBeGreaterThan(0);
     recordFinding({
       promise: 'P4',
-      what: 'compactor killed at random instants, rivals beside it',
+      what: 'compactor killed at random moments, alone and with rivals',
       wanted: '0 torn, doubled or vanished rows for readers of the snapshot and of the sealed files',
       figures: {
         kills: ends.SIGKILL,

@@ -8,8 +8,8 @@ import { listStoreFiles, lookAtStore, makeStore } from '../helpers/damaged-store
 import { temporaryFolder } from '../helpers/folder.ts';
 
 /**
- * The broker's own store, damaged while the service was down: the lake has the first messages, the stream the others,
- * all acknowledged. The store is one that was stopped, and one that was killed, whose index is behind its blocks.
+ * The broker's store, damaged while the service was down: the lake has the first messages, the stream the others, all
+ * acknowledged. One store was stopped; one was killed, so that its index is older than its blocks.
  */
 
 const offsets = chaosFigure('TRIBUTARY_TEST_DAMAGES', { short: 1, long: 200 });

@@ -17,8 +17,8 @@ import { createMemoryStream } from '../helpers/memory-stream.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 /**
- * A small lake of sealed and young files, with several checkpoints. After each damage the questions of its users are
- * put: the newest snapshot, an export of everything by the export worker's own code, `lake check`.
+ * A small lake of sealed and young files, with several checkpoints. After each damage its users' queries run: the
+ * newest snapshot, an export of everything by the export worker's code, `lake check`.
  */
 
 const offsets = chaosFigure('TRIBUTARY_TEST_DAMAGES', { short: 1, long: 200 });
@@ -48,7 +48,7 @@ const apps: WorkerPlan['apps'] = [
   { idApp: 1, title: 'A', sdkKey: '1', platform: 'web', idAccount: 1, idProject: undefined },
 ];
 
-/** What the newest snapshot says, but for the place where it lies. */
+/** Describes the newest snapshot, without its path. */
 async function describeSnapshot(data: string): Promise<string> {
   const { version, files, txns, lake, schemaString } = await readSnapshot(tableOf(data));
   return JSON.stringify([
@@ -61,7 +61,7 @@ async function describeSnapshot(data: string): Promise<string> {
   ]);
 }
 
-/** Exports everything; the hash of the CSV, or undefined when the export failed and said so. */
+/** Exports everything; returns the hash of the CSV, or undefined if the export failed with an error. */
 async function exportAll(data: string): Promise<string | undefined> {
   const to = path.join(data, 'export');
   mkdirSync(to);
@@ -127,8 +127,7 @@ function listLake(data: string, pattern: RegExp): string[] {
 }
 
 /**
- * Puts the questions that the file may matter for; none may be answered wrongly, and an error must be explained by
- * `lake check`.
+ * Runs the queries that the file may affect: none may return a wrong result, and `lake check` must explain each error.
  */
 async function judge(
   data: string,
@@ -147,7 +146,7 @@ async function judge(
   return ok ? { silent: 'an error that lake check does not explain' } : 'loud';
 }
 
-/** One export in so many goes along with damage to the log: it reads the same snapshot that is compared each time. */
+/** One in this many damages of the log gets an export; the snapshot is compared each time. */
 const exportEvery = 10;
 
 const kinds: Readonly<
@@ -165,14 +164,14 @@ const kinds: Readonly<
 };
 
 test.for(inTurn(Object.entries(kinds), 2))(
-  'Damaged %s give a right answer or a reported error',
+  'Damaged %s lead to a right result or a reported error',
   { timeout: 3_600_000 },
   async ([what, { files, found }]) => {
     let cases = 0;
     const tally = await runDamages({
       original,
       copy: path.join(folder, 'copy'),
-      // Of the data files those that are live: nobody reads the others, until they are removed.
+      // Only live data files: no reader opens the others before their removal.
       listFiles: (copy) =>
         listLake(copy, files).filter((file) => !file.includes('_young/') || liveFiles.has(path.basename(file))),
       random: createRandom(seed),

@@ -18,8 +18,8 @@ import { recordDamage, runDamages } from '../helpers/damage.ts';
 import { temporaryFolder } from '../helpers/folder.ts';
 
 /**
- * The records of the service: who may do what, the keys, the export requests, and their files. Each is read as its
- * stage reads it.
+ * The service's records: access, keys, export requests, and their files. Each is read by the code that the service
+ * uses.
  */
 
 const offsets = chaosFigure('TRIBUTARY_TEST_DAMAGES', { short: 4, long: 200 });
@@ -29,9 +29,9 @@ const original = path.join(folder, 'original');
 const clock = createClock(0);
 
 interface Reading {
-  /** What was read, complete enough to tell any difference. */
+  /** The content that was read, complete enough to show any difference. */
   readonly answer: unknown;
-  /** Errors that were logged on the way. */
+  /** Number of errors logged meanwhile. */
   readonly errors: number;
 }
 
@@ -77,7 +77,7 @@ async function readReceiptKeys(data: string): Promise<Reading> {
   return { answer: [keys.known(), keys.current()?.key], errors: errors() };
 }
 
-/** Requests, and the id that the next one gets. Requests that cannot be read must be told of. */
+/** Reads the requests, and the id of the next one. Unreadable requests must be reported. */
 async function readReports(data: string): Promise<Reading> {
   const { logger, errors } = countErrors();
   const store = await openReportStore(clock, logger, { reportsDir: path.join(data, 'reports'), linkTtlSeconds: 3600 });
@@ -86,7 +86,7 @@ async function readReports(data: string): Promise<Reading> {
   return { answer: [jobs, next.id], errors: errors() + store.damaged().length };
 }
 
-/** The files of the requests, as a download reads them. */
+/** Reads the files of the requests as a download does. */
 async function readReportFiles(data: string): Promise<Reading> {
   const { logger, errors } = countErrors();
   const store = await openReportStore(clock, logger, { reportsDir: path.join(data, 'reports'), linkTtlSeconds: 3600 });
@@ -165,7 +165,7 @@ const kinds: Readonly<
 };
 
 test.for(Object.entries(kinds))(
-  'A damaged record gives a right answer or a reported error: %s',
+  'A damaged record leads to a right result or a reported error: %s',
   { timeout: 600_000 },
   async ([what, { file, read }]) => {
     const random = createRandom(seed);

@@ -16,15 +16,15 @@ import { missingForTraces } from '../helpers/trace.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 /*
- * A disk that answers with an error is made by strace: system calls of a live process fail, of the real service under load.
- * Nothing acknowledged may be lost, nothing whose sync failed may be built upon, and the service comes back by itself.
+ * Disk errors by strace: system calls of the processes of a real service under load fail. No acknowledged event may be
+ * lost, nothing may be built upon a failed sync, and the service must recover automatically.
  */
 const rounds = chaosFigure('TRIBUTARY_TEST_DISK_ERROR_ROUNDS', { short: 1, long: 2 });
 const seed = chaosSeed();
 
 interface Fault extends Omit<DiskError, 'when'> {
   readonly role: ProcessRole;
-  /** Left to the long form: another fault of the short one shows the same. */
+  /** Only in the long form: another fault of the short one shows the same. */
   readonly rare?: true;
 }
 
@@ -49,10 +49,10 @@ const faults: readonly Fault[] = [
   { role: 'export', calls: 'openat', error: 'EIO', rare: true },
 ];
 
-/** What nats-server gets over without a word: it tries again, or has the block in memory. */
+/** Faults that nats-server handles without a log line: it retries, or has the block in memory. */
 const quietInBroker = /openat|read/;
 
-/** A fault lasts until so many calls have failed, its process is gone, or the time is over. */
+/** A fault lasts until this many calls have failed, its process has exited, or the time has elapsed. */
 const enoughErrors = 3;
 const longestFaultMs = 4000;
 const recoveryMs = 60_000;
@@ -66,7 +66,7 @@ const settings = {
   TRIBUTARY_LOG_LEVEL: 'warn',
 };
 
-/** Every fault of the form, `rounds` times, each time in another order. */
+/** Returns every fault of the form, `rounds` times, each time in another order. */
 function draw(random: Random): (Fault & DiskError)[] {
   const list = faults.filter((fault) => rounds > 1 || fault.rare !== true);
   return Array.from({ length: rounds }, () =>
@@ -76,7 +76,7 @@ function draw(random: Random): (Fault & DiskError)[] {
     .map(({ fault }) => ({ ...fault, when: `${random.integer(1, 3)}+${random.integer(1, 5)}` }));
 }
 
-/** The text of the whole log of the lake's table. */
+/** Returns the text of the whole log of the lake's table. */
 function readLog(dataDir: string): string {
   const folder = path.join(dataDir, 'lake', 'events', '_delta_log');
   return readdirSync(folder)
@@ -88,7 +88,7 @@ function readLog(dataDir: string): string {
 const missing = missingForTraces();
 
 test(
-  'Disk calls that fail, in any process and under load, lose no acknowledged event, and the service recovers by itself',
+  'Disk calls that fail, in any process and under load, lose no acknowledged event, and the service recovers automatically',
   async (ctx) => {
     inLongForm(ctx.skip);
     ctx.skip(missing !== undefined, missing);
@@ -119,7 +119,7 @@ test(
     const exports: (string | undefined)[] = [];
     const drawn = draw(random);
     for (const [index, fault] of drawn.entries()) {
-      // The fault before may have ended its process late; it is started again.
+      // The previous fault may have ended its process late; it is being restarted.
       let pid = 0;
       await waitFor(
         `a process has the role ${fault.role}`,
@@ -130,7 +130,7 @@ test(
       const logBefore = service.lastLog(Number.MAX_SAFE_INTEGER).length;
       const injection = await injectErrors(pid, fault, path.join(folder, `trace-${index}`));
       const overAt = performance.now() + longestFaultMs;
-      // the errors are to meet an export too; while they last it may be refused
+      // the errors should also hit an export; meanwhile it may be rejected
       if (fault.role === 'export') exports.push(await analyst.create(query).catch(() => undefined));
       await waitFor(
         'enough calls have failed',
@@ -139,21 +139,21 @@ test(
       );
       const steps = await injection.stop();
       const failed = steps.filter(({ result }) => result.includes('INJECTED'));
-      // Other files are the system's own, /proc and the like: nobody misses them.
+      // Other files, such as those in /proc, belong to the system and do not count.
       const injected = failed.filter(({ text }) => text.includes(dataDir)).length;
 
       const passedAt = performance.now();
       const acknowledged = ledger.totals().acknowledged;
       const { streamed } = await totalsOf(dataDir);
       await waitFor(
-        `import and the lake go on after ${name}`,
+        `import and the lake continue after ${name}`,
         async () =>
           ledger.totals().acknowledged > acknowledged + 100 && (await totalsOf(dataDir)).streamed > streamed + 100,
         recoveryMs,
       );
       const tookMs = performance.now() - passedAt;
       await waitFor(
-        'an export can be ordered',
+        'an export can be created',
         async () =>
           exports.push(await analyst.create(query).catch(() => undefined)) > 0 && exports.at(-1) !== undefined,
         recoveryMs,
@@ -194,13 +194,13 @@ test(
     const { results, rows } = await balanceAccounts(dataDir, [ledger]);
 
     expect(built, 'built upon although its sync had failed').toEqual([]);
-    expect(silent, 'errors of the disk that the log does not tell').toEqual([]);
+    expect(silent, 'disk errors without a line in the log').toEqual([]);
     expect(felt).toBeGreaterThan(drawn.length / 2);
     recordFinding({
       promise: 'P3',
       what: 'calls to the disk fail with EIO and ENOSPC in each process',
       wanted:
-        '0 acknowledged lost, nothing built upon a failed sync, each told in the log, the service comes back by itself',
+        '0 acknowledged lost, nothing built upon a failed sync, each in the log, the service recovers automatically',
       figures: {
         faults: drawn.length,
         faultsFelt: felt,

@@ -42,7 +42,7 @@ const settings = {
 };
 const readersKept = "NOT starts_with(custom_user_id, 'victim')";
 
-/** Runs an erasure that is killed after a while, unless it is done before; returns its exit code or signal. */
+/** Runs an erasure and kills it after a while unless it has ended; returns its exit code or signal. */
 async function eraseAndKill(dataDir: string, id: string, afterMs: number): Promise<string> {
   const child = spawn(
     process.execPath,
@@ -57,13 +57,13 @@ async function eraseAndKill(dataDir: string, id: string, afterMs: number): Promi
 }
 
 /**
- * Publishes a person's events to every place they can lie in: rows of two kinds, a failed event, one that is no JSON.
+ * Publishes a person's events in every form that is stored: rows of two kinds, a failed event, a line that is not JSON.
  */
 async function publishPerson(publisher: StreamPublisher, id: string): Promise<number> {
   const rows = [
     eventLine({ custom_user_id: id }),
     eventLine({ custom_user_id: id, kind: 'registration' }),
-    eventLine({ custom_user_id: `kept beside ${seed}` }),
+    eventLine({ custom_user_id: `kept with ${seed}` }),
   ];
   const failed = [JSON.stringify(eventLine({ custom_user_id: id, age: 'x' })), `{"custom_user_id":"${id}",`];
   await publisher.publish(Buffer.from([...rows.map((row) => JSON.stringify(row)), ...failed, ''].join('\n')), 5000);
@@ -86,7 +86,7 @@ async function exportAll(service: TestService): Promise<void> {
   const client = createExportClient(service, { idUser: String(idUser), secret: String(secret) });
   const query = exportQuery('customUserId', { event: 'userAuthorisations' });
   let id: string | undefined;
-  // the user is known to every process within a second
+  // every process knows the user within a second
   await waitFor(
     'the export is taken',
     async () => (id = await client.create(query).catch(() => undefined)) !== undefined,
@@ -95,7 +95,7 @@ async function exportAll(service: TestService): Promise<void> {
 }
 
 test(
-  `${people} people are erased for good under kills: no byte of them is left in any file, and no reader sees a row twice or a missing file`,
+  `${people} people are erased permanently under kills: no byte of them is left in any file, and no reader sees a row twice or a missing file`,
   async ({ skip }) => {
     inLongForm(skip);
     const random = createRandom(seed);
@@ -115,7 +115,7 @@ test(
       ids.push(id);
       streamed += await publishPerson(publisher, id);
       await waitUntilSealed(dataDir, streamed);
-      // A file put aside, as after damage to the log; and a report, which ends with its link.
+      // A quarantined file, as after damage to the log; and a report, which ends with its link.
       if (n === 0) {
         const [sealed] = (await readSnapshot(paths.table)).files;
         mkdirSync(paths.quarantine, { recursive: true });
@@ -124,7 +124,7 @@ test(
       }
       if (random.chance(0.7) && (await eraseAndKill(dataDir, id, random.integer(100, 1500))) === 'SIGKILL') kills += 1;
       if (random.chance(0.3)) kills += (await service.kill9('compact', random)) === undefined ? 0 : 1;
-      // a list of people is taken as one person is
+      // a list of people is accepted like one person
       const list = path.join(folder, 'ids');
       writeFileSync(list, `${id}\nvictim-unknown\n`);
       const words = (n + seed) % 2 === 0 ? ['--user', id] : ['--file', list];
@@ -133,7 +133,7 @@ test(
         reportsEndBy: expect.any(String),
       });
     }
-    // what was erased in the stated time is gone while the service runs, and stays so
+    // within the stated time the erased bytes are removed while the service runs, and stay so
     await waitFor(
       'the status knows of no erasure any more',
       async () => ((await service.status())['lake'] as Record<string, unknown>)['erasure'] === undefined,
@@ -144,13 +144,13 @@ test(
       async () => (await findFilesWith(dataDir, ...ids)).length === 0,
       120_000,
     );
-    streamed += await publishPerson(publisher, 'somebody else');
+    streamed += await publishPerson(publisher, 'another person');
     await waitUntilSealed(dataDir, streamed);
     await readers.stop();
     await service.stop();
     await service.startAgain();
     expect(await findFilesWith(dataDir, ...ids)).toEqual([]);
-    expect(await findFilesWith(dataDir, 'kept beside')).not.toEqual([]);
+    expect(await findFilesWith(dataDir, 'kept with')).not.toEqual([]);
     expect((await checkLake(path.join(dataDir, 'lake'))).problems.map((problem) => problem.path)).toEqual([
       'quarantine/aside.parquet',
     ]);
@@ -171,17 +171,17 @@ test(
   240_000 + people * 20_000,
 );
 
-test('A compactor killed at any step of the renewal of a place repeats it, and a reader of the glob sees every row once', async () => {
+test('A compactor killed at any step of a deferred replacement repeats it, and a reader of the glob sees every row once', async () => {
   const place = await processes.makePlace('places');
   const kept = new Set<string>();
   const readers = startLakeReaders(place.folder, readersKept);
   const options = { retentionMs: 1500, sealAgeMs: 100 };
-  // a rename that nothing in the log tells of
+  // a rename that no entry of the log records
   const steps = placeSteps.filter((step) => isLongRun || step === 'place-taken');
   for (const step of steps) {
     const id = `victim of ${step}`;
     const first = processes.start(place, { crashAt: step, options });
-    // rows of dates long past would wait longer
+    // rows of old dates would wait longer
     const event_time = Math.floor(Date.now() / 1000);
     await publishEvents(place.publisher, kept, { event_time });
     await publishEvents(place.publisher, new Set(), { event_time, custom_user_id: id });

@@ -26,7 +26,7 @@ import { parseCsv } from '../helpers/export-oracle.ts';
 import { testFolder } from '../helpers/folder.ts';
 
 const requests = chaosFigure('TRIBUTARY_TEST_ESTIMATES', { short: 8, long: 10_000 });
-/** Requests of each lake. */
+/** Requests per lake. */
 const ofLake = 500;
 const seed = chaosSeed();
 const limits = { memoryMb: 512, threads: 1, maxRows: 1e6, maxBytes: 1e9, singleFileMaxBytes: 1e8, partMaxBytes: 1e8 };
@@ -54,7 +54,7 @@ function timeOf(random: Random, { endMs }: EstimateLake): Record<string, string>
   return { tsFrom: String(all ? 0 : Math.floor(from / 1000)), tsTo: String(Math.floor((all ? nowMs : to) / 1000)) };
 }
 
-/** Arguments of a create, as a client may send them. */
+/** Creates arguments of a create call, as a client may send them. */
 function makeArguments(random: Random, lake: EstimateLake): Map<string, string[]> {
   const event = random.chance(0.4) ? random.pick(['customEvents', 'userCustomEvents']) : random.pick(exportEvents);
   const selectors = new Set(Array.from({ length: random.integer(1, 10) }, () => random.pick(names)));
@@ -88,15 +88,15 @@ function makeArguments(random: Random, lake: EstimateLake): Map<string, string[]
 async function makeRequest(random: Random, lake: EstimateLake, days: ZoneDays): Promise<ExportSpec> {
   for (;;) {
     const request = await parseExportRequest(makeArguments(random, lake), nowMs, days);
-    // Some arguments do not suit some events.
+    // Some arguments are invalid for some events.
     if (!isRefusal(request)) return request;
   }
 }
 
-/** What was asked, what the export then was, and what was said of it before. */
+/** An estimate, and the export of the same request. */
 interface Asked {
   readonly rows: number;
-  /** As the limit counts them, where the files tell. */
+  /** As the limit counts them, if the files record it. */
   readonly bytes: number;
   readonly parts: number;
   readonly estimate: Estimate;
@@ -117,7 +117,7 @@ async function planOf(random: Random, lake: EstimateLake, request: ExportSpec): 
   };
 }
 
-/** The first rows, as the CSV of the same request has them. */
+/** Expects the preview to have the first rows of the CSV of the same request. */
 async function expectPreview(plan: ReadPlan, folder: string): Promise<void> {
   const request: ExportSpec = { ...plan.request, format: 'csv', compression: 'none' };
   const whole = { ...plan, request, limits, folder, stem: 'csv' };
@@ -140,7 +140,7 @@ async function expectPreview(plan: ReadPlan, folder: string): Promise<void> {
   rmSync(folder, { recursive: true });
 }
 
-/** Orders an export and looks at it before, by their whole ways; undefined where both refuse it alike. */
+/** Estimates, previews and exports a request through separate processes; undefined if both reject it alike. */
 async function order(plan: ReadPlan, folder: string): Promise<Asked | undefined> {
   const looked = await runLook({ ...plan, look: 'estimate' });
   mkdirSync(folder);
@@ -154,7 +154,7 @@ async function order(plan: ReadPlan, folder: string): Promise<Asked | undefined>
   const { files } = made;
   const { selectors, format = 'csv' } = plan.request;
   const isText = files.every(({ name }) => !name.endsWith('.gz'));
-  // Each part has the header of the text, which counts once.
+  // Each part repeats the header, which counts once.
   const headers = format === 'csv' ? (files.length - 1) * (selectors.join(',').length + 1) : 0;
   return {
     rows: files.reduce((sum, file) => sum + file.rows, 0),
@@ -164,7 +164,7 @@ async function order(plan: ReadPlan, folder: string): Promise<Asked | undefined>
   };
 }
 
-/** Engines that are opened once for many requests of a lake, and closed with it or with the test. */
+/** Engines that many requests of a lake share; they close with the lake or with the test. */
 function createEngines(folder: string) {
   const engines = new Map<string, Promise<QueryEngine>>();
   async function close(): Promise<void> {
@@ -185,8 +185,8 @@ function createEngines(folder: string) {
 }
 
 /**
- * The same by the statements of an export alone, on an engine that is there already: a tenth of the time. Undefined
- * where the version cannot be given.
+ * Does the same with only the statements of an export, on an open engine: in a tenth of the time. Undefined if the
+ * version is not readable.
  */
 async function query(
   plan: ReadPlan,
@@ -213,12 +213,12 @@ async function query(
 
 const verify = () => Promise.resolve();
 
-/** Says whether a request needs its whole way: a result that no file can have a row of. */
+/** Reports whether a request needs separate processes: a result that cannot have a row. */
 function needsWay({ request, apps: those, tableDir }: ReadPlan): boolean {
   return isEmptyResult(request, those) || !existsSync(tableDir);
 }
 
-/** Not a number: nobody knows. */
+/** NaN means unknown. */
 const isWithin = (value: number, { atLeast, atMost }: Pick<Bounds, 'atLeast' | 'atMost'>): boolean =>
   Number.isNaN(value) || (atLeast <= value && value <= (atMost ?? Infinity));
 
@@ -228,7 +228,7 @@ const quantile = (values: readonly number[], share: number): number =>
 const isExact = ({ atLeast, atMost }: Pick<Bounds, 'atLeast' | 'atMost'>): boolean => atLeast === atMost;
 
 test(
-  'An estimate has the rows of the export of every kind of request, and its bytes where all rows are measured, and a preview has the first rows of its file',
+  'An estimate has the rows of every kind of export, and its bytes if all rows are measured, and a preview has the first rows of its file',
   async ({ skip }) => {
     inLongForm(skip);
     const random = createRandom(seed);

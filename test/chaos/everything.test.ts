@@ -18,8 +18,9 @@ import { mountSmallDisk } from '../helpers/small-disk.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 /*
- * Each hazard has a test of its own; here they come together, as seeds have it: kills, processes that stand still, full disks, clock
- * steps, wide events, keys used again, replays, erasures, exports and cancels. Then quiet, and the books have to balance.
+ * All hazards together, chosen by the seed; each also has its own test. Kills, suspended processes, full disks, clock
+ * steps, wide events, reused keys, replays, erasures, exports and cancels. Then the faults end, and every event must be
+ * accounted for.
  */
 const minutes = chaosFigure('TRIBUTARY_TEST_MINUTES', { short: 0.25, long: 40 });
 const seed = chaosSeed();
@@ -32,7 +33,7 @@ const again = `make chaos PART=everything SEED=${seed} MINUTES=${minutes}`;
 
 const say = (text: string): void => void process.stderr.write(`everything: ${text}\n`);
 
-/** What no run may leave behind: working files with something in them, temporaries, attempts of exports. */
+/** Lists leftovers that no run may have: non-empty work files, temporary files, attempts of exports. */
 function findLeftovers(dataDir: string): string[] {
   const folders = ['lake/staging', 'spool'].filter((name) => existsSync(path.join(dataDir, name)));
   const inside = folders.flatMap((folder) =>
@@ -46,7 +47,7 @@ function findLeftovers(dataDir: string): string[] {
   return [...inside, ...temporaries];
 }
 
-/** Too much for every run of the tests; its parts have short forms of their own. */
+/** Too long for every run of the tests; its parts have their own short forms. */
 const isAsked = isLongRun || (process.env['TRIBUTARY_TEST_MINUTES'] ?? '') !== '';
 
 test.runIf(isAsked)(
@@ -141,7 +142,7 @@ test.runIf(isAsked)(
     const until = performance.now() + minutes * 60_000;
     while (performance.now() < until) {
       await everything.act().catch((error: unknown) => {
-        // Its folder goes with the test: what the service said is all there is to find the cause by.
+        // Its folder is removed with the test: the service's log is the only trace of the cause.
         throw new Error(`${String(error)}; the service's log ends:\n${service.lastLog(80)}`, { cause: error });
       });
       await pass(random.integer(0, 300));
@@ -156,7 +157,7 @@ test.runIf(isAsked)(
     await everything.eraseAll();
     const exports = await accountForExports(service, client, everything.requests, rightRows, everything.mayBeCanceled);
     await waitUntilWorkedOff(service, recoveryMs);
-    // A start sweeps what the last blows have left.
+    // A start sweeps the leftovers of the last faults.
     await service.stop();
     await service.startAgain();
     await waitUntilWorkedOff(service, recoveryMs);

@@ -18,12 +18,12 @@ import { waitFor } from '../helpers/wait.ts';
 const kills = chaosFigure('TRIBUTARY_TEST_KILLS', { short: 3, long: 500 });
 const seed = chaosSeed();
 const events = 8000;
-/** Requests in progress while the killing goes on: two run, the others wait. */
+/** Requests in progress during the kills: two run, the others wait. */
 const requestsAtOnce = 3;
 const endMs = 120_000;
 
 const selectors = 'eventId,eventName,customUserId,lvid,params.name,params.value,dtEvent,tsEvent,tsInsert,idApp';
-/** One round of kills, in random order, so that a short run has each of them too. */
+/** One round of kills, in random order, so that a short run has each of them. */
 const round = [
   'job',
   'export',
@@ -45,12 +45,12 @@ function* killOrder(random: Random): Generator<Victim, never, void> {
   }
 }
 
-/** What a result is made of, whatever its request is called. */
+/** Returns the content of a result, independent of the id of its request. */
 function content({ files }: AnswerData): unknown {
   return files?.map(({ rows, bytes, sha256 }) => ({ rows, bytes, sha256 }));
 }
 
-/** Interruptions of a request after which it is let through; 32 end it in an error (attempts.ts). */
+/** Interruptions of a request after which its attempts are spared; after 32 it fails (attempts.ts). */
 const nearBound = 24;
 
 function countInterruptions({ dataDir }: TestService, id: string): number {
@@ -60,7 +60,7 @@ function countInterruptions({ dataDir }: TestService, id: string): number {
   return job.interruptions ?? 0;
 }
 
-/** Starts a service with events in its lake that nothing will change any more. */
+/** Starts a service with a lake that no longer changes. */
 async function startFilledService(random: Random): Promise<{ service: TestService; user: Credentials }> {
   const dataDir = path.join(testFolder(), 'data');
   const { service, token, user } = await startWithUser({
@@ -92,20 +92,20 @@ async function startFilledService(random: Random): Promise<{ service: TestServic
   return { service, user };
 }
 
-/** What the killing has seen. */
+/** Observations during the kills. */
 interface Killing {
-  /** Requests that were answered with a 200. */
+  /** Requests that returned 200. */
   readonly acknowledged: string[];
-  /** The end of each request, as a client saw it in the middle of it all. */
+  /** The end of each request, as a client saw it during the kills. */
   readonly ends: Map<string, unknown>;
-  /** Every worker there was. */
+  /** Every worker so far. */
   readonly workers: ProcessMemory;
   readonly killed: Record<Victim, number>;
-  /** Kills that found a worker in the middle of its attempt. */
+  /** Kills that hit a worker during its attempt. */
   midExport: number;
 }
 
-/** Kills until so many have hit a running attempt, each time at a moment somewhere in it, and keeps requests coming. */
+/** Kills until enough kills have hit a running attempt, each at a random moment of it, and keeps creating requests. */
 async function killAll(
   service: TestService,
   client: ExportClient,
@@ -125,7 +125,7 @@ async function killAll(
   const jobs = (): number[] => service.processes().flatMap(({ role, pid }) => (role === 'job' ? [pid] : []));
   while (seen.midExport < kills) {
     for (const id of open) {
-      // Beyond a bound it would end in the documented error: one that comes near it is let through.
+      // Beyond its limit it would fail as documented: a request close to it is spared.
       const isNear = countInterruptions(service, id) >= nearBound;
       const data = await (isNear ? client.waitForEnd(id) : client.find(id));
       if (data?.status === 'In progress') continue;
@@ -152,7 +152,7 @@ async function killAll(
   return seen;
 }
 
-/** Lists what should not be there: temporary files, folders of attempts, anything beside a request and its files. */
+/** Lists unexpected files: temporary ones, folders of attempts, anything but a request and its files. */
 function findLeftovers(dataDir: string): string[] {
   const names = readdirSync(dataDir, { recursive: true, encoding: 'utf8' }).filter((name) => !name.startsWith('nats/'));
   const reportFiles = /^reports(\/(\d+(\/(job\.json|parts(\/[\w.]+\.csv\.gz)?))?|\.lock|highest-id))?$/;
@@ -179,7 +179,7 @@ describe('kill -9 during exports', () => {
       say(`undisturbed: ${events} rows, ${undisturbed.files?.length ?? 0} parts, ${attemptMs} ms`);
 
       const seen = await killAll(service, client, query, random, attemptMs);
-      // A create without an answer may have made a request, which has to end like the others.
+      // A create call without a response may have created a request, which must end like the others.
       const all = await client.list();
       const figures = {
         ...seen.killed,
@@ -204,7 +204,7 @@ describe('kill -9 during exports', () => {
             JSON.stringify(content(data)) === JSON.stringify(content(undisturbed)) ? 'rightResults' : 'wrongResults'
           ] += 1;
         } else figures.errors += 1;
-        // The end that a client saw between two kills is the one that stayed.
+        // A client saw this end between two kills: it must not change.
         if (seen.ends.has(id) && JSON.stringify(seen.ends.get(id)) !== JSON.stringify(content(data)))
           figures.changedEnds += 1;
       }

@@ -27,14 +27,14 @@ const total = chaosFigure('TRIBUTARY_TEST_EVENTS', { short: 200, long: 100_000 }
 const inMessage = 50;
 const inRequest = 10;
 const erasures = 2;
-/** Finders side by side, each of which answers one question at a time. */
+/** Concurrent finders, each with one lookup at a time. */
 const finders = 4;
 const askedAtOnce = finders * 4;
 
-/** What becomes of an event, once nothing moves any more. */
+/** Final state of an event. */
 type Fate = 'in_lake' | 'failed' | 'erased';
 
-/** An event that was acknowledged. */
+/** An acknowledged event. */
 interface Sent {
   readonly eventId: string;
   readonly fate: Fate;
@@ -47,7 +47,7 @@ const statesOnTheWay: Readonly<Record<Fate, readonly string[]>> = {
   erased: ['in_stream', 'in_lake', 'erased'],
 };
 
-/** Makes the events of a message: plain ones, ones under keys, and ones that cannot be written. */
+/** Creates the events of a message: plain ones, ones under keys, and ones that fail. */
 function makeMessage(random: Random, number: number): { readonly payload: Buffer; readonly sent: Sent[] } {
   const sent: Sent[] = [];
   const nowMs = Date.now();
@@ -68,7 +68,7 @@ function makeMessage(random: Random, number: number): { readonly payload: Buffer
   return { payload: Buffer.from(`${lines.join('\n')}\n`), sent };
 }
 
-/** Asks for an event of an app, by its id, as often as the answer is that there is none now. */
+/** Looks up an event of an app by its id, and retries while the lookup is overloaded. */
 type Ask = (eventId: string, idApp?: number) => Promise<EventAnswer>;
 
 async function openAsk({ dataDir }: TestService): Promise<Ask> {
@@ -108,14 +108,14 @@ function anyOf<T>(items: readonly T[], random: Random): T {
   return item;
 }
 
-/** What is wrong with an answer; undefined: nothing. */
+/** Returns the error in a response; undefined if it has none. */
 function findFault({ state, events }: EventAnswer, { eventId }: Sent, states: readonly string[]): string | undefined {
   const isRight = states.includes(state) && events.every((event) => event.eventId === eventId && event.state === state);
   const counts = ['erased', 'never_seen'].includes(state) ? [0] : [1];
   return isRight && counts.includes(events.length) ? undefined : `${eventId}: ${state}, ${events.length} events`;
 }
 
-test(`Where each event is, is answered rightly while ${total} of them go to the lake, to the failed ones, into sealed files and out of the lake, and once all is still`, async ({
+test(`The lookup of each event is right while ${total} of them are committed, fail, are sealed and are erased, and after all has ended`, async ({
   skip,
 }) => {
   inLongForm(skip);
@@ -136,7 +136,7 @@ test(`Where each event is, is answered rightly while ${total} of them go to the 
   const checkOnTheWay = (one: Sent): Promise<void> =>
     check(one, erased.has(one.user) ? ['erased'] : statesOnTheWay[one.fate]);
 
-  // Asked for as they come, and again while the first of them are erased.
+  // Looked up as they arrive, and again during the erasure of the first ones.
   let replaying: Promise<unknown> | undefined;
   for (let number = 0; sent.length < total; number += 1) {
     const made = makeMessage(random, number);
@@ -160,7 +160,7 @@ test(`Where each event is, is answered rightly while ${total} of them go to the 
   }
   await inParallel(sent, askedAtOnce, (one) => check(one, [one.fate]));
 
-  // The version is that of the commit that brought the row.
+  // The version is that of the commit with the row.
   const { table } = lakePaths(dataPaths(dataDir).lake);
   for (const one of sent.filter(({ fate }) => fate === 'in_lake').slice(-20)) {
     const [{ version, availableAt } = {}] = (await ask(one.eventId)).events;

@@ -14,7 +14,9 @@ import { startTestService, type TestService } from '../helpers/service.ts';
 import { startWithApp } from '../helpers/service-access.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-/** Two services on one folder, however they came to be: the second is refused, or the first stops taking events. */
+/**
+ * Two services on one folder, by any sequence of events: the second is rejected, or the first stops accepting events.
+ */
 
 const seed = chaosSeed();
 const again = `make chaos PART=folder-owners SEED=${seed}`;
@@ -48,18 +50,18 @@ afterAll(() => {
 
 interface Client {
   readonly ledger: Ledger;
-  /** Answers that were not 200. */
+  /** Responses other than 200. */
   readonly refusals: { status: number; text: string }[];
-  /** Waits until further events are acknowledged. */
+  /** Waits until more events are acknowledged. */
   acknowledges(events?: number): Promise<void>;
-  /** Waits until a further request is refused with 500. */
+  /** Waits until another request fails with 500. */
   isRefused(): Promise<void>;
   stop(): Promise<void>;
 }
 
 let ledgers = 0;
 
-/** Starts clients that send to a service, each event once. */
+/** Starts clients that send each event once. */
 async function send(service: TestService, token: string): Promise<Client> {
   const ledger = createLedger(`owner${(ledgers += 1)}`);
   const refusals: Client['refusals'] = [];
@@ -89,7 +91,7 @@ async function send(service: TestService, token: string): Promise<Client> {
   };
 }
 
-/** Tries to start a second service; returns why it was refused, undefined when it was let in. */
+/** Tries to start a second service; returns the error, or undefined if it started. */
 async function startSecond(dataDir: string): Promise<string | undefined> {
   figures.ways += 1;
   const second = startTestService({ dataDir });
@@ -105,7 +107,7 @@ async function startSecond(dataDir: string): Promise<string | undefined> {
   return error;
 }
 
-/** Stops the service with everything in its lake, and compares the lake with the ledgers of what it was sent. */
+/** Stops the service once everything is in its lake, and compares the lake with the ledgers of its clients. */
 async function settle(service: TestService, own: readonly Ledger[]): Promise<void> {
   await waitUntilWorkedOff(service);
   await service.stop();
@@ -122,7 +124,7 @@ async function settle(service: TestService, own: readonly Ledger[]): Promise<voi
   }
 }
 
-/** Every file that could be taken for a lock of a service. */
+/** Removes every file that an operator could consider a lock of a service. */
 function removeLockFiles(dataDir: string): void {
   const names = readdirSync(dataDir, { recursive: true })
     .map(String)
@@ -131,8 +133,8 @@ function removeLockFiles(dataDir: string): void {
 }
 
 /**
- * Puts a backup over a folder as `rsync -a --delete` does: each file is written aside and renamed, what is not in it
- * goes.
+ * Restores a backup over a folder as `rsync -a --delete` does: each file is written under another name and renamed;
+ * files that the backup lacks are removed.
  */
 function restoreOver(backup: string, dataDir: string): void {
   for (const name of readdirSync(dataDir)) {
@@ -150,7 +152,7 @@ function restoreOver(backup: string, dataDir: string): void {
   }
 }
 
-/** Counts what stands in a service's lake and was not sent to it. */
+/** Counts events in a service's lake that were never sent to it. */
 async function countStrangers(service: TestService, own: readonly Ledger[]): Promise<number> {
   await waitUntilWorkedOff(service);
   const strangers = (await reconcileLake(service.dataDir, own)).reduce((sum, { invented }) => sum + invented.length, 0);
@@ -162,7 +164,7 @@ async function readProblems(service: TestService): Promise<string> {
   return (await fetch(`${service.ops}/readyz`).catch(() => undefined))?.text() ?? '';
 }
 
-/** Waits until the service says what is wrong; an empty text: nothing is. */
+/** Waits until the service reports a problem; an empty text: none. */
 async function says(service: TestService, text: string): Promise<void> {
   const ready = text === '' ? '"ready":true' : text;
   let said = '';
@@ -181,7 +183,7 @@ interface Scene {
   readonly root: string;
 }
 
-/** Each way in, while the first runs: files removed, another path, a supervisor that stands still. */
+/** Tries to start a second service in each way: with removed files, by another path, with a suspended supervisor. */
 async function tryWaysIn({ service, client, root }: Scene): Promise<void> {
   const { dataDir } = service;
   const link = path.join(root, 'link');
@@ -208,14 +210,14 @@ async function tryWaysIn({ service, client, root }: Scene): Promise<void> {
   }
 }
 
-/** The folder is moved away and another service is started in its place; then it is put back. */
+/** Moves the folder away and starts another service in its place; then restores it. */
 async function standInItsPlace({ service, client, root }: Scene): Promise<void> {
   const { dataDir } = service;
   const away = path.join(root, 'away');
   figures.ways += 1;
   renameSync(dataDir, away);
   await client.isRefused();
-  await says(service, `the folder ${dataDir} was taken from under the running service`);
+  await says(service, `the folder ${dataDir} was moved, removed or replaced while the service ran`);
 
   const { service: other, token } = await startWithApp({ dataDir, settings });
   const otherClient = await send(other, token);
@@ -229,7 +231,7 @@ async function standInItsPlace({ service, client, root }: Scene): Promise<void> 
   await says(service, '');
 }
 
-/** The folder is moved away, and put back while the processes that are to say so are starting. */
+/** Moves the folder away, and restores it while the processes that report it are starting. */
 async function comeBackMeanwhile({ service, client, root }: Scene): Promise<void> {
   const away = path.join(root, 'away');
   const before = service.processes().map(({ pid }) => pid);
@@ -245,7 +247,7 @@ async function comeBackMeanwhile({ service, client, root }: Scene): Promise<void
   await says(service, '');
 }
 
-/** A folder of the service is moved away and made anew, empty; then it is put back. */
+/** Moves a folder of the service away and creates an empty one; then restores it. */
 async function replaceFolder({ service, client, root }: Scene, name: string): Promise<void> {
   const folder = path.join(service.dataDir, name);
   const kept = path.join(root, name);
@@ -253,7 +255,7 @@ async function replaceFolder({ service, client, root }: Scene, name: string): Pr
   renameSync(folder, kept);
   mkdirSync(folder);
   await client.isRefused();
-  await says(service, `the folder ${folder} was taken from under the running service`);
+  await says(service, `the folder ${folder} was moved, removed or replaced while the service ran`);
   expect(readdirSync(folder)).toEqual([]);
   rmSync(folder, { recursive: true });
   renameSync(kept, folder);
@@ -261,7 +263,7 @@ async function replaceFolder({ service, client, root }: Scene, name: string): Pr
   await says(service, '');
 }
 
-/** The ways in which the folder, or one within, is taken from under the service; the short form draws some. */
+/** The ways to take the folder, or one within it, from the service; the short form selects some. */
 const takenAway = [
   standInItsPlace,
   comeBackMeanwhile,
@@ -271,7 +273,7 @@ const takenAway = [
 
 describe('a data folder', () => {
   it(
-    'A data folder has one service: a second is refused, naming the first, and one whose folder is taken away writes and accepts nothing until it is back',
+    'A data folder has one service: a second is rejected, naming the first, and one whose folder is taken away writes and accepts nothing until the folder is restored',
     { timeout: isLongRun ? 1_800_000 : 300_000 },
     async () => {
       const root = testFolder();
@@ -286,7 +288,7 @@ describe('a data folder', () => {
         for (const happen of inTurn(takenAway, 2)) await happen(scene);
       }
       await client.stop();
-      // no answer said that the token is wrong, whoever's access data stood there
+      // no response said that the token is wrong, even with the access data of another service
       expect(client.refusals.filter(({ status }) => status >= 400 && status < 500)).toEqual([]);
 
       // a nats-server that outlives its supervisor, without the watcher that would end it, is ended by the next start
@@ -302,7 +304,7 @@ describe('a data folder', () => {
   );
 
   it(
-    'A copied data folder runs beside its original, and a service whose folder was overwritten by a backup accepts no event',
+    'A copied data folder runs next to its original, and a service whose folder was overwritten by a backup accepts no event',
     { timeout: 300_000 },
     async () => {
       const root = testFolder();
@@ -314,7 +316,7 @@ describe('a data folder', () => {
       const [copy, backup] = [path.join(root, 'copy'), path.join(root, 'backup')];
       for (const to of [copy, backup]) copyRunningFolder(service.dataDir, to);
 
-      // of a running service: its state in run/ names a living process, which is not the copy's
+      // of a running service: its state in run/ names a running process that is not the copy's
       figures.ways += 1;
       expect(readdirSync(path.join(copy, 'run'))).not.toEqual([]);
       const other = await startTestService({ dataDir: copy, settings });
@@ -325,7 +327,7 @@ describe('a data folder', () => {
       await settle(other, [shared.ledger, clients[1].ledger]);
       expect(await countStrangers(service, [shared.ledger, clients[0].ledger])).toBe(0);
 
-      // as rsync --delete does it: what was sent since the backup goes, by the operator's own hand
+      // as rsync --delete does: the operator removes the events sent since the backup
       figures.ways += 1;
       restoreOver(backup, service.dataDir);
       const after = await send(service, token);

@@ -13,9 +13,7 @@ import { findPythonEngines } from '../helpers/python-engines.ts';
 import { eventLine, startTestCompact } from '../helpers/lake.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-/**
- * Reads the table by each engine, then tries to write to it in every way that an engine has; answers what came of it.
- */
+/** Reads the table with each engine, then tries every way in which the engine can write; prints the results. */
 const script = `
 import json, sys
 import polars, pyarrow
@@ -66,7 +64,7 @@ test.skipIf(!isLongRun)(
     stream.publish([eventLine(), eventLine({ kind: 'registration' })]);
     await waitFor('flushed', async () => (await readSnapshot(table)).lake?.totals.stored === 5);
     await compact.stop();
-    // What no commit names is what a vacuum removes: without it there is nothing that it could be kept from.
+    // A vacuum removes files that no commit names: without one, the refusal would prove nothing.
     const stray = path.join(table, 'stray.parquet');
     copyFileSync(path.join(table, (await readSnapshot(table)).files[0]?.path ?? ''), stray);
     utimesSync(stray, 0, 0);

@@ -20,11 +20,11 @@ import { writeLake, type FixtureEvent } from '../helpers/lake-fixture.ts';
 import { silentLogger } from '../helpers/nats.ts';
 
 /**
- * Every endpoint times every foreign id. The endpoints come from the API reference that the service itself serves,
- * which other tests hold against its routes: a new endpoint is in the matrix by itself, or has to be called open here.
+ * Every endpoint with every foreign id. The endpoints come from the API reference that the service serves, which other
+ * tests compare with its routes. A new endpoint is therefore tested automatically, unless it is listed as open here.
  */
 
-/** What anybody may call. Nothing of an account is told there. */
+/** Endpoints without authorization. They return no data of an account. */
 const openToAll = [
   /^\/api\/dictionary\/v1\/[\w-]+\.json$/,
   /^\/(healthz|readyz|openapi\.json|manifest-key\.json|docs)$/,
@@ -43,7 +43,7 @@ const event = (id: string, idApp: number): FixtureEvent => ({
 });
 const query = 'event=customEvents&selectors=eventId&dateFrom=2025-05-01&dateTo=2025-05-31';
 const list = '/api/report/v1/file/list.json';
-/** Filters that name apps, accounts and projects of others; their rows would show the event `strange`. */
+/** Filters that name apps, accounts and projects of others; their rows would have the event `strange`. */
 const foreignFilters = [
   'idApp=8',
   'idApp=8,7777',
@@ -68,7 +68,7 @@ interface Endpoint {
 
 const figures = { endpoints: 0, endpointsByForeignId: 0, callsWithForeignIds: 0, callsWithoutRight: 0, answered: 0 };
 
-/** Counts a call that has to be refused with one of the statuses. */
+/** Asserts that a call was rejected with one of the statuses, and counts it. */
 function expectRefused(answer: { readonly status: number }, allowed: readonly number[], what: string): void {
   if (!allowed.includes(answer.status)) figures.answered += 1;
   expect(allowed, what).toContain(answer.status);
@@ -105,7 +105,7 @@ describe('the export area', () => {
       ...(body === undefined ? {} : { body }),
     });
   const isOpen = ({ path }: Endpoint): boolean => openToAll.some((pattern) => pattern.test(path));
-  /** The name of the parameter by which an endpoint takes the id of a request. */
+  /** Returns the name of the parameter that takes the id of a request. */
   const idName = ({ operation }: Endpoint): string | undefined =>
     operation.parameters?.find(({ name }) => /^id(RawExport|ReportFile)$/.test(name))?.name;
 
@@ -133,7 +133,7 @@ describe('the export area', () => {
     listed = ((await first.call(user('owner'), list)).json?.data?.reports ?? []).length;
     await first.stop();
 
-    // No worker runs from here on: what is created waits.
+    // No worker runs from here on: created requests wait.
     const config = {
       ...parseConfig({
         TRIBUTARY_DATA_DIR: area.dataDir,
@@ -228,8 +228,8 @@ describe('the export area', () => {
           }
         }
       }
-      // Its own users find the same request, so the id was right; a malformed or unknown one is nobody's, and one of
-      // two is refused.
+      // Its own users find the same request, so the id was right. A malformed or unknown id belongs to no user, and two
+      // ids are rejected.
       expect((await call(user('owner'), `${endpoint.path}?${name}=${ids.finished}`, endpoint.verb)).status).not.toBe(
         404,
       );
@@ -245,8 +245,7 @@ describe('the export area', () => {
   });
 
   it("The export area lists to each user only that user's own requests", async () => {
-    // Beside what was listed before: the one that was canceled, and the one that waits; of the stranger, one export of
-    // its own.
+    // Besides the requests listed before: the cancelled one, the waiting one, and one export of the other account.
     for (const [name, own] of [
       ['owner', listed + 2],
       ['colleague', 0],
@@ -257,14 +256,14 @@ describe('the export area', () => {
     }
   });
 
-  it('An export contains no row of another account, whatever filter names it', () => {
+  it('An export contains no row of another account, regardless of its filters', () => {
     figures.callsWithForeignIds += rows.length;
     figures.answered += rows.flat().filter((text) => text.includes('strange')).length;
     expect(rows).toEqual(foreignFilters.map(() => ['eventId\n']));
     expect(ownRows).toEqual([['eventId\nown\n'], ['eventId\nstrange\n']]);
   });
 
-  it("The export area serves a file only by its own signed link, whoever asks, and never under another request's id or name", async () => {
+  it("The export area serves a file only by its own signed link, to any caller, and never under another request's id or name", async () => {
     for (const { verb, path } of endpoints.filter((endpoint) => endpoint.path.startsWith('/files/'))) {
       for (const link of links) {
         const [file = '', signed = ''] = link.split('?');

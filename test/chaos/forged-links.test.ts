@@ -18,7 +18,7 @@ import { waitFor } from '../helpers/wait.ts';
 
 const seed = chaosSeed();
 const verified = chaosFigure('TRIBUTARY_TEST_LINKS', { short: 6000, long: 1_000_000 });
-/** The share that goes over HTTP, a connection each: one in fifty. */
+/** The share that is sent over HTTP, one connection per link: one in fifty. */
 const requested = Math.ceil(verified / 50);
 const atOnce = 50;
 const rotations = 3;
@@ -37,7 +37,7 @@ const events: FixtureEvent[] = Array.from({ length: 200 }, (_, index) => ({
 }));
 const otherMethods = ['POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'TRACE', 'PROPFIND'];
 
-/** Asks for a target byte for byte as it is, on a connection of its own; returns all that came back. */
+/** Requests a target byte for byte, on a new connection; returns all received bytes. */
 function ask(port: number, target: string, method = 'GET'): Promise<string> {
   return new Promise((resolve) => {
     const socket = connect(port, '127.0.0.1');
@@ -49,7 +49,7 @@ function ask(port: number, target: string, method = 'GET'): Promise<string> {
   });
 }
 
-/** The statuses of the answers in a text: bytes that break a request in two can bring more than one. */
+/** Returns the statuses of the responses in a text: bytes that split a request can cause several. */
 function statuses(text: string): number[] {
   return [...text.matchAll(/HTTP\/1\.1 (\d{3})/g)].map(([, status]) => Number(status));
 }
@@ -72,7 +72,7 @@ describe(`links (seed ${seed})`, () => {
   let access: AccessReader;
   const findMark = (idUser: string): string | undefined => createLinkHolders(access).findMark(idUser);
 
-  /** Orders an export; its links are then among those that were given out. */
+  /** Creates an export; its links then belong to the valid ones. */
   async function order(): Promise<void> {
     const data = await running.waitForEnd(user, await running.create(user, query));
     links.push(
@@ -127,7 +127,7 @@ describe(`links (seed ${seed})`, () => {
   });
 
   it(
-    `The verifier accepts none of ${verified} altered links, whichever component is altered`,
+    `The verifier accepts none of ${verified} altered links, regardless of the altered component`,
     { timeout: 900_000 },
     () => {
       const tried = new Map<string, number>();
@@ -146,8 +146,8 @@ describe(`links (seed ${seed})`, () => {
   );
 
   it(`Over HTTP none of ${requested} altered links is accepted`, { timeout: 900_000 }, async () => {
-    // Spaces before the request's target are skipped by Node's parser, and what stands behind white space is no part of
-    // it: such a line asks for the link as it was given.
+    // Node's parser skips spaces before the target, and text after white space does not belong to it: such a line
+    // requests the valid link.
     const isGiven = (text: string): boolean => {
       const target = text.replace(/^ +/, '').split(/[ \t\r\n]/)[0] ?? '';
       return links.some((link) => isSameLink(target, link));

@@ -28,14 +28,14 @@ import { runCommand, startTestService, type TestService } from '../helpers/servi
 import { waitFor } from '../helpers/wait.ts';
 
 /**
- * What a used service leaves on the disk, in its log and open to others. threats.md names the test of each threat; the
- * last test here sees to it that they are there.
+ * Security of the files, the log and the ports of a used service. threats.md names the tests of each threat; the last
+ * test checks that they exist.
  */
 
 const random = createRandom(1);
 const repository = path.resolve(import.meta.dirname, '../..');
 const entry = path.join(repository, 'dist', 'main.js');
-/** Names that would lead elsewhere if a path were made of them. */
+/** Names that would leave the folder if a path contained them. */
 const hostileNames = [
   '../../../tmp/escaped',
   '/etc/cron.d/x',
@@ -50,7 +50,7 @@ const hostileNames = [
   '\n{"level":"fatal","msg":"forged"}\n',
 ];
 
-/** Everything below a folder, with the folder itself. */
+/** Lists everything below a folder, and the folder itself. */
 function walk(folder: string): string[] {
   return [folder, ...readdirSync(folder, { recursive: true, encoding: 'utf8' }).map((name) => path.join(folder, name))];
 }
@@ -62,7 +62,7 @@ function port(url: string): number {
 describe('a used service', () => {
   const folder = temporaryFolder();
   const dataDir = path.join(folder, 'data');
-  /** Each secret, where it may stand (paths below the data folder), and how it is written there. */
+  /** Each secret: its spelling, and the files that may have it (paths below the data folder). */
   const canaries: { readonly what: string; readonly text: string; readonly home?: RegExp }[] = [];
   let service: TestService;
   let pids: number[] = [];
@@ -79,7 +79,7 @@ describe('a used service', () => {
     const token = await addTestApp(dataDir);
     const spare = String((await runCommand(['app', 'token', '1', '--data', dataDir]))['token']);
     const user = await addTestUser(dataDir);
-    // Nothing is left out of the log: what must not be in it has to be kept out, not turned down.
+    // The most verbose level: secrets must be redacted, not filtered out by the level.
     service = await startTestService({
       dataDir,
       settings: {
@@ -161,7 +161,7 @@ describe('a used service', () => {
         });
       }
     }
-    // The Authorization header of Basic is the secret in another spelling.
+    // The Authorization header of Basic has the secret in another encoding.
     canaries.push({ what: 'Basic header', text: basic(user).slice('Basic '.length) });
     for (const role of ['ingest', 'export', 'compact', 'nats-server'] as const) {
       await service.kill9(role, random);
@@ -190,7 +190,7 @@ describe('a used service', () => {
 
   it('A used service has every file and folder for its owner only (0600, 0700)', () => {
     const open = walk(dataDir).flatMap((name) => {
-      // A temporary may be gone since it was listed.
+      // A temporary file may have been removed since it was listed.
       const stat = lstatSync(name, { throwIfNoEntry: false });
       const mode = (stat?.mode ?? 0) & 0o777;
       return (mode & 0o077) === 0 && (stat?.isDirectory() === true || (mode & 0o111) === 0)
@@ -216,7 +216,7 @@ describe('a used service', () => {
     expect(canaries.filter(({ text }) => words.includes(text)).map(({ what }) => what)).toEqual([]);
   });
 
-  it('A used service has its broker on loopback only, and the broker refuses everybody without its credentials', async () => {
+  it('A used service has its broker on loopback only, and the broker rejects every caller without its credentials', async () => {
     const nats = service.processes().find(({ role }) => role === 'nats-server')?.pid ?? 0;
     const sockets = new Set(
       readdirSync(`/proc/${nats}/fd`).flatMap(
@@ -230,7 +230,7 @@ describe('a used service', () => {
         .map((line) => line.trim().split(/\s+/))
         .filter((columns) => columns[3] === '0A' && sockets.has(columns[9] ?? '')),
     );
-    // 127.0.0.1, as the kernel writes it on this machine; the client port, and no monitor beside it.
+    // 127.0.0.1 as this kernel writes it; only the client port, no monitoring port.
     expect(listening.map((columns) => columns[1]?.split(':')[0])).toEqual(['0100007F']);
     const url = `nats://127.0.0.1:${natsPort()}`;
     for (const signIn of [
@@ -264,7 +264,7 @@ describe('a used service', () => {
     expect(readdirSync(path.join(dataDir, 'run'))).toEqual([]);
   });
 
-  it('A used service has a log in which each line is its own, whatever clients have sent', () => {
+  it('A used service has a log in which clients cannot forge a line', () => {
     const lines = readFileSync(`${dataDir}.log`, 'utf8')
       .trimEnd()
       .split('\n')

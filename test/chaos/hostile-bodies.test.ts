@@ -18,7 +18,7 @@ import { payments, readPayments, readPaymentTotals } from '../helpers/revenue.ts
 import { waitFor } from '../helpers/wait.ts';
 
 const bodies = chaosFigure('TRIBUTARY_TEST_IMPORT_BODIES', { short: 1500, long: 1_000_000 });
-/** Bodies of one service and its lake; more are tried in further rounds. */
+/** Bodies per service and lake; more are sent in further rounds. */
 const roundBodies = Math.min(bodies, 20_000);
 const rounds = Math.max(1, Math.round(bodies / roundBodies));
 const seed = chaosSeed();
@@ -43,7 +43,7 @@ function lakeValue(type: string, value: unknown): unknown {
     case 'BIGINT':
     case 'DECIMAL(20,0)':
       return (typeof value === 'string' && !/[.eE]/.test(value) ? BigInt(value) : BigInt(Number(value))).toString();
-    // Generated amounts have at most 12 digits, which a double has, too.
+    // Generated amounts have at most 12 digits, which a double represents exactly.
     case 'DECIMAL(18,4)':
       return (Number(value) + 0).toFixed(4).replace('-0.0000', '0.0000');
     case 'MAP(VARCHAR, VARCHAR)':
@@ -53,20 +53,20 @@ function lakeValue(type: string, value: unknown): unknown {
   }
 }
 
-/** Empty, these name nobody, and are stored as absent. */
+/** Empty ids name no user, and are stored as absent. */
 const userIds = ['customUserId', 'customPlatformUserId'];
 
-/** The table whose rows the events of a kind become. */
+/** Returns the table for the events of a kind. */
 const tableOf = (kind: string): Dataset => (kind === 'revenue' ? payments : events);
 
-/** The fields that have a column in a table. */
+/** Returns the fields that have a column in a table. */
 const fieldsOf = ({ columns }: Dataset) =>
   eventFields.filter(({ schema }) => columns.some(({ name }) => name === schema['x-column']));
 
-/** datasets.md's values of what customRevenue makes, written down a second time. */
+/** The values of customRevenue in datasets.md: an independent copy. */
 const revenueRow: Row = { is_verified: 0, id_purchase_type: 6, is_test: 0, is_trial: 0 };
 
-/** The row that an accepted event has to be in the lake. */
+/** Returns the expected row of an accepted event. */
 function expectedRow({ platform, method }: GeneratedBody, event: Row): Row {
   const { kind } = getMethod(method);
   const row: Row = {
@@ -88,10 +88,7 @@ function expectedRow({ platform, method }: GeneratedBody, event: Row): Row {
   return row;
 }
 
-/**
- * The lake's columns, with nothing lost on their way here: DuckDB's driver takes U+FEFF from the start of a text, so
- * that none may start with it.
- */
+/** Returns an exact select list: DuckDB's driver drops a leading U+FEFF, so no text may start with it. */
 const exactColumns = (dataset: Dataset): string =>
   `* REPLACE (${[
     ...fieldsOf(dataset).flatMap(({ schema: { 'x-column': column, 'x-column-type': type } }) =>
@@ -107,7 +104,7 @@ const exactColumns = (dataset: Dataset): string =>
     'epoch(event_time) AS event_time',
   ].join(', ')})`;
 
-/** A row of the lake in the form of `expectedRow`. */
+/** Returns a row of the lake in the form of `expectedRow`. */
 function actualRow(dataset: Dataset, row: Row, expected: Row): Row {
   const own = dataset === events ? ['kind', 'id_app'] : ['id_app', ...Object.keys(revenueRow)];
   const actual: Row = Object.fromEntries(own.map((column) => [column, row[column]]));
@@ -127,15 +124,12 @@ function actualRow(dataset: Dataset, row: Row, expected: Row): Row {
   return actual;
 }
 
-/** What tells an event of a batch from all others, whatever the fields given: the key of its request, and its place. */
+/** Returns the identity of an event of a batch, independent of its fields: the key of its request, and its index. */
 function placeOf(eventId: string): string {
   return requestKeyOf(eventId) + eventId.slice(-2);
 }
 
-/**
- * Sends a body under a key of its own; gives the rows that have to be in the lake for it, by the identity in the event
- * id.
- */
+/** Sends a body under a new key; returns the expected rows by their identity in the event id. */
 async function send(
   service: TestIngest,
   agent: Agent,
@@ -162,7 +156,7 @@ async function send(
   const ids = keyedEventIds({ idApp: testApps[platform], key, method, given: [''] });
   const all = (Array.isArray(value) ? value : [value]).entries();
   return new Map(
-    // Of a transaction that is there twice the first counts.
+    // Of a repeated transaction the first counts.
     [...all]
       .toReversed()
       .map(([index, event]) => [
@@ -192,7 +186,7 @@ afterAll(() => {
 
 describe('any body', () => {
   it.each(Array.from({ length: rounds }, (_, round) => seed + round))(
-    'A body is stored whole or refused without a trace, never answered with 500 (seed %i)',
+    'A body is stored completely or rejected without a trace, and never causes a 500 (seed %i)',
     { timeout: 600_000 },
     async (roundSeed) => {
       const folder = testFolder();
@@ -201,7 +195,7 @@ describe('any body', () => {
         flushAgeMs: 500,
       });
       const agent = new Agent({ keepAlive: true, maxSockets: 20 });
-      // A transaction may be drawn twice: then the row is one of two.
+      // A transaction may be generated twice: then the row is one of two.
       const accepted = new Map<string, Row[]>();
       let sent = 0;
 
@@ -232,7 +226,7 @@ describe('any body', () => {
           const candidates = accepted.get(id) ?? accepted.get(requestKeyOf(id)) ?? accepted.get(placeOf(id)) ?? [{}];
           if (candidates.some((expected) => isDeepStrictEqual(actualRow(dataset, row, expected), expected))) continue;
           figures.wrongRows += 1;
-          // says what differs; slower, and not for millions of rows
+          // shows the difference; too slow for millions of rows
           expect(actualRow(dataset, row, candidates[0] ?? {})).toEqual(candidates[0]);
         }
       } finally {

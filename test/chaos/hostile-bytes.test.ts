@@ -12,7 +12,7 @@ import { rawTalks, type RawTalk } from '../helpers/raw-requests.ts';
 const connections = chaosFigure('TRIBUTARY_TEST_RAW_CONNECTIONS', { short: 700, long: 50_000 });
 const seed = chaosSeed();
 const atOnce = 25;
-/** Talks of one event each time, so that what is stored can be told from what may not be. */
+/** Each exchange has its own event, so that stored events can be compared with responses. */
 const roundTalks = 500;
 
 const figures = {
@@ -25,7 +25,7 @@ const figures = {
   unansweredRequests: 0,
 };
 
-/** Sends bytes on a connection of its own and ends it; returns all that came back. */
+/** Sends bytes on a new connection and ends it; returns all received bytes. */
 function talk(port: number, text: string): Promise<string> {
   return new Promise((resolve) => {
     const socket = connect(port, '127.0.0.1');
@@ -37,7 +37,9 @@ function talk(port: number, text: string): Promise<string> {
   });
 }
 
-/** The id of the n-th event: far from every other, so that bytes changed or left out of one never make another. */
+/**
+ * Returns the id of the n-th event: so different from the others that changed or dropped bytes never give another one.
+ */
 function idOf(n: number): string {
   return createHash('sha256').update(String(n)).digest('hex').slice(0, 16);
 }
@@ -72,7 +74,7 @@ describe(`malformed bytes (seed ${seed})`, () => {
     await service.stop();
     recordFinding({
       promise: 'P12',
-      what: 'bytes that are no good request, on raw sockets: two lengths, odd chunks and heads, halves, rubbish',
+      what: 'invalid requests, on raw sockets: two lengths, odd chunks and heads, halves, rubbish',
       wanted: `${connections.toLocaleString('en-US')} connections: 0 answers of 500 while healthy, 0 crashes, 0 stored of what was refused or smuggled`,
       figures,
       reached:
@@ -83,7 +85,7 @@ describe(`malformed bytes (seed ${seed})`, () => {
     });
   });
 
-  /** Sends one talk to both areas, and says whether import has taken an event of it, or has given no answer at all. */
+  /** Sends an exchange to both areas. Reports whether import accepted its event, or did not respond at all. */
   async function sendBoth({ kind, text }: RawTalk): Promise<boolean> {
     const [toImport, toExport] = await Promise.all([talk(service.ingest.port, text), talk(exporter.port, text)]);
     const statuses = [...statusesOf(toImport), ...statusesOf(toExport)];
@@ -98,11 +100,11 @@ describe(`malformed bytes (seed ${seed})`, () => {
   }
 
   it(
-    'Neither area answers malformed bytes with 500, and nothing is stored that was not answered with 200',
+    'Malformed bytes cause no 500 in either area, and nothing is stored without a 200',
     { timeout: 900_000 },
     async () => {
       for (let round = 0; figures.rawConnections < connections; round += 1) {
-        // Each talk has an event of its own; its sort and its place in the bytes come from the seed.
+        // Each exchange has its own event; its kind and the event's offset come from the seed.
         const made = fc.sample(fc.nat(), { seed: seed + round, numRuns: roundTalks }).map((number) => {
           const id = idOf((sent += 1));
           const target = {
@@ -126,7 +128,7 @@ describe(`malformed bytes (seed ${seed})`, () => {
         const stored = (await service.newLines()).map((line) => String(line['custom_user_id']));
         figures.acceptedEvents += stored.length;
         figures.smuggledEvents += stored.filter((id) => id.startsWith('smuggled-')).length;
-        // A byte changed inside the id itself gives an id that nobody knows: it was answered like any other event.
+        // A byte changed within the id gives an unknown id: it was accepted like any other event.
         figures.storedThoughRefused += stored.filter(
           (id) => made.some((one) => one.id === id) && !mayBeStored.has(id),
         ).length;
@@ -136,7 +138,7 @@ describe(`malformed bytes (seed ${seed})`, () => {
     },
   );
 
-  it('After malformed bytes both areas answer the next valid request', async () => {
+  it('After malformed bytes both areas handle the next valid request', async () => {
     expect(await service.post('web', 'login', { customUserId: 'good' })).toMatchObject({ status: 200 });
     expect((await send(exporter.port, '/api/dictionary/v1/rooted.json')).status).toBe(200);
   });

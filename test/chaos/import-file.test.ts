@@ -25,7 +25,7 @@ const again = `TRIBUTARY_TEST_IMPORT_EVENTS=${events} TRIBUTARY_TEST_IMPORT_BLOW
 const fullMs = isLongRun ? 4000 : 1000;
 const patienceMs = 180_000;
 
-/** What is done to an import under way, each in its turn. */
+/** Disturbances of a running import, one after the other. */
 const kinds = [
   'Ctrl-C',
   'kill of the import',

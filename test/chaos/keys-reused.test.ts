@@ -28,7 +28,7 @@ const keys = chaosFigure('TRIBUTARY_TEST_KEYS', { short: 60, long: 5000 });
 const sweeps = chaosFigure('TRIBUTARY_TEST_SWEEPS', { short: 1, long: 4 });
 const clients = 20;
 
-/** Imports a batch under a key, again and again until it is acknowledged, as the contract tells clients to. */
+/** Imports a batch under a key, and retries until it is acknowledged, as the contract requires of clients. */
 async function importBatch(
   service: TestService,
   token: string,
@@ -57,8 +57,8 @@ async function importBatch(
 }
 
 /**
- * Where the service's clock stands, and how long its compactor waits with a flush: the retries are held in the stream,
- * and read more than a day after the first requests, which came hours before them.
+ * Offset of the service's clock, and the flush age. The stream holds the retries; the lake commits them more than a day
+ * after the first requests, which were received hours before them.
  */
 const passes = [
   { hours: 0, flushAgeMs: 300, victim: 'compact' },
@@ -67,7 +67,7 @@ const passes = [
 ] as const satisfies readonly { hours: number; flushAgeMs: number; victim: ProcessRole }[];
 
 test(
-  `${keys} keys stand for their first requests, whatever comes under them within a day, read a day late, through kills (seed ${seed})`,
+  `${keys} keys store only their first requests, regardless of later requests within a day, which are flushed a day late, through kills (seed ${seed})`,
   { timeout: 240_000 + keys * 60 },
   async ({ skip }) => {
     inLongForm(skip);
@@ -90,7 +90,7 @@ test(
     }));
     let [kills, others] = [0, 0];
 
-    /** What a client may send under a key that it has used: the same again, or by mistake another request. */
+    /** A later request under a used key: the same again, or by mistake another one. */
     const drawAgain = (names: readonly string[]): readonly string[] => {
       if (random.chance(0.5)) return names;
       const changed = random.pick([
@@ -111,7 +111,7 @@ test(
           TRIBUTARY_FLUSH_AGE_MS: String(flushAgeMs),
         });
       }
-      // in the last pass the day is over: what was held is read
+      // in the last pass the day has passed: the held messages are flushed
       const left = pass === passes.length - 1 ? [] : firsts.values();
       let sent = 0;
       let killing: Promise<unknown> = Promise.resolve();
@@ -135,7 +135,7 @@ test(
     const events = ledger.totals().sent;
     expect(totals.stored).toBe(events);
     expect(others).toBeGreaterThan(0);
-    // what was sent again without an answer is kept again
+    // a repeat without a response is kept again
     expect(totals.failed).toBeGreaterThanOrEqual(others);
     expect(totals.repeats).toBeGreaterThan(0);
     recordFinding({
@@ -165,7 +165,7 @@ const steps = [...changeSteps, ...commitSteps];
 const perSweep = isLongRun ? steps.length : 2;
 
 test(
-  `A replay killed at any step, beside a compactor and retrying clients, stores each event once (seed ${seed})`,
+  `A replay killed at any step, next to a compactor and retrying clients, stores each event once (seed ${seed})`,
   { timeout: 120_000 + sweeps * 60_000 },
   async ({ skip }) => {
     inLongForm(skip);
@@ -192,13 +192,13 @@ test(
     };
     const waitUntilTaken = (): Promise<void> =>
       waitFor(
-        `${sent} events are taken in`,
+        `${sent} events are committed`,
         async () => (await readTotals(path.join(folder, 'lake')))?.streamed === sent,
         180_000,
       );
     /**
-     * Makes what failed good, as if a fault of the service were gone. A file that goes meanwhile is one that a killed
-     * replay had done with.
+     * Corrects the failed events, as if a defect of the service were fixed. A file that disappears meanwhile was
+     * completed by a killed replay.
      */
     const mend = async (): Promise<void> => {
       await waitFor(
@@ -231,7 +231,7 @@ test(
         await waitUntilTaken();
       }
     }
-    // what a killed replay had begun to rename may have taken the place of a mended file
+    // renames of a killed replay may have replaced a corrected file
     await mend();
     expect(await processes.start(place, { replay: true }).exited).toBe('0');
     compactor.child.kill('SIGTERM');
@@ -255,7 +255,7 @@ test(
     expect(kills).toBeGreaterThan(0);
     recordFinding({
       promise: 'P8',
-      what: 'replays of failed events killed at each step, beside a compactor and clients that try again',
+      what: 'replays of failed events killed at each step, next to a compactor and retrying clients',
       wanted: 'each event under a key stored once, the books balanced',
       figures: { keys: key, kills, storedOnce: rows.length, repeatsDropped: totals?.repeats ?? 0, doubledEvents: 0 },
       reached: true,

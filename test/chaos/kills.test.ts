@@ -20,13 +20,13 @@ import { watchWatermark } from '../helpers/watched-watermark.ts';
 const kills = chaosFigure('TRIBUTARY_TEST_KILLS', { short: 8, long: 1000 });
 const seed = chaosSeed();
 /**
- * The service has recovered when it has acknowledged a random number of further events between these two; the short
- * form goes faster.
+ * Acknowledged events after which the service counts as recovered, at random between these two; the short form is
+ * faster.
  */
 const recoveredEvents = { least: 20, most: isLongRun ? 3200 : 150 } as const;
 const wantedEventsEachKill = isLongRun ? 1000 : 40;
 const recoveryMs = 60_000;
-/** Events of the second app, which every export asks for: enough for a job that lasts. */
+/** Events of the second app, which every export reads: enough for a job of some duration. */
 const exportedEvents = isLongRun ? 6000 : 3000;
 const eachOtherPlace = 25;
 const again = `make chaos PART=kills KILLS=${kills} SEED=${seed}`;
@@ -35,7 +35,7 @@ const say = (text: string): void => void process.stderr.write(`kills: ${text}\n`
 const sum = (results: readonly Reconciliation[], count: (result: Reconciliation) => number): number =>
   results.reduce((total, result) => total + count(result), 0);
 
-/** Sends the events that exports ask for, and exports them once while nothing is killed. */
+/** Sends the events for the exports, and exports them once without kills. */
 async function prepareExports(service: TestService, client: ExportClient, load: LoadOptions) {
   const ledger = createLedger('exported');
   await sendLoad(ledger, exportedEvents, { ...load, clients: 8, batchShare: 1, idempotencyKeys: true });
@@ -50,10 +50,9 @@ async function prepareExports(service: TestService, client: ExportClient, load: 
   return { ledger, query, rows, attemptMs };
 }
 
-/** Lets a job run to a random moment of its life, so that there is one to kill. */
+/** Lets a job run for a random time, so that there is one to kill. */
 async function letJobRun(service: TestService, random: Random, attemptMs: number): Promise<void> {
-  // the request may have had no answer, the service having just been killed, and a short job may be over before it is
-  // seen
+  // the request may have had no response from the killed service, and a short job may end before it is seen
   await waitFor('an export job runs', () => service.processes().some(({ role }) => role === 'job'), 2000).catch(
     () => undefined,
   );
@@ -77,7 +76,7 @@ describe('kill -9', () => {
         TRIBUTARY_LOG_LEVEL: 'warn',
       };
       const dataDir = path.join(testFolder(), 'data');
-      // before the start: a running service may take a second to know them, and refuse the first events
+      // before the start: a running service may take a second to load them, and reject the first events
       const token = await addTestApp(dataDir);
       const otherToken = await addTestApp(dataDir, '2');
       const user = await addTestUser(dataDir);
@@ -156,7 +155,7 @@ describe('kill -9', () => {
       expect(results[2]?.unknown).toBe(0);
       expect(results[2]?.stored).toBeGreaterThan(0);
       expect(refusals).toEqual([]);
-      // one whose answer was lost is sent again, and kept again
+      // an event whose response was lost is sent again, and kept again
       expect(totals.failed).toBeGreaterThanOrEqual(eachOtherPlace);
       expect(totals).toMatchObject({ erased: eachOtherPlace });
       expect(totals.repeats).toBeGreaterThan(0);
@@ -171,7 +170,7 @@ describe('kill -9', () => {
       const reached = events.acknowledgedEvents >= wantedEvents;
       recordFinding({
         promise: 'P1',
-        what: 'kill -9 of ingest, nats-server, compactor, export, jobs and supervisor, alone, together, and while they come back',
+        what: 'kill -9 of ingest, nats-server, compactor, export, jobs and supervisor, alone, together, and during restarts',
         wanted: `${kills.toLocaleString('en-US')} kills with ${wantedEvents.toLocaleString('en-US')} acknowledged events: 0 lost, 0 doubled, 0 invented, none missing before the watermark`,
         figures: {
           kills: [...killed.values()].reduce((a, b) => a + b),

@@ -27,7 +27,7 @@ const writeRows = (file: string): void =>
 
 describe('a load that is killed', () => {
   it(
-    `A load, and the undoing of it, killed ${kills} times in the middle leaves all its rows or none, and nothing behind (seed ${seed})`,
+    `A load or its undo, killed ${kills} times, leaves all its rows or none, and no temporary file (seed ${seed})`,
     { timeout: 120_000 + kills * 60_000 },
     async () => {
       const random = createRandom(seed);

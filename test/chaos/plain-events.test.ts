@@ -11,7 +11,7 @@ import { generatedBody, type GeneratedBody } from '../helpers/import-bodies.ts';
 const bodies = chaosFigure('TRIBUTARY_TEST_PLAIN_BODIES', { short: 4000, long: 1_000_000 });
 const seed = chaosSeed();
 
-/** The events of a body, parsed anew each time: the judge changes what it looks at. None: it is no JSON. */
+/** Returns the events of a body, parsed each time because validation changes them; none if it is not JSON. */
 function parseEvents({ method, bytes }: GeneratedBody): unknown[] {
   const { kind, batch } = getMethod(method);
   try {
@@ -22,7 +22,7 @@ function parseEvents({ method, bytes }: GeneratedBody): unknown[] {
   }
 }
 
-/** The members of a line, in no order: two notations of one value differ. */
+/** Returns the sorted members of a line as text: two notations of one value differ. */
 const namesAndTexts = (members: string): string[] =>
   members === ''
     ? []
@@ -30,7 +30,7 @@ const namesAndTexts = (members: string): string[] =>
         .map(([name, value]) => `${name} ${JSON.stringify(value)}`)
         .toSorted();
 
-it('What is taken as plainly valid the schema takes too, and becomes the same line', { timeout: 3_600_000 }, () => {
+it('The schema accepts each event that the quick check accepts, as the same line', { timeout: 3_600_000 }, () => {
   const figures = { bodies: 0, events: 0, plain: 0, valid: 0, wronglyTaken: 0 };
   fc.assert(
     fc.property(generatedBody, (body) => {
@@ -58,13 +58,13 @@ it('What is taken as plainly valid the schema takes too, and becomes the same li
   );
   recordFinding({
     promise: 'P12',
-    what: 'generated bodies: the quick judge beside the schema',
+    what: 'generated bodies: the quick check next to the schema',
     wanted: `${bodies.toLocaleString('en-US')} bodies: nothing is taken that the schema refuses, every line is the same`,
     figures,
     reached: figures.wronglyTaken === 0 && figures.plain > 0,
     seed,
     again: `make chaos PART=plain-events SEED=${seed}`,
   });
-  // Else it would say nothing.
+  // Otherwise the comparison would show nothing.
   expect(figures.plain / figures.valid).toBeGreaterThan(0.1);
 });

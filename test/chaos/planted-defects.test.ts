@@ -9,22 +9,22 @@ import { countCode, runPlanted } from '../helpers/planted.ts';
 const root = path.resolve(import.meta.dirname, '..', '..');
 
 /**
- * A defect: a text of a source file, and what stands in its place. Without one, simulator.test.ts itself shows that the
- * same run passes.
+ * A defect: a text of a source file, and its replacement. simulator.test.ts shows that the same run passes without a
+ * defect.
  */
 interface Defect {
   readonly file: string;
   readonly from: string;
   readonly to: string;
-  /** Where the run begins: at a scenario that found the defect, so that it is found early. */
+  /** Seed of a scenario that found the defect, so that the run finds it early. */
   readonly seed?: number;
-  /** The part of the short run that is played. */
+  /** The part of the short run to play. */
   readonly part?: 'export requests';
-  /** What its scenarios surely have in them. */
+  /** Condition that its scenarios are made to meet. */
   readonly about?: 'copies';
 }
 
-/** Planted in turn, one in every run. */
+/** The defects of the short form; each run plants one of them. */
 const defects: Readonly<Record<string, Defect>> = {
   'messages are purged before the commit': {
     seed: 113,
@@ -52,7 +52,7 @@ const defects: Readonly<Record<string, Defect>> = {
   },
 };
 
-/** Planted in the long form only: each takes a run of the simulator. */
+/** Defects of the long form only: each takes a run of the simulator. */
 const furtherDefects: Readonly<Record<string, Defect>> = {
   'the folder of the log is not synced after a commit': {
     seed: 129,
@@ -103,7 +103,7 @@ test.concurrent.for([...inTurn(Object.entries(defects), 4), ...Object.entries(is
     inLongForm(skip);
     expect(
       countCode(readFileSync(path.join(root, defect.file), 'utf8'), defect.from),
-      `${defect.file} has moved on: plant the defect anew`,
+      `${defect.file} has changed: update the text of the defect`,
     ).toBe(1);
     const { code, output } = await runPlanted({
       ...defect,

@@ -16,14 +16,17 @@ const events = 20;
 const seed = chaosSeed();
 const blockFile = String.raw`</\S*/nats/store/\S*\.blk>`;
 
-/** One of the steps, which must be there. */
+/** Returns one of the steps, which must exist. */
 function stepAt(steps: readonly Step[], index: number, what: string): Step {
   const step = steps.at(index);
   if (step === undefined) throw new Error(`the trace does not show ${what}`);
   return step;
 }
 
-/** Each event's message was written, then synced, then acknowledged by the broker, then answered with a 200. */
+/**
+ * Asserts the order for each event: its message was written, synced, acknowledged by the broker, then answered with a
+ * 200.
+ */
 function assertAcknowledgedAfterSync(steps: readonly Step[]): void {
   const writes = findSteps(
     steps,
@@ -48,7 +51,7 @@ function assertAcknowledgedAfterSync(steps: readonly Step[]): void {
 }
 
 /**
- * The rows were written and synced, then their file's name, then the commit, then its link, then the name of that; only
+ * Asserts the order of a flush: rows written and synced, their file name synced, commit synced, its link synced; only
  * then was the stream purged.
  */
 function assertPurgedAfterCommit(steps: readonly Step[]): void {

@@ -39,10 +39,7 @@ const settings = {
 
 const say = (text: string): void => void process.stderr.write(`power cuts: ${text}\n`);
 
-/**
- * Cuts the power: everything stops at once, what had not reached the disk is gone. Says whether an unsynced file was
- * lost too.
- */
+/** Cuts the power: everything stops at once, and unsynced data is lost. Reports whether an unsynced file was lost. */
 async function cutPower(service: TestService, disk: Disk, cut: number): Promise<boolean> {
   const marker = path.join(disk.folder, `marker-${cut}`);
   writeFileSync(marker, 'written, and not synced');
@@ -64,7 +61,7 @@ async function findFreePort(): Promise<number> {
 
 describe('a power cut', () => {
   it(
-    `After each of ${cuts} power cuts every acknowledged event is still there`,
+    `After each of ${cuts} power cuts every acknowledged event still exists`,
     async (context) => {
       inLongForm(context.skip);
       const missing = missingForPowerCuts();
@@ -99,14 +96,14 @@ describe('a power cut', () => {
         return balanceAccounts(dataDir, ledgers);
       };
       for (let cut = 0; cut < cuts; cut += 1) {
-        // each of them in turn, from a random one on, so that a short run plays different ones each time
+        // all of them in turn, beginning with a random one, so that short runs differ
         const moment = moments[(cut + seed) % moments.length] ?? moments[0];
         played.set(moment.name, (played.get(moment.name) ?? 0) + 1);
         const stillHolds = await moment.reach(cut);
         if (await cutPower(service, disk, cut)) unsyncedLost += 1;
         await service.startAgain();
         await stillHolds();
-        // now and then the next one comes while the service still catches up
+        // sometimes the next cut comes while the service is still catching up
         if (random.chance(0.25)) continue;
         await balance();
         loads = startLoads();
@@ -121,7 +118,7 @@ describe('a power cut', () => {
       for (const [index, result] of results.entries())
         say(`${ledgers[index]?.name ?? ''}: ${describeReconciliation(result)}`);
       say(`moments: ${[...played].map(([name, times]) => `${name} ${times}`).join(', ')}`);
-      // a cut that spared what was never synced would show nothing
+      // a cut that kept all unsynced data would show nothing
       expect(unsyncedLost).toBeGreaterThan(cuts / 2);
       recordFinding({
         promise: 'P2',
@@ -186,7 +183,7 @@ describe('a power cut', () => {
     await disk.takeImage();
     await service.killAll();
     broker.kill('SIGKILL');
-    await within('the broker is gone', once(broker, 'exit'));
+    await within('the broker has exited', once(broker, 'exit'));
     await disk.restoreImage();
 
     broker = await startBroker();

@@ -26,10 +26,10 @@ import { waitFor } from '../helpers/wait.ts';
 const kills = chaosFigure('TRIBUTARY_TEST_KILLS', { short: 2, long: 200 });
 const seed = chaosSeed();
 const again = `make chaos PART=receipt-kills KILLS=${kills} SEED=${seed}`;
-/** Receipts that are verified one by one as `tributary verify` does; of all of them the rows are compared. */
+/** Receipts that are verified one by one as `tributary verify` does; the rows are compared for all. */
 const verifiedByOne = isLongRun ? 500 : 25;
 
-/** The rows of a table by their ids. */
+/** Reads the rows of a table by event id. */
 async function readAll(lakeDir: string, table: string, eventIds: readonly string[]): Promise<Map<string, WholeRow>> {
   const dataset = datasets.get(table) ?? events;
   const snapshot = await readSnapshot(tablePaths(lakeDir, dataset).table);
@@ -40,7 +40,7 @@ async function readAll(lakeDir: string, table: string, eventIds: readonly string
 
 const isPayment = ({ method }: Receipt): boolean => method.startsWith('customRevenue');
 
-/** The events of a receipt whose rows are not what it says, but for the time at which they were received. */
+/** Returns the events of a receipt whose rows differ from it in more than the time of receipt. */
 function findWrong(
   { events: told, method, salt, receivedAt }: Receipt,
   rows: ReadonlyMap<string, WholeRow>,
@@ -54,7 +54,7 @@ function findWrong(
 }
 
 test(
-  `After ${kills} kills of any process every receipt that was answered verifies, and the lake has each of its events`,
+  `After ${kills} kills of any process every sent receipt verifies, and the lake has each of its events`,
   async ({ skip }) => {
     inLongForm(skip);
     const random = createRandom(seed);

@@ -20,8 +20,8 @@ import { mountSmallDisk } from '../helpers/small-disk.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 /**
- * A person who finds the service refusing traffic, or about to, learns from `/readyz`, the log and `tributary status`
- * what is wrong and what to do; and no longer when it is over.
+ * If the service rejects traffic, or is about to, `/readyz`, the log and `tributary status` report the problem and the
+ * action. All three report its end.
  */
 
 const mebibyte = 1024 * 1024;
@@ -39,19 +39,19 @@ function start(
 
 const hasSince = ({ since }: { readonly since?: unknown }): boolean => Date.parse(String(since)) <= Date.now();
 
-/** Waits until the problem stands in all three places, each time with its next step, and with since when it holds. */
+/** Waits until all three report the problem, each with its action and its start time. */
 async function isTold(service: TestService, what: RegExp, todo: RegExp, isImportReady = false): Promise<void> {
   const matches = (problem: { readonly message?: unknown; readonly action?: unknown }): boolean =>
     what.test(String(problem.message)) && todo.test(String(problem.action));
   await waitFor(
-    `/readyz tells ${what}`,
+    `/readyz reports ${what}`,
     async () => {
       const answer = await readReadiness(service);
       return answer?.status === 503 && answer.problems.some((problem) => matches(problem) && hasSince(problem));
     },
     patienceMs,
   );
-  // A public port says whether its own work goes on, and no more.
+  // A public port reports only whether its own area works.
   await waitFor(
     `the public ports say that imports are ${isImportReady ? '' : 'not '}ready and exports are`,
     async () => {
@@ -66,22 +66,22 @@ async function isTold(service: TestService, what: RegExp, todo: RegExp, isImport
     patienceMs,
   );
   await waitFor(
-    `tributary status tells ${what}`,
+    `tributary status reports ${what}`,
     async () => (await readStatusProblems(service)).some((problem) => matches(problem) && hasSince(problem)),
     patienceMs,
   );
   await waitFor(
-    `the log tells ${what}`,
+    `the log reports ${what}`,
     () => readLog(service).some((line) => line['msg'] === 'problem' && line['level'] === 'error' && matches(line)),
     patienceMs,
   );
 }
 
-/** Waits until no place tells of a problem any more. */
+/** Waits until all three report the end of the problem. */
 async function isOver(service: TestService, what: RegExp): Promise<void> {
   await waitFor('the service is ready again', async () => (await readReadiness(service))?.status === 200, patienceMs);
   await waitFor(
-    `the log tells the end of ${what}`,
+    `the log reports the end of ${what}`,
     () =>
       readLog(service).some(
         (line) =>
@@ -96,21 +96,21 @@ async function isOver(service: TestService, what: RegExp): Promise<void> {
 const pidOf = (service: TestService, role: ProcessRole): number =>
   service.processes().find((found) => found.role === role)?.pid ?? 0;
 
-/** The broker stalls. */
+/** Suspends the broker. */
 async function stallBroker({ service }: ServiceWithApp): Promise<void> {
-  // nobody sends: the service finds out by itself
+  // no client sends: the service detects it on its own
   const broker = pidOf(service, 'nats-server');
   signalProcess(broker, 'SIGSTOP');
-  await isTold(service, /^the broker does not take events/, /look at its log lines/);
-  await isTold(service, /^nats-server runs and answers nothing/, /kill -9/);
+  await isTold(service, /^the broker does not accept events/, /check its log lines/);
+  await isTold(service, /^nats-server is unresponsive/, /kill -9/);
   signalProcess(broker, 'SIGCONT');
-  await isOver(service, /^nats-server runs and answers nothing/);
+  await isOver(service, /^nats-server is unresponsive/);
   expect(await readStatusProblems(service)).toEqual([]);
 }
 
-/** The lake is read-only. */
+/** Makes the lake read-only. */
 async function closeLake({ service, token }: ServiceWithApp): Promise<void> {
-  // nobody sends; what is sent meanwhile is taken
+  // no client sends; events sent meanwhile are accepted
   const readOnly = makeReadOnly(path.join(service.dataDir, 'lake'));
   if (readOnly !== undefined) {
     await isTold(service, /^the lake has not been writable since .*: (EROFS|EACCES)/, /mounted read-only/, true);
@@ -120,7 +120,7 @@ async function closeLake({ service, token }: ServiceWithApp): Promise<void> {
   }
 }
 
-/** The stream is full. */
+/** Fills the stream. */
 async function fillStream({ service, token }: ServiceWithApp): Promise<void> {
   const compactor = pidOf(service, 'compact');
   signalProcess(compactor, 'SIGSTOP');
@@ -137,14 +137,14 @@ async function fillStream({ service, token }: ServiceWithApp): Promise<void> {
   await isOver(service, /^the stream is full/);
   await load.stop();
   expect(await readStatusProblems(service)).toEqual([]);
-  // one line for each time it begins, however many requests were refused
+  // one line per start of the problem, regardless of the number of rejected requests
   expect(
     readLog(service).filter(({ msg, message }) => msg === 'problem' && /stream is full/.test(String(message))).length,
   ).toBeLessThanOrEqual(2);
   expect(readLog(service).filter(({ msg }) => msg === 'request refused')).toEqual([]);
 }
 
-/** The compactor is down. */
+/** Holds the compactor down. */
 async function holdCompactor({ service }: ServiceWithApp): Promise<void> {
   let lock: Lock | undefined;
   await service.kill9('compact', random);
@@ -152,11 +152,11 @@ async function holdCompactor({ service }: ServiceWithApp): Promise<void> {
     try {
       lock = acquireLock(lakePaths(path.join(service.dataDir, 'lake')).compactorLock, 'a test');
     } catch {
-      // the killed one's has not been given back yet
+      // the killed one's lock is not yet released
     }
     return lock !== undefined;
   });
-  await isTold(service, /^compact is (down|being started again)/, /log lines with "process":"compact"/, true);
+  await isTold(service, /^compact is (down|restarting)/, /log lines with "process":"compact"/, true);
   lock?.release();
   await isOver(service, /^compact is/);
   expect(await readStatusProblems(service)).toEqual([]);
@@ -164,7 +164,7 @@ async function holdCompactor({ service }: ServiceWithApp): Promise<void> {
 
 describe('problems in /readyz, the log and status', () => {
   it(
-    'A problem is reported while the broker is stalled, the lake read-only, the stream full, the compactor down, the supervisor gone or the disk at its reserve, and is resolved with its cause',
+    'A problem is reported while the broker is stalled, the lake read-only, the stream full, the compactor down, the supervisor dead or the disk at its reserve, and is resolved with its cause',
     { timeout: 300_000 },
     async () => {
       const place = await start({ TRIBUTARY_STREAM_MAX_BYTES: String(mebibyte) });
@@ -174,10 +174,11 @@ describe('problems in /readyz, the log and status', () => {
 
       await service.kill9('supervisor', random);
       await waitFor(
-        'status tells that the service is gone',
+        'status reports that the service has exited',
         async () =>
           (await readStatusProblems(service)).some(
-            ({ message, action }) => /ended without being stopped/.test(message) && /Start it again/.test(action),
+            ({ message, action }) =>
+              /the service of pid \d+ crashed/.test(message) && /Start the service again/.test(action),
           ),
         patienceMs,
       );
@@ -187,13 +188,13 @@ describe('problems in /readyz, the log and status', () => {
         TRIBUTARY_DISK_RESERVE_BYTES: String(Number.MAX_SAFE_INTEGER),
       });
       const probe = startProbe(createLedger('probe'), { s2s: () => service.s2s, idApp: 1, token });
-      await isTold(service, /^the stream's disk has come down to its reserve/, /Free some space/);
+      await isTold(service, /^free space on the stream's disk is below the reserve/, /Free some space/);
       await probe.stop();
       expect(probe.answers.length).toBeGreaterThan(0);
       for (const { status, retryAfter } of probe.answers)
         expect({ status, retryAfter }).toEqual({ status: 500, retryAfter: '1' });
       expect((await readStatusProblems(service)).map(({ message }) => message)).not.toContainEqual(
-        expect.stringMatching(/ended without being stopped/),
+        expect.stringMatching(/the service of pid \d+ crashed/),
       );
       await service.stop();
     },
@@ -207,7 +208,7 @@ describe('problems in /readyz, the log and status', () => {
     const { service, token } = await start({ TRIBUTARY_DISK_RESERVE_BYTES: String(mebibyte) }, dataDir);
     const probe = startProbe(createLedger('probe'), { s2s: () => service.s2s, idApp: 1, token });
     disk.fill(0);
-    await isTold(service, /^the lake's disk has come down to its reserve/, /Free some space/, true);
+    await isTold(service, /^free space on the lake's disk is below the reserve/, /Free some space/, true);
     await isTold(
       service,
       /^no events have been committed from the stream to the lake since .*: .*(No space left|ENOSPC)/i,
@@ -231,9 +232,9 @@ describe('problems in /readyz, the log and status', () => {
       TRIBUTARY_STREAM_MAX_BYTES: String(64 * mebibyte),
     });
     await nats.kill();
-    await isTold(service, /^the broker does not take events/, /TRIBUTARY_NATS_URL/);
+    await isTold(service, /^the broker does not accept events/, /TRIBUTARY_NATS_URL/);
     await nats.restart();
-    await isOver(service, /^the broker does not take events/);
+    await isOver(service, /^the broker does not accept events/);
     expect(await readStatusProblems(service)).toEqual([]);
     await service.stop();
   });

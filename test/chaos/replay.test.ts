@@ -16,9 +16,9 @@ const replays = 3;
 const reused = 25;
 const clients = 40;
 const seed = chaosSeed();
-/** Killed in the midst of a pass; the short form kills one of them in each pass, the long form all in every pass. */
+/** Killed during a pass; the short form kills one of them in each pass, the long form all in every pass. */
 const victims = ['nats-server', 'ingest', 'compact', 'supervisor'] as const satisfies readonly ProcessRole[];
-/** The service's clock at each pass: a key is good for 24 hours. */
+/** Offset of the service's clock at each pass, hours: a key is remembered for 24 hours. */
 const clockHours = [0, 0, 23, 23] as const;
 const again = `make chaos PART=replay SEED=${seed}`;
 
@@ -39,7 +39,7 @@ describe('an Idempotency-Key', () => {
 
       const ledger = createLedger('request');
       const names = Array.from({ length: requests }, () => ledger.nextId());
-      /** Sends each request again and again until it is acknowledged; `onSent` is told how many are through. */
+      /** Sends each request repeatedly until it is acknowledged; `onSent` receives the number of acknowledged ones. */
       const sendAll = async (
         all: readonly string[],
         nameOf: (key: string) => string,
@@ -48,7 +48,7 @@ describe('an Idempotency-Key', () => {
         const left = all.values();
         let sent = 0;
         const client = async (): Promise<void> => {
-          // the clients share one iterator, so each request is sent by one of them
+          // the clients share one iterator, so that one of them sends each request
           for (const key of left) {
             await importEvent(service, token, { key, name: nameOf(key), user: 'u', agent });
             sent += 1;
@@ -72,7 +72,7 @@ describe('an Idempotency-Key', () => {
           hours = passHours;
         }
         const killed = isLongRun ? victims : victims.slice(pass, pass + 1);
-        // one after the other: the next one may be hit while the one before comes back
+        // one after the other: a kill may come while the previously killed process restarts
         let killing: Promise<void> = Promise.resolve();
         await sendAll(
           names,
@@ -85,7 +85,7 @@ describe('an Idempotency-Key', () => {
         await killing;
       }
       ledger.record(names, 'acknowledged');
-      // The import processes would refuse the keys that they have passed on themselves.
+      // The import processes would reject the keys that they have passed on.
       await service.stop();
       await service.startAgain({ TRIBUTARY_CLOCK_OFFSET_SECONDS: String(hours * 3600) });
       await sendAll(
@@ -100,7 +100,7 @@ describe('an Idempotency-Key', () => {
       const totals = await totalsOf(dataDir);
       expect(result).toMatchObject({ stored: requests, lost: [], doubled: [], invented: [], damaged: [] });
       expect(totals).toMatchObject({ stored: requests });
-      // one whose answer was lost is sent again, and kept again
+      // one whose response was lost is sent again, and kept again
       expect(totals.failed).toBeGreaterThanOrEqual(reused);
       expect(totals.streamed).toBe(totals.stored + totals.failed + totals.repeats + totals.erased);
       expect(totals.repeats).toBeGreaterThanOrEqual(requests * replays);

@@ -17,7 +17,7 @@ const slots = chaosFigure('TRIBUTARY_TEST_SLOTS', { short: 24, long: 1000 });
 const seed = chaosSeed();
 const again = `TRIBUTARY_TEST_SLOTS=${slots} make chaos PART=schedule-slots SEED=${seed}`;
 
-/** Daily slots in hours that change: at 02:30 and the like clocks show a time twice, or not at all. */
+/** Daily slots in hours of clock changes: at times such as 02:30 clocks show a time twice, or not at all. */
 const plans = [
   { zone: 'Europe/Berlin', at: '02:30' },
   { zone: 'Europe/London', at: '01:15' },
@@ -29,7 +29,7 @@ const daysEach = Math.ceil(slots / 2 / plans.length);
 const longestStopHours = daysEach > 20 ? 5 * 24 : 36;
 const hourMs = 3_600_000;
 
-/** An event at each full hour. */
+/** Creates an event at each full hour. */
 function hourlyEvents(fromSeconds: number, hours: number): FixtureEvent[] {
   return Array.from({ length: hours }, (_, hour) => ({
     event_id: `e${hour}`,
@@ -56,14 +56,14 @@ function createClockFile(file: string, startMs: number) {
   return clock;
 }
 
-/** Reads the requests of a folder as they come: each once, by its growing id. */
+/** Reads the requests of a folder as they appear: each once, by its increasing id. */
 function createReader(reportsDir: string) {
   const jobs: ReportJob[] = [];
   const read = (id: number): ReportJob =>
     JSON.parse(readFileSync(path.join(reportsDir, String(id), 'job.json'), 'utf8')) as ReportJob;
   return {
     jobs,
-    /** An id without a request was given out by a process that was killed then. */
+    /** An id without a request was assigned by a process that was killed then. */
     look(): number {
       for (let id = (jobs.at(-1)?.id ?? 0) + 1, missing = 0; missing < 20; id += 1) {
         if (existsSync(path.join(reportsDir, String(id), 'job.json'))) jobs.push(read(id));
@@ -75,7 +75,7 @@ function createReader(reportsDir: string) {
   };
 }
 
-/** The slots of a plan whose time has come between two moments, by an oracle of its own. */
+/** Returns the slots of a plan that become due between two times, by an independent oracle. */
 function slotsBetween({ zone, at }: (typeof plans)[number], fromMs: number, toMs: number): string[] {
   const first = addDays(new Date(fromMs).toISOString().slice(0, 10), -2);
   const dates = Array.from({ length: Math.ceil((toMs - fromMs) / (24 * hourMs)) + 4 }, (_, day) => addDays(first, day));
@@ -85,7 +85,7 @@ function slotsBetween({ zone, at }: (typeof plans)[number], fromMs: number, toMs
   });
 }
 
-/** How many slots all plans have between two moments. */
+/** Counts the slots of all plans between two times. */
 function countSlots(fromMs: number, toMs: number): number {
   return plans.reduce((sum, plan) => sum + slotsBetween(plan, fromMs, toMs).length, 0);
 }
@@ -95,7 +95,7 @@ describe('the slots of schedules', () => {
     { what: 'to summer', start: daysEach > 20 ? '2026-02-25' : '2026-03-27' },
     { what: 'to winter', start: daysEach > 20 ? '2026-09-15' : '2026-10-23' },
   ])(
-    `Each slot has one export, of its own day, through kills, stops of days, steps of the clock and its change $what (${slots / 2} slots, seed ${seed})`,
+    `Each slot has one export of its day, through kills, stops of days, clock steps and the change $what (${slots / 2} slots, seed ${seed})`,
     { timeout: 120_000 + slots * 1000 },
     async ({ what, start }, { skip }) => {
       inLongForm(skip);
@@ -107,7 +107,7 @@ describe('the slots of schedules', () => {
       await writeLake(area.tableDir, [hourlyEvents(startMs / 1000 - 3 * 86_400, (daysEach + 6) * 24)]);
       const clockFile = path.join(area.dataDir, 'clock');
       const clock = createClockFile(clockFile, startMs);
-      // Fewer requests at a time than there are schedules: some slots have to wait for room.
+      // Fewer concurrent requests than schedules, so that some slots have to wait.
       const options = { schedulesEveryMs: 20, maxExports: 3, linkTtlSeconds: 10 ** 9 };
       const startStage = (crashAt?: string): Promise<ProcessArea> =>
         area.startProcess(options, { clockFile, runsHere: true, ...(crashAt === undefined ? {} : { crashAt }) });
@@ -130,7 +130,7 @@ describe('the slots of schedules', () => {
         figures.kills += 1;
       };
 
-      /** Lets time pass in one of the ways in which it does. */
+      /** Advances the time in one of several ways. */
       async function pass(toMs: number): Promise<void> {
         const way = random(4);
         const due = figures.slots + countSlots(clock.nowMs, toMs);
@@ -145,10 +145,10 @@ describe('the slots of schedules', () => {
         } else if (way === 2) {
           await stage.kill();
           clock.set(toMs);
-          // Dead before it was ready, or a little later.
+          // Killed before it is ready, or a little later.
           const step = `${slotSteps[random(slotSteps.length)] ?? ''}:${1 + random(2)}`;
           const dying = await startStage(step).catch(() => undefined);
-          // With few slots to make it may never get there.
+          // With few due slots it may never reach the step.
           const isDone = waitFor('all that are due are made', () => reader.look() >= due, 120_000);
           if (dying !== undefined) await Promise.race([dying.exited, isDone]).then(() => dying.kill());
           figures.crashes += 1;
@@ -175,7 +175,7 @@ describe('the slots of schedules', () => {
         figures.setBack += 1;
       }
       await waitFor('all have ended', () => reader.again().every(({ state }) => state === 'success'), 120_000);
-      // Another start finds nothing to make.
+      // Another start creates no export.
       await restart();
       await waitFor('it has looked', async () => {
         const { status } = await stage.call(user, '/api/report/v1/file/list.json');
@@ -193,7 +193,7 @@ describe('the slots of schedules', () => {
           beforeSeconds: firstInstant(plan.zone, name),
         }));
         expect(spans).toEqual(days);
-        // A day has 23 hours or 25 where clocks change, and an event in each.
+        // A day of a clock change has 23 or 25 hours, with an event in each.
         const hours = days.map(({ fromSeconds, beforeSeconds }) => (beforeSeconds - fromSeconds) / 3600);
         expect(own.map(({ files = [] }) => files.reduce((sum, { rows }) => sum + rows, 0))).toEqual(hours);
         expect(names).toEqual(slotsBetween(plan, startMs, endMs));

@@ -6,7 +6,7 @@ import { recordFinding } from '../helpers/chaos-report.ts';
 import { inTurn } from '../helpers/in-turn.ts';
 import { simulate, type Scenario } from '../simulator/simulate.ts';
 
-// Everything through which the code under test meets the world; a scenario decides what it meets.
+// All modules through which the tested code reaches the outside; a scenario decides what they return.
 vi.mock('node:fs/promises', async () => (await import('../simulator/file-system.ts')).fileSystem);
 vi.mock('node:fs', async (importOriginal) => ({
   ...(await importOriginal<object>()),
@@ -28,15 +28,15 @@ vi.mock('../../src/lake/sql/duckdb.ts', async (importOriginal) => ({
   openDuckdb: (await import('../simulator/engine.ts')).openSimulatedDuckdb,
 }));
 
-/** How many scenarios of a play the run has. */
+/** Returns the number of scenarios of a kind. */
 const scenariosOf = (short: number): number => chaosFigure('TRIBUTARY_TEST_SIMULATOR_SEEDS', { short, long: 200 });
-/** The short run is the same every time; the long one goes where none has been. */
+/** The short run is the same every time; the long one uses new seeds. */
 const seed = isLongRun ? chaosSeed() : Number(process.env['TRIBUTARY_TEST_SEED'] || 1);
 const steps = 800;
-/** The short run ends with the first scenario that fails. */
+/** The short run ends with the first failing scenario. */
 const mostFailures = isLongRun ? Infinity : 1;
 const fixtures = path.resolve(import.meta.dirname, '../fixtures/simulator');
-/** What the short run's scenarios are about; a planted defect that few scenarios can meet sets it. */
+/** Condition that the short run's scenarios meet; a planted defect sets it if few scenarios would find it. */
 const about = process.env['TRIBUTARY_TEST_SIMULATOR_ABOUT']
   ? { about: process.env['TRIBUTARY_TEST_SIMULATOR_ABOUT'] as NonNullable<Scenario['about']> }
   : {};
@@ -56,7 +56,7 @@ test.runIf(named)(
   600_000,
 );
 
-/** The lake's first scenario as it was played twice: it is not played a third time. */
+/** The first scenario of the lake, which was played twice and need not be played again. */
 const twice = { key: '', played: undefined as Awaited<ReturnType<typeof simulate>> | undefined };
 
 async function playOnce(scenario: Scenario): Promise<Awaited<ReturnType<typeof simulate>>> {
@@ -85,14 +85,14 @@ const runs = [
     scenarios: scenariosOf(1),
     promise: 'P4',
     what: 'simulated stream and lake',
-    wanted: 'whatever broker, disk and clock do: every acknowledged event once, commits whole, nothing left over',
+    wanted: 'any faults of broker, disk and clock: every acknowledged event once, complete commits, nothing left over',
   },
   {
     play: 'jobs',
     scenarios: scenariosOf(2),
     promise: 'P10',
     what: 'simulated export requests',
-    wanted: 'whatever is killed or fails: every answered request there, one end, a whole result, nothing left over',
+    wanted: 'any kills and failures: every acknowledged request kept, one end, a complete result, nothing left over',
   },
 ] as const;
 

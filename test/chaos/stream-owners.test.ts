@@ -17,13 +17,13 @@ import { startTestService } from '../helpers/service.ts';
 import { addTestApp, type ServiceWithApp } from '../helpers/service-access.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-/** Services that meet on one external broker, and an operator who changes the stream under a running service. */
+/** Services on one external broker, and an operator who changes the stream of a running service. */
 
 const rounds = chaosFigure('TRIBUTARY_TEST_OWNERS', { short: 1, long: 4 });
 const seed = chaosSeed();
 const again = `make chaos PART=stream-owners SEED=${seed}`;
 const random = createRandom(seed);
-/** For a machine that is busy with other tests. */
+/** For a machine that runs other tests. */
 const patienceMs = 60_000;
 
 let nats: TestNats;
@@ -64,7 +64,7 @@ function send({ service, token }: ServiceWithApp, ledger: Ledger): Load {
   });
 }
 
-/** Sends until so many more events are acknowledged. */
+/** Sends until `more` events are acknowledged. */
 async function sendUntil(party: ServiceWithApp, ledger: Ledger, more: number): Promise<void> {
   const wanted = ledger.totals().acknowledged + more;
   const load = send(party, ledger);
@@ -93,7 +93,7 @@ async function refusalOf(dataDir: string, settings: Record<string, string>): Pro
 
 describe('a second owner', () => {
   it(
-    'A second owner of one stream is refused or commits nothing, and no acknowledged event is lost or stored in another lake',
+    'A second owner of one stream is rejected or commits nothing, and no acknowledged event is lost or stored in another lake',
     async ({ skip }) => {
       inLongForm(skip);
       const figures = { ways: 0, acknowledged: 0, lost: 0, intoAnothersData: 0, committedByTheFormerOwner: 0 };
@@ -121,7 +121,7 @@ describe('a second owner', () => {
         figures.ways += 2;
         await load.stop();
 
-        // The owner stands still for longer than its lease, with events in hand that it has not committed.
+        // The owner is suspended for longer than its lease, with uncommitted events of a batch.
         await sendUntil(party, ledger, 100 + random.integer(0, 200));
         await party.service.freeze();
         const committed = await idsIn(here);
@@ -160,7 +160,7 @@ describe('a second owner', () => {
       const reached = figures.lost + figures.intoAnothersData + figures.committedByTheFormerOwner === 0;
       recordFinding({
         promise: 'P14',
-        what: 'a second owner of one stream: another folder, a copied one, an owner that stood still',
+        what: 'a second owner of one stream: another folder, a copied one, a suspended owner',
         wanted: '0 lost, 0 in data of another',
         figures,
         reached,
@@ -221,7 +221,7 @@ describe('services that share a cluster on purpose', () => {
   it('Services that share a cluster lose nothing when an operator changes a stream: each setting is restored at once, with a notice', async () => {
     const [[party], [ledger], [stream]] = [parties, ledgers, streams];
     const operator = await operatorOf(nats);
-    // Keeps what interest retention would take away in the very change, which is beyond a service's reach.
+    // Keeps messages that the change to interest retention would remove at once, before a service can react.
     await operator.consumers.add(stream, { durable_name: 'audit', ack_policy: 'explicit' });
     const load = send(party, ledger);
     const asked = inTurn(changes, 2);
@@ -230,7 +230,7 @@ describe('services that share a cluster on purpose', () => {
       await waitFor('events flow', () => ledger.totals().acknowledged > before + 100);
       await operator.streams.update(stream, change);
       await waitFor(
-        `${setting} is told`,
+        `${setting} is reported`,
         async () => JSON.stringify((await party.service.status())['warnings']).includes(`${setting} is `),
         patienceMs,
       );
@@ -262,7 +262,7 @@ describe('services that share a cluster on purpose', () => {
       await sendUntil(party, ledger, 100);
     }
     await waitUntilWorkedOff(party.service);
-    // What the processes know reaches the status within a second or two.
+    // The status reports the state of the processes within a second or two.
     let notices: { message: string }[] = [];
     const count = (what: string): number => notices.filter((notice) => notice.message.includes(what)).length;
     await waitFor('both deletions are reported, and nothing is wrong any more', async () => {

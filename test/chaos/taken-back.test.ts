@@ -18,25 +18,25 @@ import { findSocketOwner } from '../helpers/socket-owner.ts';
 import { waitFor, within } from '../helpers/wait.ts';
 
 /**
- * What is taken back ends: a removed user, a removed app, a revoked token, a new secret, all four at once, by every
- * process that answers (each import worker, the export area, its downloads), over connections that were open before;
- * then once more while one of those processes is killed and comes back.
+ * Revoked access ends: a removed user, a removed app, a revoked token, a new secret, all four at once. Each import
+ * worker, the export area and its downloads must reject it, also over connections opened before. Every second round
+ * also kills one of these processes.
  */
 
 const rounds = chaosFigure('TRIBUTARY_TEST_ROUNDS', { short: 1, long: 20 });
 const seed = chaosSeed();
-/** The promise, milliseconds from the command's answer. */
+/** The promised limit, ms from the end of the command. */
 const promisedMs = 1000;
-/** How long after that everything is asked again and again: nothing comes back. */
+/** Time after that limit in which all probes repeat: access must not return. */
 const afterwardsMs = 500;
 const workers = 2;
 const list = '/api/report/v1/file/list.json';
 const event = '{"customUserId":"u"}';
 
-/** Asks over one kept connection: for the status of the answer, 0 when there was none. */
+/** Sends requests over one kept connection; returns the status, 0 without a response. */
 interface Connection {
   ask(method: string, target: string, headers?: Readonly<Record<string, string>>, body?: string): Promise<number>;
-  /** The client's port of the connection. */
+  /** Returns the client's port of the connection. */
   port(): number;
 }
 
@@ -63,7 +63,7 @@ function keepConnection(url: string): Connection {
   };
 }
 
-/** A kept connection to each import worker. */
+/** Opens a kept connection to each import worker. */
 async function connectWorkers(service: TestService): Promise<readonly Connection[]> {
   const pids = service
     .processes()
@@ -82,14 +82,14 @@ async function connectWorkers(service: TestService): Promise<readonly Connection
 
 type Way = 'revoked token' | 'removed app' | 'removed user' | 'new secret';
 
-/** Something that worked until one way took it back. */
+/** A call that worked until the access was revoked. */
 interface Probe {
   readonly way: Way;
   readonly where: 'import worker' | 'export area' | 'download';
   readonly ask: () => Promise<number>;
 }
 
-/** A request to import whose body is not whole yet. */
+/** Opens an import request and leaves its body incomplete. */
 function openRequest(
   url: string,
   target: string,
@@ -125,11 +125,11 @@ const figures = {
   slowestMs: 0,
   eventsMissing: 0,
 };
-/** What was answered neither 200 nor 403 while nothing was killed. */
+/** Probes with a status other than 200 and 403 although no process was killed. */
 const notRefused: string[] = [];
 const ledger = { acknowledged: 0, unknown: 0 };
 
-/** Posts an event and keeps the books. */
+/** Posts an event and records it. */
 async function post(connection: Connection, idApp: number, token: string): Promise<number> {
   const status = await connection.ask('POST', `/v1/login/?idApp=${idApp}`, { authorization: token }, event);
   if (status === 200) ledger.acknowledged += 1;
@@ -156,7 +156,7 @@ async function ownLink(service: TestService, user: Credentials, report: string):
   return link;
 }
 
-/** Takes back one of each at once, and asks everywhere until well after the second has passed. */
+/** Revokes one of each kind at once, and probes all processes until well after the limit. */
 async function playRound(scene: Scene, round: number): Promise<void> {
   const { service, random, colleague, report } = scene;
   const [rotated, removed] = [1000 + 2 * round, 1001 + 2 * round];
@@ -224,7 +224,7 @@ async function playRound(scene: Scene, round: number): Promise<void> {
     take('removed user', 'user', 'remove', leaver.idUser),
     take('new secret', 'user', 'secret', leaked.idUser),
   ]);
-  // A worker that restarts reads what is there then.
+  // A restarting worker reads the present access data.
   const kills = round % 2 === 1 ? [service.kill9(random.pick(['ingest', 'export']), random)] : [];
   const seen = probes.map((probe) => ({ probe, lastAccepted: 0, refused: false, cameBack: false }));
   const isOver = (): boolean =>
@@ -252,10 +252,10 @@ async function playRound(scene: Scene, round: number): Promise<void> {
     const lateMs = lastAccepted - (endedAt[probe.way] ?? 0);
     figures.slowestMs = Math.max(figures.slowestMs, Math.round(lateMs));
     figures.refusedTheWaysTimesPlaces += 1;
-    // As long as this process itself stood still, the service may have, too.
+    // While this process itself was suspended, the service may have been, too.
     if (lateMs > promisedMs + stalls.max / 1e6) figures.acceptedAfterASecond += 1;
     if (cameBack) figures.cameBack += 1;
-    // After a kill a process may still be on its way.
+    // After a kill a process may still be starting.
     if (kills.length === 0 && !refused) notRefused.push(`${probe.way}, ${probe.where}`);
   }
   for (const { socket, finish } of open) {
@@ -293,7 +293,7 @@ it(
     expect((await client.waitForEnd(report)).status).toBe('Success!');
     for (let round = 0; round < rounds; round += 1) await playRound({ service, random, colleague, report }, round);
 
-    // What was acknowledged stays, whatever became of its app.
+    // Acknowledged events stay, even if their app was removed.
     await waitUntilWorkedOff(service);
     await service.stop();
     const stored = (await readSnapshot(path.join(dataDir, 'lake', 'events'))).lake?.totals.stored ?? 0;

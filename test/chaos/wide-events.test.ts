@@ -12,11 +12,11 @@ import { testFolder } from '../helpers/folder.ts';
 import { waitFor } from '../helpers/wait.ts';
 import { publishWideEvents } from '../helpers/wide-events.ts';
 
-/** Events of nearly the largest size, whose repeating text compresses to next to nothing: an hour of 67 a second. */
+/** Events of nearly the maximum size, whose repetitive text compresses well: one hour at 67 per second. */
 const rows = chaosFigure('TRIBUTARY_TEST_WIDE_ROWS', { short: 12_000, long: 240_000 });
 const publishAtOnce = 6000;
 const eventBytes = 9500;
-/** The default setting for the long run, the least one for the short. */
+/** The default setting for the long run, the minimum for the short one. */
 const memoryMb = isLongRun ? 2048 : 256;
 const forMs = isLongRun ? 1_200_000 : 60_000;
 
@@ -53,7 +53,7 @@ test(
     }
     const files = async () => (await readSnapshot(table)).files;
     expect((await files()).every((file) => file.young)).toBe(true);
-    // All of it is due at once.
+    // All rows are due at once.
     aheadMs = 2 * 3_600_000;
     await waitFor('all is sealed', async () => (await files()).every((file) => !file.young), forMs);
     const list = (await files()).map((file) => `'${file.absolutePath}'`).join(', ');
@@ -64,7 +64,7 @@ test(
     expect(found).toEqual({ ids: BigInt(rows), n: BigInt(rows), wrong: 0n });
     expect(compact.facts()['problems']).toEqual([]);
 
-    // Of more apps than are compared one by one, so that the rows are sorted as long as there is memory for it.
+    // Of more apps than are compared one by one, so that the rows are sorted as long as the memory suffices.
     const apps = Array.from({ length: 70 }, (_, index) => ({
       idApp: index + 1,
       sdkKey: '',

@@ -45,7 +45,7 @@ const properties = {
   answeredOn: { description: 'The day.', type: 'string', 'x-column': 'answered_on', 'x-column-type': 'DATE' },
 };
 
-/** A dataset in the data folder: two files, and no line of code. */
+/** A dataset in the data folder: two files, no code. */
 function declareSurveys(): void {
   declare('schemas/rows/surveys.json', { title: 'Survey', description: 'An answered survey.', properties });
   declare('pipelines/surveys.json', {
@@ -64,7 +64,7 @@ const csv = `tsEvent,idApp,eventId,idSurvey,mood,score,answeredOn
 
 const selectors = 'tsEvent,idApp,eventId,idSurvey,mood,score,answeredOn,idAccount,dtEvent,total';
 
-/** The CSV of an export of the surveys, as it was downloaded. */
+/** Exports the surveys and returns the downloaded CSV. */
 async function exportSurveys(more: string): Promise<string[]> {
   const query = `event=surveys&selectors=${selectors}&dateFrom=2023-11-01&dateTo=2023-11-30&timezone=UTC${more}`;
   const id = await client.create(query);
@@ -88,7 +88,7 @@ afterAll(async () => {
 });
 
 describe('a dataset that two files add', () => {
-  it('A dataset that two files add is exported and filtered, and its export loads as it is and adds nothing', async () => {
+  it('A dataset that two files add is exported and filtered, and loading its export adds nothing', async () => {
     expect(loaded).toMatchObject({ stored: 2 });
     const all = await exportSurveys('');
     expect(all.slice(1).toSorted()).toEqual([
@@ -122,7 +122,7 @@ describe('a dataset that two files add', () => {
     }
   });
 
-  it('A dataset that two files add stands in the API reference and in the help', async () => {
+  it('A dataset that two files add is in the API reference and in the help', async () => {
     const reference = await (await fetch(`${service.api}/openapi.json`)).text();
     expect(reference).toContain('idSurvey');
     expect(reference).toContain('surveys');
@@ -134,7 +134,7 @@ describe('a dataset that two files add', () => {
     expect(help).toMatch(/surveys FILE\.\.\. +load answered surveys\n/);
   });
 
-  it('A dataset that two files add is in the backup, and the restored folder refuses an erasure without it', async () => {
+  it('A dataset that two files add is in the backup, and without it the restored folder rejects an erasure', async () => {
     const copy = path.join(folder, 'copy');
     await service.command('backup', path.join(folder, 'backup'));
     await runCommand(['restore', path.join(folder, 'backup'), '--data', copy]);
@@ -147,7 +147,7 @@ describe('a dataset that two files add', () => {
     );
   });
 
-  it('A dataset whose column was renamed is not exported, and refuses the start', async () => {
+  it('A dataset whose column was renamed is not exported, and the service does not start', async () => {
     const { mood, ...others } = properties;
     const renamed = { properties: { ...others, mood: { ...mood, 'x-column': 'humour' } } };
     declare('schemas/rows/surveys.json', renamed);
@@ -155,7 +155,7 @@ describe('a dataset that two files add', () => {
     expect(await client.waitForEnd((await client.create(query)) ?? '')).toMatchObject({ status: 'Error occurred' });
     await service.stop();
     await expect(service.startAgain()).rejects.toThrow(
-      "the lake's column mood is VARCHAR; the event schemas do not have it",
+      "the lake's column mood is VARCHAR, but the event schemas lack it",
     );
   });
 });

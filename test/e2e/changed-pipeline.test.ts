@@ -16,7 +16,7 @@ let client: ExportClient;
 
 type Json = Record<string, Record<string, unknown>>;
 
-/** The program in a package of its own, whose pipelines and schemas can be changed. */
+/** A copy of the program with pipelines and schemas that can be changed. */
 function buildPackage(): string {
   const home = path.join(folder, 'package');
   buildPackageCopy(home);
@@ -116,7 +116,7 @@ describe('a changed pipeline file', () => {
     }
   });
 
-  it('A changed pipeline file makes the service export the events that its export event stands for', async () => {
+  it('A changed pipeline file makes the service export the events of its export event', async () => {
     expect(await exportOf('userRegistrations')).toHaveLength(1);
     expect(await exportOf('customEvents')).toHaveLength(3);
   });

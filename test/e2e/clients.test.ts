@@ -76,7 +76,7 @@ describe('clients', () => {
     expect(stdout).toMatch(/^tsEvent,customUserId,eventName\n(?:\d+,u-[12],level_up\n)+$/);
   });
 
-  it('A client that another generator makes of the OpenAPI document imports and exports, unchanged', async (ctx) => {
+  it('A client of another OpenAPI generator imports and exports, unchanged', async (ctx) => {
     inWholeRun(ctx.skip);
     const python = await findPythonGenerator();
     ctx.skip(python === undefined, 'no Python with the generator on this machine');
@@ -94,7 +94,7 @@ describe('clients', () => {
     expect(stdout).toMatch(/^Ok\nfiles 1, rows [12]\neventName\nlevel_up\n/);
   }, 600_000);
 
-  it('The TypeScript client of the package imports and exports as its page says, and its types hold', async () => {
+  it('The TypeScript client of the package imports and exports as documented, and its types match', async () => {
     const folder = path.join(root, 'sender');
     mkdirSync(path.join(folder, 'node_modules/@types'), { recursive: true });
     symlinkSync(packageRoot, path.join(folder, 'node_modules/tributary'));
@@ -131,7 +131,7 @@ describe('clients', () => {
     expect(checked.stdout.match(/error TS/g)).toHaveLength(faults.length);
   });
 
-  it('The TypeScript client has every operation of the document that the service serves, and asks for the addresses that it needs', async () => {
+  it('The TypeScript client has every operation of the OpenAPI document, and requires the addresses that it needs', async () => {
     const { createClient } = (await import(path.join(packageRoot, 'dist/client/index.mjs'))) as {
       createClient: (options: object) => Readonly<Record<string, (given?: object) => Promise<unknown>>>;
     };

@@ -19,7 +19,7 @@ interface Outcome {
   readonly err: string;
 }
 
-/** Runs the program in a folder, with none of the machine's settings. */
+/** Runs the program in a folder, without settings of the machine. */
 async function tributary(
   cwd: string,
   words: readonly string[],
@@ -118,7 +118,7 @@ describe('a command in the wrong folder', () => {
 });
 
 describe('the lists of an operator', () => {
-  it('The commands of segments and titles take lists from files and standard input, and answer what is wrong by line', async () => {
+  it('The commands of segments and titles take lists from files and standard input, and report errors by line', async () => {
     const cwd = testFolder();
     mkdirSync(path.join(cwd, 'data'));
     await tributary(cwd, ['app', 'add', '1', '--platform', 'web', '--account', '7']);
@@ -141,7 +141,7 @@ describe('the lists of an operator', () => {
       { idSegment: '6', idAccount: '7', removed: true },
     ]);
     for (const [words, reason] of [
-      [['5', '--account', '8', 'ids.txt.gz'], 'there is no account 8'],
+      [['5', '--account', '8', 'ids.txt.gz'], 'account 8 does not exist'],
       [['5', '--account', '7', 'none.txt'], 'cannot read none.txt'],
       [['5', '--account', '7', '--kind', 'x', 'ids.txt.gz'], '--kind must be one of custom, device'],
       [['x', '--account', '7', 'ids.txt.gz'], 'ID must be a positive integer'],
@@ -161,7 +161,7 @@ describe('the lists of an operator', () => {
 });
 
 describe('lake enrich', () => {
-  it('The command lake enrich answers what it filled in each table, and changes nothing without a database', async () => {
+  it('The command lake enrich prints the filled rows of each table, and changes nothing without a database', async () => {
     const cwd = testFolder();
     await ensureLake(path.join(cwd, 'data/lake'), { clock: createClock(0), retentionMs: 1000 });
     const enriched = await tributary(cwd, ['lake', 'enrich']);
@@ -255,7 +255,7 @@ describe('access commands', () => {
   }, 120_000);
 
   it.skipIf(process.platform !== 'linux' || !existsSync('/usr/bin/script'))(
-    'On a terminal that does not say its width answers are as wide as usual',
+    'On a terminal of unknown width the output has the default width',
     async () => {
       const folder = testFolder();
       await tributary(folder, ['app', 'add', '7', '--platform', 'web', '--title', 'Shop', '--data', 'data']);
@@ -268,11 +268,11 @@ describe('access commands', () => {
     },
   );
 
-  it('The access commands report that no filter can name an SDK key accepted by an earlier version, and accept no new one', async () => {
+  it('The access commands report an SDK key of an earlier version that no filter can name, and reject a new one', async () => {
     const cwd = testFolder();
     expect(
       await tributary(cwd, ['app', 'add', '7', '--platform', 'web', '--sdk-key', 'a,b', '--data', 'data']),
-    ).toMatchObject({ code: 1, err: expect.stringContaining('1 to 255 characters and no comma') });
+    ).toMatchObject({ code: 1, err: expect.stringContaining('1 to 255 characters without a comma') });
     expect(everything(cwd)).toEqual([]);
     await tributary(cwd, ['app', 'add', '7', '--platform', 'web', '--data', 'data']);
     const file = path.join(cwd, 'data', 'access.json');

@@ -6,8 +6,8 @@ import { echo, startConsoleServer, type ConsoleServer } from '../helpers/console
 import type { Credentials } from '../helpers/export-area.ts';
 
 /**
- * What a person sees when something goes wrong, and where the focus is. Who is signed in is decided by the service's own
- * code; what the methods of the API answer is each test's own.
+ * Error messages and focus of the console. The session code is the service's own; each test mocks the responses of the
+ * API methods.
  */
 const executable = findChromium();
 const isWhole = process.env['TRIBUTARY_TEST_CONSOLE'] === 'all';
@@ -15,7 +15,7 @@ const api = '/api/raw/v1/export';
 const none = { exports: [], total: 0 };
 const line = { event: 'logins', status: 'Success!', timestampCreated: '1746057600', arguments: { timezone: 'UTC' } };
 
-/** The data that a method answers, or how it answers. */
+/** The data of a response, or a function that sends it. */
 type Given = object | ((route: Route, url: URL) => unknown);
 
 let browser: Browser;
@@ -36,7 +36,7 @@ beforeEach(async ({ skip }) => {
 
 const at = (place: string): string => `http://127.0.0.1:${server.port}/console/${place}`;
 
-/** Has the methods answer to whoever is signed in by the service's own rules, and all others that there is nothing. */
+/** Mocks API methods for signed-in users, as checked by the service; others get 404. */
 async function answer(methods: Readonly<Record<string, Given>>): Promise<void> {
   await context.route('**/api/**', async (route) => {
     const url = new URL(route.request().url());
@@ -72,7 +72,7 @@ const focused = (page: Page): Promise<string> =>
   page.evaluate('document.activeElement.getAttribute("aria-label") ?? document.activeElement.textContent');
 
 describe('a session', () => {
-  it('A page goes on with the session that its user has begun in another window, and another user finds none of it', async () => {
+  it('A page continues with the session that its user has started in another window, and shows nothing of it to another user', async () => {
     await answer({
       [`${api}/list.json`]: none,
       '/api/schedule/v1/list.json': { schedules: [] },
@@ -92,7 +92,7 @@ describe('a session', () => {
     await page.getByText('Ben', { exact: true }).waitFor();
   });
 
-  it('The secret is asked for over the page until it is given, and the focus goes back to where it was', async () => {
+  it('A dialog asks for the secret until it is correct, and then restores the focus', async () => {
     await answer({ [`${api}/list.json`]: none, '/api/schedule/v1/list.json': { schedules: [] } });
     const page = await open('exports');
     await page.getByText('No exports yet').waitFor();
@@ -112,7 +112,7 @@ describe('a session', () => {
     expect(await focused(page)).toBe('Schedules');
   });
 
-  it("A new secret of one's own, which ends the session, stays on the page until it was kept", async () => {
+  it('A rotated secret of the signed-in operator stays visible until the dialog is closed, although the session has ended', async () => {
     const { olga } = server.users;
     await answer({
       '/api/operations/v1/users.json': {
@@ -125,34 +125,34 @@ describe('a session', () => {
       },
     });
     const page = await open('operations/users', olga);
-    await page.getByRole('button', { name: `New secret for user ${olga.idUser}` }).press('Enter');
-    await page.getByRole('button', { name: 'Make a new secret' }).press('Enter');
+    await page.getByRole('button', { name: `Rotate secret of user ${olga.idUser}` }).press('Enter');
+    await page.getByRole('button', { name: 'Rotate secret', exact: true }).press('Enter');
     await page.getByText('Your session has ended.').first().waitFor();
-    expect(await page.getByLabel('Shown this once').inputValue()).toBe('the new one');
+    expect(await page.getByLabel('Copy this now').inputValue()).toBe('the new one');
     await page.getByRole('button', { name: 'Done' }).click();
     await page.getByRole('dialog', { name: 'Your session has ended' }).waitFor();
   });
 
-  it('Who cannot be signed out is told so, and a service that cannot say who is signed in is waited for', async () => {
+  it('A failed sign-out is reported, and a failed check of the session is retried', async () => {
     await answer({ [`${api}/list.json`]: none });
     const page = await open('exports');
     await page.getByText('No exports yet').waitFor();
     await context.setOffline(true);
     await signOut(page, 'Ann');
-    await page.getByText('You are still signed in. The service is not reached.').waitFor();
+    await page.getByText("You are still signed in. Can't reach the service.").waitFor();
     await context.setOffline(false);
-    // As a proxy answers for a service that starts.
+    // The response of a proxy while the service starts.
     await context.route('**/console/session', (route) => route.fulfill({ status: 502, body: '<h1>Bad Gateway</h1>' }));
     await page.reload();
-    await page.getByText('The service is not available now.').waitFor();
+    await page.getByText('The service is unavailable.').waitFor();
     await context.unroute('**/console/session');
     await page.getByText('No exports yet').waitFor();
-    expect(await page.getByText('The service is not available now.').count()).toBe(0);
+    expect(await page.getByText('The service is unavailable.').count()).toBe(0);
   });
 });
 
 describe('an answer', () => {
-  it('The answer to what was asked before is not shown for the answer to what is asked now, however late it comes', async () => {
+  it('A late response to an earlier request does not replace the current one', async () => {
     const days = { 7: 'slow', 30: 30, 90: 90, 365: undefined } as const;
     await answer({
       '/api/data/v1/apps.json': { apps: [], total: 0 },
@@ -174,11 +174,11 @@ describe('an answer', () => {
     await new Promise((resolve) => setTimeout(resolve, 500));
     expect(await page.getByRole('heading', { level: 2 }).first().innerText()).toContain('90,000');
     await page.getByRole('radio', { name: '365', exact: true }).check();
-    await page.getByText('It is not there any more.').waitFor();
+    await page.getByText('Not found.').waitFor();
     expect(await page.getByRole('heading', { level: 2 }).first().innerText()).not.toContain('000');
   });
 
-  it('A page that fails at an answer says so, and the other pages go on', async () => {
+  it('A page that fails on a response reports it, and the other pages work', async () => {
     await answer({ '/api/data/v1/apps.json': { total: 3 }, [`${api}/list.json`]: none });
     const page = await open('data');
     await page.getByRole('heading', { name: 'This page has failed' }).waitFor();
@@ -187,7 +187,7 @@ describe('an answer', () => {
     await page.getByText('No exports yet').waitFor();
   });
 
-  it('An export that ends is said to whoever does not see it, and one that is further back is looked for', async () => {
+  it('The end of an export is announced to screen readers, and an older export is found on its page of the list', async () => {
     let asked = 0;
     await answer({
       [`${api}/get.json`]: { status: 'Success!' },
@@ -207,7 +207,7 @@ describe('an answer', () => {
     expect(await page.getByText('Export 90: Ready.').getAttribute('role')).toBe('status');
   });
 
-  it('Operations says of a service that is not reached neither that it works nor that its processes run', async () => {
+  it('Operations shows an unreachable service neither as healthy nor with running processes', async () => {
     let isAway = false;
     const { answer: good } = operationsExamples['/api/operations/v1/status.json'] ?? {};
     const status = { ...(good as { data: object }).data, ready: true, problems: [] };
@@ -215,14 +215,14 @@ describe('an answer', () => {
       '/api/operations/v1/status.json': (route) => (isAway ? route.abort() : route.fulfill({ json: { data: status } })),
     });
     const page = await open('operations', server.users.olga);
-    await page.locator('.badge.good', { hasText: 'Everything works' }).waitFor();
+    await page.locator('.badge.good', { hasText: 'Healthy' }).waitFor();
     isAway = true;
-    await page.getByText('What is shown is older.').waitFor();
+    await page.getByText('The values below are older.').waitFor();
     expect(await page.locator('.badge.good').count()).toBe(0);
     expect(await findAxeFaults(page)).toEqual([]);
   });
 
-  it('A list of one piece has no buttons to step, and a file of an export has one line on a narrow page', async () => {
+  it('A list of one page has no paging buttons, and a file has one line on a narrow page', async () => {
     const file = {
       link: `${at('')}files/1.customEvents.5d8b2572a132ba56df31aabb.csv`,
       rows: 342,
@@ -237,19 +237,19 @@ describe('an answer', () => {
     });
     const page = await open('exports/1');
     await page.setViewportSize({ width: 390, height: 900 });
-    const files = page.getByRole('region', { name: 'Files, to be scrolled' });
+    const files = page.getByRole('region', { name: 'Files, scrollable' });
     await files.waitFor();
     expect((await files.boundingBox())?.height).toBeLessThan(120);
-    const pieces = page.getByRole('navigation', { name: 'Pieces of the list' });
+    const pieces = page.getByRole('navigation', { name: 'Pagination' });
     await pieces.getByText('1 export').waitFor();
     expect(await pieces.getByRole('button').count()).toBe(0);
   });
 });
 
 describe('the form of an export', () => {
-  it('The summary covers no first rows, payments have their amount, and a full queue is named', async () => {
+  it('The summary covers no preview rows, payments have their amount, and a full queue lists its exports', async () => {
     const exports = Array.from({ length: 10 }, (_, place) => ({ idRawExport: String(41 + place) }));
-    const detail = 'The maximum number of simultaneous requests is reached: 10. Wait for room in the queue.';
+    const detail = 'The maximum number of simultaneous requests is reached: 10. Wait until one ends.';
     await answer({
       [`${api}/estimate.json`]: (route) => route.fulfill({ status: 400, json: { data: { error: { detail: 'no' } } } }),
       [`${api}/create.json`]: (route) =>
@@ -262,7 +262,7 @@ describe('the form of an export', () => {
     });
     const page = await open('');
     const events = page.getByRole('region', { name: 'Event', exact: true }).getByRole('combobox');
-    const columns = page.getByRole('list', { name: /^Chosen columns/ });
+    const columns = page.getByRole('list', { name: /^Selected columns/ });
     for (const [event, column] of [
       ['payments', 'total'],
       ['adMonetization', 'revenue'],
@@ -271,13 +271,13 @@ describe('the form of an export', () => {
       await events.selectOption(event);
       expect(await columns.getByText(column, { exact: true }).count()).toBe(1);
     }
-    await page.getByRole('button', { name: 'Order the export' }).click();
+    await page.getByRole('button', { name: 'Create export' }).click();
     await page.getByRole('link', { name: '#50' }).waitFor();
     expect(await page.getByRole('link', { name: /^#4/ }).count()).toBe(9);
-    await page.getByRole('button', { name: 'Show the first rows' }).click();
-    const rows = page.getByRole('region', { name: 'First rows', exact: true });
-    await rows.getByText('The first 20; there are more.').waitFor();
-    const summary = page.getByRole('region', { name: 'Your order', exact: true });
+    await page.getByRole('button', { name: 'Show preview' }).click();
+    const rows = page.getByRole('region', { name: 'Preview', exact: true });
+    await rows.getByText('First 20 rows; there are more.').waitFor();
+    const summary = page.getByRole('region', { name: 'Summary', exact: true });
     await expect
       .poll(async () => {
         const [above, below] = [await summary.boundingBox(), await rows.boundingBox()];
@@ -286,7 +286,7 @@ describe('the form of an export', () => {
       .toBe(true);
   });
 
-  it('Times that the clocks show twice mean both, filters show what they are, and the focus stays where the work is', async () => {
+  it('A period of ambiguous local times has both, filters keep their values, and the focus stays', async () => {
     await answer({
       '/api/data/v1/apps.json': { apps: [], total: 0 },
       [`${api}/estimate.json`]: (route) => route.fulfill({ status: 400, json: { data: { error: { detail: 'no' } } } }),
@@ -294,7 +294,7 @@ describe('the form of an export', () => {
     });
     const page = await open('');
     await page.getByRole('combobox', { name: 'Time zone' }).selectOption('Europe/Berlin');
-    await page.getByRole('radio', { name: 'Moments' }).check();
+    await page.getByRole('radio', { name: 'Date and time' }).check();
     await page.getByLabel('First second').fill('2025-10-26T02:00:00');
     await page.getByLabel('Last second').fill('2025-10-26T02:59:59');
     const curl = page.getByRole('region', { name: 'curl' });
@@ -304,17 +304,17 @@ describe('the form of an export', () => {
     for (const name of ['level', 'coins']) {
       await filters.selectOption('params');
       await page.getByLabel('Parameter', { exact: true }).last().fill(name);
-      await page.getByLabel('Is one of (one a line)').last().fill(`${name} 1\n${name} 2`);
+      await page.getByLabel('Is one of (one value per line)').last().fill(`${name} 1\n${name} 2`);
     }
     await page.getByRole('button', { name: 'Remove the filter on level' }).click();
-    expect(await page.getByLabel('Is one of (one a line)').inputValue()).toBe('coins 1\ncoins 2');
+    expect(await page.getByLabel('Is one of (one value per line)').inputValue()).toBe('coins 1\ncoins 2');
     await expect.poll(() => curl.innerText()).toMatch(/params\[coins\]=coins 1[^]*params\[coins\]=coins 2/);
     expect(await focused(page)).toBe('Remove the filter on coins');
     await page.keyboard.press('Enter');
     expect(await focused(page)).toBe('Filters');
 
     const second = page
-      .getByRole('list', { name: /^Chosen columns/ })
+      .getByRole('list', { name: /^Selected columns/ })
       .getByRole('button')
       .nth(1);
     const name = await second.getAttribute('aria-label');
@@ -322,13 +322,13 @@ describe('the form of an export', () => {
     for (let turn = 0; turn < 2; turn += 1) await page.keyboard.press('Alt+ArrowRight');
     expect(await focused(page)).toBe(name);
     await page.keyboard.press('Enter');
-    expect(await focused(page)).toMatch(/^Take .* out$/);
+    expect(await focused(page)).toMatch(/^Remove \w/);
 
-    await page.getByRole('button', { name: 'Order the export' }).click();
-    await page.getByText('It may have been ordered all the same').waitFor();
+    await page.getByRole('button', { name: 'Create export' }).click();
+    await page.getByText('The export may have been created anyway').waitFor();
   });
 
-  it('Who opens an app by a key begins at its heading', async () => {
+  it('Opening an app by the keyboard moves the focus to its heading', async () => {
     const apps = [{ idApp: '1', title: 'First', platform: 'web' }];
     await answer({
       '/api/data/v1/apps.json': { apps, total: 1 },

@@ -10,28 +10,28 @@ import { basic, type Credentials } from '../helpers/export-area.ts';
 import type { TestService } from '../helpers/service.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-/** The service with a thousand apps, the browser, and who meets there: console.test.ts starts them, once for all. */
+/** The service with a thousand apps, the browser and the users, which console.test.ts starts once. */
 export interface ConsolePlace {
   readonly service: TestService;
   readonly browser: Browser;
-  /** Of app 1. */
+  /** Token of app 1. */
   readonly token: string;
   readonly operator: Credentials;
-  /** Of the apps' account. */
+  /** A user of the apps' account. */
   readonly analyst: Credentials;
-  /** Of an account without apps. */
+  /** A user of an account without apps. */
   readonly stranger: Credentials;
 }
 
 /** `all`: every page in every width and scheme. */
 const isWhole = process.env['TRIBUTARY_TEST_CONSOLE'] === 'all';
-/** A folder for pictures of the pages, for whoever wants to look at them. */
+/** A folder for screenshots. */
 const pictures = process.env['TRIBUTARY_TEST_PICTURES'];
 const narrow = windowOf(390, 'dark');
 
-/** Describes what analysts and operators do with the pages Data, Live and Operations. */
+/** Tests the pages Data, Live and Operations. */
 export function describeOperations(place: () => ConsolePlace): void {
-  /** Signs in, in a window of its own; `faults`: what goes wrong in it, and what it asks of other hosts. */
+  /** Signs in in a new window; `faults`: its errors, and its requests to other hosts. */
   async function open(
     { idUser, secret }: Credentials,
     options: BrowserContextOptions = windowOf(1280, 'light'),
@@ -57,7 +57,7 @@ export function describeOperations(place: () => ConsolePlace): void {
     return (await fetch(`${place().service.s2s}/v1/${method}/?idApp=1`, head)).status;
   };
 
-  /** Posts events of a month, so that a chart has something to show. */
+  /** Posts events of a month for the chart. */
   async function fillDays(): Promise<void> {
     const nowSeconds = Math.floor(Date.now() / 1000);
     for (let day = 0; day < 30; day += 1) {
@@ -74,7 +74,7 @@ export function describeOperations(place: () => ConsolePlace): void {
     }
   }
 
-  /** Has events and a refusal arrive on a page, and opens the refusal. */
+  /** Sends events and a rejected request to a page, and opens the latter. */
   async function showArrivals(page: Page): Promise<void> {
     await page.getByText('Listening', { exact: true }).waitFor();
     for (const name of ['ann', 'ben', 'cem'])
@@ -89,7 +89,7 @@ export function describeOperations(place: () => ConsolePlace): void {
   }
 
   describe('the pages Data, Live and Operations', () => {
-    it('Events and refusals show on Live as they arrive, each refusal with its reason and the field marked, and no more than fit', async () => {
+    it('Live shows a bounded number of events and rejected requests as they arrive, with reasons and marked fields', async () => {
       const { service, analyst } = place();
       const { page, faults } = await open(analyst);
       await page.goto(`${service.api}/console/live/1`);
@@ -104,17 +104,17 @@ export function describeOperations(place: () => ConsolePlace): void {
 
       await page.getByRole('button', { name: 'Pause' }).click();
       expect(await post('login', { customUserId: 'u-3' })).toBe(200);
-      await page.getByText('1 came meanwhile').waitFor();
+      await page.getByText('1 received while paused').waitFor();
       expect(await page.locator('.entry', { hasText: 'u-3' }).count()).toBe(0);
-      await page.getByRole('button', { name: 'Go on' }).click();
+      await page.getByRole('button', { name: 'Resume' }).click();
       await page.locator('.entry', { hasText: 'u-3' }).waitFor();
-      await page.getByLabel('Only with this text').fill('u-3');
-      await waitFor('the others are gone', async () => (await page.locator('.entry').count()) === 1);
+      await page.getByLabel('Filter by text').fill('u-3');
+      await waitFor('the others are hidden', async () => (await page.locator('.entry').count()) === 1);
       expect([...(await findAxeFaults(page)), ...faults]).toEqual([]);
-      await page.getByLabel('Only with this text').fill('');
-      // As many as a page keeps, and more: it is drawn whole with them.
+      await page.getByLabel('Filter by text').fill('');
+      // More than a page keeps.
       let posted = 0;
-      await waitFor('what is left out is counted', async () => {
+      await waitFor('dropped events are counted', async () => {
         const batch = Array.from({ length: 20 }, (_, n) => ({ customUserId: `crowd ${posted + n}` }));
         posted += batch.length;
         expect(await post('loginBatch', batch)).toBe(200);
@@ -123,7 +123,7 @@ export function describeOperations(place: () => ConsolePlace): void {
       expect(await page.locator('.entry').count()).toBeLessThanOrEqual(300);
     });
 
-    it('Who signs out elsewhere, or whose session ends, is shown nothing more', async () => {
+    it('A sign-out or the end of the session in another window ends the live stream', async () => {
       const { service, analyst } = place();
       const answer = await fetch(`${service.api}/console/session`, { method: 'POST', body: JSON.stringify(analyst) });
       const { data } = (await answer.json()) as { readonly data: { readonly csrfToken: string } };
@@ -139,15 +139,15 @@ export function describeOperations(place: () => ConsolePlace): void {
       expect((await fetch(`${service.api}/api/app/v1/live?idApp=1`, { headers })).status).toBe(403);
     });
 
-    it('An operator gives an app a token that lets events in, and takes it: the browser keeps none of it', async () => {
+    it('An operator adds and revokes a token of an app, which the browser does not store', async () => {
       const { service, operator } = place();
       const { page, faults } = await open(operator);
       await page.getByRole('link', { name: 'Operations' }).click();
-      await page.getByText('Everything works').waitFor();
+      await page.getByText('Healthy').waitFor();
       await page.getByRole('link', { name: 'Apps', exact: true }).click();
-      await page.getByRole('button', { name: 'Give a token to app 1', exact: true }).press('Enter');
-      await page.getByRole('button', { name: 'Give a token', exact: true }).last().click();
-      const given = await page.getByLabel('Shown this once').inputValue();
+      await page.getByRole('button', { name: 'Add token to app 1', exact: true }).press('Enter');
+      await page.getByRole('button', { name: 'Add token', exact: true }).last().click();
+      const given = await page.getByLabel('Copy this now').inputValue();
       expect(await findAxeFaults(page)).toEqual([]);
       await waitFor('the token is known', async () => (await post('login', { customUserId: 'u-4' }, given)) === 200);
       const kept = 'JSON.stringify([{ ...localStorage }, { ...sessionStorage }, document.cookie, location.href])';
@@ -155,24 +155,24 @@ export function describeOperations(place: () => ConsolePlace): void {
       await page.keyboard.press('Escape');
       expect(await page.content()).not.toContain(given);
 
-      await page.getByRole('button', { name: `Take the token ${given.slice(0, 8)} of app 1` }).click();
-      await page.getByRole('button', { name: 'Take it' }).click();
+      await page.getByRole('button', { name: `Revoke token ${given.slice(0, 8)} of app 1` }).click();
+      await page.getByRole('button', { name: 'Revoke', exact: true }).click();
       await waitFor('the token has ended', async () => (await post('login', { customUserId: 'u-5' }, given)) === 403);
       expect((await listApps(dataPaths(service.dataDir)))[0]?.tokens).toHaveLength(1);
       expect(await post('login', { customUserId: 'u-6' })).toBe(200);
       expect(faults).toEqual([]);
     });
 
-    it('An operator adds a user, whose secret signs in, changes and removes the user, by keyboard', async () => {
+    it('An operator adds, changes and removes a user by keyboard, and the secret works meanwhile', async () => {
       const { service, operator } = place();
       const { page } = await open(operator);
       await page.goto(`${service.api}/console/operations/users`);
-      await page.getByRole('button', { name: 'Add a user' }).press('Enter');
+      await page.getByRole('button', { name: 'Add user' }).press('Enter');
       await page.keyboard.type('bob');
       await page.getByLabel('Account', { exact: true }).fill('1');
       await page.keyboard.press('Enter');
-      const secret = await page.getByLabel('Shown this once').inputValue();
-      const idUser = await page.locator('dialog .fact dd').innerText();
+      const secret = await page.getByLabel('Copy this now').inputValue();
+      const idUser = await page.locator('dialog dl dd').innerText();
       await page.keyboard.press('Escape');
       const statusOf = async (by: string): Promise<number> =>
         (
@@ -182,19 +182,17 @@ export function describeOperations(place: () => ConsolePlace): void {
         ).status;
       await waitFor('bob is known', async () => (await statusOf(secret)) === 200);
       await page.getByRole('button', { name: `Change user ${idUser}`, exact: true }).press('Enter');
-      await page.getByLabel('Exports at once').fill('3');
+      await page.getByLabel('Max concurrent exports').fill('3');
       expect(await findAxeFaults(page)).toEqual([]);
       await page.keyboard.press('Enter');
-      await page.getByText('3 exports at once').waitFor();
+      await page.getByText('3 concurrent exports').waitFor();
       await page.getByRole('button', { name: `Remove user ${idUser}`, exact: true }).press('Enter');
       await page.getByRole('button', { name: 'Remove', exact: true }).last().press('Enter');
-      await waitFor('bob is gone', async () => (await statusOf(secret)) === 403);
+      await waitFor('bob is removed', async () => (await statusOf(secret)) === 403);
       expect(await page.getByRole('button', { name: `Remove user ${operator.idUser}`, exact: true }).count()).toBe(0);
     });
 
-    it('Data shows the events of days and how full fields are, with a thousand apps, narrow and dark', async ({
-      skip,
-    }) => {
+    it('Data shows events by day and field fill rates, with a thousand apps, narrow and dark', async ({ skip }) => {
       if (process.env['TRIBUTARY_TEST_CONSOLE'] !== 'all') skip('in the longer form, TRIBUTARY_TEST_CONSOLE=all');
       const { service, analyst } = place();
       expect(await post('registration', { customUserId: 'u-7', age: 30 })).toBe(200);
@@ -217,19 +215,19 @@ export function describeOperations(place: () => ConsolePlace): void {
         return found[0].includes('"registration"') && found[1].includes('"looked":2');
       });
       await page.goto(`${service.api}/console/data/1`);
-      await page.getByLabel('Kind of event').selectOption('registration');
+      await page.getByLabel('Event type').selectOption('registration');
       await page.locator('tr', { hasText: 'age' }).getByText('100 %').first().waitFor();
       await page.getByLabel('Find a custom event').fill('UP');
       await page.getByRole('button', { name: 'level "up"', exact: true }).press('Enter');
       const parameter = page.locator('tr', { hasText: 'it"s' });
       await parameter.getByText('<b>bold</b>').waitFor();
       expect(await parameter.innerText()).toContain('100 %');
-      await page.getByText('The figures as a table').click();
+      await page.getByText('Show as table').click();
       expect(await page.getByRole('columnheader', { name: 'registration' }).count()).toBe(1);
       expect([...(await findAxeFaults(page)), await overflowOf(page), ...faults]).toEqual([0]);
     });
 
-    it('Operations holds a thousand apps, narrow and dark; with none, and for others, nothing breaks', async ({
+    it('Operations shows a thousand apps, narrow and dark; an account without apps and users without the role see no error', async ({
       skip,
     }) => {
       if (process.env['TRIBUTARY_TEST_CONSOLE'] !== 'all') skip('in the longer form, TRIBUTARY_TEST_CONSOLE=all');
@@ -245,17 +243,17 @@ export function describeOperations(place: () => ConsolePlace): void {
       }
       const other = await open(stranger);
       await other.page.goto(`${service.api}/console/data`);
-      await other.page.getByText('The account has no app yet').waitFor();
-      await other.page.getByText('No events in these days').waitFor();
+      await other.page.getByText('No apps yet').waitFor();
+      await other.page.getByText('No events in this period').waitFor();
       expect(other.faults).toEqual([]);
       expect(await other.page.getByRole('link', { name: 'Operations' }).count()).toBe(0);
       await other.page.goto(`${service.api}/console/operations`);
-      await other.page.getByText('There is no such page').waitFor();
+      await other.page.getByText('Page not found').waitFor();
       await other.page.goto(`${service.api}/console/live/1`);
       await other.page.getByText('The app is not found').first().waitFor();
     });
 
-    it('An operator without an account comes to Operations, and is shown no page of accounts', async () => {
+    it('An operator without an account starts at Operations, and sees no page of accounts', async () => {
       const { service } = place();
       const root = { name: 'root', idAccount: noAccount, canExport: false, operator: true } as const;
       const { page, faults } = await open(await addUser(dataPaths(service.dataDir), root));
@@ -266,9 +264,7 @@ export function describeOperations(place: () => ConsolePlace): void {
       expect(faults).toEqual([]);
     });
 
-    it('Nothing is wrong with any of the pages in any width and scheme, and pictures of them are taken', async ({
-      skip,
-    }) => {
+    it('No page has a fault in any width and scheme, and screenshots are taken', async ({ skip }) => {
       const { service, operator } = place();
       if (!isWhole) skip('in the longer form, TRIBUTARY_TEST_CONSOLE=all');
       await fillDays();

@@ -14,8 +14,8 @@ import { startTestService, type TestService } from '../helpers/service.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 /**
- * The pictures of docs/images, of the sessions that the demonstration makes up: `TRIBUTARY_TEST_PICTURES=docs/images`
- * writes them. Look at them.
+ * Takes the screenshots of docs/images with the generated sessions of the demo: `TRIBUTARY_TEST_PICTURES=docs/images`
+ * writes them.
  */
 const executable = findChromium();
 const pictures = process.env['TRIBUTARY_TEST_PICTURES'];
@@ -55,7 +55,7 @@ describe.skipIf(executable === undefined || !isAsked)('the pictures of the conso
       onProgress: () => undefined,
     });
 
-  /** What comes in while somebody looks, a little at a time. */
+  /** Sends a few events at a time. */
   async function trickle(signal: AbortSignal): Promise<void> {
     for (let turn = 1; !signal.aborted; turn += 1) {
       const some = [...generateGameSessions({ seed: turn, events: 60 + (turn % 5) * 25, until: now(), days: 1 })];
@@ -118,7 +118,7 @@ describe.skipIf(executable === undefined || !isAsked)('the pictures of the conso
     return page;
   }
 
-  it('New export is shown with an order and what it will be', async () => {
+  it('New export is shown with a draft and its estimate', async () => {
     const page = await open('');
     await page.getByRole('button', { name: 'Last 7 days' }).click();
     await page.getByRole('combobox', { name: 'Add a filter' }).selectOption('eventName');
@@ -129,7 +129,7 @@ describe.skipIf(executable === undefined || !isAsked)('the pictures of the conso
     expect(await page.locator('.estimate strong').first().innerText()).toMatch(/\d/);
   });
 
-  it('Exports is shown with one that runs, one that waits, and one that is open with its files', async () => {
+  it('Exports is shown with a running, a queued and an open export with its files', async () => {
     const [today, week] = [0, 6].map((ago) => new Date(Date.now() - ago * 86_400_000).toISOString().slice(0, 10));
     const small = { selectors: 'tsEvent,eventName,customUserId', dateFrom: week ?? '', dateTo: today ?? '' };
     const made = [await order({ ...small, eventName: 'purchase' }), await order(small)];
@@ -142,7 +142,7 @@ describe.skipIf(executable === undefined || !isAsked)('the pictures of the conso
     const [from, to] = [days, 0].map((ago) => new Date(Date.now() - ago * 86_400_000).toISOString().slice(0, 10));
     const wide = 'eventId,tsEvent,tsInsert,customUserId,eventName,params.name,params.value,idApp';
     const large = { selectors: wide, dateFrom: from ?? '', dateTo: to ?? '', format: 'jsonl', order: 'time' };
-    // It stands still half-way for as long as the picture takes: it would be over before.
+    // It is stopped half-way for the screenshot.
     const stopHalfWay = async (): Promise<boolean> => {
       const { idRawExport = '' } = await order(large);
       for (;;) {
@@ -158,12 +158,12 @@ describe.skipIf(executable === undefined || !isAsked)('the pictures of the conso
     await waitFor('one of them is half-way', stopHalfWay, 60_000);
     await order({ ...large, format: 'parquet' });
     await page.locator('.badge.busy', { hasText: /^[1-9]\d? %$/ }).waitFor();
-    await page.getByText('Waiting or begun').first().waitFor();
+    await page.getByText('Queued or started').first().waitFor();
     await take(page, 'exports');
     expect(await page.locator('.request').count()).toBeGreaterThan(3);
   }, 120_000);
 
-  it('Data, Live and Operations are shown while events come in', async () => {
+  it('Data, Live and Operations are shown while events arrive', async () => {
     const ended = new AbortController();
     const trickling = trickle(ended.signal);
     const data = await open('data/1');

@@ -29,12 +29,12 @@ import { noCurl } from '../helpers/shell.ts';
 import { waitFor } from '../helpers/wait.ts';
 import { describeOperations } from './console-operations.ts';
 
-/** The console as a person meets it: the real service, the pages as built, a real browser. */
+/** The built console of a real service in a real browser. */
 
 const executable = findChromium();
-/** `all`: every width in every scheme, ten thousand requests, and what else takes its time. */
+/** `all`: every width in every scheme, ten thousand requests, and slow tests. */
 const isWhole = process.env['TRIBUTARY_TEST_CONSOLE'] === 'all';
-/** A folder for pictures of the pages, for whoever wants to look at them. */
+/** A folder for screenshots. */
 const pictures = process.env['TRIBUTARY_TEST_PICTURES'];
 const apps = 1000;
 const pastRequests = isWhole ? 10_000 : 60;
@@ -43,12 +43,12 @@ const names = ['level "up", at last', 'start', "it's"];
 const dataDir = path.join(temporaryFolder(), 'data');
 let service: TestService;
 let browser: Browser;
-/** Has past requests; has none; is locked out. */
+/** Ann has past requests, Ben none, and Cem is locked out. */
 let ann: Credentials;
 let ben: Credentials;
 let cem: Credentials;
 let operator: Credentials;
-/** Of an account without apps. */
+/** A user of an account without apps. */
 let stranger: Credentials;
 let token: string;
 
@@ -61,7 +61,7 @@ function inWholeForm(skip: (note: string) => void): void {
   if (!isWhole) skip('in the longer form, TRIBUTARY_TEST_CONSOLE=all');
 }
 
-/** Adds apps beside the first, all at once. */
+/** Adds many apps at once. */
 async function addCrowd(): Promise<void> {
   await changeAccessFile(dataPaths(dataDir), (access) => {
     const [first] = access.apps;
@@ -106,7 +106,7 @@ afterAll(async () => {
   await service?.destroy();
 });
 
-/** Opens a page of the console in a window of its own, where nobody is signed in. */
+/** Opens a page of the console in a new window without a session. */
 async function openPage(width = 1280, scheme: 'light' | 'dark' = 'light', place = ''): Promise<Page> {
   const context = await browser.newContext(windowOf(width, scheme));
   onTestFinished(() => context.close());
@@ -133,7 +133,7 @@ async function openSignedIn(user: Credentials, ...where: Parameters<typeof openP
   return page;
 }
 
-/** The ids and names of the events in the lake. */
+/** Returns the ids and names of the events in the lake. */
 async function rowsOfLake(): Promise<string[]> {
   const lake = await openLakeReader(service.dataDir);
   try {
@@ -144,7 +144,7 @@ async function rowsOfLake(): Promise<string[]> {
   }
 }
 
-/** The same of a downloaded CSV, whose columns they are. */
+/** Returns the same of a downloaded CSV. */
 async function rowsOfFile(file: string): Promise<string[]> {
   const lake = await openLakeReader(service.dataDir);
   try {
@@ -166,14 +166,14 @@ async function waitForLake(): Promise<void> {
   );
 }
 
-/** Downloads what a link of the page leads to; returns where it is. */
+/** Downloads a link of the page and returns the path. */
 async function download(page: Page, start: () => Promise<void>): Promise<string> {
   const [begun] = await Promise.all([page.waitForEvent('download'), start()]);
   return await begun.path();
 }
 
 describe('an analyst', () => {
-  it('An export is built by mouse, estimated, looked at, ordered, watched and downloaded, and has the rows of the lake', async () => {
+  it('An export is configured by mouse, estimated, previewed, created, watched and downloaded, and has the rows of the lake', async () => {
     await waitForLake();
     const page = await openSignedIn(ben);
     await page.getByRole('combobox', { name: 'Event', exact: true }).selectOption('customEvents');
@@ -186,10 +186,10 @@ describe('an analyst', () => {
     await page.getByRole('checkbox', { name: 'eventName' }).check();
     await page.getByText('exactly').first().waitFor();
     expect(await page.getByRole('complementary').innerText()).toMatch(/Rows\s+20\s+exactly/);
-    await page.getByRole('button', { name: 'Show the first rows' }).click();
-    await page.getByText('All 20 of them.').waitFor();
+    await page.getByRole('button', { name: 'Show preview' }).click();
+    await page.getByText('All 20 rows.').waitFor();
     expect(await page.getByRole('region', { name: 'curl' }).innerText()).toContain('selectors=eventId,eventName');
-    await page.getByRole('button', { name: 'Order the export' }).click();
+    await page.getByRole('button', { name: 'Create export' }).click();
     await page.getByRole('heading', { name: 'Exports' }).waitFor();
     const file = await download(page, () => page.getByRole('link', { name: 'Download', exact: true }).click());
     expect(await rowsOfFile(file)).toEqual(await rowsOfLake());
@@ -197,7 +197,7 @@ describe('an analyst', () => {
     expect(JSON.parse(readFileSync(manifest, 'utf8'))).toMatchObject({ event: 'customEvents', rows: 20 });
   });
 
-  it('Who opens a link whose time has ended is shown what to do, and comes to the export from there', async () => {
+  it('An expired link shows what to do, and leads to the export', async () => {
     const keys = await openSigningKeys(dataPaths(dataDir).keys, createClock(0), createLogger('silent'));
     onTestFinished(() => keys.close());
     const expiresSeconds = Math.floor(Date.now() / 1000) - 60;
@@ -205,7 +205,7 @@ describe('an analyst', () => {
     const page = await openSignedIn(ann);
     const answered = await page.goto(`${service.api}${link}`);
     expect(answered?.status()).toBe(403);
-    await page.getByRole('heading', { name: 'This link does not work, or not any more' }).waitFor();
+    await page.getByRole('heading', { name: 'This link is invalid or has expired' }).waitFor();
     expect([...(await findAxeFaults(page)), await overflowOf(page)]).toEqual([0]);
     await page.getByRole('link', { name: 'Exports' }).click();
     await page.getByRole('link', { name: `#${pastRequests} ` }).waitFor();
@@ -217,7 +217,7 @@ describe('an analyst', () => {
     });
   });
 
-  it('The same is done by the keyboard alone', async ({ skip }) => {
+  it('The same works by keyboard alone', async ({ skip }) => {
     inWholeForm(skip);
     await waitForLake();
     const page = await openPage();
@@ -229,9 +229,9 @@ describe('an analyst', () => {
     await keyboard.press('Enter');
     await page.getByRole('heading', { name: 'New export' }).waitFor();
     await keyboard.press('Tab');
-    expect(
-      await page.getByRole('button', { name: 'Skip to the page' }).evaluate((each) => each.matches(':focus')),
-    ).toBe(true);
+    expect(await page.getByRole('button', { name: 'Skip to content' }).evaluate((each) => each.matches(':focus'))).toBe(
+      true,
+    );
     await keyboard.press('Enter');
     await tabTo(page, page.getByRole('combobox', { name: 'Event', exact: true }));
     await keyboard.type('customEvents');
@@ -243,15 +243,14 @@ describe('an analyst', () => {
     await keyboard.press('Space');
     await tabTo(page, page.getByRole('checkbox', { name: 'eventName' }));
     await keyboard.press('Space');
-    // The columns change their places by Alt and the arrows.
-    const remove = page.getByRole('button', { name: 'Take eventName out' });
-    await tabTo(page, page.getByRole('button', { name: 'Order the export' }));
+    const remove = page.getByRole('button', { name: 'Remove eventName' });
+    await tabTo(page, page.getByRole('button', { name: 'Create export' }));
     await remove.focus();
     await keyboard.press('Alt+ArrowLeft');
     await expect
-      .poll(() => page.getByRole('list', { name: /^Chosen columns/ }).innerText())
+      .poll(() => page.getByRole('list', { name: /^Selected columns/ }).innerText())
       .toMatch(/eventName[^]*eventId/);
-    await tabTo(page, page.getByRole('button', { name: 'Order the export' }));
+    await tabTo(page, page.getByRole('button', { name: 'Create export' }));
     await keyboard.press('Enter');
     const link = page.getByRole('link', { name: 'Download', exact: true });
     await link.waitFor();
@@ -261,7 +260,7 @@ describe('an analyst', () => {
     expect(await rowsOfFile(file)).toEqual(await rowsOfLake());
   });
 
-  it('An export that waits is canceled, an ended one is ordered again with what it was ordered with, and a schedule made of it is paused and removed', async () => {
+  it('A queued export is canceled, a finished one is duplicated with its parameters, and its schedule is paused and deleted', async () => {
     const query =
       'event=customEvents&selectors=eventId&tsFrom=1746057600&tsTo=1746057659&timezone=Europe/Berlin&idApp=1';
     const create = `${service.api}/api/raw/v1/export/create.json?${query}`;
@@ -272,29 +271,29 @@ describe('an analyst', () => {
       ids.push(data.idRawExport);
     }
     const page = await openSignedIn(ben, 1280, 'light', `exports/${ids.at(-1)}`);
-    await page.getByRole('button', { name: 'Cancel the export' }).click();
+    await page.getByRole('button', { name: 'Cancel export' }).click();
     await page
       .getByRole('listitem')
       .filter({ hasText: `#${ids.at(-1)}` })
       .getByText('Canceled')
       .waitFor();
-    await page.getByRole('button', { name: 'Order again…' }).click();
+    await page.getByRole('button', { name: 'Duplicate…' }).click();
     await page.getByRole('heading', { name: 'New export' }).waitFor();
     expect(await page.getByLabel('First second').inputValue()).toMatch(/^2025-05-01T02:00/);
     expect(await page.getByRole('combobox', { name: 'Time zone' }).inputValue()).toBe('Europe/Berlin');
     expect(await page.getByRole('region', { name: 'curl' }).innerText()).toMatch(/tsFrom=1746057600[^]*idApp=1/);
     await page.goto(`${service.api}/console/exports/${ids[0]}`);
-    await page.getByRole('button', { name: 'Make a schedule…' }).click();
-    await page.getByRole('button', { name: 'Create the schedule' }).click();
-    await page.getByText('Every day at 04:00, by the clocks of Europe/Berlin').waitFor();
+    await page.getByRole('button', { name: 'Schedule…' }).click();
+    await page.getByRole('button', { name: 'Create schedule' }).click();
+    await page.getByText('Every day at 04:00 (Europe/Berlin)').waitFor();
     await page.getByRole('button', { name: 'Pause' }).click();
     await page.getByText('Paused').waitFor();
-    await page.getByRole('button', { name: 'Remove…' }).click();
-    await page.getByRole('button', { name: 'Remove it for good' }).click();
+    await page.getByRole('button', { name: 'Delete…' }).click();
+    await page.getByRole('button', { name: 'Delete schedule' }).click();
     await page.getByText('No schedules yet').waitFor();
   });
 
-  it('The programs that the console writes for an order make the same export, as they are copied', async ({ skip }) => {
+  it('The copied API and CLI examples create the same export', async ({ skip }) => {
     inWholeForm(skip);
     if (noCurl !== false) skip(noCurl);
     await waitForLake();
@@ -315,14 +314,14 @@ describe('an analyst', () => {
     const link = page.getByRole('link', { name: 'Download', exact: true });
     const file = await download(page, () => link.click());
     expect((await rowsOfFile(file)).length).toBe(20);
-    await page.getByRole('button', { name: 'Order again…' }).click();
+    await page.getByRole('button', { name: 'Duplicate…' }).click();
     await page.getByRole('heading', { name: 'New export' }).waitFor();
     expect(await runCopied('Python', 'python3', '-c')).toContain(' 20 rows');
     const [downloaded = ''] = readdirSync(folder);
     expect(await rowsOfFile(path.join(folder, downloaded))).toEqual(await rowsOfFile(file));
   }, 180_000);
 
-  it('A form that the service refuses says why where it stands, and an option of another event is not offered', async ({
+  it('An error of the service is shown next to its field, and options of other events are not offered', async ({
     skip,
   }) => {
     inWholeForm(skip);
@@ -338,9 +337,7 @@ describe('an analyst', () => {
     await page.getByText('Argument idCampaign is invalid: "winter"; allowed: whole numbers').first().waitFor();
   });
 
-  it(`${pastRequests} requests are paged through, and the page of a user without any says what to do`, async ({
-    skip,
-  }) => {
+  it(`${pastRequests} requests are paged, and the page of a user without any shows what to do`, async ({ skip }) => {
     inWholeForm(skip);
     const page = await openSignedIn(ann, 1280, 'light', 'exports');
     await page.getByText(`#${pastRequests} `).waitFor();
@@ -356,14 +353,14 @@ describe('an analyst', () => {
 });
 
 describe('the session of an analyst', () => {
-  it('A session that has ended is said over the page, which keeps what was typed and goes on after a new sign-in', async () => {
+  it('A dialog reports the end of the session, and the page keeps its input and continues after a new sign-in', async () => {
     const page = await openSignedIn(cem);
     const search = page.getByRole('searchbox', { name: 'Search columns' });
     await search.fill('country');
-    // Nothing is under way that would find the end of the session before the click does.
+    // No request in progress finds the end of the session before the click.
     await page.getByRole('complementary').getByText('Files').waitFor();
     await page.context().clearCookies();
-    await page.getByRole('button', { name: 'Show the first rows' }).click();
+    await page.getByRole('button', { name: 'Show preview' }).click();
     const dialog = page.getByRole('dialog', { name: 'Your session has ended' });
     await dialog.waitFor();
     expect(isWhole ? await findAxeFaults(page) : []).toEqual([]);
@@ -381,19 +378,19 @@ describe('the session of an analyst', () => {
     expect(left.filter((name) => !name.startsWith('tributary_browser_'))).toEqual([]);
   });
 
-  it('A lost connection is said, and the page goes on by itself when the service is back', async ({ skip }) => {
+  it('A lost connection is reported, and the page reconnects automatically', async ({ skip }) => {
     inWholeForm(skip);
     const page = await openSignedIn(ben);
     await page.getByRole('complementary').getByText('Files').waitFor();
     await page.context().setOffline(true);
-    await page.getByRole('button', { name: 'Show the first rows' }).click();
+    await page.getByRole('button', { name: 'Show preview' }).click();
     await page.getByText('The connection to the service is lost.').waitFor();
     await page.context().setOffline(false);
-    expect(await page.getByRole('button', { name: 'Order the export' }).count()).toBe(1);
+    expect(await page.getByRole('button', { name: 'Create export' }).count()).toBe(1);
     await page.getByText('The connection to the service is lost.').waitFor({ state: 'detached' });
   });
 
-  it('A wrong secret is said, and after five of them also the right one has to wait', async () => {
+  it('A wrong secret is reported, and after five of them the correct one has to wait too', async () => {
     const page = await openPage();
     await page.getByLabel('User id').fill(cem.idUser);
     await page.getByLabel('Secret').fill('wrong');
@@ -418,10 +415,10 @@ const windows = widths.flatMap((width) => schemes.map((scheme) => [width, scheme
 
 describe('the pages', () => {
   it.each(isWhole ? windows : [[390, 'dark'] as const])(
-    'Nobody is kept out of a page of %i pixels in %s: axe-core finds nothing, and nothing is wider than the window',
+    'A page of %i pixels in %s has no axe-core finding, and does not overflow',
     async (width, scheme) => {
       const page = await openPage(width, scheme);
-      // What the parts are made of is on the first of them: the others are looked at in the whole form.
+      // The first pages have all components; the others are checked in the long form.
       const look = async (name: string, isFirst = false): Promise<void> => {
         await page.evaluate('scrollTo({ top: 0, behavior: "instant" })');
         if (pictures !== undefined)
@@ -435,14 +432,14 @@ describe('the pages', () => {
       await page.getByRole('complementary').getByText('Files').waitFor();
       await page.getByRole('combobox', { name: 'Add a filter' }).selectOption('idCountry');
       await page.getByRole('combobox', { name: 'Add a filter' }).selectOption('params');
-      await page.getByRole('button', { name: 'Show the first rows' }).click();
-      await page.getByText(/All 20 of them|There are no such rows/).waitFor();
+      await page.getByRole('button', { name: 'Show preview' }).click();
+      await page.getByText(/All 20 rows|No matching rows/).waitFor();
       await page.getByRole('complementary').getByText('Files').waitFor();
       await look('new-export', true);
       await page.getByRole('link', { name: 'Exports', exact: true }).click();
       await page.getByRole('link', { name: `#${pastRequests} ` }).click();
-      await page.getByRole('button', { name: 'Make a schedule…' }).click();
-      await page.getByText('What was ordered').click();
+      await page.getByRole('button', { name: 'Schedule…' }).click();
+      await page.getByText('Parameters', { exact: true }).click();
       await page.getByRole('link', { name: 'Download', exact: true }).waitFor();
       await look('exports', true);
       for (const part of ['Schedules', 'Webhooks']) {
@@ -461,5 +458,5 @@ describe('the pages', () => {
   );
 });
 
-// Last: it brings events of its own.
+// Last, since it sends events.
 describeOperations(() => ({ service, browser, token, operator, analyst: ann, stranger }));

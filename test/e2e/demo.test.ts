@@ -19,14 +19,14 @@ interface DemoRun {
   readonly code: number | null;
   readonly output: string;
   readonly errors: string;
-  /** What the demo left in its folder for temporary files. */
+  /** Leftovers in the demo's folder for temporary files. */
   readonly leftovers: readonly string[];
 }
 
-/** Below a test's own limit, so that what failed has a name. */
+/** Shorter than the test timeout, so that the failure has a name. */
 const demoMs = 55_000;
 
-/** Runs the demo with its own folder for temporary files; `onLine` is told each line and the demo's process id. */
+/** Runs the demo with its own folder for temporary files; `onLine` gets each line and the demo's process id. */
 async function runDemo(
   words: readonly string[],
   onLine: (line: string, pid: number) => void = () => undefined,
@@ -47,7 +47,7 @@ async function runDemo(
   return { code, output, errors, leftovers: readdirSync(temporary) };
 }
 
-/** Counts a file's events by name, with nothing of the demo's own. */
+/** Counts a file's events by name, without code of the demo. */
 function countNames(lines: readonly string[]): Map<string, number> {
   const counts = new Map<string, number>();
   for (const line of lines) {
@@ -115,7 +115,7 @@ describe('the demo', () => {
     },
   );
 
-  it('The demo names the event that the service refuses, exits 1 and leaves nothing behind', async ({ skip }) => {
+  it('The demo names the event that the service rejects, exits 1 and leaves nothing behind', async ({ skip }) => {
     inWholeRun(skip);
     const file = path.join(testFolder(), 'events.ndjson');
     writeFileSync(file, '{"customEventName":"","customUserId":"u"}\n');
@@ -125,7 +125,7 @@ describe('the demo', () => {
     expect(leftovers).toEqual([]);
   });
 
-  it('The demo refuses a missing file before it starts anything', async () => {
+  it('The demo reports a missing file before it starts any process', async () => {
     const { code, output, errors } = await runDemo(['--events', path.join(testFolder(), 'none.ndjson')]);
     expect(errors).toMatch(/^tributary: cannot read the events: .*none\.ndjson/);
     expect(output).toBe('');
@@ -144,6 +144,6 @@ describe('the demo', () => {
     expect(code).toBe(1);
     expect(leftovers).toEqual([]);
     expect(tree.size).toBeGreaterThan(3);
-    await waitFor('every process of the demo is gone', () => ![...tree].some(isAlive));
+    await waitFor('every process of the demo has exited', () => ![...tree].some(isAlive));
   });
 });

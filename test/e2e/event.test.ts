@@ -18,12 +18,12 @@ type Answer = Readonly<{ state: string; events: readonly Readonly<Record<string,
 
 const event = (customUserId: string) => ({ customUserId, customEventName: 'level_start' });
 
-/** The bytes of a key in UTF-8, as the characters that a header is given by. */
+/** Returns the UTF-8 bytes of a key as characters of a header. */
 const inUtf8 = (key: string): string => Buffer.from(key).toString('latin1');
 
 const namesOf = (text: string): unknown => Object.keys((JSON.parse(text) as Answer).events[0] ?? {});
 
-it('The example of the page answers where the event is that it sends', async (ctx) => {
+it('The documented example reports where its event is', async (ctx) => {
   if (noCurl !== false) ctx.skip(noCurl);
   const dataDir = path.join(testFolder(), 'data');
   const token = await addTestApp(dataDir);
@@ -33,7 +33,7 @@ it('The example of the page answers where the event is that it sends', async (ct
   const [, example = ''] = /```sh\n([^`]*\/v1\/event[^`]*)```/.exec(page) ?? [];
   const commands = example.replaceAll('http://127.0.0.1:8080', service.s2s);
   let last = '';
-  await waitFor('the answer of the example', async () => {
+  await waitFor('the response of the example', async () => {
     const { stdout } = await promisify(execFile)('sh', ['-c', commands], { env: { ...process.env, TOKEN: token } });
     last = stdout.slice(stdout.indexOf('{"state'));
     return last.startsWith('{"state":"in_lake"');
@@ -42,7 +42,7 @@ it('The example of the page answers where the event is that it sends', async (ct
   expect(namesOf(last)).toEqual(namesOf(shown));
 });
 
-it('A client learns by the id or the key of what it sent that it waits, is in the lake, has failed or was erased, and nothing of what another app sent', async () => {
+it('A lookup by event id or key reports pending, stored, failed and erased events, and nothing of another app', async () => {
   const dataDir = path.join(testFolder(), 'data');
   const tokens: Readonly<Record<string, string>> = {
     '1': await addTestApp(dataDir),
@@ -77,13 +77,13 @@ it('A client learns by the id or the key of what it sent that it waits, is in th
   await send('customEventBatch', [event('a'), event('b')], 'first key');
   expect((await post('customEvent', event('c'), 'first key')).status).toBe(400);
   await service.kill9('ingest', createRandom(1));
-  // A worker that is new knows nothing of the key: the compactor does.
+  // A new worker has no state of the key, but the compactor has.
   const isTaken = (): Promise<boolean> =>
     post('customEvent', event('c'), 'first key').then(
       ({ status }) => status === 200,
       () => false,
     );
-  await waitFor('another request under the key is taken', isTaken);
+  await waitFor('another request under the key is accepted', isTaken);
   await send('customEvent', event('plain'));
   await send('customRevenue', { customUserId: 'a', idTransaction: 't-1', currency: 'USD', total: 1 });
   await waitUntilWorkedOff(service);
@@ -147,12 +147,12 @@ it('A client learns by the id or the key of what it sent that it waits, is in th
   expect(flood.every(({ status, headers }) => status === 200 || headers.get('retry-after') === '1')).toBe(true);
 }, 120_000);
 
-it('A key is known again as its client has sent it, in Latin-1 or in UTF-8, and on the host also while service and broker are away', async () => {
+it('A key is found as Latin-1 or UTF-8, and on the host also while service and broker are stopped', async () => {
   const dataDir = path.join(testFolder(), 'data');
   const token = await addTestApp(dataDir);
   const service = await startTestService({ dataDir });
   onTestFinished(() => service.destroy());
-  // A character is a byte of the header; the last byte of the second is no space.
+  // A character is a byte of the header; the last byte of the second is not a space.
   const sent = { 'é 1': 'é 1', voilà: inUtf8('voilà'), ПАР: inUtf8('ПАР') };
   for (const key of Object.values(sent)) {
     const headers = { authorization: token, 'idempotency-key': key };
@@ -171,7 +171,7 @@ it('A key is known again as its client has sent it, in Latin-1 or in UTF-8, and 
     expect([key, found.get(key)?.state]).toEqual([key, 'in_lake']);
   }
 
-  // While the compactor hangs, the log and the stream are looked through without it.
+  // While the compactor hangs, the log and the stream are searched without it.
   const compactor = service.processes().find(({ role }) => role === 'compact')?.pid ?? 0;
   signalProcess(compactor, 'SIGSTOP');
   const waiting = await fetch(`${service.s2s}/v1/customEvent/?idApp=1`, {
@@ -194,6 +194,6 @@ it('A key is known again as its client has sent it, in Latin-1 or in UTF-8, and 
   for (const [key, answer] of found)
     expect(await runCommand(['event', '--key', key, '--app', '1', '--data', dataDir], away)).toEqual(answer);
   await expect(runCommand(['event', '--key', 'é 2', '--app', '1', '--data', dataDir], away)).rejects.toThrow(
-    'what waits in the stream cannot be looked through',
+    'the stream cannot be searched',
   );
 });

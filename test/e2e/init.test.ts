@@ -16,7 +16,7 @@ interface Outcome {
   readonly err: string;
 }
 
-/** Runs a command in the checkout, with a home and a data folder of its own. */
+/** Runs a command in the checkout, with its own home and data folder. */
 function runIn(
   home: string,
   settings: Readonly<Record<string, string>>,
@@ -39,7 +39,7 @@ function runIn(
 }
 
 describe('the service of a checkout', { timeout: 120_000 }, () => {
-  it('A service that cannot start ends make init with its reason and its log, and one that was started is stopped by make stop', async (ctx) => {
+  it('A service that cannot start ends make init with its error and its log, and make stop stops a running one', async (ctx) => {
     ctx.skip(process.env['TRIBUTARY_TEST_OPERATIONS'] !== 'all', 'in the nightly run (TRIBUTARY_TEST_OPERATIONS=all)');
     const home = testFolder();
     const taken = createServer().listen(0, '127.0.0.1');

@@ -20,7 +20,7 @@ async function renewToken(dataDir: string): Promise<string> {
 const file = 'eventId,tsEvent,idApp,idCampaign\na,1750000000,1,66\nb,1750000001,1,67\n';
 
 describe('POST /api/load/v1/<dataset>', () => {
-  it('A file posted with the operator’s token is loaded whole or not at all, once, with the answers of the command', async ({
+  it('A file posted with the operator’s token is loaded atomically and once, with the results of the command', async ({
     skip,
   }) => {
     inWholeRun(skip);
@@ -44,7 +44,7 @@ describe('POST /api/load/v1/<dataset>', () => {
       };
       expect(await post('installs', file, { authorization: `Bearer ${before}` })).toMatchObject([401, {}]);
       expect(await post('events', file)).toMatchObject([404, {}]);
-      // A body that breaks off is no file, however whole its rows are.
+      // A truncated body is rejected, even if its rows are complete.
       const half = request(`${service.ops}/api/load/v1/installs`, {
         method: 'POST',
         headers: { authorization: `Bearer ${token}`, 'content-type': 'text/csv', 'content-length': '1000' },
@@ -52,7 +52,7 @@ describe('POST /api/load/v1/<dataset>', () => {
       half.on('error', () => undefined);
       half.write(file);
       const loads = path.join(dataDir, 'lake/installs/_load');
-      await waitFor('the load has begun', () => existsSync(loads) && readdirSync(loads).length > 0);
+      await waitFor('the load has started', () => existsSync(loads) && readdirSync(loads).length > 0);
       expect(await post('installs', file)).toMatchObject([409, {}]);
       half.destroy();
       await new Promise((resolve) => half.once('close', resolve));
@@ -72,7 +72,7 @@ describe('POST /api/load/v1/<dataset>', () => {
         400,
         {
           error:
-            'Unknown in the query: maxbad, rows. The query may have app, maxBad, map, format, allowEmpty, restoreErased.',
+            'Unknown query parameters: maxbad, rows. Expected: app, maxBad, map, format, allowEmpty, restoreErased.',
         },
       ]);
       expect(await post('installs', '')).toMatchObject([400, { refused: { reason: 'empty_file' } }]);
@@ -84,7 +84,7 @@ describe('POST /api/load/v1/<dataset>', () => {
         400,
         { error: expect.stringContaining('max-bad') as string },
       ]);
-      // Nothing was erased, and a load that stores erased rows again is another one.
+      // Nothing was erased, and a load that restores erased rows is a different one.
       expect(await post('installs?restoreErased=true', file)).toMatchObject([200, { rows: 2, stored: 0, repeats: 2 }]);
       expect(await post('installs?restoreErased=perhaps', file)).toMatchObject([
         400,

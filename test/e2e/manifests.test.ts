@@ -13,7 +13,7 @@ function readExample(): string {
   return /^## Manifests$.*?^```sh\n(.*?)^```$/ms.exec(page)?.[1] ?? '';
 }
 
-it('The documented example orders an export and verifies its files, and a part that is changed or left out is noticed', async (ctx) => {
+it('The documented example creates an export and verifies its files, and detects a changed or missing part', async (ctx) => {
   if (noCurl !== false) ctx.skip(noCurl);
   const folder = testFolder();
   const { service, token, user } = await startWithUser({ dataDir: path.join(folder, 'data') });
@@ -43,7 +43,7 @@ it('The documented example orders an export and verifies its files, and a part t
     missing: [],
     export: { event: 'customEvents', rows: 1, key },
   });
-  // Nothing of the service is needed.
+  // The service is not needed.
   await service.stop();
   expect(await verify('report/* --any-key')).toMatchObject({ ok: true, trusted: false });
   const part = readdirSync(path.join(folder, 'report')).find((name) => name.endsWith('.csv')) ?? '';

@@ -28,7 +28,7 @@ const notNow = 'in the nightly run (TRIBUTARY_TEST_OPERATIONS=all)';
 
 const root = temporaryFolder();
 let machine: OperationsMachine;
-/** Rows of the lake: nothing comes in any more once they are counted. */
+/** Rows of the lake, counted after the last event. */
 let rows = 0;
 
 async function runBlocks(section: string, ...indexes: readonly number[]): Promise<string> {
@@ -42,7 +42,7 @@ async function runBlocks(section: string, ...indexes: readonly number[]): Promis
   return output;
 }
 
-/** Asks nginx; answers with the body and, behind a space, the status. */
+/** Sends a request to nginx; returns the body and, after a space, the status. */
 const ask = (words: string): Promise<string> =>
   machine.sh(
     `curl --silent --cacert /etc/nginx/tributary.crt --connect-to ::127.0.0.1: --write-out ' %{http_code}' ${words}`,
@@ -152,7 +152,7 @@ printf '{"when":"tsEvent","net":"idCampaignTitle","note":null}' > map.json`,
     expect(log).not.toContain('signature');
   });
 
-  it('The documented nginx gives its own answers in the form that clients know', async (ctx) => {
+  it('The nginx of the pages sends its own errors in the format of the API', async (ctx) => {
     ctx.skip(!hasNginx, notHere);
     expect(await ask('--data "$(head -c 100000 /dev/zero | tr "\\0" a)" https://s2s.example.com/v1/login/')).toBe(
       '{"error":"Bad Request"} 400',
@@ -177,7 +177,7 @@ printf '{"when":"tsEvent","net":"idCampaignTitle","note":null}' > map.json`,
     expect(await ask('https://s2s.example.com/metrics')).toMatch(/ 404$/);
   });
 
-  it('The documented nginx passes on what arrives live as it does, and does not end it while nothing comes', async (ctx) => {
+  it('The documented nginx does not buffer live streams, and keeps idle ones open', async (ctx) => {
     ctx.skip(!hasNginx, notHere);
     // Longer than the interval of heartbeats: an app without events sends nothing else.
     const seconds = isEveryBlockRun ? 25 : 1;
@@ -292,7 +292,7 @@ printf '{"when":"tsEvent","net":"idCampaignTitle","note":null}' > map.json`,
     expect(statusOf(await runBlocks('Move', 2))).toMatchObject({ running: true, problems: [], lake: { rows } });
   });
 
-  it('The pages have no block of commands that was not run', () => {
+  it('Every command block of the pages was run', () => {
     const left = [
       ...(hasNginx ? [] : commandsOf('TLS with nginx')),
       ...(isEveryBlockRun

@@ -24,7 +24,7 @@ import { waitFor } from '../helpers/wait.ts';
 
 const run = promisify(execFile);
 const program = path.join(packageRoot, 'dist/main.js');
-/** `make nightly` begins each page with nothing; `make test` begins the README so, and goes on with its service. */
+/** `make nightly` starts each page from scratch; `make test` does so for the README, and then reuses its service. */
 const isEachFromNothing = process.env['TRIBUTARY_TEST_OPERATIONS'] === 'all';
 
 /** The blocks of a language in a section of a page, in their order. */
@@ -35,7 +35,7 @@ function blocksOf(page: string, section: string, language = 'sh'): string[] {
   return [...blocks].map(([, block = '']) => block);
 }
 
-/** The environment of a person who has nothing of tributary but the program. */
+/** An environment without settings of tributary. */
 function environmentOf(home: string, more: Readonly<Record<string, string>>): NodeJS.ProcessEnv {
   const machine = Object.entries(process.env).filter(
     ([name]) => !/^(TRIBUTARY_(?!CACHE_DIR)|XDG_CONFIG|HOME$)/.test(name),
@@ -51,13 +51,13 @@ async function freePort(): Promise<string> {
   return String(port);
 }
 
-/** Runs commands as a person pastes them; returns what they print. */
+/** Runs pasted commands; returns their output. */
 async function paste(commands: string, cwd: string, environment: NodeJS.ProcessEnv): Promise<string> {
   const { stdout } = await run('sh', ['-ec', commands], { cwd, env: environment, timeout: 120_000 });
   return stdout;
 }
 
-/** The answers of commands, which are JSON. */
+/** Parses the JSON results of commands. */
 function answersIn(printed: string): unknown[] {
   return printed
     .split('\n')
@@ -68,7 +68,7 @@ function answersIn(printed: string): unknown[] {
 const event = (index: number, customEventName: string): string =>
   JSON.stringify({ eventTimestamp: 1_780_000_000 + index, customUserId: `u-${index}`, customEventName });
 
-/** A person in a checkout, who has a folder for files of their own and free ports; the end of the test ends the service. */
+/** Creates a person with a checkout, a home folder and free ports; the end of the test stops the service. */
 async function createPerson() {
   const home = testFolder();
   const dataDir = path.join(home, 'data');
@@ -83,12 +83,12 @@ async function createPerson() {
   onTestFinished(async () => {
     const pids = readServiceStates(dataPaths(dataDir).run).flatMap(({ pid }) => listTree(pid));
     for (const pid of pids) signalProcess(pid, 'SIGKILL');
-    await waitFor('the service is gone', () => !pids.some(isAlive));
+    await waitFor('the service has exited', () => !pids.some(isAlive));
   });
   /** Pastes blocks of a page: the first one in the checkout, those after it in the folder of the files. */
   const pasteBlocks = ([first = '', ...others]: readonly string[]): Promise<string> => {
     const commands = [
-      // Where others read the page, the files lie in the checkout, too.
+      // Readers of the page have the files in the checkout, too.
       first.replaceAll(/\b(?:events|sample)\.(?:ndjson|csv)/g, (name) => path.join(home, name)),
       `cd ${home}`,
       ...others,
@@ -121,7 +121,7 @@ function readProfile(home: string): Required<Pick<Profile, 'idUser' | 'secret' |
   return (JSON.parse(file) as { profiles: Record<'default', ReturnType<typeof readProfile>> }).profiles.default;
 }
 
-/** A person who begins a page with nothing, or with the service of the one before; `blocks` are what to paste. */
+/** Creates a person from scratch, or with the previous service; `blocks` are to be pasted. */
 async function begin(page: string, before: Person): Promise<{ person: Person; blocks: readonly string[] }> {
   const [first = '', ...others] = blocksOf(page, 'Quick start');
   expect(first.startsWith('make init\n')).toBe(true);
@@ -129,7 +129,7 @@ async function begin(page: string, before: Person): Promise<{ person: Person; bl
   return { person: before, blocks: [first.slice('make init\n'.length), ...others] };
 }
 
-/** Passes requests on to an import area; the answer of the first one is lost on its way. */
+/** Forwards requests to an import port; the first response is lost. */
 async function startLossyProxy(importUrl: string): Promise<string> {
   let answers = 0;
   const proxy = createHttpServer((request, response) => {
@@ -148,7 +148,7 @@ async function startLossyProxy(importUrl: string): Promise<string> {
   return `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`;
 }
 
-/** Lets the sender of the page send through a proxy that loses an answer: its two events are stored once. */
+/** Sends through a proxy that loses a response: the two events are stored once. */
 async function sendAndLoseAnAnswer({ home, environment }: Person): Promise<void> {
   const importUrl = await startLossyProxy(`http://127.0.0.1:${environment['TRIBUTARY_S2S_PORT']}`);
   const count = async (): Promise<unknown> => {
@@ -219,7 +219,7 @@ async function readLake(before: Person): Promise<void> {
 }
 
 describe('the pages of people', { timeout: 300_000 }, () => {
-  it('The paste of the README leads from a built program to a table, and those of the pages for developers, analysts and data engineers to what they say', async (ctx) => {
+  it('The commands of the README lead from a built program to a table, and those of the other pages to the documented results', async (ctx) => {
     const person = await createPerson();
     await readReadme(person);
     if (noCurl !== false) ctx.skip(noCurl);
@@ -230,7 +230,7 @@ describe('the pages of people', { timeout: 300_000 }, () => {
     expect(readServiceStates(dataPaths(person.dataDir).run)).toEqual([]);
   });
 
-  it('The commands of the pages on sending and exporting do what the pages say', async ({ skip }) => {
+  it('The commands of the pages on sending and exporting work as documented', async ({ skip }) => {
     inWholeRun(skip);
     const home = testFolder();
     const { service, token, user } = await startWithUser({ dataDir: path.join(home, 'data') });
@@ -274,7 +274,7 @@ describe('the pages of people', { timeout: 300_000 }, () => {
       { idRawExport: '1' },
       { rows: 1001 },
     ]);
-    // What the console writes for an order, with what a shell or the command might take for its own.
+    // An example of the console, with characters that are special in a shell or on the command line.
     const order = {
       event: 'customEvents',
       selectors: 'tsEvent,customUserId',
@@ -301,7 +301,7 @@ describe('the pages of people', { timeout: 300_000 }, () => {
     expect(readFileSync(path.join(home, 'noted'), 'utf8')).toMatch(/account has no app 77(?!.*app 1:)/s);
   });
 
-  it('What a command of a caller does not know, or may not, ends it with a sentence that says what to do', async () => {
+  it('A client command without settings or permission ends with a hint', async () => {
     const home = testFolder();
     const fail = async (words: string, more: Readonly<Record<string, string>> = {}): Promise<string> => {
       const result = run(process.execPath, [program, ...words.split(' ')], {

@@ -92,7 +92,7 @@ describe('the pipeline', () => {
     const [file] = report?.data.files ?? [];
     const link = file?.link ?? '';
 
-    // The download, by the link alone.
+    // The download needs only the link.
     const download = await fetch(link);
     expect(download.status).toBe(200);
     expect(await download.text()).toBe(
@@ -109,17 +109,17 @@ describe('the pipeline', () => {
       expect((await fetch(link.replace(from, to))).status, String(from)).toBe(403);
     }
 
-    // One second after its expiry, the link is refused and the request is gone.
+    // One second after its expiry, the link is rejected and the request is deleted.
     const expiresMs = Number(file?.timestampExpires) * 1000;
     await waitFor('the link has expired', () => Date.now() >= expiresMs + 1000);
     expect((await fetch(link)).status).toBe(403);
     await waitFor(
-      'the request is gone',
+      'the request is deleted',
       async () => (await call(`/api/report/v1/file/get.json?idReportFile=${created.data.idRawExport}`)).code === 404,
     );
   });
 
-  it('The pipeline reports that it is alive and ready, and shows its metrics', async () => {
+  it('The pipeline reports liveness, readiness and metrics', async () => {
     for (const area of [service.s2s, service.api, service.ops]) {
       expect((await fetch(`${area}/healthz`)).status).toBe(200);
       await waitFor(
@@ -133,14 +133,14 @@ describe('the pipeline', () => {
         text.includes('tributary_ingest_') && text.includes('tributary_export_') && text.includes('tributary_compact_')
       );
     });
-    // they name apps and volumes: nothing of it on a public port
+    // Metrics have apps and volumes, and are not on a public port.
     expect((await fetch(`${service.s2s}/metrics`)).status).toBe(404);
     expect((await fetch(`${service.api}/metrics`)).status).toBe(404);
   });
 });
 
 describe('access', () => {
-  it('Access added while the service runs is known to every process within about a second', async () => {
+  it('Access that is added while the service runs is effective in every process within about a second', async () => {
     const added = await service.command('app', 'add', '2', '--platform', 'web');
     const ask = (): Promise<Response> =>
       fetch(`${service.s2s}/v1/test-app-access/?idApp=2`, {
@@ -148,13 +148,13 @@ describe('access', () => {
         headers: { authorization: String(added['token']), connection: 'close' },
         body: 'true',
       });
-    // Both workers share the port: many answers in a row come from both.
-    await waitFor('ten answers in a row are 200', async () => {
+    // Both workers share the port: many responses in a row come from both.
+    await waitFor('ten responses in a row are 200', async () => {
       for (let turn = 0; turn < 10; turn += 1) if ((await ask()).status !== 200) return false;
       return true;
     });
     const prefix = String(added['token']).slice(0, 8);
     expect(await service.command('app', 'token', '2', '--revoke', prefix)).toEqual({ idApp: '2', revoked: prefix });
-    await waitFor('the revoked token is refused', async () => (await ask()).status === 403);
+    await waitFor('the revoked token is rejected', async () => (await ask()).status === 403);
   });
 });

@@ -55,7 +55,7 @@ describe('receipts of a running service', () => {
     expect(copied).toMatchObject({ ok: false, trusted: false, lake: { events: [{ state: 'stored' }] } });
   });
 
-  it('After a new key the receipts of before verify on, those of every import process are signed by it, and a backup has both', async (ctx) => {
+  it('After a key rotation, earlier receipts verify, every import process signs with the new key, and a backup has both keys', async (ctx) => {
     if (noCurl !== false) ctx.skip(noCurl);
     const { key, retired } = JSON.parse(await sh(`tributary key receipts --data ${dataDir}`)) as {
       readonly key: string;
@@ -81,12 +81,12 @@ describe('receipts of a running service', () => {
     expect(restored).toMatchObject({ ok: true, trusted: true, lake: { events: [{ state: 'stored' }] } });
   });
 
-  it('A receipt with another event id, and one that the lake does not know, end with exit code 1 or an error', async (ctx) => {
+  it('A receipt with another event id, and one of unknown events, end with exit code 1 or an error', async (ctx) => {
     if (noCurl !== false) ctx.skip(noCurl);
     const text = readFileSync(path.join(folder, 'receipt.json'), 'utf8');
     writeFileSync(path.join(folder, 'forged.json'), text.replace(/"eventId":"./, '"eventId":"f'));
     const forged = await sh('tributary verify forged.json 2>&1 || echo "exit $?"');
-    expect(forged).toContain('the receipt is not what was signed');
+    expect(forged).toContain('the receipt does not match its signature');
     expect(forged).toContain('exit 1');
     const usage = await sh('tributary verify receipt.json receipt.json --lake x 2>&1 || echo "exit $?"');
     expect(usage).toContain('--lake needs a receipt');

@@ -11,19 +11,19 @@ import { temporaryFolder } from '../helpers/folder.ts';
 
 const run = promisify(execFile);
 const executable = findChromium();
-/** `all`: axe-core looks at every operation and schema, unfolded, and otherwise at a few: they are all made alike. */
+/** `all`: axe-core checks every unfolded operation and schema, otherwise a few: all have the same structure. */
 const isWhole = process.env['TRIBUTARY_TEST_CONSOLE'] === 'all';
 const leaveFew = 'for (const one of [...document.querySelectorAll("main > section")].slice(4, -3)) one.remove()';
 const screenshots = process.env['TRIBUTARY_TEST_PICTURES'];
 
 const characters: Readonly<Record<string, string>> = { amp: '&', lt: '<', gt: '>', quot: '"', '#39': "'" };
 
-/** The text that HTML stands for. */
+/** Decodes HTML entities. */
 function unescape(html: string): string {
   return html.replaceAll(/&([#\w]+);/g, (all, name: string) => characters[name] ?? all);
 }
 
-/** What a new service answers to a command of the page, asked by a user who is no operator. */
+/** Returns the status of a command of the page at a new service, for a user without the operator role. */
 function wantedStatus(command: string): string {
   if (/\/api\/operations\/|\/files\//.test(command)) return '403';
   return /=17\b|idWebhook=|idSchedule=/.test(command) ? '404' : '200';
@@ -49,7 +49,7 @@ describe('the API reference as a page', () => {
     await service.destroy();
   });
 
-  /** Opens the page, and collects what it asks for and what it complains of. */
+  /** Opens the page, and collects its requests and errors. */
   async function open(width: number, colorScheme: 'light' | 'dark') {
     if (browser === undefined) throw new Error(noChromium);
     const context = await browser.newContext(windowOf(width, colorScheme));
@@ -64,7 +64,7 @@ describe('the API reference as a page', () => {
     return { page, asked, complaints };
   }
 
-  it('The page is small, is sent under a policy that lets nothing but itself run, and has every operation with a command', async () => {
+  it('The page is small, has a policy that allows only its own content, and shows a command for every operation', async () => {
     const answer = await fetch(`${service.api}/docs`);
     const text = await answer.text();
     const { paths } = (await (await fetch(`${service.api}/openapi.json`)).json()) as { paths: object };
@@ -76,7 +76,7 @@ describe('the API reference as a page', () => {
     expect(text).toContain(`${service.s2s}/v1/customEvent/?idApp=1`);
   });
 
-  it('Every command of the page works as it is written, and one that names what is not there is told so', async (ctx) => {
+  it('Every command of the page works as written, and one with an unknown id gets 404', async (ctx) => {
     if (noCurl !== false) ctx.skip(noCurl);
     const page = await (await fetch(`${service.api}/docs`)).text();
     const commands = [...page.matchAll(/aria-label="Command for: ([^"]*)">([^<]*)<\/pre>/g)].map(
@@ -86,7 +86,7 @@ describe('the API reference as a page', () => {
     const answers = await Promise.all(
       commands.map(async ([what, text]) => {
         const command = text.replace('TOKEN', access.TOKEN).replace('ID:SECRET', access['ID:SECRET']);
-        // What goes on for ever has begun by then.
+        // An endless stream has started by then.
         const seconds = text.includes('/live') ? 3 : 60;
         const asking = `${command} --silent --max-time ${seconds} --output /dev/null --write-out '%{http_code}'`;
         const { stdout } = await run('sh', ['-c', asking]).catch((error: { stdout: string }) => error);
@@ -97,7 +97,7 @@ describe('the API reference as a page', () => {
   });
 
   it.for([...(isWhole ? [[1280, 'light'] as const] : []), [390, 'dark'] as const])(
-    'At %i pixels in %s colours the page asks for nothing else, fits, and axe-core finds nothing',
+    'At %i pixels in %s colours the page sends no other request, does not overflow, and has no axe-core finding',
     async ([width, colours], ctx) => {
       ctx.skip(browser === undefined, noChromium);
       const { page, asked, complaints } = await open(width, colours);
@@ -112,7 +112,7 @@ describe('the API reference as a page', () => {
     },
   );
 
-  it('By keyboard alone an operation is found, reached and unfolded', async (ctx) => {
+  it('An operation is found, reached and unfolded by keyboard alone', async (ctx) => {
     ctx.skip(browser === undefined, noChromium);
     const { page } = await open(1280, 'light');
     await page.keyboard.press('Tab');

@@ -12,14 +12,14 @@ import { startTestService } from '../helpers/service.ts';
 const selectors =
   'eventId,idTransaction,total,currency,isVerified,idPurchaseType,isTest,isTrial,customUserId,lvid,ipv4,age,tsEvent,idApp';
 
-/** The line of a CSV that datasets.md asks of a transaction: what was sent, and what customRevenue stands for. */
+/** The expected CSV line of a transaction: the sent values, and the defaults of customRevenue. */
 function expectedLine(idApp: string, sent: Readonly<Record<string, unknown>>, total: string): string {
   const { idTransaction, currency, customUserId = '', lvid = '', ipv4 = '', age = '', eventTimestamp } = sent;
   const id = ownKeyEventIds('revenue', Number(idApp), [{ idTransaction }])(0);
   return [id, idTransaction, total, currency, 0, 6, 0, 0, customUserId, lvid, ipv4, age, eventTimestamp, idApp].join();
 }
 
-it('A posted batch of transactions is in exports of payments and userPayments seconds later, each once, with its own values', async ({
+it('A posted batch of transactions is in exports of payments and userPayments seconds later, each once, with its values', async ({
   skip,
 }) => {
   inWholeRun(skip);

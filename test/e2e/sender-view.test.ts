@@ -23,7 +23,7 @@ import { waitFor } from '../helpers/wait.ts';
 const run = promisify(execFile);
 const program = path.join(packageRoot, 'dist/main.js');
 
-/** Begins to listen; the events of the answer grow as they come. */
+/** Starts to listen; the list of events grows as they arrive. */
 async function listen(url: string, authorization: string) {
   const asked = request(url, { headers: { authorization }, agent: false });
   onTestFinished(() => void asked.destroy());
@@ -52,7 +52,7 @@ const usersIn = (events: readonly ServerSentEvent[]): unknown[] =>
     .filter(({ name }) => name === 'event')
     .map(({ data }) => (JSON.parse(data) as { custom_user_id: unknown }).custom_user_id);
 
-/** Posts a good event of its own again and again until a listener has seen one. */
+/** Posts valid events until a listener has received one. */
 async function postUntilSeen(place: ServiceWithUser, events: readonly ServerSentEvent[], name: string): Promise<void> {
   let n = 0;
   await waitFor(`${name} is seen`, async () => {
@@ -70,8 +70,8 @@ function exampleOf(section: string, { service }: ServiceWithUser): string {
   return commands.replaceAll('http://127.0.0.1:8080', service.s2s).replaceAll('http://127.0.0.1:8081', service.api);
 }
 
-describe('what a sender and an account see of what comes in', () => {
-  it('Refusals are kept for the app that they are of, across workers, a kill and a stop, until they are erased', async () => {
+describe('the view of a client and an account on their imports', () => {
+  it('Rejected requests are recorded by app, across workers, a kill and a stop, until they are erased', async () => {
     const dataDir = path.join(testFolder(), 'data');
     const place = await startWithUser({ dataDir, settings: { TRIBUTARY_INGEST_WORKERS: '2' } });
     const { service, token } = place;
@@ -84,21 +84,21 @@ describe('what a sender and an account see of what comes in', () => {
     const count = async (): Promise<number> => (await read()).refusals.reduce((sum, one) => sum + one.requests, 0);
 
     for (let n = 0; n < 8; n += 1)
-      expect(await post(place, 1, 'login', '{"customUserId":"somebody secret","age":"x"}')).toBe(400);
+      expect(await post(place, 1, 'login', '{"customUserId":"a secret user","age":"x"}')).toBe(400);
     expect(await post(place, 1, 'login', '{}', 'no token')).toBe(403);
-    await waitFor('all are kept', async () => (await count()) === 8);
+    await waitFor('all are recorded', async () => (await count()) === 8);
     const { refusals } = await read();
     const metrics = await (await fetch(`${service.ops}/metrics`)).text();
     expect(metrics).toContain('tributary_ingest_app_requests_refused_total{id_app="1"} 8\n');
     expect(refusals.at(0)).toMatchObject({ method: 'login', status: 400, detail: '/age must be integer' });
-    expect(await findFilesWith(dataPaths(dataDir).refusals, 'somebody secret')).toEqual([]);
+    expect(await findFilesWith(dataPaths(dataDir).refusals, 'a secret user')).toEqual([]);
 
     await waitFor('app 2 is known', async () => (await read(2, foreign.token)).status === 200);
     expect((await read(2, foreign.token)).refusals).toEqual([]);
     const misspelt = await fetch(`${service.s2s}/v1/refusals?idApp=1&Limit=1`, {
       headers: { authorization: token },
     });
-    expect(misspelt.headers.get('x-error-detail')).toBe('there is no parameter Limit: limit is one');
+    expect(misspelt.headers.get('x-error-detail')).toBe('unknown parameter Limit; did you mean limit?');
     expect([(await read(1, foreign.token)).status, (await read(2)).status]).toEqual([403, 403]);
     const ask = async (idApp: number) =>
       fetch(`${service.api}/api/app/v1/refusals.json?idApp=${idApp}`, { headers: { authorization: basic(place) } });
@@ -107,20 +107,20 @@ describe('what a sender and an account see of what comes in', () => {
     expect(data.refusals).toEqual(refusals);
 
     await service.kill9('ingest', createRandom(7));
-    await waitFor('they are read again', async () => (await count().catch(() => 0)) === 8);
+    await waitFor('they are readable again', async () => (await count().catch(() => 0)) === 8);
     const left = path.join(dataDir, 'spool/query/left');
     mkdirSync(left, { recursive: true });
     writeFileSync(path.join(left, 'rows'), 'of a query that was killed');
-    await service.command('erase', '--user', 'somebody else', '--yes');
+    await service.command('erase', '--user', 'another user', '--yes');
     expect(existsSync(left)).toBe(false);
     expect((await read()).refusals).toEqual([]);
     expect(await post(place, 1, 'login', '{}')).toBe(400);
-    await waitFor('what comes after is kept', async () => (await count()) === 1);
+    await waitFor('later ones are recorded', async () => (await count()) === 1);
     await service.stop();
     expect(await service.command('refusals', '1')).toMatchObject({ detail: '/customUserId is required', requests: 1 });
   });
 
-  it('Both areas show what arrives at any worker, through kills of workers and broker, until the service stops', async ({
+  it('Both ports show arrivals at any worker, through kills of workers and broker, until the service stops', async ({
     skip,
   }) => {
     inWholeRun(skip);
@@ -137,7 +137,7 @@ describe('what a sender and an account see of what comes in', () => {
     ]);
     const sender = await listen(`${service.s2s}/v1/live?idApp=1`, token);
     await postUntilSeen(place, user.events, 'first');
-    await waitFor('the sender has it', () => usersIn(sender.events).length > 0);
+    await waitFor('the client has it', () => usersIn(sender.events).length > 0);
     await post(place, 1, 'login', '{"age":"x"}');
     const tail = spawn(process.execPath, [program, 'tail', '1', '--data', service.dataDir]);
     const ended = once(tail, 'exit');
@@ -148,7 +148,7 @@ describe('what a sender and an account see of what comes in', () => {
       await post(place, 1, 'login', '{"customUserId":"for the command"}');
       return printed.includes('"custom_user_id":"for the command"');
     });
-    // The refusal may come first: it reaches listeners a moment after its answer.
+    // The rejected request may come first: it reaches listeners a moment after its response.
     const lines = printed.split('\n').filter((line) => line.endsWith('}'));
     const shown: unknown[] = lines.map((line) => JSON.parse(line));
     expect(shown).toContainEqual({ event: expect.objectContaining({ id_app: 1 }) });
@@ -169,7 +169,7 @@ describe('what a sender and an account see of what comes in', () => {
     });
     expect(await over).toEqual([0, null]);
     for (const { events } of [user, sender])
-      await waitFor('the refusal is seen', () => events.some(({ name }) => name === 'refusal'));
+      await waitFor('the rejected request is shown', () => events.some(({ name }) => name === 'refusal'));
 
     await service.kill9('ingest', createRandom(3));
     await postUntilSeen(place, user.events, 'after a worker');
@@ -183,8 +183,7 @@ describe('what a sender and an account see of what comes in', () => {
   });
 });
 
-/** One service for all of them. */
-describe('what a sender and an account see while nothing is killed', () => {
+describe('the view of a client and an account without kills', () => {
   const folder = temporaryFolder();
   let place: ServiceWithUser;
   beforeAll(async () => {
@@ -194,7 +193,7 @@ describe('what a sender and an account see while nothing is killed', () => {
   });
   afterAll(() => place.service.destroy());
 
-  it('The examples of docs/api.md show what is wrong, what was refused and what arrives', async (ctx) => {
+  it('The examples of docs/api.md show validation errors, rejected requests and arrivals', async (ctx) => {
     if (noCurl !== false) ctx.skip(noCurl);
     const env = { ...process.env, TOKEN: place.token };
     const checking = exampleOf('Validation and error details', place);
@@ -202,7 +201,7 @@ describe('what a sender and an account see while nothing is killed', () => {
     expect(`# ${checked.stdout}`).toBe(checking.split('\n')[1]);
     expect(await post(place, 1, 'login', '{"customUserId":"u-1","age":200}')).toBe(400);
     const refusals = exampleOf('Rejected requests', place);
-    await waitFor('the refusal is shown', async () => {
+    await waitFor('the rejected request is shown', async () => {
       const { stdout } = await run('bash', ['-c', refusals], { env });
       return stdout.startsWith('{"refusals":[{"time":"') && stdout.includes('"detail":"/age must be <= 128"');
     });
@@ -220,7 +219,7 @@ describe('what a sender and an account see while nothing is killed', () => {
     expect(shown).toContain('retry: 2000\n');
   });
 
-  it('The command that shows what arrives goes on when the service is started anew, and says why nothing comes', async () => {
+  it('The command tail resumes after a restart of the service, and reports the interruption', async () => {
     const { service } = place;
     const tail = spawn(process.execPath, [program, 'tail', '1', '--data', service.dataDir]);
     const ended = once(tail, 'exit');
@@ -244,12 +243,12 @@ describe('what a sender and an account see while nothing is killed', () => {
     expect(await ended).toEqual([0, null]);
   });
 
-  it('Nobody listens to an app that is not theirs, or with what was taken back', async () => {
+  it('No client listens to an app of another account, or with revoked credentials', async () => {
     const { service, token } = place;
     const paths = dataPaths(service.dataDir);
     const other = await addApp(paths, { idApp: 2, platform: 'web', idAccount: 2 }, Date.now());
     const noExport = await addUser(paths, { name: 'n', idAccount: 1, canExport: false });
-    await waitFor('both are known', async () => {
+    await waitFor('both are effective', async () => {
       const url = `${service.s2s}/v1/test-app-access/?idApp=2`;
       return (await fetch(url, { method: 'POST', headers: { authorization: other.token } })).ok;
     });
@@ -271,10 +270,10 @@ describe('what a sender and an account see while nothing is killed', () => {
     expect(usersIn(own.events)).not.toContain('theirs');
 
     await service.command('app', 'token', '1', '--revoke', token.slice(0, 8));
-    await waitFor('the listener with the token is sent away', () => own.hasEnded());
+    await waitFor('the listener with the revoked token is ended', () => own.hasEnded());
     expect([foreign.hasEnded(), user.hasEnded()]).toEqual([false, false]);
     await service.command('user', 'secret', place.user.idUser);
-    await waitFor('the user with the old secret is sent away', () => user.hasEnded());
+    await waitFor('the listener with the old secret is ended', () => user.hasEnded());
     expect(await statusOf(`${service.s2s}/v1/live?idApp=1`, token)).toBe(403);
   });
 });

@@ -18,7 +18,7 @@ function start(settings: Readonly<Record<string, string>> = {}): Promise<TestSer
   return startTestService({ dataDir: path.join(root, String((folders += 1))), settings });
 }
 
-/** A service of a test's own. */
+/** Starts a service for one test. */
 async function startOwn(settings: Readonly<Record<string, string>> = {}): Promise<TestService> {
   const service = await start(settings);
   onTestFinished(() => service.destroy());
@@ -41,27 +41,27 @@ describe('a running service', () => {
     ).toEqual(['compact', 'export', 'ingest', 'ingest', 'nats-server', 'supervisor']);
   });
 
-  it('A running service loads the SQL engine only where it runs queries', () => {
+  it('A running service loads the SQL engine only in processes that run queries', () => {
     const loads = service.processes().filter(({ pid }) => readFileSync(`/proc/${pid}/maps`, 'utf8').includes('duckdb'));
     expect(loads.map(({ role }) => role).toSorted()).toEqual(['compact', 'export']);
   });
 
-  it('A running service bounds the memory that the compactor keeps of what its engines free', () => {
+  it('A running service bounds the freed memory that the compactor retains', () => {
     const pid = service.processes().find(({ role }) => role === 'compact')?.pid;
     expect(readFileSync(`/proc/${pid}/environ`, 'utf8').split('\0')).toContain('MALLOC_ARENA_MAX=2');
   });
 
-  it('A running service refuses a second one on the same data folder, naming the first', async () => {
+  it('A second service on the same data folder is rejected, with the pid of the first', async () => {
     const second = runCommand(['start', '--data', service.dataDir, '--s2s-port', '0', '--api-port', '0']);
     await expect(second).rejects.toThrow(new RegExp(`in use by the tributary service \\(pid ${service.pid}\\)`));
   });
 
-  it('A running service keeps its data folder readable by its owner only', async () => {
+  it('The data folder of a running service is readable by its owner only', async () => {
     await service.command('app', 'add', '1', '--platform', 'web');
     await service.command('user', 'add', 'ann', '--account', '1');
     const open = readdirSync(service.dataDir, { recursive: true, withFileTypes: true })
       .map((entry) => path.join(entry.parentPath, entry.name))
-      // temporaries come and go while it runs
+      // Temporary files may be removed meanwhile.
       .filter((file) => ((statSync(file, { throwIfNoEntry: false })?.mode ?? 0) & 0o077) !== 0);
     expect(open).toEqual([]);
   });
@@ -87,7 +87,7 @@ describe('the service', () => {
     const service = await startOwn();
     const tree = listTree(service.pid);
     await service.kill9('supervisor', createRandom(1));
-    await waitFor('every child is gone', () => !tree.some(isAlive));
+    await waitFor('every child has exited', () => !tree.some(isAlive));
     await service.startAgain();
     expect(service.processes()).toHaveLength(5);
     await service.stop();
@@ -104,7 +104,7 @@ describe('the service', () => {
     await expect.poll(() => tree.filter(isAlive), { timeout: 20_000 }).toEqual([]);
   });
 
-  it('A service that drains is not ready, answers, and closes each connection, until it is forced', async () => {
+  it('A draining service is not ready, responds, and closes each connection, until it is forced to stop', async () => {
     const service = await startOwn({ TRIBUTARY_DRAIN_MS: '60000' });
     const tree = listTree(service.pid);
     signalProcess(service.pid, 'SIGTERM');
@@ -117,7 +117,7 @@ describe('the service', () => {
     expect([version.status, version.headers.get('connection')]).toEqual([200, 'close']);
     expect(await (await fetch(`${service.ops}/readyz`)).json()).toMatchObject({ problems: [{ code: 'stopping' }] });
     signalProcess(service.pid, 'SIGTERM');
-    await waitFor('every process is gone', () => !tree.some(isAlive));
+    await waitFor('every process has exited', () => !tree.some(isAlive));
   });
 
   it.each(['nats', 'lake'])(
@@ -133,15 +133,15 @@ describe('the service', () => {
       const tree = listTree(child.pid ?? 0);
       child.kill('SIGTERM');
       expect(await within('the service has stopped', once(child, 'exit'))).toEqual([0, null]);
-      await waitFor('every process is gone', () => !tree.some(isAlive));
+      await waitFor('every process has exited', () => !tree.some(isAlive));
     },
   );
 
-  it('A service stops as quietly when the signal reaches all its processes at once, as from systemd', async () => {
+  it('A service stops without errors if all its processes get the signal, as from systemd', async () => {
     const service = await startOwn();
     const tree = listTree(service.pid);
     for (const pid of tree) signalProcess(pid, 'SIGTERM');
-    await waitFor('every process is gone', () => !tree.some(isAlive));
+    await waitFor('every process has exited', () => !tree.some(isAlive));
     expect(readLog(service).filter(({ level }) => level === 'error')).toEqual([]);
     expect(readLog(service).at(-1)).toMatchObject({ msg: 'service stopped' });
   });
@@ -171,8 +171,8 @@ describe('a command', () => {
       ['start', '--s2s-port', '40017', '--api-port', '40017'],
       /api port \(TRIBUTARY_API_PORT\): 127\.0\.0\.1:40017 is in use\. Choose another port/,
     ],
-    [['nothing'], /there is no command 'nothing'/],
-  ])('The command %j fails with one clear sentence', async (words, sentence) => {
+    [['nothing'], /unknown command 'nothing'/],
+  ])('The command %j fails with one sentence', async (words, sentence) => {
     const failed = await runCommand([
       ...words,
       ...(['nothing', 'role'].includes(words[0] ?? '') || words.includes('--data')

@@ -12,7 +12,7 @@ import { listServiceProcesses, listTree, isAlive, signalProcess } from '../helpe
 import { startTestService, type TestService } from '../helpers/service.ts';
 import { waitFor, within } from '../helpers/wait.ts';
 
-/** Every start ends in one sentence, or runs; and what runs waits for nothing that it does not need. */
+/** Every start fails with one sentence or runs, and waits only for what it needs. */
 
 const program = path.resolve(import.meta.dirname, '../../dist/main.js');
 const root = temporaryFolder();
@@ -29,7 +29,7 @@ afterEach(async () => {
 });
 
 /**
- * Runs the program and returns what it wrote on standard error, once it has failed. One that does not end is killed.
+ * Runs a program that fails and returns its standard error. One that does not exit is killed.
  */
 async function fail(...words: readonly string[]): Promise<string> {
   return await promisify(execFile)(process.execPath, [program, ...words], {
@@ -44,14 +44,14 @@ async function fail(...words: readonly string[]): Promise<string> {
 describe('a start', () => {
   it('A start on a data folder that cannot be created ends with one sentence', async () => {
     expect(await fail('start', '--data', '/proc/tributary', '--s2s-port', '0', '--api-port', '0')).toMatch(
-      /^tributary: the data folder \/proc\/tributary cannot be used .*Name another by --data.*\n$/,
+      /^tributary: cannot use the data folder \/proc\/tributary .*pass another folder with --data.*\n$/,
     );
     expect(await fail('app', 'add', '1', '--platform', 'web', '--data', '/proc/tributary')).toMatch(
-      /^tributary: the data folder \/proc\/tributary cannot be used .*\n$/,
+      /^tributary: cannot use the data folder \/proc\/tributary .*\n$/,
     );
   });
 
-  it('A start on a data folder in which a named pipe stands for a file ends with one sentence', async () => {
+  it('A start on a data folder with a named pipe in place of a file ends with one sentence', async () => {
     const dataDir = testFolder();
     execFileSync('mkfifo', [path.join(dataDir, 'access.json')]);
     expect(await fail('start', '--data', dataDir, '--s2s-port', '0', '--api-port', '0')).toMatch(
@@ -72,7 +72,7 @@ describe('a start', () => {
     onTestFinished(() => listTree(pid).forEach((each) => void signalProcess(each, 'SIGKILL')));
     let isReady = false;
     const ready = once(createInterface({ input: child.stdout }), 'line').then(() => (isReady = true));
-    // Held as if it had much to read.
+    // Held as if its start took long.
     const stopped = new Map<string, number>();
     await waitFor('the export and the compact role run', () => {
       for (const { role, pid: found } of listServiceProcesses(pid))
@@ -95,12 +95,12 @@ describe('a start', () => {
     const tree = listTree(pid);
     child.kill('SIGTERM');
     expect(await within('the service has stopped', once(child, 'exit'))).toEqual([0, null]);
-    await waitFor('every process is gone', () => !tree.some(isAlive));
+    await waitFor('every process has exited', () => !tree.some(isAlive));
   });
 });
 
 describe('roles apart', () => {
-  it('The export role runs alone without a broker, and beside a service of the other roles on the same folder', async () => {
+  it('The export role runs alone without a broker, and together with a service of the other roles on the same folder', async () => {
     const dataDir = path.join(root, 'apart');
     const exporter = await start(dataDir, '--role', 'export');
     expect(
@@ -123,7 +123,7 @@ describe('roles apart', () => {
         headers: { authorization: String(token) },
         body: '{"customUserId":"u"}',
       });
-    await waitFor('the app is known', async () => (await post()).status === 200);
+    await waitFor('the app is effective', async () => (await post()).status === 200);
     await waitFor(
       'the event is in the lake',
       async () => (await readSnapshot(path.join(dataDir, 'lake', 'events'))).lake?.totals.stored === 1,
@@ -137,13 +137,13 @@ describe('roles apart', () => {
     await exporter.stop();
   });
 
-  it('The ingest role beside a compactor that has a broker of its own is refused, with the setting to change', async () => {
+  it('The ingest role is rejected if the compactor has its own broker, with the setting to change', async () => {
     const dataDir = path.join(root, 'split');
     const first = await start(dataDir, '--role', 'compact');
     const said = await fail('start', '--role', 'ingest', '--data', dataDir, '--s2s-port', '0');
     expect(said).toMatch(
       new RegExp(
-        `^tributary: ${dataDir} is in use by the tributary service \\(pid ${first.pid}\\)\\. .*name to each the same NATS server by TRIBUTARY_NATS_URL.*\\n$`,
+        `^tributary: ${dataDir} is in use by the tributary service \\(pid ${first.pid}\\)\\. .*set TRIBUTARY_NATS_URL of each to the same NATS server.*\\n$`,
       ),
     );
     await first.stop();

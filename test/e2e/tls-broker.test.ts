@@ -13,7 +13,7 @@ import { waitFor } from '../helpers/wait.ts';
 
 const noOpenssl = spawnSync('openssl', ['version']).status === 0 ? false : 'openssl is missing';
 
-/** Makes a certificate for this machine, which is its own authority. */
+/** Creates a self-signed certificate for this machine. */
 function makeCertificate(folder: string): { readonly certificate: string; readonly key: string } {
   const [certificate, key] = [path.join(folder, 'server.pem'), path.join(folder, 'server.key')];
   const subject = ['-subj', '/CN=localhost', '-addext', 'subjectAltName=DNS:localhost,IP:127.0.0.1'];
@@ -88,7 +88,7 @@ tls { cert_file: "${certificate}", key_file: "${key}" }\n`,
   const waitForUsers = (count: number): Promise<void> =>
     waitFor(`${count} events are in the lake`, async () => (await readUsers()).length === count);
 
-  it('Events are committed, and no process of the service ends when the broker is killed and started again', async () => {
+  it('Events are committed, and no process of the service exits when the broker is killed and restarted', async () => {
     expect(await send('before')).toBe(200);
     await waitForUsers(1);
     const pids = service.processes().map(({ pid }) => pid);
@@ -98,7 +98,7 @@ tls { cert_file: "${certificate}", key_file: "${key}" }\n`,
       await ended;
       expect(await send(`away ${round}`)).toBe(500);
       await startBroker();
-      await waitFor('an event is taken again', async () => (await send(`again ${round}`)) === 200);
+      await waitFor('an event is accepted again', async () => (await send(`again ${round}`)) === 200);
       await waitForUsers(round + 2);
     }
     expect(service.processes().map(({ pid }) => pid)).toEqual(pids);

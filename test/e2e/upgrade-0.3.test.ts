@@ -14,13 +14,13 @@ import { waitFor } from '../helpers/wait.ts';
 import { startAnsweringReceiver } from '../helpers/webhook-receiver.ts';
 import facts from '../fixtures/data-folder-0.3.0.json' with { type: 'json' };
 
-/** What version 0.3.0 left when it was killed; test/fixtures/data-folder-0.3.0.mjs says how each folder was made. */
+/** Data folders of version 0.3.0 after a kill, made by test/fixtures/data-folder-0.3.0.mjs. */
 type Name = 'killed' | 'seal' | 'erasure';
 
 const hour = 3600;
 const webhookHost = new URL(facts.killed.webhook.url);
 
-/** Starts a service on a folder of 0.3.0, at a time after the kill. */
+/** Starts a service on a folder of 0.3.0 at a time after the kill. */
 async function startOn(name: Name, afterSeconds: number): Promise<TestService> {
   const folder = testFolder();
   execFileSync('tar', [
@@ -56,7 +56,7 @@ async function send(
   expect(await answer.json()).toEqual({ message: 'Ok' });
 }
 
-/** Retries of what 0.3 has stored, an event and a batch. */
+/** Retries of an event and a batch that 0.3 has stored. */
 async function sendAgain(service: TestService, name: Name): Promise<void> {
   const start = { customUserId: 'ben', customEventName: 'start', customEventParams: { level: '1' } };
   await send(service, name, { ...start, eventTimestamp: facts[name].at }, { key: 'key-1' });
@@ -104,7 +104,7 @@ function openArea(service: TestService, user: Credentials) {
   }
   const list = async (): Promise<readonly Export[]> =>
     (await call<{ exports: readonly Export[] }>('GET', '/api/raw/v1/export/list.json')).exports;
-  /** The text of a finished export. */
+  /** Returns the text of a finished export. */
   async function readText(id: string): Promise<string> {
     const target = `/api/report/v1/file/get.json?idReportFile=${id}`;
     let files: readonly { readonly link: string }[] = [];
@@ -130,7 +130,7 @@ const { killed } = facts;
 /** `make test` starts the first folder, and one of the other three. */
 const asked = inTurn(['erased', 'seal', 'erasure'], 3);
 
-it('A data folder of version 0.3 that was killed goes on, an hour later, with its jobs, schedules, webhooks, segments, titles, keys and erasure', async () => {
+it('The data folder of a killed version 0.3 works an hour later, with its jobs, schedules, webhooks, segments, titles, keys and erasure', async () => {
   const address = { host: webhookHost.hostname, port: Number(webhookHost.port) };
   const receiver = await startAnsweringReceiver(() => 200, address);
   const service = await startOn('killed', hour);
@@ -141,7 +141,7 @@ it('A data folder of version 0.3 that was killed goes on, an hour later, with it
   const { secret, ...webhook } = killed.webhook;
   expect(await area.call('GET', '/api/webhook/v1/list.json')).toMatchObject({ webhooks: [webhook] });
 
-  // A repeat of an event that is in the lake, and of one that was in the stream only.
+  // Repeats of an event of the lake, and of one that was only in the stream.
   const start = { customUserId: 'ben', customEventName: 'start', customEventParams: { level: '1' } };
   await send(service, 'killed', { ...start, eventTimestamp: killed.at }, { key: 'key-1' });
   await send(service, 'killed', { customUserId: 'eve', customEventName: 'late' }, { key: 'key-3' });
@@ -149,7 +149,7 @@ it('A data folder of version 0.3 that was killed goes on, an hour later, with it
   await waitUntilWorkedOff(service);
   const rows = ['ben start', 'dan level_up', 'eve late', 'fay late', 'new after'];
   expect(await readEvents(service)).toEqual(rows.map((row) => row.replace(' ', ' custom_event ')));
-  // The load that was killed before its commit left nothing, and can be repeated.
+  // The load was killed before its commit and can be repeated.
   expect(await readInstalls(service)).toEqual(['install-1']);
   const file = path.join(service.dataDir, '..', 'installs.csv');
   writeFileSync(
@@ -165,9 +165,9 @@ it('A data folder of version 0.3 that was killed goes on, an hour later, with it
   expect(text.match(/,(?:ben,start|dan,level_up)\n/g)).toHaveLength(2);
   expect(text).not.toContain('cem');
 
-  // The slot of the full hour goes on from the one that 0.3 made: with what came later, each row comes once.
+  // The slot of the full hour continues after the one of 0.3: each row is exported once.
   let ofSchedule: readonly Export[] = [];
-  await waitFor('the next slot is made', async () => {
+  await waitFor('the next slot is exported', async () => {
     ofSchedule = (await area.list()).filter(({ idSchedule }) => idSchedule === killed.schedule.idSchedule);
     return ofSchedule.length === 2;
   });
@@ -183,7 +183,7 @@ it('A data folder of version 0.3 that was killed goes on, an hour later, with it
 
   const told = [killed.finished.id, killed.unfinished, ...ofSchedule.map(({ idRawExport }) => idRawExport)];
   const idOf = (body: string): string => (JSON.parse(body) as { data: Export }).data.idRawExport;
-  await waitFor('each export was told', () =>
+  await waitFor('each export was sent to the webhook', () =>
     told.every((id) => receiver.received.some(({ body }) => idOf(body) === id)),
   );
   const key = Buffer.from(secret.replace('whsec_', ''), 'base64');
@@ -202,7 +202,7 @@ it('A data folder of version 0.3 that was killed goes on, an hour later, with it
 });
 
 it.runIf(asked.includes('erased'))(
-  'An erasure of version 0.3 is finished by its time, and no byte of the person is left',
+  'An erasure of version 0.3 finishes in time, and no byte of the person is left',
   async () => {
     const service = await startOn('killed', 26 * hour);
     await waitUntilWorkedOff(service);

@@ -11,7 +11,7 @@ import { readTotals } from '../helpers/lake.ts';
 import { startTestService } from '../helpers/service.ts';
 
 /**
- * What version 0.2.0 left when it was killed: four events in the lake, a fifth erased, some of them sealed; four more in
+ * A data folder of version 0.2.0 after a kill: four events in the lake, a fifth erased, some of them sealed; four more in
  * the stream, of which one is a repeat; a finished export whose links were signed by a key that was rotated since.
  */
 const older = path.resolve(import.meta.dirname, '../fixtures/data-folder-0.2.0.tar.gz');
@@ -32,7 +32,7 @@ const times = [
 ];
 
 it.each(inTurn(times, 2))(
-  'A data folder of version 0.2 goes on, $when, as if nothing had happened',
+  'A data folder of version 0.2 works, $when, without a difference',
   async ({ hours, isKept }) => {
     const dataDir = path.join(testFolder(), 'data');
     mkdirSync(dataDir);
@@ -50,7 +50,7 @@ it.each(inTurn(times, 2))(
       expect(await answer.json()).toEqual({ message: 'Ok' });
     };
     await send('key-4', { customUserId: 'new', customEventName: 'after' });
-    // Retries of what 0.2 has stored, an event and a batch.
+    // Retries of an event and a batch that 0.2 has stored.
     if (isKept) {
       await send('key-1', { customUserId: 'ben', customEventName: 'start', eventTimestamp: 1_795_249_838 });
       const shop = { customEventName: 'shop', customEventParams: { item: 'sword, "long"' } };

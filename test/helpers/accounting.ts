@@ -8,7 +8,7 @@ import { readPaymentTotals } from './revenue.ts';
 import { type TestService } from './service.ts';
 import { waitFor } from './wait.ts';
 
-/** What the books say when a run is over: each client's, against the lake, and the lake's own. */
+/** Final comparison of each client's ledger with the lake, and of the lake's totals with its rows. */
 export interface Accounts {
   /** In the order of the ledgers. */
   readonly results: readonly Reconciliation[];
@@ -16,7 +16,7 @@ export interface Accounts {
   readonly rows: number;
 }
 
-/** The totals that the newest commits of a lake's logs give, of the events and of payments together. */
+/** Returns the totals of the newest commits of a lake's logs: events and payments together. */
 export async function totalsOf(dataDir: string): Promise<Totals> {
   const totals = await readTotals(path.join(dataDir, 'lake'));
   if (totals === undefined) throw new Error(`the newest commit of the lake in ${dataDir} has no totals`);
@@ -32,7 +32,7 @@ export async function totalsOf(dataDir: string): Promise<Totals> {
   };
 }
 
-/** Waits until everything in the stream has its place in the lake, by the service's own status. */
+/** Waits until the lake has committed the whole stream, by the service's status. */
 export async function waitUntilWorkedOff(service: TestService, forMs = 120_000): Promise<void> {
   await waitFor(
     'the stream is worked off',
@@ -42,10 +42,9 @@ export async function waitUntilWorkedOff(service: TestService, forMs = 120_000):
 }
 
 /**
- * Balances the books, with the stream worked off: every acknowledged event is in the lake exactly once, whole, and
- * nothing else is but unknown ones; every event that was in the stream has a place by the log's own totals; the log's
- * rows are those that a reader counts; and `tributary lake check` finds every file as it was written. Throws where they
- * do not balance.
+ * Asserts the final state, once the whole stream is committed. Every acknowledged event is in the lake exactly once and
+ * complete; other rows belong to unknown events. By the totals of the log, every event of the stream is stored, failed,
+ * a duplicate or erased. A reader counts as many rows as the log. `tributary lake check` finds every file unchanged.
  */
 export async function balanceAccounts(dataDir: string, ledgers: readonly Ledger[]): Promise<Accounts> {
   const results = await reconcileLake(dataDir, ledgers);

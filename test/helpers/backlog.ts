@@ -5,18 +5,18 @@ import { isAppError } from '../../src/runtime/errors.ts';
 import { idParam, type Ledger, type StoredEvent } from './ledger.ts';
 import { openServicePublisher } from './service-publisher.ts';
 
-/** A group as ingest publishes it under heavy load. */
+/** A message as ingest publishes it under heavy load. */
 const eventsOfMessage = 250;
 const publishesInFlight = 8;
 /** Makes a line about 500 bytes long, as those of real clients are. */
 const filler = 'the quick brown fox jumps over the lazy dog and back again; '.repeat(3);
 
-/** Events that wait in the stream, put there without the detour over HTTP. */
+/** Events waiting in the stream, published without HTTP. */
 export interface Backlog {
   /** Events whose publish was confirmed. */
   readonly events: number;
   readonly bytes: number;
-  /** Publishes so many more, or as many as fit: false when the stream was full before. */
+  /** Publishes this number of events, or as many as fit; returns false if the stream was full before. */
   add(events: number): Promise<boolean>;
   close(): Promise<void>;
 }
@@ -45,15 +45,15 @@ function renderMessage(first: number, count: number): Buffer {
   return Buffer.from(lines.join(''));
 }
 
-/**
- * Opens the way into the stream of the service that runs on a data folder, with lines and messages as ingest makes
- * them.
- */
+/** Opens the stream of the service on a data folder, for lines and messages as ingest makes them. */
 export async function openBacklog(dataDir: string): Promise<Backlog> {
   const publisher = await openServicePublisher(dataDir, 'backlog');
   let [events, bytes, next] = [0, 0, 0];
 
-  /** Says whether there was room. A message without an answer would spoil the count, and throws. */
+  /**
+   * Publishes a message; returns false if the stream is full. A publish without a response would make the count wrong,
+   * and throws.
+   */
   async function publish(payload: Buffer, count: number): Promise<boolean> {
     try {
       await publisher.publish(payload, 60_000);
@@ -90,7 +90,7 @@ export async function openBacklog(dataDir: string): Promise<Backlog> {
   };
 }
 
-/** What the lake has of a backlog, and of a ledger beside it. */
+/** Rows of a backlog, and of a ledger, in the lake. */
 export interface BacklogCount {
   readonly rows: number;
   readonly eventIds: number;

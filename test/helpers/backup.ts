@@ -15,7 +15,7 @@ const clock = createClock(0);
 const { signal } = new AbortController();
 const mebibyte = 1024 * 1024;
 
-/** The data folder in `folder` as the source of a backup, whose stream is given, or opened when it is wanted. */
+/** Returns the data folder in `folder` as the source of a backup, with the given stream or one that opens on demand. */
 export function sourceOf(
   folder: string,
   stream: StreamReader | undefined | (() => Promise<StreamReader>),
@@ -28,7 +28,7 @@ export function sourceOf(
   };
 }
 
-/** Backs a folder up as the command does. */
+/** Backs up a folder as the command does. */
 export function backUp(
   folder: string,
   dir: string,
@@ -60,7 +60,9 @@ export function restore(dir: string, folder: string): Promise<BackupAnswer> {
   });
 }
 
-/** Asserts that the lake of a folder is whole, its books balance, and it has exactly these events. */
+/**
+ * Asserts that the lake of a folder is complete, that its totals match its rows, and that it has exactly these events.
+ */
 export async function expectEvents(folder: string, ids: readonly string[]): Promise<void> {
   expect((await readRows(folder, 'event_id')).map((row) => row['event_id'])).toEqual(ids.toSorted());
   expect((await checkLake(path.join(folder, 'lake'))).problems).toEqual([]);

@@ -8,11 +8,11 @@ import { createLogger } from '../../src/runtime/logger.ts';
 import { createMetrics } from '../../src/runtime/metrics.ts';
 
 /**
- * The two baselines of the ingest benchmark, each in a process of its own. Arguments: the mode, a data folder with an
- * app. Sends { port } to its parent.
+ * One of two baselines of the ingest benchmark, in a separate process. Arguments: the mode, a data folder with an app.
+ * Sends { port } to its parent.
  *
- * - `bare`: Fastify with its own JSON parser, a route that answers the same body, and nothing else
- * - `no-publish`: our ingest stage, complete, but with a stream that confirms at once
+ * - `bare`: Fastify with its own JSON parser and a route that returns the same body
+ * - `no-publish`: the complete ingest stage with a stream that confirms at once
  */
 async function startBare(): Promise<number> {
   const server = fastify();

@@ -3,21 +3,21 @@ import type { Random } from '../../src/demo/random.ts';
 import { processRoles, type ProcessRole } from './processes.ts';
 import type { TestService } from './service.ts';
 
-/** An erasure without a service runs one for itself, and drains a stream of the long form's size. */
+/** An erasure without a service starts a broker, and drains a stream of the long form's size. */
 const folderHeldMs = 120_000;
 
-/** One blow against the service: what is killed together, and how. */
+/** One attack on the service: the processes to kill together, and how. */
 export interface Blow {
   readonly roles: readonly ProcessRole[];
-  /** How long each stands still before it is killed, milliseconds; mostly not at all. */
+  /** Time for which each is suspended before the kill, ms; mostly 0. */
   readonly stoppedMs: number;
-  /** Whether the service may recover before the next blow; if not, it comes so many milliseconds later. */
+  /** Delay until the next attack, ms; undefined: the service may recover before. */
   readonly nextAfterMs: number | undefined;
-  /** When the supervisor is among them: what is killed while it comes back, and how long after its start. */
+  /** If the supervisor is killed: a further kill during the restart, with its delay. */
   readonly whileStarting: { readonly role: ProcessRole; readonly afterMs: number } | undefined;
 }
 
-/** Every role in random order, again and again, so that a short run kills each of them too. */
+/** Returns every role in random order, repeatedly, so that a short run kills each of them. */
 function* roleOrder(random: Random): Generator<ProcessRole, never, void> {
   for (;;) {
     const round = [...processRoles];
@@ -26,14 +26,14 @@ function* roleOrder(random: Random): Generator<ProcessRole, never, void> {
 }
 
 /**
- * Plans blows without end: most hit one process, some several at once, some one that has stood still, some one that is
- * only coming back.
+ * Plans attacks without end: most hit one process, some several at once, some a suspended one, some one that is
+ * restarting.
  */
 export function* planBlows(random: Random): Generator<Blow, never, void> {
   const order = roleOrder(random);
   for (;;) {
     const role = order.next().value;
-    // a broker whose supervisor goes with it has nobody left who would start it, and nobody who would end it
+    // a broker whose supervisor dies with it would be neither restarted nor ended
     const others: ProcessRole[] =
       role === 'supervisor' && random.chance(0.4)
         ? ['nats-server']
@@ -51,7 +51,7 @@ export function* planBlows(random: Random): Generator<Blow, never, void> {
   }
 }
 
-/** Starts the service, as often as it takes: for as long as a command may hold the folder. */
+/** Starts the service, with retries for as long as a command may hold the folder. */
 async function startAtLast(service: TestService): Promise<void> {
   const until = performance.now() + folderHeldMs;
   for (;;) {
@@ -65,26 +65,26 @@ async function startAtLast(service: TestService): Promise<void> {
   }
 }
 
-/** Starts the service again after its supervisor was killed, as a service manager would: as often as it takes. */
+/** Starts the service again after its supervisor was killed, as a service manager would, with retries. */
 async function bringBack(service: TestService, random: Random, blow: Blow): Promise<ProcessRole[]> {
   const starting = service.startAgain();
   starting.catch(() => undefined);
   const killed: ProcessRole[] = [];
   if (blow.whileStarting !== undefined) {
     const { role, afterMs } = blow.whileStarting;
-    // the moment is the test: nothing is waited for
+    // the moment is random on purpose
     await pass(afterMs);
     if ((await service.kill9(role, random)) !== undefined) killed.push(role);
   }
-  // a start that was hit says why it failed, and another one must succeed: at once, unless an operator's command that
-  // works without a service has the folder just then
+  // a start that was hit reports its error, and another one must succeed: at once, unless an operator's offline command
+  // holds the folder
   await starting.catch(() => startAtLast(service));
   if (killed.includes('supervisor') && !service.processes().some(({ role }) => role === 'supervisor'))
     await startAtLast(service);
   return killed;
 }
 
-/** Strikes once, and brings back what does not come back by itself. Returns the roles of which a process was killed. */
+/** Attacks once, and restarts processes that do not restart automatically. Returns the roles of killed processes. */
 export async function strike(service: TestService, random: Random, blow: Blow): Promise<ProcessRole[]> {
   const hits = await Promise.all(
     blow.roles.map(async (role) => ((await service.kill9(role, random, blow.stoppedMs)) === undefined ? [] : [role])),

@@ -2,28 +2,28 @@ import { once } from 'node:events';
 import { connect, createServer, type AddressInfo, type Socket } from 'node:net';
 import { onTestFinished } from 'vitest';
 
-/** What happens to the bytes that the broker sends over one connection. */
+/** Faults of the bytes that the broker sends over one connection. */
 export type Trouble =
   | { readonly kind: 'none' }
-  /** They come in pieces of so many. */
+  /** They arrive in pieces of this size. */
   | { readonly kind: 'pieces'; readonly bytes: () => number }
-  /** The connection breaks once so many have come through. */
+  /** The connection breaks after this number of bytes. */
   | { readonly kind: 'cut'; readonly afterBytes: number }
-  /** No more come through after so many, and the connection stays. */
+  /** Nothing arrives after this number of bytes, and the connection stays open. */
   | { readonly kind: 'silence'; readonly afterBytes: number };
 
 /** A network between a client and the broker. */
 export interface BrokerProxy {
   readonly port: number;
-  /** What happens to connections, by their turn from 0 on; none unless it says so. */
+  /** Returns the fault of a connection by its number from 0; none by default. */
   trouble: (turn: number) => Trouble;
-  /** How many connections there have been. */
+  /** Returns the number of connections so far. */
   connections(): number;
-  /** How many there are. */
+  /** Returns the number of open connections. */
   open(): number;
 }
 
-/** Hands bytes on, with the trouble of their connection. */
+/** Forwards bytes with the fault of their connection. */
 function pass(trouble: Trouble, from: Socket, to: Socket): void {
   let passed = 0;
   from.on('data', (bytes: Buffer) => {

@@ -10,7 +10,7 @@ function bundle(out: string, ...entries: readonly string[]): void {
   execFileSync(process.execPath, [path.join(root, '.build', 'bundle.mjs'), out, ...entries]);
 }
 
-/** Says whether `make build` has bundled the sources as they are now. */
+/** Reports whether `make build` has bundled the present sources. */
 function isBuilt(): boolean {
   const entry = path.join(built, 'main.js');
   if (!existsSync(entry)) return false;
@@ -21,15 +21,15 @@ function isBuilt(): boolean {
   );
 }
 
-/** Links what the program reads of its package into `folder`, which then is a package to what runs from it. */
+/** Links the package's files that the program reads into `folder`, which serves as the package of programs there. */
 function linkPackage(folder: string, names: readonly string[]): void {
   mkdirSync(folder, { recursive: true });
   for (const name of names) symlinkSync(path.join(root, name), path.join(folder, name));
 }
 
 /**
- * Returns the folder of the program, of the sources as they are: `dist` when it is, as it is under make, else
- * `folder`/dist, into which they are bundled.
+ * Returns the program's folder, built from the present sources: `dist` if it is current, otherwise `folder`/dist, which
+ * it bundles.
  */
 export function bundleProgram(folder: string): string {
   if (isBuilt()) return built;
@@ -39,8 +39,8 @@ export function bundleProgram(folder: string): string {
 }
 
 /**
- * Bundles a module of test/helpers with what it imports of the sources into `folder`, and returns the file: for code of
- * ours that a test runs in a process of its own, which it can kill. Workers of exports run from `dist`.
+ * Bundles a module of test/helpers with its imports into `folder`, and returns the file. For code that a test runs in a
+ * separate process, which it can kill. Workers of exports run from `dist`.
  */
 export function bundleChild(folder: string, name: string): string {
   linkPackage(folder, ['node_modules', 'package.json', 'schemas', 'pipelines', 'dist']);

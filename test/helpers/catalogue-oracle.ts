@@ -1,4 +1,4 @@
-/** What the catalogue of parameters must say, in plain JavaScript over the events themselves. */
+/** Expected content of the parameter catalogue, computed in plain JavaScript from the events. */
 
 /** A custom event as it was sent; times in Unix seconds. */
 export interface SentEvent {
@@ -9,7 +9,7 @@ export interface SentEvent {
   readonly user: string;
 }
 
-/** A parameter as the oracle knows it. */
+/** A parameter of the catalogue, as expected. */
 export interface OracleParameter {
   readonly type: string;
   readonly seen: number;
@@ -40,7 +40,7 @@ function isNumber(value: string): boolean {
   }
 }
 
-/** The type of a value, by its form. */
+/** Returns the type of a value by its form. */
 export function typeOf(value: string): string {
   if (value.replaceAll(' ', '') === '') return 'empty';
   if (isNumber(value)) {
@@ -86,7 +86,7 @@ function describeParameter(name: string, events: readonly SentEvent[]): OraclePa
   return { type: mainTypeOf(types, having.length), seen: having.length, types, values, ...range(having) };
 }
 
-/** What an app's events have, by their names. */
+/** Returns the expected catalogue of an app's events by event name. */
 export function describeEvents(all: readonly SentEvent[], idApp: number): Map<string, OracleEvent> {
   const groups = new Map<string, SentEvent[]>();
   for (const event of all.filter((one) => one.idApp === idApp)) {

@@ -4,43 +4,43 @@ import path from 'node:path';
 import { isLongRun } from './chaos.ts';
 
 /**
- * The report of the chaos tests: what was promised, what was reached, and the command that repeats it.
+ * The report of the chaos tests: each promise, the result, and the command that repeats the test.
  *
- * In: a finding of each test that breaks something. Out: its line on standard error; in the long form also a file of
- * its own in `data/chaos/`, and report.md and report.json over all of them, so that the long form can be run in parts.
+ * In: a finding of each fault-injection test. Out: a line on standard error; in the long form also a separate file in
+ * `data/chaos/`, and report.md and report.json of all files, so that the long form can run in parts.
  */
 
 export const promises = {
-  P1: '200 means: in the lake exactly once, whatever is killed',
-  P2: '200 survives a power cut',
-  P3: 'damage is reported, never skipped in silence',
-  P4: 'a commit is seen whole or not at all',
-  P5: 'a full disk costs nothing',
-  P6: 'a stalled broker costs nothing',
-  P7: 'a backlog costs nothing',
+  P1: 'each event of a 200 is in the lake exactly once, even if processes are killed',
+  P2: 'a 200 survives a power cut',
+  P3: 'damaged bytes are reported, never silently skipped',
+  P4: 'a reader sees a commit completely or not at all',
+  P5: 'a full disk loses no acknowledged event',
+  P6: 'while the broker hangs, every request gets a response within two seconds',
+  P7: 'a backlog does not slow down imports',
   P8: 'a retry with the same Idempotency-Key is stored once',
-  P9: 'every event has a place',
-  P10: 'a job gives one result',
-  P11: 'links cannot be forged, and end on time',
-  P12: 'bad input is harmless',
-  P13: 'nobody reads what is not theirs',
-  P14: 'one owner',
-  P15: 'a backup is a service',
-  P16: 'erased is gone',
-  P19: 'what is taken back ends',
+  P9: 'every event is counted',
+  P10: 'an export request produces one result',
+  P11: 'download links cannot be forged and expire on time',
+  P12: 'invalid input is rejected, and nothing of it is stored',
+  P13: 'no user reads data of another account',
+  P14: 'a data folder, a stream and a lake have one owner',
+  P15: 'a backup contains every event that was acknowledged before it began',
+  P16: 'no file contains an erased person',
+  P19: 'revoked access ends within a second',
 } as const;
 export type PromiseId = keyof typeof promises;
 
 export interface Finding {
   readonly promise: PromiseId;
-  /** What was done, in a few words; names the finding among those of its promise. */
+  /** The test in a few words; unique among the findings of its promise. */
   readonly what: string;
-  /** The figure to reach, in words. */
+  /** The figures to reach, in words. */
   readonly wanted: string;
-  /** What was counted and measured; names with their unit (`slowestMs`). */
+  /** Measured figures; their names end in the unit (`slowestMs`). */
   readonly figures: Readonly<Record<string, number | string>>;
   readonly reached: boolean;
-  /** Where it fell short: by how much, and why. */
+  /** Reason and extent of a failure. */
   readonly shortfall?: string;
   readonly seed?: number;
   /** The command that repeats the run. */
@@ -52,7 +52,7 @@ type Kept = Finding & { readonly at: string; readonly node: string; readonly cor
 const folder = path.resolve(import.meta.dirname, '../../data/chaos');
 const promiseIds = Object.keys(promises) as PromiseId[];
 
-/** `lostEvents` becomes "lost events". */
+/** Turns `lostEvents` into "lost events". */
 function inWords(name: string): string {
   return name.replaceAll(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`);
 }
@@ -72,10 +72,10 @@ function renderReport(findings: readonly Kept[]): string {
       return `| ${id} ${promises[id]} | ${finding.what} | ${finding.wanted} | ${figuresInWords(finding.figures)} | ${reached} | \`${finding.again}\` |`;
     });
   });
-  return `# Shown by breaking things\n\n| promise | what | wanted | seen | reached | again |\n|---|---|---|---|---|---|\n${rows.join('\n')}\n`;
+  return `# Fault-injection results\n\n| promise | test | wanted | measured | reached | command |\n|---|---|---|---|---|---|\n${rows.join('\n')}\n`;
 }
 
-/** Tells what a test has found, and keeps it for the report when the run is a long one. */
+/** Prints a finding, and in a long run keeps it for the report. */
 export function recordFinding(finding: Finding): void {
   const seed = finding.seed === undefined ? '' : `, seed ${finding.seed}`;
   process.stderr.write(
@@ -88,7 +88,7 @@ export function recordFinding(finding: Finding): void {
     path.join(folder, `${finding.promise} ${finding.what.replaceAll(/[^a-z0-9]+/gi, '-')}.json`),
     `${JSON.stringify(kept, null, 2)}\n`,
   );
-  // several tests may get here at once: each renders all that is there, so that the last one is right
+  // several tests may be here at once: each renders all findings, so that the last report is complete
   const findings = readdirSync(folder)
     .filter((name) => /^P\d+ .*\.json$/.test(name))
     .map((name) => JSON.parse(readFileSync(path.join(folder, name), 'utf8')) as Kept)

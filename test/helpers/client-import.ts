@@ -5,12 +5,12 @@ import type { ImportOutcome } from '../../src/client/run-import.ts';
 import type { ImportOptions } from '../../src/client/import-state.ts';
 import type { ServiceWithApp } from './service-access.ts';
 
-/** A caller of the import area of a service. */
+/** Returns a caller of a service's import area. */
 export function areaOf({ service, token }: ServiceWithApp, idApp = 1): ImportArea {
   return createImportArea(createHttpClient({ connections: 8 }), { url: service.s2s, idApp, token });
 }
 
-/** Imports a file as the command does, with what a test changes of it. */
+/** Imports a file as the command does, with changes of a test. */
 export function importHere(
   access: ServiceWithApp,
   file: string,
@@ -36,7 +36,7 @@ export function importHere(
   );
 }
 
-/** Lines of custom events, each with an ordinal of its own. */
+/** Returns lines of custom events, each with a different ordinal. */
 export function eventLines(count: number, prefix = 'u'): string[] {
   return Array.from({ length: count }, (_, index) =>
     JSON.stringify({

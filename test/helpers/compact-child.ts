@@ -17,9 +17,9 @@ import { openReader } from '../../src/stream/reader.ts';
 import type { ProcessSettings } from './compact-process.ts';
 
 /**
- * A process that runs the compactor, one erasure, or one replay, on `folder`/lake until it is killed, stopped by
- * SIGTERM, or done: for tests that kill it at a named step. Its argument is a JSON of its settings, the lake's folder
- * and the broker's address. Prints `ready`; exits 3 when it is fenced.
+ * Runs the compactor, one erasure or one replay on `folder`/lake, so that tests can kill the process at a named step.
+ * It ends on SIGTERM, or when its work is done. Its argument is JSON: the settings, the lake's folder and the broker's
+ * address. Prints `ready`; exits with 3 when fenced.
  */
 const settings = JSON.parse(process.argv[2] ?? '') as ProcessSettings & {
   readonly folder: string;
@@ -57,7 +57,7 @@ async function compact(connection: Awaited<ReturnType<typeof openConnection>>): 
       ...settings.options,
     },
   );
-  // Before anybody is told: the signal may be its answer.
+  // Before `ready` is printed: the signal may follow at once.
   process.once('SIGTERM', () => void stage.stop());
   process.stdout.write('ready\n');
   await stage.failed.catch((error: unknown) => {

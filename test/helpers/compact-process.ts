@@ -16,7 +16,7 @@ import { startTestNats } from './nats.ts';
 import { revenueLine } from './revenue.ts';
 import { waitFor, within } from './wait.ts';
 
-/** A lake to be, and a broker with a stream of its own. */
+/** A folder for a lake, and a separate broker with its stream. */
 export interface Place {
   readonly folder: string;
   readonly url: string;
@@ -24,49 +24,49 @@ export interface Place {
 }
 
 export interface ProcessSettings {
-  /** The crash point that ends the process. */
+  /** The crash point at which the process is killed. */
   readonly crashAt?: string;
   /** Name of the spool folder; rivals need one each. */
   readonly spool?: string;
   /** The user to erase, instead of compacting. */
   readonly erase?: string;
-  /** Try the failed events again, instead of compacting. */
+  /** Whether to replay the failed events, instead of compacting. */
   readonly replay?: boolean;
-  /** The compactor tells places and devices of the events. */
+  /** Whether the compactor enriches events with locations and devices. */
   readonly enriches?: boolean;
   readonly options?: Readonly<Record<string, unknown>>;
 }
 
-/** A compactor, an erasure or a replay, in a process of its own. */
+/** A compactor, an erasure or a replay, in a separate process. */
 export interface CompactProcess {
   readonly child: ChildProcess;
-  /** Settles when it is at work; never, when it ends before. */
+  /** Resolves when it is at work; never if it ends before. */
   readonly ready: Promise<void>;
   /**
-   * The signal that ended it, or its exit code: 3 when it was fenced. Fails when it has not ended five minutes after it
-   * was asked for.
+   * The signal that ended it, or its exit code: 3 if it was fenced. Rejects five minutes after it was read, unless the
+   * process has ended.
    */
   readonly exited: Promise<string>;
   readonly isGone: () => boolean;
 }
 
 const exitMs = 300_000;
-/** What the compactor writes every three seconds, and removes: it may be killed in between. */
+/** A file that the compactor writes and removes every three seconds; a kill may leave it. */
 const probeFile = '.write-probe.tmp';
 
-/** Prepares a test file that kills compactors: bundles their program once, and kills what is left at the end. */
+/** Prepares a test file that kills compactors: bundles their program once, and kills remaining processes at the end. */
 export function prepareCompactProcesses() {
   const root = temporaryFolder();
   const children = new Set<ChildProcess>();
   let bundled: string | undefined;
-  // by the first that is started, since a short form may leave all of them out
+  // on the first start, since a short form may skip all of them
   const program = (): string => (bundled ??= bundleChild(root, 'compact-child'));
   afterAll(() => {
     for (const child of children) child.kill('SIGKILL');
   });
 
   return {
-    /** Makes a folder for a lake, and starts a broker, which stops when the test is over. */
+    /** Creates a folder for a lake, and starts a broker, which stops at the end of the test. */
     async makePlace(name: string): Promise<Place> {
       const nats = await startTestNats();
       onTestFinished(() => nats.stop());
@@ -94,7 +94,7 @@ export function prepareCompactProcesses() {
         ready,
         get exited() {
           const exited = within(`the compactor or erasure of ${JSON.stringify(settings)} has ended`, ended, exitMs);
-          // who takes it early may never wait for it
+          // a caller that reads it early may never wait for it
           exited.catch(() => undefined);
           return exited;
         },
@@ -104,7 +104,7 @@ export function prepareCompactProcesses() {
   };
 }
 
-/** Publishes a message of five events of two dates, and remembers their ids. */
+/** Publishes a message of five events of two dates, and adds their ids to the set. */
 export async function publishEvents(
   publisher: StreamPublisher,
   ids: Set<string>,
@@ -115,7 +115,7 @@ export async function publishEvents(
   await publisher.publish(Buffer.from(lines.map((line) => `${JSON.stringify(line)}\n`).join('')), 5000);
 }
 
-/** Publishes a message of an event and two transactions, one of them sent before, and remembers the new one. */
+/** Publishes a message of an event and two transactions, one of them a repeat, and records the new one. */
 export async function publishRevenue(publisher: StreamPublisher, ids: Set<string>, transactions: Set<string>) {
   const line = eventLine({ event_time: 1_700_000_000 });
   ids.add(String(line['event_id']));
@@ -126,17 +126,17 @@ export async function publishRevenue(publisher: StreamPublisher, ids: Set<string
   await publisher.publish(Buffer.from(lines.map((each) => `${JSON.stringify(each)}\n`).join('')), 5000);
 }
 
-/** Publishes an event that no row can be made of: it must end among the failed events. */
+/** Publishes an event that cannot become a row: it must fail. */
 export async function publishBadEvent(publisher: StreamPublisher): Promise<void> {
   await publisher.publish(Buffer.from(`${JSON.stringify(eventLine({ age: 'x' }))}\n`), 5000);
 }
 
-/** Number of events that the lake's newest commit counts as stored. */
+/** Returns the number of stored events by the lake's newest commit. */
 export async function countStored(folder: string): Promise<number> {
   return (await readTotals(path.join(folder, 'lake')))?.stored ?? 0;
 }
 
-/** Waits until there are as many rows as ids, then asserts that they are these, each once. */
+/** Waits until there are as many rows as ids, then asserts that each id has exactly one row. */
 export async function waitForAll(folder: string, ids: ReadonlySet<string>): Promise<void> {
   await waitFor('every acknowledged event is in the lake', async () => (await countStored(folder)) >= ids.size, 60_000);
   const rows = (await readRows(folder, 'event_id')).map((row) => String(row['event_id']));
@@ -145,8 +145,8 @@ export async function waitForAll(folder: string, ids: ReadonlySet<string>): Prom
 }
 
 /**
- * Asserts that one more start, which the sweep of its last table ends, leaves no staged work, no temporary, and no file
- * that the log does not know.
+ * Starts once more until the sweep of the last table, then asserts that no staged rewrite, temporary file or unknown
+ * file remains.
  */
 export async function expectNothingLeftOver(
   { folder }: Place,
@@ -156,7 +156,7 @@ export async function expectNothingLeftOver(
   const paths = lakePaths(lakeDir);
   const { version } = await readSnapshot(paths.table);
   const tables = await listTables(lakeDir);
-  // Each table is swept after the other: the first one's sweep leaves the work in hand of those that follow.
+  // The tables are swept one after the other: each sweep leaves the pending work of later tables.
   expect(await startSweeper(`swept:${tables.length}`).exited).toBe('SIGKILL');
   expect((await readSnapshot(paths.table)).version).toBeGreaterThan(version);
   for (const table of tables) expect(await listStaged(tablePaths(lakeDir, table).staging)).toEqual([]);

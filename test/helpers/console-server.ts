@@ -1,4 +1,4 @@
-import { writeFileSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { onTestFinished } from 'vitest';
 import { addUser } from '../../src/access/users.ts';
@@ -20,18 +20,18 @@ import { createMetrics, renderMetrics } from '../../src/runtime/metrics.ts';
 import { send, type Answer, type Call, type Credentials } from './export-area.ts';
 import { testFolder } from './folder.ts';
 
-/** The api port with the console and one method of the API, which answers who calls. */
+/** The api port with the console and one method of the API, which returns the caller. */
 export interface ConsoleServer {
   readonly dataDir: string;
   readonly keysDir: string;
   readonly keyProblems: () => readonly Problem[];
   readonly port: number;
   readonly sessions: Sessions;
-  /** How many calls of the method were let through. */
+  /** Returns the number of accepted calls of the method. */
   readonly calls: () => number;
-  /** How many sign-ins ended so, by what the metrics say. */
+  /** Returns the number of sign-ins with an outcome, by the metrics. */
   readonly signIns: (outcome: string) => Promise<number>;
-  /** What the service takes for the time, Unix milliseconds. */
+  /** The service's time, Unix milliseconds. */
   now: number;
   /** Ann, of account 7, Ben and Cem, of account 1, and Olga, an operator. */
   readonly users: Readonly<Record<'ann' | 'ben' | 'cem' | 'olga', Credentials>>;
@@ -39,24 +39,24 @@ export interface ConsoleServer {
   openEnds(): Promise<SessionEnds>;
   ask(target: string, call?: Call): Promise<Answer>;
   signIn(user: Credentials, headers?: Readonly<Record<string, string>>): Promise<Answer>;
-  /** Signs in; what requests of a page then have in their heads. */
+  /** Signs in, and returns the headers of a page's requests. */
   headersOf(user: Credentials): Promise<Readonly<Record<string, string>>>;
 }
 
 /** The method of the API. */
 export const echo = '/api/echo/v1/get.json';
 
-/** The cookies that an answer sets. */
+/** Returns the cookies that a response sets. */
 export function cookiesOf({ headers }: Answer): readonly string[] {
   return [headers['set-cookie'] ?? []].flat();
 }
 
-/** The cookie of the session that an answer sets, as a browser sends it back. */
+/** Returns the session cookie that a response sets, as a browser sends it back. */
 export function cookieOf(answer: Answer): string {
   return cookiesOf(answer)[0]?.split(';')[0] ?? '';
 }
 
-/** The cookie by which a browser is known again, likewise. */
+/** Returns the cookie that identifies a known browser, as a browser sends it back. */
 export function browserCookieOf(answer: Answer): string {
   return cookiesOf(answer)[1]?.split(';')[0] ?? '';
 }
@@ -65,25 +65,44 @@ interface ConsoleServerOptions {
   readonly publicUrl?: string;
   readonly quotaUser?: readonly Quota[];
   readonly hasClientAddresses?: boolean;
-  /** The folder of the built pages, below the package; that of `make build` by default. */
+  /** Folder of the built pages, below the package; by default that of `make build`. */
   readonly pages?: string;
-  /** What the file of the session key has at the start. */
+  /** Initial content of the session key's file. */
   readonly sessionKey?: string;
 }
 
-/** Starts it for the running test. */
+type Users = ConsoleServer['users'];
+/** Users of the first server and their files: adding users takes most of the start. */
+let added: { readonly users: Users; readonly files: ReadonlyMap<string, Buffer> } | undefined;
+
+async function addUsers(dataDir: string): Promise<Users> {
+  if (added === undefined) {
+    const paths = dataPaths(dataDir);
+    const users = {
+      ann: await addUser(paths, { name: 'Ann', idAccount: 7, canExport: true }),
+      ben: await addUser(paths, { name: 'Ben', idAccount: 1, canExport: true }),
+      cem: await addUser(paths, { name: 'Cem', idAccount: 1, canExport: true }),
+      olga: await addUser(paths, { name: 'Olga', idAccount: 1, canExport: true, operator: true }),
+    };
+    const names = readdirSync(dataDir, { recursive: true, encoding: 'utf8' });
+    const files = names.filter((name) => statSync(path.join(dataDir, name)).isFile());
+    added = { users, files: new Map(files.map((name) => [name, readFileSync(path.join(dataDir, name))])) };
+  } else {
+    for (const [name, bytes] of added.files) {
+      mkdirSync(path.dirname(path.join(dataDir, name)), { recursive: true, mode: 0o700 });
+      writeFileSync(path.join(dataDir, name), bytes, { mode: 0o600 });
+    }
+  }
+  return added.users;
+}
+
 export async function startConsoleServer(options: ConsoleServerOptions = {}): Promise<ConsoleServer> {
   const { publicUrl, quotaUser = [], pages, hasClientAddresses = true, sessionKey } = options;
   const dataDir = testFolder();
   const paths = dataPaths(dataDir);
   const logger = createLogger('silent');
-  // Before the start: a running service takes its time to know a new user.
-  const [ann, ben, cem, olga] = [
-    await addUser(paths, { name: 'Ann', idAccount: 7, canExport: true }),
-    await addUser(paths, { name: 'Ben', idAccount: 1, canExport: true }),
-    await addUser(paths, { name: 'Cem', idAccount: 1, canExport: true }),
-    await addUser(paths, { name: 'Olga', idAccount: 1, canExport: true, operator: true }),
-  ];
+  // Before the start: a running service needs some time to load a new user.
+  const users = await addUsers(dataDir);
   const access = await openAccessReader(paths, logger);
   if (sessionKey !== undefined) writeFileSync(path.join(paths.keys, 'sessions.key'), sessionKey);
   const key = await openSessionKey(paths.keys, logger);
@@ -136,7 +155,7 @@ export async function startConsoleServer(options: ConsoleServerOptions = {}): Pr
       return Number(new RegExp(`^tributary_console_sign_ins_total{outcome="${outcome}"} (\\d+)$`, 'm').exec(body)?.[1]);
     },
     now: Date.now(),
-    users: { ann, ben, cem, olga },
+    users,
     openEnds,
     ask: (target, call) => send(port, target, call),
     signIn,

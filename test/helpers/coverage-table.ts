@@ -5,20 +5,23 @@ import { formatTable } from '../../src/demo/demo-report.ts';
 const measures = ['lines', 'branches', 'functions'] as const;
 type Measure = (typeof measures)[number];
 
-/** How many lines, branches or functions there are, and how many of them ran. */
+/** Number of lines, branches or functions: all, and those that ran. */
 interface Counts {
   readonly total: number;
   readonly covered: number;
 }
 
-/** The parts of istanbul's coverage map that are read here. */
+/** The used part of istanbul's coverage map. */
 export interface CoverageMap {
   /** Absolute paths. */
   files(): readonly string[];
   fileCoverageFor(file: string): { toSummary(): { readonly data: Readonly<Record<Measure, Counts>> } };
 }
 
-/** Percent of what there is, cut to one digit so that only all of it is 100.0; a dash where there is nothing. */
+/**
+ * Formats the covered share in percent, truncated to one digit so that only full coverage shows 100.0; a dash if there
+ * is nothing to cover.
+ */
 function formatShare(counts: readonly Counts[]): string {
   const sum = (member: keyof Counts): number => counts.reduce((all, count) => all + count[member], 0);
   const total = sum('total');
@@ -47,7 +50,7 @@ export function renderCoverage(coverage: CoverageMap, sources: string): string {
   return formatTable(['folder', 'files', ...measures], [...rows, renderRow('all', files)]);
 }
 
-/** A reporter that prints the coverage by folder at the end of a run that measures it (`make coverage`). */
+/** Creates a reporter that prints the coverage by folder at the end of a measured run (`make coverage`). */
 export function createCoverageTable(sources: string): Reporter {
   let measured: CoverageMap | undefined;
   return {

@@ -6,13 +6,10 @@ import { recordFinding } from './chaos-report.ts';
 export const damages = ['truncate', 'flip', 'zero'] as const;
 export type Damage = (typeof damages)[number];
 
-/**
- * What became of the questions that were put to damaged data: `silent` is what must not be, a wrong answer without a
- * word.
- */
+/** Result of the queries on damaged data. `silent`: a wrong result without an error, which must not happen. */
 export type Verdict = 'right' | 'loud' | { readonly silent: string };
 
-/** Damages a file at a random place so that its bytes differ; returns what was done, in words. */
+/** Damages a file at a random offset so that its bytes differ; returns a description. */
 export function damageFile(file: string, damage: Damage, random: Random): string {
   const bytes = readFileSync(file);
   for (;;) {
@@ -36,7 +33,7 @@ export function damageFile(file: string, damage: Damage, random: Random): string
   }
 }
 
-/** How the cases of one kind of file ended. */
+/** Results of the cases of one kind of file. */
 export interface DamageTally {
   readonly cases: number;
   readonly rightAnswers: number;
@@ -47,17 +44,17 @@ export interface DamageTally {
 export interface DamageRun {
   /** A folder to copy for each case. */
   readonly original: string;
-  /** Where the copy is made; it is removed afterwards. */
+  /** Path of the copy, which is removed afterwards. */
   readonly copy: string;
-  /** Files below the copy, absolute: each case damages one of them. */
+  /** Lists files below the copy, absolute: each case damages one of them. */
   readonly listFiles: (copy: string) => readonly string[];
   readonly random: Random;
-  /** Cases of each damage. */
+  /** Number of cases per kind of damage. */
   readonly offsets: number;
   readonly judge: (copy: string, file: string) => Promise<Verdict>;
 }
 
-/** Damages copies of a folder, one file and one place at a time, and judges each. */
+/** Damages copies of a folder, one file and one offset at a time, and checks each. */
 export async function runDamages({
   original,
   copy,

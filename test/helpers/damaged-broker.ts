@@ -16,46 +16,46 @@ import { eventLine, readRows, startTestCompact } from './lake.ts';
 import { startTestNats, type TestNats } from './nats.ts';
 import { waitFor } from './wait.ts';
 
-/** What the compactor has made of a damaged stream. */
+/** Result of a compactor on a damaged stream. */
 export interface Look {
-  /** The faults it told of, in order, and how many notices it shows the operator. */
+  /** The reported faults, in order, and the number of notices for the operator. */
   readonly alarms: readonly StreamFault[];
   readonly notices: number;
-  /** Epochs begun, the first included. */
+  /** Number of epochs, including the first. */
   readonly epochs: number;
   /** Ids of published events that are not in the lake. */
   readonly missing: readonly string[];
-  /** Rows too many. */
+  /** Number of duplicate rows. */
   readonly doubled: number;
-  /** What a check of the lake finds. */
+  /** Findings of a lake check. */
   readonly problems: readonly unknown[];
 }
 
-/** A lake that follows a broker of its own, which can be damaged. */
+/** A lake with a separate broker, which can be damaged. */
 export interface DamagedBroker {
   readonly nats: TestNats;
   readonly manager: JetStreamManager;
   readonly reader: StreamReader;
-  /** Publishes a message of one event, which is a new one unless its line is given; returns the line. */
+  /** Publishes a message of one event, a new one unless a line is given; returns the line. */
   publish(line?: Readonly<Record<string, unknown>>): Promise<Record<string, unknown>>;
-  /** Starts the compactor, or leaves the one that runs. */
+  /** Starts the compactor unless it runs. */
   start(): Promise<void>;
   stop(): Promise<void>;
-  /** Waits until the lake has so many events. */
+  /** Waits until the lake has this number of events. */
   waitForStored(events: number): Promise<void>;
-  /** Waits until the compactor has told of so many faults of the stream. */
+  /** Waits until the compactor has reported this number of stream faults. */
   waitForAlarms(alarms: number): Promise<void>;
-  /** Waits until the stream keeps nothing but the anchor. */
+  /** Waits until the stream has only the anchor. */
   waitForPurge(): Promise<void>;
-  /** Keeps a copy of the broker's store, as it is on the disk. */
+  /** Copies the broker's store from the disk. */
   keepStore(): Promise<void>;
-  /** Puts the copy in the place of the store: what came after it is lost, and its sequence numbers are used again. */
+  /** Replaces the store by the copy: later messages are lost, and their sequences are reused. */
   restoreStore(): Promise<void>;
-  /** Stops the compactor; tells its alarms, and how the lake stands to what was published. */
+  /** Stops the compactor; returns its alarms, and compares the lake with the published events. */
   stopAndLook(): Promise<Look>;
 }
 
-/** Starts a broker that a test damages, and a lake that its compactor will follow; both go when the test is over. */
+/** Starts a broker for damage, and prepares a lake for its compactor; both are removed at the end of the test. */
 export async function startDamagedBroker(): Promise<DamagedBroker> {
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');

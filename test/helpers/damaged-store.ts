@@ -16,11 +16,11 @@ import { eventLine, readRows, startTestCompact } from './lake.ts';
 import { natsBinary, silentLogger } from './nats.ts';
 import { waitFor, within } from './wait.ts';
 
-/** What a data folder with a broker's store and a lake comes to, when both are started on it. */
+/** Result of a start of broker and compactor on a data folder. */
 export interface StoreLook {
-  /** Faults of the stream that the compactor told of, or why something did not start. */
+  /** Stream faults that the compactor reported, or errors of a failed start. */
   readonly alarms: readonly string[];
-  /** Warnings and errors of nats-server's own log. */
+  /** Warnings and errors in nats-server's log. */
   readonly brokerLines: readonly string[];
   readonly missing: number;
   readonly doubled: number;
@@ -29,7 +29,7 @@ export interface StoreLook {
 const maxStoreBytes = 64 * 1024 * 1024;
 const natsFolder = (folder: string): string => path.join(folder, 'nats');
 
-/** The files of the event stream in the broker's store, below a data folder. */
+/** Lists the files of the event stream in the broker's store, below a data folder. */
 export function listStoreFiles(folder: string): readonly string[] {
   const stream = path.join(natsFolder(folder), 'store', 'jetstream', '$G', 'streams', streamName);
   return readdirSync(stream, { recursive: true, withFileTypes: true })
@@ -52,7 +52,7 @@ async function startBroker(folder: string, lines: string[]): Promise<Broker> {
       write(text: string) {
         const { line = '' } = JSON.parse(text) as { line?: string };
         lines.push(line);
-        // It never gets ready then: waiting for that would show nothing more.
+        // It never becomes ready then: the wait can end.
         if (line.includes('Stream metafile')) refused.abort();
       },
     },
@@ -70,7 +70,7 @@ async function startBroker(folder: string, lines: string[]): Promise<Broker> {
     await connection.close();
     if (how === 'stopped') await server.stop(5000);
     else server.kill();
-    await within('nats-server is gone', server.exited);
+    await within('nats-server has exited', server.exited);
   };
   try {
     await ensureStream(connection, { maxBytes: maxStoreBytes / 2 });
@@ -81,7 +81,7 @@ async function startBroker(folder: string, lines: string[]): Promise<Broker> {
   }
 }
 
-/** Publishes messages of one to three events, and returns the ids of those that were acknowledged. */
+/** Publishes messages of one to three events, and returns the ids of the acknowledged ones. */
 async function publish(publisher: StreamPublisher, messages: number): Promise<string[]> {
   const ids: string[] = [];
   for (let n = 0; n < messages; n += 1) {
@@ -101,10 +101,10 @@ async function compactAll(folder: string, reader: StreamReader): Promise<readonl
     const failure = compact.failed.catch((error: unknown) => describeError(error));
     let failed: string | undefined;
     void failure.then((error) => (failed = error));
-    // A damaged stream may end before the lake's position: what was published last must have come all the same, or an
+    // A damaged stream may end before the lake's position: the last published events must still arrive, or raise an
     // alarm.
     await waitFor(
-      'the compactor has read something, or told of a fault',
+      'the compactor has read something, or reported a fault',
       () => failed !== undefined || faults().length > 0 || Number(compact.facts()['streamed']) > before,
     );
     await waitFor(
@@ -118,15 +118,15 @@ async function compactAll(folder: string, reader: StreamReader): Promise<readonl
 }
 
 /**
- * Makes a data folder: a lake that has the first messages, and a broker that has the anchor and the others; returns the
- * ids of all events.
+ * Creates a data folder: a lake with the first messages, and a broker with the anchor and the others. Returns the ids
+ * of all events.
  */
 export async function makeStore(folder: string, how: 'stopped' | 'killed'): Promise<string[]> {
   const broker = await startBroker(folder, []);
   const ids = await publish(broker.publisher, 30);
   await compactAll(folder, broker.reader);
   ids.push(...(await publish(broker.publisher, 40)));
-  // A compactor that has not got round to the rest has seen it all the same.
+  // A compactor that has not committed the rest has still read it.
   const { lastSequence } = await broker.reader.state();
   const compact = await startTestCompact(folder, broker.reader, { flushAgeMs: 600_000 });
   await waitFor('the end of the stream is remembered', async () =>

@@ -12,7 +12,7 @@ import { sqlText } from '../../src/lake/sql/literals.ts';
 import { createClock } from '../../src/runtime/clock.ts';
 import { noCrashPoint } from '../../src/runtime/crash-point.ts';
 
-/** A row of a dataset's table by its columns; times as Unix seconds. Columns that are not named are NULL. */
+/** A row of a dataset's table by column; times in Unix seconds. Absent columns are NULL. */
 export interface TestRow {
   readonly event_id: string;
   readonly id_app: number;
@@ -31,14 +31,14 @@ function selectSql({ columns }: Dataset, row: TestRow, availableAtMs: number): s
   return `SELECT ${columns.map(({ name, type }) => `${valueSql(values[name], type)} AS ${name}`).join(', ')}`;
 }
 
-/** A dataset by the name of its table. */
+/** Returns a dataset by the name of its table. */
 export function getDataset(name: string): Dataset {
   const dataset = datasets.get(name);
   if (dataset === undefined) throw new Error(`no dataset ${name}`);
   return dataset;
 }
 
-/** As many rows, with a value of 20 letters in every column of text, as the SQL of a query. */
+/** Returns SQL for rows with a value of 20 letters in every column of text. */
 function wideRowsSql({ columns }: Dataset, rows: number, availableAtMs: number): string {
   const known: Readonly<Record<string, string>> = {
     event_id: `'row-' || i`,
@@ -58,8 +58,8 @@ export function addWideRows(lakeDir: string, dataset: Dataset, rows: number): Pr
 }
 
 /**
- * Adds rows to a dataset's table as one young file by one commit, and makes the table where it is not there. `txn`: how
- * far in the stream the rows reach.
+ * Adds rows to a dataset's table as one young file by one commit, and creates a missing table. `txn`: the position in
+ * the stream that the rows reach.
  */
 export function addRows(lakeDir: string, dataset: Dataset, rows: readonly TestRow[], txn?: TxnAction): Promise<Table> {
   const toQuery = (availableAtMs: number): string =>

@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 import { chmod, mkdir, readFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 
-/** Says whether this machine has what a Debian package is made and fetched with. */
+/** Reports whether this machine has the programs to build and fetch a Debian package. */
 export const hasApt = ['apt-get', 'dpkg-deb'].every((program) => spawnSync(program, ['--version']).status === 0);
 
 const sha256 = (data: Uint8Array): string => createHash('sha256').update(data).digest('hex');
@@ -11,8 +11,8 @@ const sha256 = (data: Uint8Array): string => createHash('sha256').update(data).d
 const dayMs = 86_400_000;
 
 /**
- * Makes a Debian archive in a folder, with one suite that holds one package: a nats-server that is the given lines of
- * shell. Its index is good for a week, and made `ageDays` ago. Returns the archive's URI.
+ * Creates a Debian archive in a folder, with one suite and one package: a nats-server that is a shell script. Its index
+ * is valid for a week from its date, `ageDays` ago. Returns the archive's URI.
  */
 export async function makeDebianArchive(folder: string, suite: string, script: string, ageDays = 0): Promise<string> {
   const architecture = execFileSync('dpkg', ['--print-architecture'], { encoding: 'utf8' }).trim();
@@ -39,7 +39,7 @@ export async function makeDebianArchive(folder: string, suite: string, script: s
   return `file:${path.join(folder, 'archive')}`;
 }
 
-/** Makes an `/etc` whose machine is a Debian with the given package sources. */
+/** Creates an `/etc` of a Debian machine with the given package sources. */
 export async function makeEtc(folder: string, sources: string, osRelease = 'ID=debian\n'): Promise<string> {
   const etc = path.join(folder, 'etc');
   await mkdir(path.join(etc, 'apt/sources.list.d'), { recursive: true });
@@ -48,6 +48,6 @@ export async function makeEtc(folder: string, sources: string, osRelease = 'ID=d
   return etc;
 }
 
-/** One entry of a machine's package sources, for an archive that it trusts. */
+/** Returns an entry of a machine's package sources, for a trusted archive. */
 export const aptStanza = (uri: string): string =>
   `Types: deb\nURIs: ${uri}\nSuites: bookworm\nComponents: main\nTrusted: yes\n`;

@@ -5,15 +5,15 @@ import path from 'node:path';
 import { fetchWithApt, readAptMirrors } from '../../src/setup/apt-fetch.ts';
 import { cacheFolder } from '../../src/setup/ensure-nats-server.ts';
 
-/** What is fetched from this machine's Debian archive: a package whose programs run without others. */
+/** A package of this machine's Debian archive whose programs run without other packages. */
 export interface DebianPrograms {
   readonly package: string;
   readonly programs: readonly string[];
 }
 
 /**
- * The folder of the programs: where PATH has them, or a package fetched into the cache folder by the first call, of the
- * machine's own release; nothing is installed. Undefined, with a notice, where they cannot be had.
+ * Returns the folder of the programs: from PATH, or from a package of the machine's release that the first call fetches
+ * into the cache folder without installing it. Undefined, with a notice, if they are not available.
  */
 export async function findDebianPrograms({ package: name, programs }: DebianPrograms): Promise<string | undefined> {
   const onPath = spawnSync('sh', ['-c', `command -v ${programs[0] ?? ''}`], { encoding: 'utf8' }).stdout.trim();

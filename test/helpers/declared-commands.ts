@@ -3,7 +3,7 @@ import path from 'node:path';
 import type { Command } from '../../src/cli/command.ts';
 import { packageRoot } from '../../src/runtime/files/package-files.ts';
 
-/** The table of `src/main.ts`, which runs the program where it is imported: a name, and where its command is. */
+/** The command table of `src/main.ts`, which runs the program when imported: names and files. */
 export const commandTable: readonly { readonly name: string; readonly file: string; readonly exported: string }[] = [
   ...readFileSync(path.join(packageRoot, 'src/main.ts'), 'utf8').matchAll(/^ {2}(\w+): async .*'(\S+)'\)\)\.(\w+),$/gm),
 ].map(([, name = '', file = '', exported = '']) => ({ name, file: path.join(packageRoot, 'src', file), exported }));

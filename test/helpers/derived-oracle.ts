@@ -1,6 +1,6 @@
 import type { ImportedEvent } from './export-events.ts';
 
-/** A row of a derived event: the imported event that it shows, and what it stands for. */
+/** A row of a derived event: its imported event, and derived values. */
 export interface DerivedRow {
   readonly event: ImportedEvent;
   readonly countEvent?: number;
@@ -20,7 +20,7 @@ const derivations: Readonly<Record<string, { readonly derive: 'first' | 'days' |
     launch: { derive: 'sessions', of: 'device' },
   };
 
-/** The export events that are derived from imported ones, without the older name of one. */
+/** The derived export events, without the older name of one. */
 export const derivedEvents: readonly string[] = Object.keys(derivations).filter((name) => name !== 'launch');
 
 const deviceFields = ['instanceId', 'lvid', 'gaid', 'androidId', 'appSetId', 'idfa', 'iosVendorId'];
@@ -31,7 +31,7 @@ function subjectOf(of: Subject, { fields }: ImportedEvent): string | undefined {
   return name === undefined ? undefined : `${name} ${String(fields[name])}`;
 }
 
-/** The events of each subject of each app, in their order. */
+/** Groups the events by app and subject, in order. */
 function bySubject(of: Subject, events: readonly ImportedEvent[]): ImportedEvent[][] {
   const histories = new Map<string, ImportedEvent[]>();
   for (const event of events) {
@@ -45,7 +45,7 @@ function bySubject(of: Subject, events: readonly ImportedEvent[]): ImportedEvent
   );
 }
 
-/** The sessions of a history: a pause of more than half an hour ends one. */
+/** Splits a history into sessions: more than half an hour without an event ends one. */
 function sessionsOf(history: readonly ImportedEvent[]): ImportedEvent[][] {
   const sessions: ImportedEvent[][] = [];
   for (const event of history) {
@@ -58,7 +58,7 @@ function sessionsOf(history: readonly ImportedEvent[]): ImportedEvent[][] {
   return sessions;
 }
 
-/** The days of a history: a day that clocks leave and enter again is one. */
+/** Splits a history into days: a day that a clock change leaves and enters again is one. */
 function daysOf(history: readonly ImportedEvent[], dateOf: (seconds: number) => string): ImportedEvent[][] {
   const days = new Map<string, ImportedEvent[]>();
   for (const event of history) {
@@ -69,8 +69,8 @@ function daysOf(history: readonly ImportedEvent[], dateOf: (seconds: number) => 
 }
 
 /**
- * The rows of a derived event over all of these events, in the order of time; undefined for an event that is not
- * derived. `dateOf` gives the calendar day of a moment in the request's zone.
+ * Returns the rows of a derived event over all of these events, by time; undefined for an event that is not derived.
+ * `dateOf` returns the calendar day of a time in the request's zone.
  */
 export function deriveRows(
   name: string,

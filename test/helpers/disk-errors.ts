@@ -6,29 +6,29 @@ import { isAlive } from './processes.ts';
 import { readTrace, type Step } from './trace.ts';
 import { waitFor, within } from './wait.ts';
 
-/** What a disk is to answer to a process. */
+/** Errors that a process gets from the disk. */
 export interface DiskError {
-  /** System calls, with commas between. */
+  /** System calls, separated by commas. */
   readonly calls: string;
   readonly error: 'EIO' | 'ENOSPC';
-  /** Which of them fail, counted for each thread: `3+7` is the third, and every seventh after it. */
+  /** The calls that fail, counted per thread: `3+7` is the third, and every seventh after it. */
   readonly when: string;
 }
 
-/** Errors on their way into a process. */
+/** A running injection of errors into a process. */
 export interface Injection {
-  /** How many calls have failed. */
+  /** Returns the number of failed calls. */
   injected(): number;
-  /** Leaves the process alone again; gives what it asked of the disk meanwhile. */
+  /** Ends the injection; returns the traced calls. */
   stop(): Promise<Step[]>;
 }
 
 const detachMs = 2000;
 
-/** Traced beside the calls that fail: what makes a file's bytes count. */
+/** Calls traced besides those that fail: they make a file's bytes durable or visible. */
 const publishing = 'fsync,fdatasync,link,linkat,rename,renameat,renameat2';
 
-/** Lets system calls of a running process, and of those it starts, fail from now on. The trace is written to `file`. */
+/** Makes system calls of a running process and its children fail from now on. Writes the trace to `file`. */
 export async function injectErrors(pid: number, { calls, error, when }: DiskError, file: string): Promise<Injection> {
   const words = [
     '-f',
@@ -46,7 +46,7 @@ export async function injectErrors(pid: number, { calls, error, when }: DiskErro
     '-o',
     file,
   ];
-  // A process that ends before strace is there has an empty trace.
+  // A process that ends before strace attaches has an empty trace.
   writeFileSync(file, '');
   const tracer = spawn('strace', words, { stdio: ['ignore', 'ignore', 'pipe'] });
   const exited = once(tracer, 'exit');
@@ -58,9 +58,9 @@ export async function injectErrors(pid: number, { calls, error, when }: DiskErro
     injected: () => (readFileSync(file, 'utf8').match(/\(INJECTED\)/g) ?? []).length,
     async stop() {
       tracer.kill('SIGINT');
-      // It may wait for ever for a process that was just ending; killed, the kernel lets go of what it traced.
+      // strace may wait indefinitely for an exiting process; after its kill the kernel releases the traced ones.
       const timer = setTimeout(() => tracer.kill('SIGKILL'), detachMs);
-      await within('strace is gone', exited);
+      await within('strace has exited', exited);
       clearTimeout(timer);
       return readTrace(file);
     },
@@ -70,13 +70,13 @@ export async function injectErrors(pid: number, { calls, error, when }: DiskErro
 const isSync = (step: Step): boolean => /^f(data)?sync\(/.test(step.text);
 const syncedPath = (step: Step): string => /<([^>]*)>/.exec(step.text)?.[1] ?? '';
 
-/** The files and folders whose newest sync in a trace failed. */
+/** Returns the files and folders whose newest sync in a trace failed. */
 export function findUnsynced(steps: readonly Step[]): string[] {
   const state = new Map(steps.filter(isSync).map((step) => [syncedPath(step), step.result.startsWith('-1')]));
   return [...state].flatMap(([file, failed]) => (failed ? [file] : []));
 }
 
-/** Files that were given their final name by link or rename although their own sync had failed before. */
+/** Returns files that got their final name by link or rename although their own sync had failed before. */
 export function findPublishedUnsynced(steps: readonly Step[]): string[] {
   return steps.flatMap((step, index) => {
     const from = /^(?:link|rename)\w*\((?:[^"]*)"([^"]*)"/.exec(step.text)?.[1];

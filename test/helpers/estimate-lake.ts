@@ -21,11 +21,11 @@ import { waitFor } from './wait.ts';
 
 const hourMs = 3_600_000;
 export const retentionMs = 48 * hourMs;
-/** When the events of a lake begin. */
+/** Time of a lake's first events. */
 export const beginMs = Date.UTC(2026, 0, 1);
 const users = 12;
 
-/** A lake of every sort of file, and the lists that exports of it may read. */
+/** A lake with every kind of file, and the lists that its exports may read. */
 export interface EstimateLake {
   readonly lakeDir: string;
   readonly segmentsDir: string;
@@ -58,7 +58,7 @@ function line(random: Random, nowMs: number): Record<string, unknown> {
   });
 }
 
-/** Rows of many row groups in one sealed file, sorted as sealing sorts them. */
+/** Adds one sealed file of many row groups, sorted as by a seal. */
 async function addGroupedFile(lakeDir: string, random: Random): Promise<void> {
   const clock = { nowMs: () => beginMs + 40 * hourMs };
   const table = await openTable(lakePaths(lakeDir).table, { clock, crashPoint: noCrashPoint });
@@ -87,7 +87,7 @@ async function addGroupedFile(lakeDir: string, random: Random): Promise<void> {
   });
 }
 
-/** Rows of some datasets, those of a segment's devices among them, in files of their own. */
+/** Adds rows of some datasets in separate files, including those of a segment's devices. */
 async function addLoaded(lakeDir: string, random: Random): Promise<void> {
   for (const dataset of loadableDatasets.filter(({ table }) => table === 'hits' || random.chance(0.2))) {
     for (let file = random.integer(1, 2); file > 0; file -= 1) {
@@ -104,7 +104,7 @@ async function addLoaded(lakeDir: string, random: Random): Promise<void> {
   }
 }
 
-/** Makes a lake through flushes, seals, an erasure and late events, of a seed. */
+/** Creates a lake from a seed through flushes, seals, an erasure and late events. */
 export async function makeEstimateLake(random: Random): Promise<EstimateLake> {
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');

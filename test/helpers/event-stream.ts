@@ -7,7 +7,7 @@ export interface ServerSentEvent {
   readonly data: string;
 }
 
-/** Parses one block of an event stream, as the HTML standard has it; undefined where it holds no data. */
+/** Parses one block of an event stream by the HTML standard; undefined if it has no data. */
 function parseBlock(block: string): ServerSentEvent | undefined {
   const fields = new Map<string, string[]>();
   for (const line of block.split(/\r\n|\n|\r/)) {
@@ -22,7 +22,7 @@ function parseBlock(block: string): ServerSentEvent | undefined {
   return { name: fields.get('event')?.at(-1) ?? 'message', id: fields.get('id')?.at(-1) ?? '', data: data.join('\n') };
 }
 
-/** Reads an answer of server-sent events; the list grows as they come. */
+/** Reads a response of server-sent events; the list grows as they arrive. */
 export function readEvents(answer: IncomingMessage): readonly ServerSentEvent[] {
   const events: ServerSentEvent[] = [];
   let text = '';

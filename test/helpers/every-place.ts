@@ -5,7 +5,6 @@ import { idParam, type Ledger } from './ledger.ts';
 import type { TestService } from './service.ts';
 import { waitFor } from './wait.ts';
 
-/** One event for `importEvent`. */
 export interface KeyedEvent {
   readonly key: string;
   readonly name: string;
@@ -16,8 +15,8 @@ export interface KeyedEvent {
 }
 
 /**
- * Imports one event under a key, again and again until it is acknowledged, as the contract tells clients to. `isReuse`:
- * the key stands for another event, so that the import process may refuse it with 400.
+ * Imports one event under a key until it is acknowledged, as the contract requires of clients. `isReuse`: the key was
+ * used for another event, so that the import process may reject it with 400.
  */
 export async function importEvent(
   service: TestService,
@@ -43,9 +42,9 @@ export async function importEvent(
 }
 
 /**
- * Sends events to the places that ordinary ones do not go to: `each` keys that come again with another body, which must
- * not be stored but kept as failed, and `each` events of a user who is to be erased (`forgotten`). The ledger gets the
- * first bodies. In between the import process is killed: it would refuse the keys that it has passed on itself.
+ * Sends events that are stored differently from ordinary ones: `each` keys repeated with another body, which must fail,
+ * and `each` events of a user to be erased (`forgotten`). The ledger gets the first bodies. In between, the import
+ * process is killed: it would reject the keys that it has passed on.
  */
 export async function fillEveryPlace(
   service: TestService,

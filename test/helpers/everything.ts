@@ -9,7 +9,7 @@ import { isAlive, processRoles, signalProcess } from './processes.ts';
 import type { TestService } from './service.ts';
 import type { SmallDisk } from './small-disk.ts';
 
-/** What the actions work on. */
+/** Dependencies of the actions. */
 export interface EverythingDependencies {
   readonly service: TestService;
   readonly client: ExportClient;
@@ -17,34 +17,34 @@ export interface EverythingDependencies {
   readonly token: string;
   /** Events whose key is used again. */
   readonly reused: Ledger;
-  /** The query that every export asks. */
+  /** The query of every export. */
   readonly exportQuery: string;
-  /** Disks that can be filled; none where none can be mounted. */
+  /** Disks that can be filled; none if the system cannot mount one. */
   readonly disks: readonly SmallDisk[];
-  /** How long a process stands still, and a disk is full, milliseconds. */
+  /** Duration of a suspended process, and of a full disk, ms. */
   readonly stopMs: number;
   readonly fullMs: number;
   /** Waits until the service acknowledges events again. */
   readonly recovered: () => Promise<void>;
 }
 
-/** What was done, and what has to be accounted for. */
+/** The actions of a run, and the events to account for. */
 export interface Everything {
-  /** Does one thing at random. */
+  /** Does one random action. */
   act(): Promise<void>;
-  /** How often each was done. */
+  /** Number of times that each action was done. */
   readonly counts: Readonly<Record<string, number>>;
   readonly requests: readonly string[];
   readonly mayBeCanceled: ReadonlySet<string>;
-  /** Erases whom no erasure has reached yet. */
+  /** Erases the persons that no erasure has reached yet. */
   eraseAll(): Promise<void>;
 }
 
-/** Where the service's clock stands after a step, seconds: within the day for which keys are remembered. */
+/** Offsets of the service's clock, seconds: within the day for which keys are remembered. */
 const clockOffsets = [0, 1, 60, 3600, 5 * 3600, 11 * 3600, 20 * 3600] as const;
 const commandTries = 20;
 
-/** Creates the actions of a run with everything at once; which comes when is the seed's. */
+/** Creates the actions of a run with all disturbances; the seed decides their order. */
 export function createEverything({
   service,
   client,
@@ -66,7 +66,7 @@ export function createEverything({
 
   const count = (what: string, times = 1): void => void (counts[what] = (counts[what] ?? 0) + times);
 
-  /** Runs a command as an operator does who tries again when the service is just coming back. */
+  /** Runs a command as an operator who retries while the service restarts. */
   async function command(...words: readonly string[]): Promise<void> {
     for (let left = commandTries; ; left -= 1) {
       try {
@@ -171,7 +171,7 @@ export function createEverything({
     'export',
     'cancel',
   ];
-  /** Every action in random order, again and again, so that a short run has each of them. */
+  /** Every action in random order, repeatedly, so that a short run has each of them. */
   let round: (keyof typeof actions)[] = [];
 
   return {
@@ -186,7 +186,7 @@ export function createEverything({
           .map(({ name }) => name);
       const name = round.pop() ?? 'kill';
       process.stderr.write(`everything: ${name}\n`);
-      // What needs an answer may run beside a blow; what changes the processes waits for its end.
+      // Actions that need the service may run during an attack; those that change the processes wait for its end.
       const beside =
         random.chance(0.3) && ['reuseKey', 'erase', 'replay', 'cancel'].includes(name)
           ? strike(service, random, blows.next().value).then((killed) => count('kills', killed.length))
@@ -200,7 +200,7 @@ export function createEverything({
   };
 }
 
-/** Processes that still name a folder in their command line. */
+/** Returns processes with a folder in their command line. */
 export function findProcessesOf(folder: string): string[] {
   return readdirSync('/proc')
     .filter((name) => /^\d+$/.test(name) && Number(name) !== process.pid)

@@ -15,7 +15,7 @@ import { createMetrics } from '../../src/runtime/metrics.ts';
 import { bundleChild } from './bundled.ts';
 import { waitFor, within } from './wait.ts';
 
-/** The data object of an answer; which members are there depends on the method and the state. */
+/** The data object of a response; its members depend on the method and the state. */
 export interface AnswerData {
   readonly idRawExport?: string;
   readonly idReportFile?: string;
@@ -39,7 +39,7 @@ export interface AnswerData {
   };
 }
 
-/** An answer of the export area. `json` is undefined when the body is not JSON. */
+/** A response of the export area. `json` is undefined if the body is not JSON. */
 export interface Answer {
   readonly status: number;
   readonly headers: Readonly<Record<string, string | string[] | undefined>>;
@@ -53,12 +53,12 @@ export interface Call {
   readonly body?: string | Buffer;
 }
 
-/** Longer than the service lets any request wait. */
+/** Longer than any request of the service takes. */
 const answerMs = 40_000;
-/** In which no export has come to its end yet. */
+/** No export ends earlier. */
 const soonestEndMs = 25;
 
-/** Sends one HTTP request with its target exactly as given: nothing is normalised or re-encoded. */
+/** Sends one HTTP request with its target exactly as given, without normalisation or encoding. */
 export function send(port: number, target: string, call: Call = {}): Promise<Answer> {
   return new Promise((resolve, reject) => {
     const body = call.body === undefined ? undefined : Buffer.from(call.body as string);
@@ -91,13 +91,12 @@ export function send(port: number, target: string, call: Call = {}): Promise<Ans
   });
 }
 
-/** A user with its secret. */
 export interface Credentials {
   readonly idUser: string;
   readonly secret: string;
 }
 
-/** The Authorization header of HTTP Basic. */
+/** Returns the Authorization header of HTTP Basic. */
 export function basic({ idUser, secret }: Credentials): string {
   return `Basic ${Buffer.from(`${idUser}:${secret}`).toString('base64')}`;
 }
@@ -109,14 +108,14 @@ function percentEncode(text: string): string {
   );
 }
 
-/** The Authorization header of AuthHMAC, by a client's own code rather than the service's. */
+/** Returns the Authorization header of AuthHMAC, by a client's code, independent of the service. */
 export function authHmac({ idUser, secret }: Credentials, method: string, url: string, body = ''): string {
   return `AuthHMAC ${idUser}:${createHmac('sha1', secret)
     .update(`${method}&${percentEncode(url)}&${percentEncode(body)}`)
     .digest('base64')}`;
 }
 
-/** A data folder with its apps and users, on which an export stage can be started, killed and started again. */
+/** A data folder with apps and users, on which an export stage can be started, killed and restarted. */
 export interface ExportArea {
   readonly dataDir: string;
   readonly tableDir: string;
@@ -134,26 +133,26 @@ export interface ExportArea {
         readonly logger?: Logger;
       },
   ): Promise<RunningArea>;
-  /** Starts the stage in a process of its own, from `dist`. */
+  /** Starts the stage in a separate process, from `dist`. */
   startProcess(options?: Partial<ExportOptions>, conditions?: ProcessConditions): Promise<ProcessArea>;
 }
 
-/** What a stage in a process of its own runs under. */
+/** Conditions of a stage in a separate process. */
 export interface ProcessConditions {
   /** A file with the time, Unix milliseconds: a clock that the test sets. */
   readonly clockFile?: string;
-  /** Where the process kills itself, as `createCrashPoint` reads it. */
+  /** The crash point at which the process kills itself, as `createCrashPoint` reads it. */
   readonly crashAt?: string;
-  /** Attempts run in the process, as `runHere` does. */
+  /** Whether attempts run in the process, as with `runHere`. */
   readonly runsHere?: boolean;
 }
 
 /** A running export stage that can be killed. */
 export interface ProcessArea extends Client {
   readonly pid: number;
-  /** Settles when the process has ended. */
+  /** Resolves when the process has exited. */
   readonly exited: Promise<unknown>;
-  /** Kills the stage with SIGKILL and waits until it is gone. */
+  /** Kills the stage with SIGKILL and waits until it has exited. */
   kill(): Promise<void>;
 }
 
@@ -163,12 +162,11 @@ export interface RunningArea extends Client {
   stop(): Promise<void>;
 }
 
-/** What a client does with an export area. */
+/** Calls of an export area's client. */
 export interface Client {
   readonly port: number;
-  /** Calls with HTTP Basic. */
   call(user: Credentials, target: string, call?: Call): Promise<Answer>;
-  /** Creates a request and returns its id; throws when it is refused. */
+  /** Creates a request and returns its id; throws if it is rejected. */
   create(user: Credentials, query: string): Promise<string>;
   /** Waits until the request is final and returns its data object in the report area. */
   waitForEnd(user: Credentials, id: string): Promise<AnswerData>;
@@ -178,7 +176,7 @@ export interface Client {
   export(user: Credentials, query: string): Promise<string[]>;
 }
 
-/** Path and query of a link. */
+/** Returns path and query of a link. */
 export function targetOf(link: string): string {
   return link.replace(/^https?:\/\/[^/]+/, '');
 }
@@ -196,7 +194,7 @@ function createClient(port: number): Client {
     },
     async waitForEnd(user, id) {
       let data: AnswerData = {};
-      // No export ends sooner, and each look takes the processor from it.
+      // No export ends sooner, and each poll takes the processor from it.
       await sleep(soonestEndMs);
       await waitFor(
         `export ${id} ends`,
@@ -225,7 +223,7 @@ function createClient(port: number): Client {
   return area;
 }
 
-/** Prepares an export area in a data folder. Nothing runs yet. */
+/** Prepares an export area in a data folder. Starts nothing. */
 export function createExportArea(dataDir: string): ExportArea {
   const paths = { access: path.join(dataDir, 'access.json'), keys: path.join(dataDir, 'keys') };
   const lists = { segmentsDir: path.join(dataDir, 'segments'), titlesDir: path.join(dataDir, 'titles') };
@@ -301,7 +299,7 @@ export function createExportArea(dataDir: string): ExportArea {
       const [message] = (await within('the export process is ready', ready)) as [{ port: number }];
       const kill = async (): Promise<void> => {
         child.kill('SIGKILL');
-        await within('the export process is gone', exited);
+        await within('the export process has exited', exited);
       };
       return { ...createClient(message.port), pid: child.pid ?? 0, exited, kill };
     },

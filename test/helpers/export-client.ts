@@ -12,27 +12,24 @@ const mostAttempts = 8;
 /** Interruptions after which it does. */
 const mostInterruptions = 32;
 
-/** A client of a service's export area, which may be away at any moment: then it asks again, but for `create`. */
+/** A client of a service's export area. It retries while the service is unavailable, except for `create`. */
 export interface ExportClient {
-  /** Creates a request; undefined without an answer: it may exist or not. Throws when it is refused. */
+  /** Creates a request; undefined without a response: it may exist or not. Throws if it is rejected. */
   create(query: string): Promise<string | undefined>;
-  /** Ids of all requests of the user, newest first. */
+  /** Returns the ids of all requests of the user, newest first. */
   list(): Promise<string[]>;
-  /** The request as the report area tells of it; undefined when it says that there is none. */
+  /** Returns the request from the report area; undefined if it does not exist. */
   find(id: string): Promise<AnswerData | undefined>;
   waitForEnd(id: string): Promise<AnswerData>;
-  /** Asks for an end without a result; what came of it shows in the request's own end. */
+  /** Cancels a request; the result shows in the request's end. */
   cancel(id: string): Promise<void>;
-  /**
-   * The rows of a finished request as they are downloaded, with the header; the bytes are checked against the SHA-256
-   * given.
-   */
+  /** Downloads the rows of a finished request with the header; checks the bytes against the SHA-256 given. */
   download(data: AnswerData): Promise<string[]>;
 }
 
 /**
- * The query of an export of custom events, from the first day up to today (UTC). `more` has further parameters, or
- * others for these.
+ * Returns the query of an export of custom events, from the first day until today (UTC). `more` adds or replaces
+ * parameters.
  */
 export function exportQuery(selectors: string, more: Readonly<Record<string, string>> = {}): string {
   return new URLSearchParams({
@@ -71,7 +68,7 @@ export function createExportClient(service: TestService, user: Credentials): Exp
         async () => {
           const answer = await answered('the list is answered', '/api/report/v1/file/list.json');
           json = answer.json;
-          // After a start the requests of earlier processes are read first.
+          // After a start the service first reads the requests of earlier processes.
           return answer.status === 200;
         },
         answerMs,
@@ -91,7 +88,7 @@ export function createExportClient(service: TestService, user: Credentials): Exp
         async () => (data = await client.find(id))?.status !== 'In progress',
         answerMs,
       );
-      if (data === undefined) throw new Error(`there is no export ${id}`);
+      if (data === undefined) throw new Error(`export ${id} does not exist`);
       return data;
     },
     async cancel(id) {
@@ -102,7 +99,7 @@ export function createExportClient(service: TestService, user: Credentials): Exp
       for (const file of data.files ?? []) {
         const { status, body } = await answered('a file is downloaded', targetOf(file.link));
         if (status !== 200 || createHash('sha256').update(body).digest('hex') !== file.sha256)
-          throw new Error(`${file.link} answered ${status}, or other bytes than were told`);
+          throw new Error(`${file.link} returned ${status}, or bytes other than documented`);
         const text = (file.link.includes('.csv.gz?') ? gunzipSync(body) : body).toString('utf8');
         for (const row of text.trimEnd().split('\n')) rows.push(row);
       }
@@ -112,7 +109,7 @@ export function createExportClient(service: TestService, user: Credentials): Exp
   return client;
 }
 
-/** The account of every request: how many have their result, and how many ended in the documented error. */
+/** Counts of requests with a result, and of those that ended in the documented error. */
 export interface ExportAccount {
   readonly finished: number;
   readonly failed: number;
@@ -120,9 +117,8 @@ export interface ExportAccount {
 }
 
 /**
- * Waits for the end of every request there is, and checks it: those that were answered with a 200 are there, and each
- * has ended in one result with the right rows, in whatever order, in an error after as many attempts or interruptions
- * as are allowed, or, where it was asked for, by being canceled.
+ * Waits for the end of every request, and checks it. Those acknowledged with 200 exist. Each has one result with the
+ * right rows in any order, or an error after the maximum of attempts or interruptions, or was cancelled on request.
  */
 export async function accountForExports(
   service: TestService,

@@ -1,6 +1,6 @@
 import type { FixtureEvent } from './lake-fixture.ts';
 
-/** An event as a client imported it, with what the service added. Times are Unix seconds. */
+/** An event as a client imported it, with the fields that the service added. Times are Unix seconds. */
 export interface ImportedEvent {
   readonly eventId: string;
   readonly kind: 'registration' | 'login' | 'custom_event';
@@ -11,7 +11,6 @@ export interface ImportedEvent {
   readonly fields: Readonly<Record<string, unknown>>;
 }
 
-/** An app of the export tests. */
 export interface OracleApp {
   readonly idApp: number;
   readonly platform: 'mobile-a' | 'mobile-b' | 'web' | 'mini-app' | 'game';
@@ -31,8 +30,7 @@ export const oracleApps: readonly OracleApp[] = [
 ];
 
 /**
- * Text that has broken a CSV writer, an SQL statement, a log or a path somewhere. All of it must come back byte for
- * byte.
+ * Texts that have broken a CSV writer, an SQL statement, a log or a path before. Each must be returned byte for byte.
  */
 export const hostileTexts: readonly string[] = [
   "'; DROP TABLE events; --",
@@ -85,7 +83,7 @@ export const hostileTexts: readonly string[] = [
   'x'.repeat(255),
 ];
 
-/** Days around which the clocks of a zone change, midnight itself among them. */
+/** Days around clock changes of a zone, some at midnight. */
 export const daylightDays: readonly { readonly zone: string; readonly date: string }[] = [
   { zone: 'Europe/Berlin', date: '2025-03-30' },
   { zone: 'Europe/Berlin', date: '2025-10-26' },
@@ -103,7 +101,7 @@ export const daylightDays: readonly { readonly zone: string; readonly date: stri
   { zone: 'Asia/Jerusalem', date: '2023-10-29' },
 ];
 
-/** A generator of numbers below a bound, the same for the same seed (mulberry32). */
+/** Returns a generator of numbers below a bound, the same for the same seed (mulberry32). */
 export function createRandom(seed: number): (below: number) => number {
   let state = seed;
   return (below) => {
@@ -235,7 +233,7 @@ export const importedEvents: readonly ImportedEvent[] = [
 
 const columnName = (field: string): string => field.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 
-/** An imported event as a row of the lake. */
+/** Converts an imported event to a row of the lake. */
 export function toFixtureEvent(event: ImportedEvent): FixtureEvent {
   const columns = Object.fromEntries(Object.entries(event.fields).map(([field, value]) => [columnName(field), value]));
   return {

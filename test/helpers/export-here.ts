@@ -23,8 +23,8 @@ const appOf = (idApp: number): ExportApp => ({
 });
 
 /**
- * Exports from a table in this process, by the way that an attempt takes; returns the cells of the rows, or why there are
- * none. `request` replaces members of one for all custom events.
+ * Exports from a table in this process as an attempt does; returns the cells of the rows, or the error. `request`
+ * overrides members of a request for all custom events.
  */
 export async function exportHere(
   tableDir: string,
@@ -58,6 +58,6 @@ export async function exportHere(
   const [header, ...rows] = outcome.files.flatMap(({ name }) =>
     parseCsv(readFileSync(path.join(folder, name), 'utf8')),
   );
-  if (header === undefined) throw new Error('there is no header');
+  if (header === undefined) throw new Error('header missing');
   return rows;
 }

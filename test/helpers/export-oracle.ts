@@ -1,7 +1,7 @@
 import { deriveRows, type DerivedRow } from './derived-oracle.ts';
 import { oracleApps, type ImportedEvent, type OracleApp } from './export-events.ts';
 
-/** What an export is asked for, as the cases write it: the API's names, sets as arrays, everything else as text. */
+/** Parameters of an export as the cases write them: the API's names, sets as arrays, everything else as text. */
 export interface OracleRequest {
   readonly event: string;
   readonly selectors: readonly string[];
@@ -21,7 +21,7 @@ const deviceFields = ['instanceId', 'lvid', 'gaid', 'androidId', 'appSetId', 'id
 
 const formats = new Map<string, Intl.DateTimeFormat>();
 
-/** The date in a zone at a moment, by the engine of JavaScript rather than that of the lake. */
+/** Returns the date in a zone at a time, by JavaScript's calendar rather than that of the lake. */
 export function dateInZone(zone: string, seconds: number): string {
   const format =
     formats.get(zone) ??
@@ -31,7 +31,9 @@ export function dateInZone(zone: string, seconds: number): string {
   return `${parts['year']}-${parts['month']}-${parts['day']}`;
 }
 
-/** The first instant of a day: the earliest minute at which the zone's calendar shows that day or a later one. */
+/**
+ * Returns the first instant of a day: the earliest minute at which the zone's calendar shows that day or a later one.
+ */
 export function firstInstant(zone: string, date: string): number {
   const midnight = Date.parse(`${date}T00:00:00Z`) / 1000;
   for (let moment = midnight - 20 * 3600; moment < midnight + 44 * 3600; moment += 60) {
@@ -44,18 +46,18 @@ function escapeItem(value: string): string {
   return value.replaceAll('\\', '\\\\').replaceAll("'", "\\'").replaceAll('\n', '\\n').replaceAll('\r', '\\r');
 }
 
-/** The cell of a list. */
+/** Returns the cell of a list. */
 export function literalOf(values: readonly string[]): string {
   return `[${values.map((value) => `'${escapeItem(value)}'`).join(',')}]`;
 }
 
-/** Selectors that read an imported field, where the names differ. */
+/** Selectors that read an imported field of another name. */
 const fieldOf: Readonly<Record<string, string>> = {
   advertisingId: 'gaid',
   idConnectionType: 'connectionType',
   eventName: 'customEventName',
 };
-/** Selectors that read the imported field of their own name. */
+/** Selectors that read the imported field of the same name. */
 const sameName = [
   'adTrackingEnabled',
   'androidId',
@@ -149,8 +151,7 @@ function passesFilters(request: OracleRequest, event: ImportedEvent, app: Oracle
   return byApp && account && project && name && hasParams && unknowable && rooted;
 }
 
-/** Whether a moment is within a request's timestamps, and its date in the zone within the request's days. */
-/** Whether a moment is in the time of a request. */
+/** Reports whether a time is within a request's timestamps, and its date in the zone within the request's days. */
 export function isInTime(request: OracleRequest, zone: string, seconds: number): boolean {
   const { dateFrom, dateTo, tsFrom, tsTo } = request as Readonly<Record<string, string | undefined>>;
   if (seconds < Number(tsFrom ?? -Infinity) || seconds > Number(tsTo ?? Infinity)) return false;
@@ -161,7 +162,7 @@ export function isInTime(request: OracleRequest, zone: string, seconds: number):
 const ownApp = ({ idApp }: ImportedEvent): OracleApp | undefined =>
   oracleApps.find((candidate) => candidate.idApp === idApp && candidate.idAccount === 1);
 
-/** The imported events that the request's event stands for. */
+/** Returns the imported events of the request's event. */
 function rowsOfKind({ event: name }: OracleRequest, events: readonly ImportedEvent[]): DerivedRow[] {
   return events
     .filter(
@@ -173,7 +174,10 @@ function rowsOfKind({ event: name }: OracleRequest, events: readonly ImportedEve
     .map((event) => ({ event }));
 }
 
-/** The rows that a user of account 1 must get, header first, as text cells: computed from the imported events alone. */
+/**
+ * Returns the rows that a user of account 1 must get, header first, as text cells: computed from the imported events
+ * alone.
+ */
 export function expectedRows(request: OracleRequest, events: readonly ImportedEvent[]): string[][] {
   const zone = (request['timezone'] as string | undefined) ?? 'Europe/Moscow';
   const availableFrom = Number(request['availabilityTsFrom'] ?? -Infinity);
@@ -195,7 +199,7 @@ export function expectedRows(request: OracleRequest, events: readonly ImportedEv
   ];
 }
 
-/** Reads RFC 4180 text into rows of cells: quotes doubled inside quotes, rows end in LF. */
+/** Parses RFC 4180 text into rows of cells: quotes doubled inside quotes, rows end in LF. */
 export function parseCsv(text: string): string[][] {
   const rows: string[][] = [];
   let row: string[] = [];

@@ -1,4 +1,4 @@
-/** The 24 parameters of docs/api.md#parameters-of-create: a copy that does not depend on the code. */
+/** The 24 parameters of docs/api.md#parameters-of-create: an independent copy. */
 export const specParameters = [
   'event',
   'selectors',

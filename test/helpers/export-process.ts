@@ -15,8 +15,8 @@ function openClock(file: string | undefined): Clock {
 }
 
 /**
- * An export stage in a process of its own, so that a test can kill it. Its one argument is a JSON of { dataDir, options,
- * conditions }. It sends { port } to its parent when it listens.
+ * Runs an export stage in a separate process, so that a test can kill it. Its argument is JSON: { dataDir, options,
+ * conditions }. Sends { port } to its parent when it listens.
  */
 async function run(json: string): Promise<void> {
   const { dataDir, options, conditions } = JSON.parse(json) as {

@@ -9,22 +9,22 @@ import { readMarkedSnapshot } from '../../src/lake/watermark.ts';
 import { createClock } from '../../src/runtime/clock.ts';
 import { query } from './lake.ts';
 
-/** What one call of a change feed gives. */
+/** Result of one call of a change feed. */
 export interface Feed {
   readonly version: number;
-  /** What the next call begins with. */
+  /** The cursor of the next call. */
   readonly next: string;
   readonly ids: readonly string[];
 }
 
-/** A reader that asks again and again what came since it asked last. */
+/** A reader that follows a change feed. */
 export interface FeedChain {
   since: string | undefined;
   readonly seen: Set<string>;
   calls: number;
 }
 
-/** The rows of a data file, read once: its name and the hash of its bytes say which they are. */
+/** The rows of a data file, read once, by its name and the hash of its bytes. */
 type Rows = readonly { readonly id: string; readonly availableAtMs: number }[];
 const known = new Map<string, Promise<Rows>>();
 
@@ -36,8 +36,8 @@ async function readFileRows({ absolutePath }: DataFile): Promise<Rows> {
 }
 
 /**
- * The change feed of one version of a table, for many readers at once: what `lake changes` and an export would read, each
- * file once.
+ * Opens the change feed of one version of a table for many readers at once: the rows that `lake changes` and an export
+ * would read, each file once.
  */
 export async function openFeed(tableDir: string) {
   const { snapshot, watermarkMs } = await readMarkedSnapshot(tableDir, createClock(0));
@@ -66,7 +66,7 @@ export async function openFeed(tableDir: string) {
     watermarkMs,
     next: nextPlace(snapshot),
     since: sinceOnce,
-    /** Asks the export as well, and compares, unless the table has gone on. */
+    /** Compares with an export, unless the table has changed. */
     async compareWithExport(since: string | undefined): Promise<void> {
       const feed = await readFeed(tableDir, since);
       if (feed.version === Math.max(snapshot.version, 0))
@@ -75,7 +75,7 @@ export async function openFeed(tableDir: string) {
   };
 }
 
-/** Reads what came to a table since a call, or all, by the way of an export. */
+/** Reads the rows that a table got since a cursor, or all, as an export does. */
 export async function readFeed(tableDir: string, since: string | undefined): Promise<Feed> {
   const request = { event: 'customEvents', ...(since === undefined ? {} : { sinceVersion: since }) };
   const plan = { tableDir, request, apps: [], retentionMs: 0, begunMs: 0 } as unknown as WorkerPlan;

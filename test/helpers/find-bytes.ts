@@ -7,9 +7,8 @@ import { openDuckdb, type Duckdb } from '../../src/lake/sql/duckdb.ts';
 import { sqlList, sqlText } from '../../src/lake/sql/literals.ts';
 
 /**
- * Finds which of some texts stand in a file: in its bytes, or in what they are compressed from. The file is read once,
- * and DuckDB reads a copy: another file may take its place meanwhile. One that is still being written is searched as
- * plain bytes.
+ * Finds texts in a file, in its bytes and in its decompressed content. Reads the file once, and gives DuckDB a copy,
+ * because the file may be replaced meanwhile. An incomplete file is searched as plain bytes.
  */
 async function findInFile(duckdb: Duckdb, file: string, copy: string, texts: readonly string[]): Promise<string[]> {
   const bytes = readFileSync(file);

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 
-/** Every file below a folder, relative to it, sorted. */
+/** Lists every file below a folder, relative to it, sorted. */
 export function listFiles(folder: string): string[] {
   return readdirSync(folder, { recursive: true, withFileTypes: true })
     .filter((entry) => entry.isFile())
@@ -10,7 +10,7 @@ export function listFiles(folder: string): string[] {
     .toSorted();
 }
 
-/** The hash of every file below a folder, by its name: two that are equal have the same files with the same bytes. */
+/** Returns the hash of every file below a folder by name: two equal results mean the same files with the same bytes. */
 export function hashFiles(folder: string): Readonly<Record<string, string>> {
   return Object.fromEntries(
     listFiles(folder).map((name) => [
@@ -22,7 +22,7 @@ export function hashFiles(folder: string): Readonly<Record<string, string>> {
   );
 }
 
-/** The files below a folder that have a text among their bytes. */
+/** Lists the files below a folder that have a text among their bytes. */
 export function filesNaming(folder: string, text: string): string[] {
   return listFiles(folder).filter((name) => readFileSync(path.join(folder, name)).includes(text));
 }

@@ -11,21 +11,21 @@ function removeFolder(folder: string): void {
   rmSync(folder, { recursive: true, force: true, maxRetries: 5 });
 }
 
-/** Makes a temporary folder for a test file; it is removed when the file's tests are over. */
+/** Creates a temporary folder for a test file; it is removed after the file's tests. */
 export function temporaryFolder(): string {
   const folder = makeFolder();
   afterAll(() => removeFolder(folder));
   return folder;
 }
 
-/** Makes a temporary folder inside a running test; it is removed when that test is over. */
+/** Creates a temporary folder in a running test; it is removed at the end of that test. */
 export function testFolder(): string {
   const folder = makeFolder();
   onTestFinished(() => removeFolder(folder));
   return folder;
 }
 
-/** Copies the data folder of a running service as a tool would: begun anew when a file goes while it is copied. */
+/** Copies the data folder of a running service as a tool would: starts over if a file is removed during the copy. */
 export function copyRunningFolder(from: string, to: string): void {
   for (let tries = 1; ; tries += 1) {
     try {

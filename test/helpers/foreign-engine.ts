@@ -6,19 +6,19 @@ import type { TableState } from '../../src/lake/log/table-state.ts';
 import { query } from './lake.ts';
 
 /**
- * Another engine at the lake's table, one that does not look at the table's protocol: it writes its commits as delta-rs
- * 1.6 and Spark do (the actions are theirs, field for field), to the next number.
+ * Another engine at the lake's table, which ignores the table's protocol. It writes commits with the actions of
+ * delta-rs 1.6 and Spark, field for field, to the next number.
  */
 export interface ForeignEngine {
   /** Commits these actions after a commitInfo; returns the version. */
   commit(operation: string, actions: readonly object[]): Promise<number>;
-  /** Two commits without an action: what a VACUUM leaves in the log. */
+  /** Commits twice without an action, as a VACUUM does. */
   vacuum(): Promise<void>;
-  /** A file of rows of its own. */
+  /** Adds a file of new rows. */
   append(rows: string): Promise<void>;
   /**
-   * Writes the rows of every live file that match into one file of its own, in place of those. `dataChange`: false for
-   * an OPTIMIZE.
+   * Rewrites the matching rows of every live file into one file, which replaces those files. `dataChange`: false for an
+   * OPTIMIZE.
    */
   rewrite(operation: string, dataChange: boolean, where?: string): Promise<void>;
 }
@@ -97,8 +97,8 @@ export function openForeignEngine(tableDir: string): ForeignEngine {
 }
 
 /**
- * The actions by which Spark marks rows of the first live file as deleted: a vector of them, and the protocol that it
- * needs.
+ * Returns the actions by which Spark marks rows of the first live file as deleted: a deletion vector, and the protocol
+ * that it needs.
  */
 export function deletionVectorActions(state: TableState): object[] {
   const [add] = state.files.values();
@@ -124,7 +124,7 @@ export function deletionVectorActions(state: TableState): object[] {
   ];
 }
 
-/** The actions by which an engine renames columns without touching the files: column mapping. */
+/** Returns the actions by which an engine renames columns without rewriting files: column mapping. */
 export function columnMappingActions(state: TableState): object[] {
   const { schemaString = '{}' } = state.metaData ?? {};
   const { fields } = JSON.parse(schemaString) as { fields: { name: string; metadata: object }[] };
@@ -150,7 +150,7 @@ export function columnMappingActions(state: TableState): object[] {
 }
 
 /**
- * Leaves the checksums that Hadoop's file system writes beside the newest commit, and other leftovers. Returns their
+ * Writes the checksum files of Hadoop's file system next to the newest commit, and other leftovers. Returns their
  * names.
  */
 export async function leaveChecksums(tableDir: string): Promise<string[]> {

@@ -1,7 +1,7 @@
 import type { Compression } from '../../src/datasets/file-formats.ts';
 import type { ExportSpec } from '../../src/export/jobs/export-spec.ts';
 
-/** A request for one column of all custom events, its files as `compression` says. */
+/** Returns a request for one column of all custom events, with files of this compression. */
 export function formatRequest(compression?: Compression): ExportSpec {
   return {
     event: 'customEvents',

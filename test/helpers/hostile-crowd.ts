@@ -1,7 +1,7 @@
 import { connect, type Socket } from 'node:net';
 import type { Random } from '../../src/demo/random.ts';
 
-/** Where the crowd goes. */
+/** Targets of the crowd. */
 export interface CrowdTargets {
   /** Port of the import area, and of the export area. */
   readonly s2sPort: number;
@@ -9,16 +9,16 @@ export interface CrowdTargets {
   /** Path of an import method with the app's id, and the app's token. */
   readonly importPath: string;
   readonly token: string;
-  /** Path and query of a signed link, to a file that no socket's buffers hold. */
+  /** Path and query of a signed link, to a file larger than all socket buffers. */
   readonly link: string;
 }
 
-/** Clients that do what no good client does, each on a connection of its own, again and again. */
+/** Clients that misbehave, each on its own connection, repeatedly. */
 export interface HostileCrowd {
-  /** Connections made, and those that the service has closed. */
+  /** Returns the number of connections, and of those that the service has closed. */
   connections(): number;
   closedByService(): number;
-  /** Ends every connection, and makes no more. */
+  /** Ends every connection, and opens no new ones. */
   stop(): void;
 }
 
@@ -26,14 +26,14 @@ const dripMs = 50;
 const pipelined = 200;
 const event = '{"customUserId":"hostile"}';
 
-/** What one sort of client does on its connection; `drip` writes the next byte of a text from time to time. */
+/** Behaviour of one kind of client on its connection; `drip` writes the next byte of a text from time to time. */
 type Behaviour = (socket: Socket, targets: CrowdTargets, drip: (text: string) => void) => void;
 
 const post = ({ importPath, token }: CrowdTargets, headers: string): string =>
   `POST ${importPath} HTTP/1.1\r\nHost: a\r\nAuthorization: ${token}\r\n${headers}\r\n`;
 const wrongPost = (targets: CrowdTargets, headers: string): string => post({ ...targets, token: 'wrong' }, headers);
 
-/** None of them stores an event: heads are cut short, tokens are wrong, bodies are too large. */
+/** None of them stores an event: heads are truncated, tokens are wrong, bodies are too large. */
 const behaviours: Readonly<Record<string, Behaviour>> = {
   silent: () => undefined,
   slowHead: (_socket, targets, drip) => drip(wrongPost(targets, `X: ${'x'.repeat(10_000)}\r\nContent-Length: 5\r\n`)),
@@ -56,8 +56,7 @@ const behaviours: Readonly<Record<string, Behaviour>> = {
     socket.pause();
     socket.write(`GET ${targets.link} HTTP/1.1\r\nHost: a\r\n\r\n`);
   },
-  // In pieces as large as the drip is slow: one that poured as fast as it could would be a test of the machine's
-  // loopback.
+  // In pieces no faster than the drip: at full speed it would test the machine's loopback.
   largeBody(socket, targets) {
     socket.write(post(targets, 'Content-Length: 10000000\r\n'));
     const pour = setInterval(() => void (socket.writable && socket.write('x'.repeat(16_384))), dripMs);
@@ -66,7 +65,7 @@ const behaviours: Readonly<Record<string, Behaviour>> = {
   comesAndGoes: (socket) => void socket.once('connect', () => void setTimeout(() => socket.destroy(), dripMs)),
 };
 
-/** Starts the crowd: `each` clients of every sort at either area. One whose connection ends comes back at once. */
+/** Starts the crowd: `each` clients of every kind at either area. A client reconnects at once. */
 export function startHostileCrowd(targets: CrowdTargets, each: number, random: Random): HostileCrowd {
   const sockets = new Set<Socket>();
   const drips = new Map<Socket, string>();

@@ -1,10 +1,10 @@
 import { request, type Agent, type IncomingHttpHeaders } from 'node:http';
 
-/** A request exactly as given: nothing is normalised, no header is added but Host and the length. */
+/** A request sent exactly as given, with no headers but Host and the length added. */
 export interface RawRequest {
   readonly verb: string;
   readonly path: string;
-  /** A list is sent as so many headers of the name. */
+  /** A list is sent as several headers of the name. */
   readonly headers: Readonly<Record<string, string | string[]>>;
   readonly body: Uint8Array;
   /** Sent in pieces, without a length. */
@@ -19,10 +19,10 @@ export interface RawAnswer {
 }
 
 const pieceBytes = 4096;
-/** Longer than the service lets any request wait: who waits longer waits for an answer that does not come. */
+/** Longer than any request of the service takes. */
 const answerMs = 40_000;
 
-/** Sends a request and reads the whole answer; fails when the connection ends before, or no answer comes in 40 s. */
+/** Sends a request and reads the complete response; rejects if the connection ends before, or after 40 s. */
 export function sendRaw(port: number, raw: RawRequest): Promise<RawAnswer> {
   return new Promise((resolve, reject) => {
     const length = raw.chunked === true ? {} : { 'content-length': String(raw.body.length) };

@@ -2,12 +2,12 @@ import * as fc from 'fast-check';
 import { getMethod, importMethods } from '../../src/datasets/dataset.ts';
 import { platforms, type ImportMethod, type Platform } from '../../src/datasets/field-schema.ts';
 
-/** A request body made by chance. */
+/** A generated request body. */
 export interface GeneratedBody {
   readonly platform: Platform;
   readonly method: ImportMethod;
   readonly bytes: Buffer;
-  /** It was made by the rules, so it has to be taken. */
+  /** Whether it follows the rules, so that it must be accepted. */
   readonly mustPass: boolean;
 }
 
@@ -17,7 +17,7 @@ const text = (minLength: number, maxLength: number): fc.Arbitrary<string> =>
   fc.string({ unit: 'binary', minLength, maxLength });
 const exact = (length: number): fc.Arbitrary<string> =>
   fc.oneof(fc.string({ unit: 'grapheme-ascii', minLength: length, maxLength: length }), text(length, length));
-/** A number, or a string that writes it in one of JSON's ways. */
+/** Generates a number, or a string with one of JSON's notations of it. */
 const numeric = (min: number, max: number): fc.Arbitrary<number | string> =>
   fc
     .integer({ min, max })
@@ -67,7 +67,7 @@ const customEventValues = {
   ),
 };
 
-/** A decimal of at most four places, in one of JSON's ways. */
+/** Generates a decimal of at most four places, in one of JSON's notations. */
 const decimal: fc.Arbitrary<number | string> = fc
   .tuple(fc.integer({ min: -99_999_999, max: 99_999_999 }), fc.integer({ min: 0, max: 9999 }))
   .chain(([whole, part]) => {
@@ -83,7 +83,7 @@ const revenueValues = {
   }),
   total: decimal,
 };
-/** What the kinds have beside the common fields, and whether each has to be there. */
+/** Fields of the kinds besides the common ones, and whether each is required. */
 const ownValues: Readonly<Record<string, Readonly<Record<string, fc.Arbitrary<unknown>>>>> = {
   custom_event: customEventValues,
   revenue: revenueValues,
@@ -103,7 +103,7 @@ function validEvent(method: ImportMethod, platform: Platform): fc.Arbitrary<Fiel
   const { kind } = getMethod(method);
   const values: Readonly<Record<string, fc.Arbitrary<unknown>>> = { ...fieldValues, ...ownValues[kind] };
   const required = [...requiredFields(method, platform), ...(ownRequired[kind] ?? [])];
-  // Few fields beside the required ones, so that a batch stays below the limit on size.
+  // Few fields besides the required ones, so that a batch stays below the limit on size.
   return fc.subarray(Object.keys(values), { maxLength: 5 }).chain((chosen) => {
     const names = new Set([...required, ...chosen]);
     return fc.record(Object.fromEntries(Object.entries(values).filter(([name]) => names.has(name))));
@@ -133,7 +133,7 @@ const anyJson = fc.oneof(
   fc.jsonValue({ maxDepth: 2 }),
 );
 
-/** A valid event with one thing changed, which may leave it valid. */
+/** Generates a valid event with one change, which may leave it valid. */
 function mutatedEvent(method: ImportMethod, platform: Platform): fc.Arbitrary<unknown> {
   const names = [
     ...Object.keys(fieldValues),
@@ -164,7 +164,7 @@ function mutatedEvent(method: ImportMethod, platform: Platform): fc.Arbitrary<un
 
 const place = (bytes: Buffer, where: number): number => Math.floor(bytes.length * where);
 
-/** Texts and bytes that no serialiser makes. */
+/** Generates texts and bytes that no serialiser makes. */
 function hostileBytes(valid: fc.Arbitrary<Buffer>): fc.Arbitrary<Buffer> {
   const pieces = fc.constantFrom(
     '\\ud800',
@@ -214,7 +214,7 @@ function hostileBytes(valid: fc.Arbitrary<Buffer>): fc.Arbitrary<Buffer> {
 
 const methods = [...importMethods.keys()];
 
-/** Bodies of all three sorts: valid, mutated, hostile. */
+/** Bodies of all three kinds: valid, mutated, hostile. */
 export const generatedBody: fc.Arbitrary<GeneratedBody> = fc
   .tuple(fc.constantFrom(...platforms), fc.constantFrom(...methods), fc.constantFrom('valid', 'mutated', 'hostile'))
   .chain(([platform, method, sort]) => {

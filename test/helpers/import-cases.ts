@@ -3,7 +3,7 @@ import path from 'node:path';
 import { expect } from 'vitest';
 import type { Platform } from '../../src/datasets/field-schema.ts';
 
-/** A line of a case file; test/fixtures/import/README.md says what the fields mean. */
+/** A line of a case file; test/fixtures/import/README.md describes the fields. */
 export interface ImportCase {
   readonly rule: string;
   readonly app?: Platform;
@@ -24,7 +24,7 @@ export interface ImportCase {
 
 type Tokens = Readonly<Partial<Record<Platform, string>>>;
 
-/** The cases of each file of test/fixtures/import, by its name. */
+/** Reads the cases of each file of test/fixtures/import, by its name. */
 export function readImportCases(): [string, ImportCase[]][] {
   const folder = path.join(import.meta.dirname, '..', 'fixtures', 'import');
   return readdirSync(folder)
@@ -50,14 +50,14 @@ function expand(value: unknown, tokens: Tokens = {}): unknown {
   );
 }
 
-/** The bytes that a case sends. */
+/** Returns the bytes that a case sends. */
 export function bodyOf({ body, text, base64 }: ImportCase): Buffer {
   if (base64 !== undefined) return Buffer.from(base64, 'base64');
   if (text !== undefined) return Buffer.from(String(expand(text)));
   return body === undefined ? Buffer.alloc(0) : Buffer.from(JSON.stringify(expand(body)));
 }
 
-/** The headers that a case sends: beside the token of its app, an array stands for a header of each text. */
+/** Returns the headers that a case sends with the token of its app; an array becomes one header per text. */
 export function headersOf(
   { app = 'web', headers = {} }: ImportCase,
   tokens: Tokens,
@@ -77,7 +77,7 @@ const matchers: Readonly<Record<string, () => unknown>> = {
   $plain: () => expect.stringMatching(/^.{14}7/) as unknown,
 };
 
-/** The lines that a case has to leave, for `toMatchObject`. */
+/** Returns the lines that a case must store, for `toMatchObject`. */
 export function expectedLines({ stored = [] }: ImportCase): Record<string, unknown>[] {
   return stored.map((line) => {
     const entries = Object.entries(line).map(([name, value]) => [

@@ -6,7 +6,7 @@ import type { Random } from '../../src/demo/random.ts';
 
 const keyMemoryMs = 24 * 3_600_000;
 
-/** An import of nothing so far. */
+/** The initial state of an import. */
 export const emptyState: ImportState = {
   format: 2,
   identity: { idApp: 1, event: 'customEvent', format: 'ndjson', map: {}, sha256: '' },
@@ -20,19 +20,19 @@ export const emptyState: ImportState = {
   lastKeys: [],
 };
 
-/** The import area as docs/api.md promises it and no better: answers are lost, keys are forgotten after a day. */
+/** A minimal import area by docs/api.md: responses are lost, keys are forgotten after a day. */
 export interface ModelService extends ImportArea {
-  /** How often each event was stored, by its text. */
+  /** Number of times that each event was stored, by its text. */
   readonly stored: ReadonlyMap<string, number>;
-  /** Keys that came with other events than before. */
+  /** Keys that were repeated with other events. */
   readonly reusedKeys: readonly string[];
-  /** Takes events from now on that it has refused. */
+  /** Accepts events from now on that it has rejected. */
   loosen(): void;
 }
 
 /**
- * Everything that a run may meet, from a seed: its clock, the service and the file of its state. `isSteady`: what is
- * wrong with a request is said in the same way each time, as the service does until it is another version.
+ * Creates a run's environment from a seed: its clock, the service and the file of its state. `isSteady`: whether a
+ * request always has the same error, as with an unchanged version of the service.
  */
 export function createModel(random: Random, state: ImportState, isSteady = false) {
   const steady = new Map<string, readonly (number | undefined)[]>();
@@ -44,14 +44,14 @@ export function createModel(random: Random, state: ImportState, isSteady = false
   let leftSteps = Number.POSITIVE_INFINITY;
   let [atRest, refused] = [JSON.stringify(state), ''];
 
-  /** Time passes, and a run that is to be killed ends here, and at each step behind. */
+  /** Advances the time. A run that is to be killed ends here, and at each later step. */
   function step(): void {
     nowMs += random.integer(0, 2000);
     leftSteps -= 1;
     if (leftSteps <= 0) throw new Error('killed');
   }
 
-  /** An answer that says nothing, and now and then comes to a caller whose machine has slept for a day. */
+  /** Returns a response without a result; sometimes it arrives after the machine has slept for a day. */
   function later(why: string): Later & { readonly state: 'later' } {
     if (random.chance(0.05)) nowMs += 25 * 3_600_000;
     return { state: 'later', why, waitMs: 0 };
@@ -60,7 +60,8 @@ export function createModel(random: Random, state: ImportState, isSteady = false
   function judge(body: string): readonly ServiceFault[] {
     const events = JSON.parse(body) as readonly { readonly bad?: boolean }[];
     const faulty = events.flatMap(({ bad }, index) => (bad === true && isStrict ? [index] : []));
-    // An answer has room for some faults, and may name no event at all; those to one request name the same.
+    // A response has space for a few errors, and may name no event at all; responses to the same request name the same
+    // ones.
     const named = steady.get(body) ?? (random.chance(0.1) ? [undefined] : faulty.slice(0, random.integer(1, 3)));
     if (isSteady) steady.set(body, named);
     return faulty.length === 0
@@ -133,9 +134,8 @@ export function createModel(random: Random, state: ImportState, isSteady = false
         .split('\n')
         .filter((line) => line !== '')
         .map((line) => (JSON.parse(line) as { readonly line: number }).line),
-    /** Lets time pass. */
     pass: (ms: number) => void (nowMs += ms),
-    /** Lets the next run be killed after so many steps, a while after the one before. */
+    /** Kills the next run after this number of steps; it starts a while after the previous one. */
     dieAfter(steps: number, pauseMs: number): void {
       nowMs += pauseMs;
       leftSteps = steps;

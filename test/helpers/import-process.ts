@@ -7,7 +7,7 @@ import { onTestFinished } from 'vitest';
 
 const entry = path.resolve(import.meta.dirname, '../../dist/main.js');
 
-/** An address that stays, in front of a service that has another port after each start. Returns its URL. */
+/** Starts a fixed address in front of a service whose port changes with each start. Returns its URL. */
 export async function startFrontAddress(target: () => string): Promise<string> {
   const server = createServer((incoming) => {
     const { hostname, port } = new URL(target());
@@ -21,18 +21,18 @@ export async function startFrontAddress(target: () => string): Promise<string> {
   return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
 }
 
-/** A `tributary import` of one file, which is stopped and begun again. */
+/** A `tributary import` of one file, which is stopped and restarted. */
 export interface ImportProcess {
-  /** Begins it where it does not run; returns how often it was begun so far. */
+  /** Starts it unless it runs; returns the number of starts so far. */
   ensureRunning(): number;
-  /** Ends it by a signal and waits for its end; a process that has ended stays so. Returns its exit code, null for a kill. */
+  /** Sends a signal and waits until it has exited; does nothing after that. Returns its exit code, null for a kill. */
   end(signal: 'SIGINT' | 'SIGKILL'): Promise<number | null>;
-  /** Waits for its end; returns its exit code. */
+  /** Waits until it has exited; returns its exit code. */
   ended(): Promise<number | null>;
   isRunning(): boolean;
-  /** What the state at rest says: events stored, up to where all is settled. */
+  /** Returns the number of stored events in the state file, up to the first unsettled one. */
   settled(): number;
-  /** What it has said to a person. */
+  /** Returns its messages to the user. */
   notes(): string;
 }
 

@@ -1,6 +1,6 @@
 /**
- * The rules of the house that can be read off the source text: who may import whom, where each library and each
- * temporary table lives, what files and folders may be called, how long a file may be. docs/ARCHITECTURE.md says why.
+ * Rules that are checked on the source text: permitted imports, the folder of each library and each temporary table,
+ * names of files and folders, the length of a file. docs/ARCHITECTURE.md has the reasons.
  */
 
 /** A source file by its path below `src`, with forward slashes. */
@@ -10,7 +10,7 @@ export interface SourceFile {
 }
 
 const foundation = ['runtime', 'datasets', 'config'];
-/** The folders of the stores: data rests there. */
+/** Folders of the stores, which keep data on disk. */
 export const stores = [
   'stream',
   'lake',
@@ -29,7 +29,9 @@ const stages = ['ingest', 'compact', 'find', 'operate', 'export', 'console', 'he
 /** Composition: may import anything; only composition imports it. */
 const composition = ['main', 'app', 'service', 'cli', 'demo'];
 
-/** The rooms each room may import from, itself apart. `config` below composition and the set-up: its types only. */
+/**
+ * Folders that each folder may import from, besides itself. `config` below composition and the set-up: its types only.
+ */
 const mayImport: Readonly<Record<string, readonly string[]>> = {
   runtime: [],
   config: ['runtime'],
@@ -37,7 +39,7 @@ const mayImport: Readonly<Record<string, readonly string[]>> = {
   setup: ['runtime', 'config'],
   reference: [],
   sdk: [],
-  // What a caller does against a running service: it meets the stages by HTTP alone.
+  // The client uses a running service: it reaches the stages by HTTP alone.
   client: ['runtime', 'datasets'],
   ...Object.fromEntries(stores.map((store) => [store, foundation])),
   ...Object.fromEntries(stages.map((stage) => [stage, [...foundation, ...stores]])),
@@ -59,26 +61,26 @@ const mayImport: Readonly<Record<string, readonly string[]>> = {
 };
 
 /**
- * The walls inside rooms: the sub-rooms that a sub-room may import from; `.` is the room's own floor. A sub-room that
- * is not named has no walls.
+ * Import rules within folders: the subfolders that a subfolder may import from; `.` means the files directly in the
+ * folder. Subfolders that are absent here have no rules.
  */
 const walls: Readonly<Record<string, readonly string[]>> = {
-  // The log is a Delta table like any other: it knows no dataset and nothing of what its files hold.
+  // The log is an ordinary Delta table: it may not use datasets or the content of its files.
   'lake/log': ['lake/sql'],
   'lake/sql': [],
   'lake/files': ['lake/log', 'lake/sql'],
   'lake/batch': ['lake/log', 'lake/sql', 'lake/files'],
   'lake/find': ['lake/log', 'lake/sql', 'lake/files', 'lake/batch'],
-  // Three programs: what two of them share lies in jobs.
+  // Three programs: their shared code is in jobs.
   'export/api': ['export/jobs'],
   'export/jobs': [],
   'export/worker': ['export/jobs'],
   'export/notify': [],
-  // What operators do by the API.
+  // Operators' calls of the API.
   'export/operations': ['export/api'],
-  // Makes requests as the API does, by its rules.
+  // Creates requests as the API does, by its rules.
   'export/schedules': ['export/api', 'export/jobs'],
-  // The pages run in the browser, and the server knows them as files only.
+  // The pages run in the browser; the server uses them as files only.
   'console/.': [],
   'console/web': [],
   'compact/batch': ['compact/.'],
@@ -86,22 +88,20 @@ const walls: Readonly<Record<string, readonly string[]>> = {
   'compact/seal': ['compact/.'],
 };
 
-/**
- * The doors of sub-rooms: the files that those outside may import. A sub-room that is not named is open.
- */
+/** Files of subfolders that code outside may import. Subfolders that are absent here are open. */
 const doors: Readonly<Record<string, readonly string[]>> = {
-  // The steps of a batch have an order, which batch-tables keeps; the others are its parts, or work on it.
+  // The steps of a batch have an order, which batch-tables keeps; the other files implement steps.
   'lake/batch': ['batch-tables', 'recent-keys', 'known-rows', 'spool-lines', 'key-set'],
 };
 
-/** Temporary tables of the engine that only the files of their home may name in SQL. */
+/** Temporary tables of the engine that only the files of their folder may name in SQL. */
 const ownTables = {
   home: /^lake\/batch\//,
   inSql:
     /\b(?:FROM|JOIN|INTO|TABLE|UPDATE|EXISTS)\s+(batch|dropped|recent_keys|sliced_keys|batch_keys|stored_before|stored_rows|asked|wanted|accepted)\b/,
 };
 
-/** One library, one home. A library that is not here has none yet. */
+/** One folder per library. A library that is absent here has none yet. */
 const homes: readonly { readonly library: RegExp; readonly home: RegExp }[] = [
   { library: /^@nats-io\//, home: /^stream\// },
   { library: /^@duckdb\//, home: /^(lake\/sql\/(duckdb|read-only-engine)|export\/worker\/query-engine)\.ts$/ },
@@ -120,7 +120,7 @@ const homes: readonly { readonly library: RegExp; readonly home: RegExp }[] = [
   { library: /^my-ua-parser$/, home: /^enrichment\/enrichment\.ts$/ },
 ];
 
-/** Who may import `node:fs`. Everybody else asks `runtime/files`, where each access has a name, or a store. */
+/** The only importers of `node:fs`. All others use the named functions of `runtime/files`, or a store. */
 const fileOwners = /^runtime\/(files|store)\//;
 
 const bannedFolders = ['utils', 'util', 'common', 'helpers', 'lib', 'services', 'shared', 'misc'];
@@ -156,18 +156,18 @@ export function readImports(text: string): Import[] {
   return found;
 }
 
-/** The room of a path: its first folder, or its own name at the top. */
+/** Returns the top folder of a path, or the name of a file at the top. */
 function roomOf(path: string): string {
   return path.split('/')[0]?.replace(/\.tsx?$/, '') ?? '';
 }
 
-/** The room and the first folder inside it; `.` for a file on the room's floor. */
+/** Returns the top folder and the first folder inside it; `.` for a file directly in the top folder. */
 function subRoomOf(path: string): string {
   const [room = '', folder, ...rest] = path.split('/');
   return rest.length === 0 ? `${room}/.` : `${room}/${folder ?? ''}`;
 }
 
-/** What a wall inside a room, or the log's ignorance of datasets, forbids. */
+/** Reports an import that the rules within a folder forbid. */
 function checkWall(file: string, target: string, from: string): string | undefined {
   const [here, there] = [subRoomOf(file), subRoomOf(target)];
   if (here === there) return undefined;
@@ -184,7 +184,7 @@ function checkWall(file: string, target: string, from: string): string | undefin
   return undefined;
 }
 
-/** Resolves a relative import against the file it stands in; undefined when it leaves `src`. */
+/** Resolves a relative import against its file; undefined if it is outside `src`. */
 function resolveImport(file: string, relative: string): string | undefined {
   const parts = file.split('/').slice(0, -1);
   for (const part of relative.split('/')) {
@@ -200,7 +200,7 @@ function checkImport(file: string, { from, typeOnly }: Import): string | undefin
     if (/^(node:)?fs(\/promises)?$/.test(from) && !fileOwners.test(file))
       return `imports ${from}, and owns no files: what it needs has a name in runtime/files`;
     const home = homes.find(({ library }) => library.test(from));
-    // a type says nothing about which library does the work, but it ties the file to it all the same
+    // an imported type also ties a file to its library
     return home === undefined || home.home.test(file)
       ? undefined
       : `imports ${from}, whose home is ${home.home.source}`;
@@ -213,7 +213,7 @@ function checkImport(file: string, { from, typeOnly }: Import): string | undefin
   const [room, other] = [roomOf(file), roomOf(target)];
   if (room === other) return undefined;
   const allowed = mayImport[room];
-  if (allowed === undefined) return `is in ${room}, a room the import rules do not know`;
+  if (allowed === undefined) return `is in ${room}, a folder without import rules`;
   if (!allowed.includes(other)) return `imports ${from}: ${room} must not import ${other}`;
   if (other === 'config' && !typeOnly && !composition.includes(room))
     return `imports ${from}: ${room} may import config's types only`;
@@ -226,8 +226,8 @@ function checkName(path: string): string[] {
   return [
     ...folders
       .filter((folder) => bannedFolders.includes(folder))
-      .map((folder) => `lies in a folder called ${folder}, which says nothing`),
-    ...(bannedFiles.includes(base) ? [`is called ${name}, which says nothing`] : []),
+      .map((folder) => `is in a folder with the vague name ${folder}`),
+    ...(bannedFiles.includes(base) ? [`has the vague name ${name}`] : []),
     ...(/^[a-z0-9]+(-[a-z0-9]+)*$/.test(base) ? [] : [`is called ${name}: names are kebab-case`]),
   ];
 }
@@ -255,10 +255,7 @@ function checkText(path: string, text: string): string[] {
   ];
 }
 
-/**
- * Lists the files that stand in a circle of imports, types included, each as `path imports path`. What is imported when it
- * is needed closes none.
- */
+/** Lists the files of import cycles, types included, each as `path imports path`. Dynamic imports do not count. */
 export function findCircles(files: readonly SourceFile[]): string[] {
   const imports = new Map(
     files.map(({ path, text }) => {
@@ -269,7 +266,7 @@ export function findCircles(files: readonly SourceFile[]): string[] {
       ];
     }),
   );
-  // What imports nothing that is left, or is imported by nothing that is left, is in no circle.
+  // A file that imports no remaining file, or that no remaining file imports, is not in a cycle.
   for (let before = -1; before !== imports.size;) {
     before = imports.size;
     const imported = new Set([...imports.values()].flatMap((targets) => [...targets]));
@@ -281,7 +278,7 @@ export function findCircles(files: readonly SourceFile[]): string[] {
   );
 }
 
-/** Names every breach of the rules, as `path: what`. */
+/** Lists every violation of the rules, as `path: message`. */
 export function findBreaches(files: readonly SourceFile[]): string[] {
   return files.flatMap(({ path, text }) => {
     const imports = readImports(text).map((line) => checkImport(path, line));

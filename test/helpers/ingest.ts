@@ -24,7 +24,7 @@ export const testApps: Readonly<Record<Platform, number>> = {
   game: 5,
 };
 
-/** An answer as a test looks at it. */
+/** A response in the form that tests compare. */
 export interface ImportAnswer {
   readonly status: number;
   readonly body: string;
@@ -40,7 +40,7 @@ export interface TestIngest {
   readonly metrics: Metrics;
   readonly tokens: Readonly<Record<Platform, string>>;
   /**
-   * Posts a body to a method as an app of the platform; headers add to or, when undefined, take away the usual ones.
+   * Posts a body to a method as an app of the platform; `headers` add to the usual ones, or remove them if undefined.
    */
   post(
     platform: Platform,
@@ -48,14 +48,14 @@ export interface TestIngest {
     body: string | Uint8Array | object,
     headers?: Record<string, string>,
   ): Promise<ImportAnswer>;
-  /** The lines that came into the stream since the last call, parsed. */
+  /** Returns the lines that the stream got since the last call, parsed. */
   newLines(): Promise<Record<string, unknown>[]>;
-  /** One metric's value, by the text of its line up to the value. */
+  /** Returns one metric's value, by the text of its line up to the value. */
   metric(line: string): Promise<number>;
   stop(): Promise<void>;
 }
 
-/** Asks for a page and reads it whole. */
+/** Requests a page and reads it completely. */
 export async function ask(url: string, init: RequestInit): Promise<ImportAnswer> {
   const response = await fetch(url, init);
   return { status: response.status, body: await response.text(), headers: response.headers };

@@ -3,7 +3,7 @@ import { getMethod } from '../../src/datasets/dataset.ts';
 import type { ImportMethod } from '../../src/datasets/field-schema.ts';
 import { eventLine } from './lake.ts';
 
-/** A request under an Idempotency-Key, as a test sends it: each event is known by its name. */
+/** A request under an Idempotency-Key, as a test sends it; each event is identified by its name. */
 export interface TestRequest {
   readonly key: string;
   readonly names: readonly string[];
@@ -13,17 +13,17 @@ export interface TestRequest {
   readonly receivedMs?: number;
   /** The mask of the lake; none by default, as before version 0.4. */
   readonly mask?: number;
-  /** Members of every line beside, such as one that no column takes. */
+  /** Additional members of every line, such as one that no column accepts. */
   readonly members?: Readonly<Record<string, unknown>>;
 }
 
-/** The ids that ingest gives to the events of a request. */
+/** Returns the ids that ingest assigns to the events of a request. */
 export function idsOf({ key, names, method = 'customEventBatch', mask }: TestRequest): string[] {
   const ids = keyedEventIds({ idApp: 1, key, method, given: names, mask });
   return names.map((_, index) => ids(index));
 }
 
-/** The lines of a request as ingest publishes them, in one message. */
+/** Returns the lines of a request as ingest publishes them, in one message. */
 export function linesOf(request: TestRequest): Record<string, unknown>[] {
   const { names, method = 'customEventBatch', receivedMs = Date.now(), members = {} } = request;
   const { kind } = getMethod(method);

@@ -22,7 +22,7 @@ export interface FixtureEvent {
   readonly [column: string]: unknown;
 }
 
-/** The type that a value of JSON is read as, to be turned into that of its column. */
+/** Returns the type as which a JSON value is read before its conversion to that of its column. */
 function jsonType(type: string): string {
   if (type === 'TIMESTAMPTZ') return 'DOUBLE';
   return type === 'DATE' || type.startsWith('DECIMAL') ? 'VARCHAR' : type;
@@ -54,9 +54,8 @@ function statsOf(events: readonly FixtureEvent[]): string {
 }
 
 /**
- * Writes a lake as the compactor would: real Parquet files, one for each batch, and a Delta log of one commit that
- * lists them. The order of the rows is that of the batches and of the events in each. `columns` are those of the table,
- * that of the events by default.
+ * Writes a lake as the compactor would: real Parquet files, one per batch, and a Delta log with one commit of all. Rows
+ * keep the order of the batches and of their events. `columns`: those of the table; by default the events.
  */
 export async function writeLake(
   tableDir: string,

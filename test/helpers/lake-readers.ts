@@ -8,7 +8,7 @@ import { pause } from '../../src/runtime/async/retry.ts';
 import { isLongRun } from './chaos.ts';
 import { readFeed } from './feed.ts';
 
-/** Readers at work; `stop` throws what they found wrong. */
+/** Running readers; `stop` throws their first finding. */
 export interface LakeReaders {
   stop(): Promise<void>;
   reads(): number;
@@ -30,10 +30,9 @@ async function count(duckdb: Duckdb, source: string, kept: string): Promise<Coun
 }
 
 /**
- * Reads the lake over and over through the snapshot and through the glob, and checks each time that no file is missing,
- * no row is doubled, and none has gone since the time before; and that what comes from version to version is every row,
- * once. `kept`: SQL that is true for the rows that no erasure
- * takes.
+ * Reads the lake repeatedly through the snapshot and through the glob. Asserts each time that no file is missing, no
+ * row is duplicated, and no earlier row is missing. The changes from version to version must return every row once.
+ * `kept`: SQL that is true for rows that no erasure removes.
  */
 export function startLakeReaders(folder: string, kept = 'true'): LakeReaders {
   const aborter = new AbortController();
@@ -52,23 +51,22 @@ export function startLakeReaders(folder: string, kept = 'true'): LakeReaders {
     };
     for (const name of ['snapshot', 'glob'] as const) {
       const found = await count(duckdb, sources[name], kept).catch(async (error: unknown) => {
-        // DuckDB opens a file of the glob again for each thread: between two of them it may have given its place to its
-        // rewrite.
+        // DuckDB opens a file of the glob again for each thread: its rewrite may replace it in between.
         if (name === 'glob' && /Thrift|Invalid|TProtocol|corrupt/i.test(String(error)))
           return count(duckdb, sources[name], kept);
-        // Before the first seal the glob matches nothing, which DuckDB calls an error.
+        // Before the first seal the glob matches nothing, which DuckDB reports as an error.
         if (name === 'glob' && last.glob === 0 && String(error).includes('No files found')) return undefined;
         throw error;
       });
       if (found === undefined) continue;
       expect(found.ids, `${name}: rows are doubled`).toBe(found.rows);
-      expect(found.kept, `${name}: rows are gone`).toBeGreaterThanOrEqual(last[name]);
+      expect(found.kept, `${name}: rows are missing`).toBeGreaterThanOrEqual(last[name]);
       last[name] = found.kept;
       reads += 1;
     }
   }
 
-  /** Reads what came since the last time, from whatever version that was, and checks that nothing comes twice. */
+  /** Reads the changes since the last read version, and asserts that no row is repeated. */
   async function readChanges(): Promise<void> {
     const { ids, next } = await readFeed(lakePaths(path.join(folder, 'lake')).table, feed.since);
     for (const id of ids) {
@@ -78,13 +76,13 @@ export function startLakeReaders(folder: string, kept = 'true'): LakeReaders {
     feed.since = next;
   }
 
-  /** Checks that the changes of all the time were all the rows that there are. */
+  /** Asserts that all changes together were all the rows. */
   async function endChanges(): Promise<void> {
     await readChanges();
     const { ids } = await readFeed(lakePaths(path.join(folder, 'lake')).table, undefined);
     expect(
       ids.filter((id) => !feed.seen.has(id)),
-      'feed: rows came to nobody',
+      'feed: rows were not delivered',
     ).toEqual([]);
   }
 
@@ -94,7 +92,7 @@ export function startLakeReaders(folder: string, kept = 'true'): LakeReaders {
       while (!aborter.signal.aborted) {
         await readOnce(duckdb);
         await readChanges();
-        // The two cores belong to what is read.
+        // Leaves the two processor cores to the tested code.
         await pause(betweenReadsMs, aborter.signal);
       }
     } finally {

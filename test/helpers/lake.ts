@@ -16,14 +16,17 @@ import { listLog, readCommit } from '../../src/lake/log/log-files.ts';
 import { readSnapshot } from '../../src/lake/log/snapshot.ts';
 import type { StreamReader } from '../../src/stream/stream.ts';
 
-/** A UUID of version 7 form, in the order of calls within a millisecond's precision: of an event received then. */
+/**
+ * Returns a UUID of the form of version 7 of an event received then, in the order of the calls at millisecond
+ * precision.
+ */
 export function newEventId(receivedAtMs = Date.now()): string {
   const time = receivedAtMs.toString(16).padStart(12, '0');
   const random = randomUUID();
   return `${time.slice(0, 8)}-${time.slice(8)}-7${random.slice(15)}`;
 }
 
-/** An event line as ingest publishes it; members given replace the defaults. */
+/** Returns an event line as ingest publishes it; given members override the defaults. */
 export function eventLine(members: Readonly<Record<string, unknown>> = {}): Record<string, unknown> {
   const nowMs = Date.now();
   return {
@@ -43,7 +46,7 @@ export interface TestCompactOptions extends Partial<CompactOptions> {
   readonly enrichment?: Enrichment;
 }
 
-/** Starts a compactor on `folder/lake` with short ages and no sealing unless asked. */
+/** Starts a compactor on `folder/lake` with short ages and without sealing by default. */
 export function startTestCompact(
   folder: string,
   reader: StreamReader,
@@ -77,8 +80,8 @@ export function startTestCompact(
 let engine: Promise<Duckdb> | undefined;
 
 /**
- * One engine for all queries of a test file: its start takes longer than most of them. What it has read it does not
- * keep, since tests change files in their place.
+ * Opens one engine for all queries of a test file: its start takes longer than most of them. It caches no files, since
+ * tests replace them.
  */
 async function openEngine(): Promise<Duckdb> {
   const opened = await openDuckdb({ memoryMb: 512, threads: 1 });
@@ -86,14 +89,13 @@ async function openEngine(): Promise<Duckdb> {
   return opened;
 }
 
-/** Runs one query. */
 export async function query(sql: string): Promise<SqlRow[]> {
   return (await (engine ??= openEngine())).rows(sql);
 }
 
 /**
- * The totals of the newest commit of a lake: one small file, for those who ask again and again. Undefined while there
- * is no lake, or when the commit is another engine's.
+ * Returns the totals of a lake's newest commit: one small file, cheap to poll. Undefined while the lake is missing, or
+ * if the commit is another engine's.
  */
 export async function readTotals(lakeDir: string): Promise<Totals | undefined> {
   const { table } = lakePaths(lakeDir);

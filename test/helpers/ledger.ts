@@ -5,11 +5,11 @@ import { readSnapshot } from '../../src/lake/log/snapshot.ts';
 import { sqlList } from '../../src/lake/sql/literals.ts';
 
 /**
- * A client's own book of what it sent and what it was told, and its comparison with the lake.
+ * A client's record of the events it sent and their responses, and its comparison with the lake.
  *
- * Each event has an id that only this ledger gives out; it travels as customEventName and again in customEventParams,
- * or as idTransaction and again in the total, so that a stored row shows whether it is whole. An event is sent once: its row may be there if the answer is unknown,
- * must be there once if it was acknowledged, and must not be there if it was refused.
+ * Each event has an id that only this ledger assigns. The id is in customEventName and in customEventParams, or in
+ * idTransaction and the total, so that a stored row shows whether it is complete. An event is sent once. Its row must
+ * exist if it was acknowledged, must not exist if it was rejected, and may exist if the outcome is unknown.
  */
 export type Outcome = 'acknowledged' | 'refused' | 'unknown';
 
@@ -17,26 +17,25 @@ export type Outcome = 'acknowledged' | 'refused' | 'unknown';
 export const idParam = 'ledger_id';
 
 export interface Ledger {
-  /** Start of every id; tells this ledger's events from others in the same lake. */
+  /** Prefix of every id; distinguishes this ledger's events from others in the same lake. */
   readonly name: string;
-  /** Gives out the next id. The event counts as unknown until `record` says otherwise. */
+  /** Assigns the next id. The event counts as unknown until `record` changes it. */
   nextId(): string;
-  /** Enters what became of events. */
+  /** Records the outcome of events. */
   record(ids: readonly string[], outcome: Outcome): void;
-  /** Number of events by outcome, and all of them; costs nothing, however many there are. */
+  /** Returns the number of events by outcome, and of all; at constant cost. */
   totals(): Readonly<Record<Outcome | 'sent', number>>;
-  /** Place of an id in the order they were given out; -1 for one that this ledger never gave out. */
+  /** Returns the index of an id in order of assignment; -1 for an id that this ledger did not assign. */
   indexOf(id: string): number;
-  /** Outcome of an id; undefined for one that this ledger never gave out. */
+  /** Returns the outcome of an id; undefined for an id that this ledger did not assign. */
   outcomeOf(id: string): Outcome | undefined;
-  /** The ids of an outcome, in the order they were given out. */
+  /** Returns the ids of an outcome, in order of assignment. */
   ids(outcome: Outcome): string[];
 }
 
-/** The outcomes by their code in a ledger, which keeps one byte an event: there may be millions. */
+/** The outcomes by their code in a ledger, which keeps one byte per event: there may be millions. */
 const outcomesByCode = ['unknown', 'acknowledged', 'refused'] as const satisfies readonly Outcome[];
 
-/** Creates an empty ledger. */
 export function createLedger(name: string): Ledger {
   let codes = new Uint8Array(1024);
   const totals = { sent: 0, acknowledged: 0, refused: 0, unknown: 0 };
@@ -77,13 +76,13 @@ export function createLedger(name: string): Ledger {
   };
 }
 
-/** What the lake has under one client id. */
+/** Rows of the lake with one client id. */
 export interface StoredEvent {
   /** The row's customEventName. */
   readonly id: string;
   readonly rows: number;
   readonly eventIds: number;
-  /** Every row repeats the id in its parameters. */
+  /** Whether every row repeats the id in its parameters. */
   readonly whole: boolean;
 }
 
@@ -92,7 +91,7 @@ const countSql = `
     coalesce(bool_and(custom_event_params['${idParam}'] = custom_event_name), false)
   FROM events GROUP BY custom_event_name`;
 
-/** The rows of payments, as `countSql` counts those of the events. */
+/** Returns SQL for the rows of payments, like `countSql` for events. */
 const countPaymentsSql = (files: readonly string[]): string => `
   SELECT id_transaction, count(*)::INTEGER, count(DISTINCT event_id)::INTEGER,
     coalesce(bool_and(currency = 'EUR' AND total = regexp_extract(id_transaction, '[0-9]+$')::DECIMAL(18,4) + 0.25), false)
@@ -100,7 +99,7 @@ const countPaymentsSql = (files: readonly string[]): string => `
 
 /**
  * Counts every row of the lake by client id, with plain DuckDB through `lake/snapshot.sql`, statement by statement.
- * Gives them in pieces.
+ * Yields them in pieces.
  */
 export async function* readLake(dataDir: string): AsyncGenerator<StoredEvent[]> {
   const instance = await DuckDBInstance.create(':memory:', {
@@ -134,7 +133,7 @@ export async function countLake(dataDir: string): Promise<StoredEvent[]> {
   return counted;
 }
 
-/** The ledger against the lake. The lists name client ids. */
+/** Comparison of a ledger with the lake. The lists have client ids. */
 export interface Reconciliation {
   readonly sent: number;
   readonly acknowledged: number;
@@ -148,13 +147,13 @@ export interface Reconciliation {
   readonly lost: readonly string[];
   /** In the lake more than once. */
   readonly doubled: readonly string[];
-  /** In the lake, and never sent, or refused. */
+  /** In the lake although never sent, or rejected. */
   readonly invented: readonly string[];
-  /** In the lake with parameters that are not its own. */
+  /** In the lake with wrong parameters. */
   readonly damaged: readonly string[];
 }
 
-/** Begins to compare a ledger with rows, which are handed in one by one; keeps one byte an event, and what is wrong. */
+/** Creates a comparison of a ledger with rows that are added one by one; keeps one byte per event, and the errors. */
 function createTally(ledger: Ledger): { take(row: StoredEvent): void; result(): Reconciliation } {
   const stored = new Uint8Array(ledger.totals().sent);
   const found = {
@@ -183,7 +182,7 @@ function createTally(ledger: Ledger): { take(row: StoredEvent): void; result(): 
   };
 }
 
-/** Compares a ledger with a full count of the lake, which must hold this ledger's events only. */
+/** Compares a ledger with a full count of the lake, which must have this ledger's events only. */
 export function reconcile(ledger: Ledger, rows: readonly StoredEvent[]): Reconciliation {
   const tally = createTally(ledger);
   for (const row of rows) tally.take(row);
@@ -191,8 +190,7 @@ export function reconcile(ledger: Ledger, rows: readonly StoredEvent[]): Reconci
 }
 
 /**
- * Compares several ledgers with a full count of the lake, which must hold their events only: what is of none of them is
- * invented.
+ * Compares several ledgers with a full count of the lake, which must have their events only: any other one is invented.
  */
 export async function reconcileLake(dataDir: string, ledgers: readonly Ledger[]): Promise<Reconciliation[]> {
   const tallies = ledgers.map(createTally);
@@ -205,7 +203,7 @@ export async function reconcileLake(dataDir: string, ledgers: readonly Ledger[])
   return tallies.map((tally) => tally.result());
 }
 
-/** One line for the log of a run. */
+/** Formats a result as one log line. */
 export function describeReconciliation(result: Reconciliation): string {
   const { lost, doubled, invented, damaged, ...counts } = result;
   const lists = { lost: lost.length, doubled: doubled.length, invented: invented.length, damaged: damaged.length };
@@ -215,7 +213,7 @@ export function describeReconciliation(result: Reconciliation): string {
 }
 
 /**
- * Throws unless every acknowledged event is in the lake exactly once, whole, and nothing else is there but unknown
+ * Throws unless every acknowledged event is in the lake exactly once and complete, and all other rows belong to unknown
  * ones.
  */
 export function assertExactlyOnce(result: Reconciliation): void {

@@ -1,6 +1,6 @@
 import * as fc from 'fast-check';
 
-/** A link that was changed, and which of its components was. */
+/** A changed link, and the name of its changed component. */
 export interface ChangedLink {
   readonly component: string;
   readonly text: string;
@@ -36,12 +36,12 @@ function partsOf(link: string): Parts {
 const sortQuery = (link: string): string =>
   link.replace(/\?.*$/s, (query) => query.slice(1).split('&').toSorted().join());
 
-/** Whether a text is a link in another order of its parameters, or without the ending, which is not signed. */
+/** Reports whether a text is the link in another order of parameters, or without the ending, which is not signed. */
 export function isSameLink(text: string, link: string): boolean {
   return [link, link.replace(/&x-ending=[^&]*/, '')].some((same) => sortQuery(text) === sortQuery(same));
 }
 
-/** Another spelling of the same number, name or bytes, which a lenient reader would take for the same. */
+/** Generates other notations of the same number, name or bytes, which a lenient reader would accept. */
 function respellings(text: string): fc.Arbitrary<string> {
   const at = fc.nat(text.length - 1);
   const escape = (index: number, upper: boolean): string => {
@@ -72,7 +72,7 @@ function respellings(text: string): fc.Arbitrary<string> {
   );
 }
 
-/** Changes of bytes anywhere in the link: replaced, added, taken away, said twice. */
+/** Generates changes of bytes anywhere in the link: replaced, inserted, removed, repeated. */
 function changedBytes({ link }: Parts): fc.Arbitrary<string> {
   const at = fc.nat(link.length);
   return fc.oneof(
@@ -187,7 +187,7 @@ function changedSignature({ link, signature }: Parts, others: readonly Parts[]):
     .map((changed) => link.replace(`signature=${signature}`, `signature=${changed}`));
 }
 
-/** The query put together anew: parameters in another order, missing, doubled, renamed, joined in other ways. */
+/** Generates changed queries: parameters in another order, missing, repeated, renamed, joined differently. */
 function changedQuery({ path, expires, kid, user, signature, ending }: Parts, other: Parts): fc.Arbitrary<string> {
   const pairs = [
     ['expires', expires],
@@ -221,8 +221,8 @@ function changedQuery({ path, expires, kid, user, signature, ending }: Parts, ot
 }
 
 /**
- * Makes changed forms of links that a service has signed: any of their components changed by one step, or by a part of
- * another link. Now and then a change gives one of the links themselves: the caller leaves those out (isSameLink).
+ * Generates changes of signed links: a component changed by one step, or replaced by that of another link. Sometimes
+ * the result equals one of the links: the caller skips those (isSameLink).
  */
 export function changedLinks(links: readonly string[]): fc.Arbitrary<ChangedLink> {
   const all = links.map(partsOf);

@@ -4,7 +4,7 @@ import type { ListInput } from '../../src/operate/lists/text-lines.ts';
 import { createClock } from '../../src/runtime/clock.ts';
 import type { SegmentKind } from '../../src/segments/segment-store.ts';
 
-/** What the lists of tests are taken with. */
+/** Options for loading lists in tests. */
 export const listOptions = { clock: createClock(0), memoryMb: 256, signal: new AbortController().signal };
 
 async function* cut(bytes: Uint8Array, pieceBytes: number): AsyncGenerator<Uint8Array> {
@@ -12,12 +12,12 @@ async function* cut(bytes: Uint8Array, pieceBytes: number): AsyncGenerator<Uint8
     yield await Promise.resolve(bytes.subarray(at, at + pieceBytes));
 }
 
-/** A list of some bytes, which come in pieces. */
+/** Returns a list of some bytes, which arrive in pieces. */
 export function listOf(bytes: string | Uint8Array, pieceBytes = 1024 * 1024, name = 'list'): ListInput {
   return { name, pieces: cut(Buffer.from(bytes as string), pieceBytes) };
 }
 
-/** Adds a segment; fails where its list is refused. */
+/** Adds a segment; throws if its list is rejected. */
 export async function addTestSegment(
   segmentsDir: string,
   segment: { readonly idAccount: number; readonly idSegment: number; readonly kind: SegmentKind },
@@ -28,7 +28,7 @@ export async function addTestSegment(
   return added;
 }
 
-/** Loads titles given as lines of CSV; fails where they are refused. */
+/** Loads titles given as lines of CSV; throws if they are rejected. */
 export async function loadTestTitles(titlesDir: string, lines: readonly string[]): Promise<void> {
   const loaded = await loadTitles(titlesDir, [listOf(lines.join('\n'))], listOptions);
   if (!('titles' in loaded)) throw new Error(`refused: ${JSON.stringify(loaded)}`);

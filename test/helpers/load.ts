@@ -5,7 +5,7 @@ import type { Random } from '../../src/demo/random.ts';
 import { idParam, type Ledger, type Outcome } from './ledger.ts';
 
 export interface LoadOptions {
-  /** The import area's address at this moment; asked before each request. */
+  /** Returns the present address of the import area; called before each request. */
   readonly s2s: () => string;
   readonly idApp: number;
   readonly token: string;
@@ -15,48 +15,47 @@ export interface LoadOptions {
   /** Share of requests that are batches (of 2 to 20 events); the rest are single events. Default one half. */
   readonly batchShare?: number;
   /**
-   * Off: each event is sent once, and a request without a clear answer stays unknown. On: each request has an
-   * Idempotency-Key and is sent again, unchanged, until it is answered with 200 or 4xx.
+   * Off: each event is sent once, and a request without a clear response stays unknown. On: each request has an
+   * Idempotency-Key and is repeated, unchanged, until it returns 200 or 4xx.
    */
   readonly idempotencyKeys?: boolean;
   /**
-   * With keys: share of acknowledged requests that are sent once more all the same, as by a client that lost the
-   * answer. Default none.
+   * With keys: share of acknowledged requests that are sent again, as by a client that lost the response. Default none.
    */
   readonly repeatShare?: number;
   /**
-   * Transactions instead of custom events, known by their own ids: without keys each is sent again as with keys, and by
-   * either method, too.
+   * Transactions instead of custom events, identified by their ids. Even without keys, each is repeated as with keys,
+   * and by either method.
    */
   readonly revenue?: boolean;
   /** Further parameters of every event. */
   readonly params?: Readonly<Record<string, string>>;
-  /** Pause of each client after an answer, milliseconds; 0, the default, sends as fast as the service answers. */
+  /** Delay of each client after a response, ms; with 0, the default, clients send as fast as the service responds. */
   readonly pauseMs?: number;
-  /** Each request asks for a receipt; the bodies of the answers with 200 are kept here. */
+  /** Collects the bodies of responses with 200; each request then asks for a receipt. */
   readonly receipts?: string[];
-  /** Told each answer that is not 200: its status and body, or 0 and the error's code when there was none. */
+  /** Receives each response other than 200: its status and body, or 0 and the error's code without a response. */
   readonly onProblem?: (status: number, text: string) => void;
-  /** Told how long each request took, milliseconds, and its status; 0 when there was no answer. */
+  /** Receives the duration of each request, ms, and its status; 0 without a response. */
   readonly onAnswer?: (ms: number, status: number) => void;
-  /** Told how long each acknowledged request took, milliseconds. */
+  /** Receives the duration of each acknowledged request, ms. */
   readonly onAcknowledged?: (ms: number, events: number) => void;
 }
 
-/** Clients that send until they are told to stop. */
+/** Clients that send until `stop`. */
 export interface Load {
-  /** Lets the requests on their way finish; resolves when each event has its outcome in the ledger. */
+  /** Completes the requests in flight; resolves when each event has its outcome in the ledger. */
   stop(): Promise<void>;
 }
 
 const requestTimeoutMs = 10_000;
-/** Between tries while the service is away: a client that span would take its processor. */
+/** Delay before a retry while the service is unavailable: a busy loop would take its processor. */
 const awayPauseMs = 50;
 const gameLevels = 40;
 
 interface Answer {
   readonly outcome: Outcome;
-  /** Nothing took the request: the service is away or full. */
+  /** Whether no process accepted the request: the service is unavailable or full. */
   readonly away: boolean;
   readonly status: number;
   readonly text: string;
@@ -141,7 +140,7 @@ async function sendNext(ledger: Ledger, options: LoadOptions, agent: Agent, coun
   }
 }
 
-/** A transaction whose amount says which it is. */
+/** Returns a transaction whose amount identifies it. */
 function revenueOf(id: string, { random }: LoadOptions): Record<string, unknown> {
   const total = `${id.slice(id.lastIndexOf('-') + 1)}.25`;
   return { customUserId: `player-${random.integer(1, 500)}`, idTransaction: id, currency: 'EUR', total: Number(total) };
@@ -162,7 +161,7 @@ function eventOf(id: string, { random, params }: LoadOptions): Record<string, un
 }
 
 /**
- * Posts once. 200: acknowledged. 4xx, or no connection at all: refused. Anything else may be stored or not: unknown.
+ * Posts once. 200: acknowledged. 4xx, or no connection at all: rejected. Otherwise it may be stored or not: unknown.
  */
 function post(url: string, headers: Record<string, string>, body: string, agent: Agent): Promise<Answer> {
   return new Promise((resolve) => {

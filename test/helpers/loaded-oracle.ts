@@ -6,7 +6,7 @@ import { oracleApps, type OracleApp } from './export-events.ts';
 import { dateInZone, isInTime, literalOf, type OracleRequest } from './export-oracle.ts';
 import type { LoadedRow } from './loaded-rows.ts';
 
-/** Which rows of which file an event of spec/datasets.md stands for. */
+/** The table of each event of spec/datasets.md that is loaded. */
 const tables: Readonly<Record<string, string>> = {
   installs: 'installs',
   reinstalls: 'reinstalls',
@@ -31,7 +31,7 @@ const tables: Readonly<Record<string, string>> = {
 /** The events whose rows are loaded. */
 export const loadedEvents: readonly string[] = Object.keys(tables);
 
-/** The table that has the rows of an event. */
+/** Returns the table with the rows of an event. */
 export function tableOf(event: string): string {
   const table = tables[event];
   if (table === undefined) throw new Error(`${event} is not loaded`);
@@ -64,7 +64,7 @@ const codes: readonly Readonly<Record<string, unknown>>[] = [
   })),
 ];
 
-/** A row with the other codes of the country that it names first; what it says itself stays. */
+/** Adds the other codes of the first country that the row names; given codes stay. */
 function withCountry(row: LoadedRow): LoadedRow {
   const said = ['idCountry', 'idCountryISOAlpha2', 'idCountryISONumeric'].find((name) => row[name] !== undefined);
   const country = said === undefined ? undefined : codes.find((code) => code[said] === row[said]);
@@ -80,7 +80,7 @@ const dictionaries: Readonly<Record<string, Readonly<Record<string, string>>>> =
   idAdMediator: adMediators,
 };
 
-/** Fields of payments that export a default where the row does not say. */
+/** Fields of payments that export a default if the row has no value. */
 const defaults: Readonly<Record<string, number>> = { isTest: 0, isTrial: 0 };
 const doubles = ['screenDiagonal', 'xdpi', 'ydpi'];
 /** Cells that only imported or derived rows have. */
@@ -119,7 +119,7 @@ function cell(event: string, selector: string, row: LoadedRow, app: OracleApp, z
   return isDefault ? String(defaults[selector]) : given;
 }
 
-/** Filters by a field: the values that pass; `0` of two dictionaries stands for what is not known. */
+/** Filters by a field: the values that pass; `0` of two dictionaries means unknown. */
 const filters = [
   'idAd',
   'idCampaign',
@@ -152,8 +152,8 @@ function passesFilters(request: OracleRequest, row: LoadedRow, app: OracleApp): 
 }
 
 /**
- * The rows that a user of account 1 must get of what was loaded, header first, as text cells. What only the service
- * knows (`eventId` of a row that has none, `tsInsert`) is no part of it.
+ * Returns the loaded rows that a user of account 1 must get, header first, as text cells. Leaves out values that only
+ * the service knows (`eventId` of a row without one, `tsInsert`).
  */
 export function expectedLoadedRows(request: OracleRequest, loaded: readonly LoadedRow[]): string[][] {
   const zone = (request['timezone'] as string | undefined) ?? 'Europe/Moscow';

@@ -2,26 +2,26 @@ import { datasets, type Dataset } from '../../src/datasets/dataset.ts';
 import type { FieldSchema } from '../../src/datasets/field-schema.ts';
 import { createRandom, hostileTexts } from './export-events.ts';
 
-/** A row as an operator's file has it: fields under the names of their selectors. */
+/** A row of an operator's file: fields under the names of their selectors. */
 export type LoadedRow = Readonly<Record<string, unknown>>;
 
 type Random = (below: number) => number;
 
 const currencies = ['USD', 'EUR', 'JPY', 'KZT'];
 const isoCodes = ['DE', 'FR', 'BR'];
-/** What CSV, JSON and Parquet can all carry: no NUL. */
+/** Texts that CSV, JSON and Parquet can all represent: no NUL. */
 const texts = [...hostileTexts.filter((text) => !text.includes('\u0000')), 'plain', 'Зима', '🐉'];
 
 const pick = <T>(values: readonly T[], random: Random): T => values[random(values.length)] as T;
 
-/** A text of a field, within its limits. */
+/** Returns a text for a field, within its limits. */
 function textOf(schema: FieldSchema, random: Random): string {
   if (schema['enum'] !== undefined) return pick(schema['enum'] as string[], random);
   if (schema['pattern'] === '^[A-Z]{3}$') return pick(currencies, random);
   if (schema['pattern'] === '^[A-Z]{2}$') return pick(isoCodes, random);
   const limit = schema.maxLength ?? 1024;
   const least = schema.minLength ?? 1;
-  // Identifiers of devices have a length of their own.
+  // Device identifiers have a fixed length.
   if (least > 2) return `t${random(40)}`.padEnd(least, 'x');
   const fitting = texts.filter((text) => Array.from(text).length <= limit && text !== '');
   return random(3) === 0 ? pick(fitting, random) : `t${random(40)}`.slice(0, limit);
@@ -29,7 +29,7 @@ function textOf(schema: FieldSchema, random: Random): string {
 
 function integerOf(name: string, schema: FieldSchema, random: Random): number {
   if (schema['enum'] !== undefined) return pick(schema['enum'] as number[], random);
-  // Ids of the dictionaries: known ones, and for mediators one that is not.
+  // Ids of the dictionaries: known ones, and for mediators an unknown one.
   if (name === 'idCountry') return pick([188, 38, 16, 25], random);
   if (name === 'idAdMediator') return random(5);
   if (schema['x-column-type'] === 'TIMESTAMPTZ') return 1_740_000_000 + random(10_000_000);
@@ -46,7 +46,7 @@ function decimalOf(type: string, random: Random): string {
 
 function valueOf(name: string, schema: FieldSchema, random: Random): unknown {
   const type = schema['x-column-type'];
-  // Private, so that no country is found by it.
+  // Private, so that it has no country.
   if (name === 'ipv4') return `10.0.${random(4)}.${random(200)}`;
   if (name === 'ipv6') return `fd00::${random(9000)}`;
   if (name === 'userAgent') return `tool ${random(9)}`;
@@ -69,7 +69,7 @@ function makeRow({ fields, table }: Dataset, index: number, random: Random): Loa
   };
   if (random(2) === 0) row['eventId'] = `${table}-${index}`;
   for (const { name, schema } of fields) {
-    // Each field is there, and is missing, in some rows.
+    // Each field is present in some rows and missing in others.
     if (name === sameColumn || (index !== 0 && random(3) === 0)) continue;
     row[name] = valueOf(name, schema, random);
   }
@@ -81,7 +81,7 @@ function makeRow({ fields, table }: Dataset, index: number, random: Random): Loa
   return row;
 }
 
-/** Rows of a dataset, the same for the same seed; each field of its schema has a value in some. */
+/** Creates rows of a dataset, the same for the same seed; each field of its schema has a value in some. */
 export function makeLoadedRows(dataset: Dataset, count: number, seed: number): LoadedRow[] {
   const random = createRandom(seed);
   return Array.from({ length: count }, (_, index) => makeRow(dataset, index, random));

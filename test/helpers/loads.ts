@@ -25,14 +25,14 @@ export const loadableApps = [
   { idApp: 2, sdkKey: 'second-key' },
 ] as const;
 
-/** The dataset of a name. Throws where there is none. */
+/** Returns a dataset by name. Throws if it does not exist. */
 export function getDataset(name: string): Dataset {
   const dataset = datasets.get(name);
   if (dataset === undefined) throw new Error(`no dataset ${name}`);
   return dataset;
 }
 
-/** A lake below a test's folder that files are loaded into, without a service. */
+/** A lake in a test's folder that files are loaded into, without a service. */
 export interface LoadArea {
   readonly lakeDir: string;
   readonly tableDir: string;
@@ -40,7 +40,7 @@ export interface LoadArea {
   write(name: string, content: string | Uint8Array): string;
   load(from: LoadInput['from'], options?: LoadOptions, more?: Partial<LoadDependencies>): Promise<LoadOutcome>;
   undo(loadId: string, more?: Partial<UndoDependencies>): Promise<UndoneLoad>;
-  /** Columns of the rows that the log names, in the order of time and identity. */
+  /** Returns columns of the rows that the log names, by time and identity. */
   rows(columns: string): Promise<SqlRow[]>;
 }
 
@@ -52,7 +52,7 @@ export async function openLoadArea(folder: string, name: string): Promise<LoadAr
   const clock = createClock(0);
   const options = { clock, retentionMs, crashPoint: noCrashPoint };
   await ensureLake(lakeDir, options);
-  /** Opened by the first look at rows: most areas are only loaded into. */
+  /** Opened by the first read: most areas are only loaded into. */
   let duckdb: Promise<Duckdb> | undefined;
   const common = {
     lakeDir,
@@ -89,7 +89,7 @@ export async function openLoadArea(folder: string, name: string): Promise<LoadAr
   };
 }
 
-/** Does something once, when a load gets to a step. */
+/** Runs `act` once, when a load reaches a step. */
 export function at(wanted: string, act: () => unknown): { readonly crashPoint: CrashPoint } {
   let left = 1;
   return {

@@ -1,12 +1,12 @@
 import { existsSync, readFileSync, readdirSync } from 'node:fs';
 import path from 'node:path';
 
-/** One package of package-lock.json, as far as the tests read it. */
+/** The used part of a package in package-lock.json. */
 export interface LockedPackage {
   readonly version: string;
   readonly resolved?: string;
   readonly integrity?: string;
-  /** Only building and testing need it. */
+  /** Whether only building and testing need it. */
   readonly dev?: boolean;
   readonly optional?: boolean;
   readonly engines?: { readonly node?: string };
@@ -17,8 +17,8 @@ export interface LockedPackage {
 export type LockedPackages = ReadonlyMap<string, LockedPackage>;
 
 /**
- * Reads the packages of a checkout's lock file, by their paths below it (`node_modules/a/node_modules/b`); the checkout
- * itself is left out.
+ * Reads the packages of a checkout's lock file, by their paths below it (`node_modules/a/node_modules/b`), without the
+ * checkout itself.
  */
 export function readLockFile(checkout: string): LockedPackages {
   const { packages } = JSON.parse(readFileSync(path.join(checkout, 'package-lock.json'), 'utf8')) as {
@@ -27,10 +27,7 @@ export function readLockFile(checkout: string): LockedPackages {
   return new Map(Object.entries(packages).filter(([place]) => place !== ''));
 }
 
-/**
- * Finds the package that `name` means to the one at `from`, as Node looks for it: in its own folder, then in those
- * above.
- */
+/** Resolves a package name for the package at `from` as Node does: in its own folder, then in those above. */
 export function resolveLocked(packages: LockedPackages, from: string, name: string): LockedPackage | undefined {
   for (let above = from; ; above = above.slice(0, Math.max(0, above.lastIndexOf('/node_modules/')))) {
     const found = packages.get(above === '' ? `node_modules/${name}` : `${above}/node_modules/${name}`);
@@ -38,7 +35,7 @@ export function resolveLocked(packages: LockedPackages, from: string, name: stri
   }
 }
 
-/** The versions of all packages that are installed below a folder, by their paths below it. */
+/** Returns the versions of all packages that are installed below a folder, by path. */
 export function readInstalled(folder: string): Map<string, string> {
   const found = new Map<string, string>();
   const look = (place: string): void => {

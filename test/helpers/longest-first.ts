@@ -3,10 +3,7 @@ import path from 'node:path';
 import { BaseSequencer, type TestSpecification } from 'vitest/node';
 import { isLongRun } from './chaos.ts';
 
-/**
- * The files that take longest, longest first, in the short form and in the long one. By hand: a fresh clone has
- * measured nothing yet, and goes by size.
- */
+/** The files that take longest, in order, per form. The lists are fixed, because a new clone has no measured times. */
 const longest = {
   short: [
     'integration/export/every-event',
@@ -91,14 +88,14 @@ const longest = {
 const root = path.resolve(import.meta.dirname, '..');
 
 /**
- * Begins with the files that take longest, so that none of them is left to run alone at the end; the others follow in
- * vitest's own order.
+ * Runs the files that take longest first, so that none of them runs alone at the end; the others follow in vitest's
+ * order.
  */
 export class LongestFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
     const order = longest[isLongRun ? 'long' : 'short'].map((name) => path.join(root, `${name}.test.ts`));
     const gone = order.find((file) => !existsSync(file));
-    if (gone !== undefined) throw new Error(`${gone} is gone: take it out of longest-first.ts`);
+    if (gone !== undefined) throw new Error(`${gone} is missing: remove it from longest-first.ts`);
     const rankOf = ({ moduleId }: TestSpecification): number =>
       order.includes(moduleId) ? order.indexOf(moduleId) : order.length;
     // oxlint-disable-next-line unicorn/no-array-sort -- it is the sequencer's

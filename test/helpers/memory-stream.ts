@@ -2,16 +2,16 @@ import { createClock, type Clock } from '../../src/runtime/clock.ts';
 import type { StreamMessage, StreamPublisher, StreamReader } from '../../src/stream/stream.ts';
 
 /**
- * A stream in memory, by a clock of its own, that follows the rules of StreamReader, and can be damaged as a broker's store can: for tests of
- * the compactor's own logic. Tests of the whole path use a real server.
+ * A stream in memory with its own clock, by the rules of StreamReader, for tests of the compactor's logic. It can be
+ * damaged as a broker's store can. Tests of the complete path use a real broker.
  */
 export interface MemoryStream extends StreamReader {
   /** Stores a message of these lines and returns its sequence. */
   publish(lines: readonly unknown[]): number;
   publishRaw(payload: string | Uint8Array): number;
-  /** Loses every message after a sequence; numbers after it are used again. */
+  /** Loses every message after a sequence, and reuses their sequences. */
   truncate(lastSequence: number): void;
-  /** Forgets everything and starts at 1 under another creation time. */
+  /** Clears the stream and starts at 1 under another creation time. */
   recreate(): void;
   /** Loses one message in the middle. */
   lose(sequence: number): void;

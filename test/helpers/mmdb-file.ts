@@ -1,8 +1,7 @@
 import { writeFileSync } from 'node:fs';
 
-/** Writes databases in MaxMind's MMDB format, for tests of an operator's own: records of 24 bits, no shared values. */
+/** Writes databases in MaxMind's MMDB format, as an operator may supply them: records of 24 bits, no shared values. */
 
-/** What a record may hold. */
 export type MmdbValue = string | number | readonly MmdbValue[] | { readonly [name: string]: MmdbValue };
 
 /** A network (`81.2.0.0/16`, `2a02::/16`) and its record. */
@@ -35,7 +34,7 @@ function groups(text: string): string[] {
   return text === '' ? [] : text.split(':');
 }
 
-/** The bits of a network, those of IPv4 behind 96 zeros where the tree is of IPv6. */
+/** Returns the bits of a network; in an IPv6 tree those of IPv4 follow 96 zeros. */
 function bitsOf(network: string, ipVersion: 4 | 6): number[] {
   const [address = '', length = ''] = network.split('/');
   const isV4 = !address.includes(':');

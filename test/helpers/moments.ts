@@ -9,12 +9,12 @@ import { sendRaw } from './http.ts';
 import type { TestService } from './service.ts';
 import { waitFor } from './wait.ts';
 
-/** A moment at which the power is cut: right after somebody was told something, or in the midst of work. */
+/** A moment at which the power is cut: right after a response, or during work. */
 export interface Moment {
   readonly name: string;
   /**
-   * Brings the moment about; returns the check, for after the cut, that what was told still holds. `cut` is the number
-   * of the cut.
+   * Waits for the moment; returns the check that promises made before the cut still hold. `cut` is the number of the
+   * cut.
    */
   reach(cut: number): Promise<() => Promise<void>>;
 }
@@ -23,9 +23,9 @@ export interface MomentDependencies {
   readonly service: TestService;
   readonly client: ExportClient;
   readonly random: Random;
-  /** Number of events acknowledged so far. */
+  /** Returns the number of events acknowledged so far. */
   readonly acknowledged: () => number;
-  /** Ids of the export requests that were acknowledged; each one is added. */
+  /** Ids of the acknowledged export requests; new ones are added. */
   readonly requests: string[];
 }
 
@@ -33,11 +33,11 @@ const longestWaitMs = 1500;
 const firstApp = 1000;
 const nothingMore = async (): Promise<void> => undefined;
 
-/** Waits until a folder's entries change: a file was made, renamed or removed in it. */
+/** Waits until a folder's entries change. */
 async function waitForChange(folder: string): Promise<void> {
   const list = (): string => (existsSync(folder) ? readdirSync(folder).join() : '');
   const before = list();
-  // a seal that takes longer to come is no reason to fail: then the cut comes at a random moment
+  // a late seal must not fail the test: then the cut comes at a random moment
   await waitFor(`${folder} changes`, () => list() !== before, longestWaitMs).catch(() => undefined);
 }
 
@@ -45,7 +45,7 @@ function filesOf(data: AnswerData | undefined): unknown {
   return data?.files?.map(({ rows, bytes, sha256 }) => ({ rows, bytes, sha256 }));
 }
 
-/** The moments of a service under load. */
+/** Creates the moments of a service under load. */
 export function createMoments({
   service,
   client,
@@ -91,7 +91,7 @@ export function createMoments({
         const idApp = firstApp + cut;
         const { token } = await service.command('app', 'add', String(idApp), '--platform', 'web');
         return async () => {
-          // an empty body is refused with 400, a token that is not known with 403
+          // an empty body is rejected with 400, an unknown token with 403
           const answer = await sendRaw(Number(new URL(service.s2s).port), {
             verb: 'POST',
             path: `/v1/login/?idApp=${idApp}`,

@@ -2,20 +2,17 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { packageRoot } from '../../src/runtime/files/package-files.ts';
 
-/** What Prometheus and Grafana are given, as the files of docs/monitoring have it. */
+/** Configuration of Prometheus and Grafana, from the files of docs/monitoring. */
 
-/** The folder of those files. */
 export const monitoringFolder = path.join(packageRoot, 'docs/monitoring');
 
 const read = (file: string): string => readFileSync(path.join(monitoringFolder, file), 'utf8');
 
-/** A rule of alerts.yml: its name, and its query. */
 export interface Alert {
   readonly alert: string;
   readonly expr: string;
 }
 
-/** Reads the rules. */
 export function readAlerts(): readonly Alert[] {
   return [...read('alerts.yml').matchAll(/^ {6}- alert: (\w+)\n {8}expr: (.*)$/gm)].map(
     ([, alert = '', expr = '']) => ({ alert, expr }),

@@ -4,8 +4,8 @@ import { createLogger } from '../../src/runtime/logger.ts';
 import { startNatsServer } from '../../src/stream/nats-server.ts';
 
 /**
- * A process that starts a nats-server in a folder, holding the folder's lock, and then only lives: for tests that kill
- * it. Arguments: the folder, the binary. Prints the server's process id.
+ * Starts a nats-server in a folder while holding the folder's lock, and then idles: for tests that kill this process.
+ * Arguments: the folder, the binary. Prints the server's process id.
  */
 async function run([folder = '', binary = '']: readonly string[]): Promise<void> {
   const lock = acquireLock(folder, 'the parent');

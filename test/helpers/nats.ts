@@ -21,9 +21,9 @@ export interface TestNats {
   readonly folder: string;
   /** Opens a connection with the server's credentials; closed when the server is stopped. */
   connect(): Promise<StreamConnection>;
-  /** Kills the server with SIGKILL and waits until it is gone. */
+  /** Kills the server with SIGKILL and waits until it has exited. */
   kill(): Promise<void>;
-  /** Starts it again with the same store, port and credentials. */
+  /** Restarts it with the same store, port and credentials. */
   restart(): Promise<void>;
   signal(name: NodeJS.Signals): void;
   stop(): Promise<void>;
@@ -35,10 +35,10 @@ export interface TestNatsOptions {
   readonly streamMaxBytes?: number | 'none';
 }
 
-/** Looked for once in each test process: to look is to run it for its version. */
+/** Found once per test process: each search runs the binary to read its version. */
 let found: Promise<FoundServer | undefined> | undefined;
 
-/** Path of the nats-server that the tests run. */
+/** Returns the path of the nats-server that the tests run. */
 export async function natsBinary(): Promise<string> {
   found ??= findNatsServer({ path: process.env['PATH'], cacheFolder: cacheFolder(process.env) });
   const server = await found;
@@ -72,7 +72,7 @@ export async function startTestNats(options: TestNatsOptions = {}): Promise<Test
     connect,
     async kill() {
       server.kill();
-      await within('nats-server is gone', server.exited);
+      await within('nats-server has exited', server.exited);
     },
     async restart() {
       server = await startNatsServer({ binary, folder, maxStoreBytes, logger: silentLogger, address: server.address });
@@ -80,13 +80,13 @@ export async function startTestNats(options: TestNatsOptions = {}): Promise<Test
     signal(name) {
       signalProcess(server.pid, name);
       if (name !== 'SIGSTOP') return;
-      // It goes on for a moment on a busy machine, and answers.
+      // On a busy machine it runs for another moment, and responds.
       while (!isStopped(server.pid)) Atomics.wait(moment, 0, 0, 1);
     },
     async stop() {
       for (const connection of connections) await connection.close();
       server.kill();
-      await within('nats-server is gone', server.exited);
+      await within('nats-server has exited', server.exited);
       await rm(folder, { recursive: true, force: true });
     },
   };

@@ -10,20 +10,19 @@ import { waitFor } from './wait.ts';
 
 const run = promisify(execFile);
 
-/** A block has a start of the service in it, which takes its time on a loaded machine. */
+/** A block may start the service, which takes long on a loaded machine. */
 const commandMs = 120_000;
 
 /** The pages for operators. */
 const operatorPages = ['install', 'load', 'personal-data', 'keep', 'watch'];
 
-/** A block of a page. */
 export interface Block {
   readonly section: string;
   readonly language: string;
   readonly text: string;
 }
 
-/** Reads the blocks of the pages in their order. */
+/** Reads the blocks of the pages in order. */
 export function readOperatorPages(): readonly Block[] {
   const pages = operatorPages.map((name) => readFileSync(path.join(packageRoot, `docs/${name}.md`), 'utf8'));
   let section = '';
@@ -45,7 +44,7 @@ export interface OperationsMachine {
   place(file: string): string;
   /** Returns the address of a documented port. */
   address(port: 8080 | 8081 | 8082): string;
-  /** The main process of the service, while it runs. */
+  /** Returns the process id of the service, while it runs. */
   pid(): number | undefined;
   destroy(): Promise<void>;
 }
@@ -59,9 +58,9 @@ function writeProgram(file: string, text: string): void {
 }
 
 /**
- * Sets a machine up on which nothing is installed, with what an ordinary user lacks on PATH: systemctl
- * (test/helpers/service-manager.mjs), useradd, chown, runuser, and an npm that installs the program that was built, with
- * the files of docs/deploy for the places of the machine. `nginx` is the executable, where there is one.
+ * Prepares a machine without an installation, with replacements for commands that an ordinary user lacks: systemctl
+ * (test/helpers/service-manager.mjs), useradd, chown, runuser, and an npm that installs the built program. Adapts the
+ * files of docs/deploy to the paths of the machine. `nginx`: the executable, if any.
  */
 export async function createOperationsMachine(root: string, nginx: string | undefined): Promise<OperationsMachine> {
   const wanted = [8080, 8081, 8082, 443] as const;

@@ -11,7 +11,7 @@ import { openPublisher } from '../../src/stream/publisher.ts';
 import type { StreamPublisher } from '../../src/stream/stream.ts';
 import { silentLogger, startTestNats, type TestNats } from './nats.ts';
 
-/** What a service's supervisor and one of its roles have of a stream, in one process. */
+/** The stream objects of a service's supervisor and of one role, in one process. */
 export interface OwnedStream {
   readonly owner: StreamOwner;
   readonly guard: OpenGuard;
@@ -43,7 +43,7 @@ export async function claimFor(
   return owner;
 }
 
-/** Opens the way into the stream for the data folder, as an import worker does. */
+/** Opens the stream for the data folder, as an import worker does. */
 export async function enterFor(
   nats: TestNats,
   folder: string,
@@ -59,12 +59,14 @@ export async function enterFor(
   return { guard, publisher: openPublisher(connection, guard) };
 }
 
-/** A manager of the broker's streams, as an operator has one. */
+/** Returns a manager of the broker's streams for an operator's changes. */
 export async function operatorOf(nats: TestNats): Promise<JetStreamManager> {
   return await jetstreamManager((await nats.connect()).nats);
 }
 
-/** Starts a broker for a file's tests and gives it with a manager of its streams; each test begins without a stream. */
+/**
+ * Starts a broker for a file's tests and passes it with a manager of its streams; each test begins without a stream.
+ */
 export function prepareOperatedBroker(use: (nats: TestNats, operator: JetStreamManager) => void): void {
   let nats: TestNats;
   let operator: JetStreamManager;
@@ -73,7 +75,7 @@ export function prepareOperatedBroker(use: (nats: TestNats, operator: JetStreamM
     operator = await operatorOf(nats);
     use(nats, operator);
   });
-  // Registered first, and so the last to run: an owner that still ran would make its stream anew.
+  // Registered first, so it runs last: an owner that still ran would recreate its stream.
   beforeEach((context) => {
     context.onTestFinished(async () => {
       for await (const stream of operator.streams.list()) await operator.streams.delete(stream.config.name);
@@ -82,17 +84,14 @@ export function prepareOperatedBroker(use: (nats: TestNats, operator: JetStreamM
   afterAll(() => nats.stop());
 }
 
-/**
- * A few clients that publish without end: what was acknowledged, by its sequence, and the code of the newest refusal.
- */
+/** Four clients that publish continuously: acknowledged messages by sequence, and the code of the newest error. */
 export interface Publishing {
   readonly acknowledged: ReadonlyMap<number, string>;
-  /** The code of the error that the newest publish ended with; undefined when it was acknowledged. */
+  /** Returns the code of the newest publish's error; undefined if it was acknowledged. */
   readonly refusal: string | undefined;
   stop(): Promise<void>;
 }
 
-/** Starts four of them. */
 export function startPublishing(publisher: StreamPublisher, stream: string): Publishing {
   const acknowledged = new Map<number, string>();
   const stopping = new AbortController();
@@ -124,7 +123,7 @@ export function startPublishing(publisher: StreamPublisher, stream: string): Pub
   };
 }
 
-/** The texts of acknowledged messages above a sequence that the stream does not have. */
+/** Returns the texts of acknowledged messages above a sequence that the stream does not have. */
 export async function findLost(
   manager: JetStreamManager,
   stream: string,

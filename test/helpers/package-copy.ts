@@ -3,7 +3,7 @@ import path from 'node:path';
 import { packageRoot } from '../../src/runtime/files/package-files.ts';
 import { bundleProgram } from './bundled.ts';
 
-/** Builds the program in a package of its own, whose pipelines and schemas can be changed; `home` is not there yet. */
+/** Builds the program in a separate package, whose pipelines and schemas can be changed; `home` must not exist. */
 export function buildPackageCopy(home: string): void {
   mkdirSync(home);
   const dist = bundleProgram(home);

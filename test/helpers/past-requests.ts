@@ -39,7 +39,9 @@ function jobOf(id: number, count: number, idUser: string, nowMs: number): Report
   };
 }
 
-/** Writes ended requests of a user into a data folder before its service starts: ids from 1, the last the newest. */
+/**
+ * Writes ended requests of a user into a data folder before its service starts: ids from 1 to `count`, oldest first.
+ */
 export async function writePastRequests(dataDir: string, idUser: string, count: number): Promise<void> {
   const { reports, keys } = dataPaths(dataDir);
   await ensureSigningKeys(keys, createClock(0));

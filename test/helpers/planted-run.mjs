@@ -2,9 +2,9 @@ import process from 'node:process';
 import { startVitest } from 'vitest/node';
 
 /**
- * Runs tests on sources with a defect in them, which stands in no file: it is planted as the source is loaded.
- * Argument: a JSON of { file, from, to, test, name? }: the pattern of a text of a source file, what stands in its
- * place, the test file, and which of its tests. Exit code: that of the tests.
+ * Runs tests on sources with a defect that is in no file: it is planted when the source is loaded. Argument: JSON {
+ * file, from, to, test, name? }: a source file, the pattern of its text to replace, the replacement, the test file, and
+ * a pattern of test titles. Exit code: that of the tests.
  */
 const { file, from, to, test, name } = JSON.parse(process.argv[2]);
 
@@ -14,7 +14,8 @@ const plant = {
   transform(code, id) {
     if (!id.endsWith(file)) return undefined;
     const pattern = new RegExp(from, 'g');
-    if (code.match(pattern)?.length !== 1) throw new Error(`the text to replace does not stand once in ${file}`);
+    if (code.match(pattern)?.length !== 1)
+      throw new Error(`the text to replace does not occur exactly once in ${file}`);
     return code.replace(pattern, () => to);
   },
 };

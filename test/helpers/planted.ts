@@ -6,26 +6,23 @@ import { text } from 'node:stream/consumers';
 
 const root = path.resolve(import.meta.dirname, '..', '..');
 
-/** A defect, and the tests that have to notice it. */
+/** A defect, and the tests that must find it. */
 export interface PlantedRun {
   /** Source file, relative to the root of the repository. */
   readonly file: string;
-  /** A text that stands in it once, and what takes its place. */
+  /** A text that occurs once in it, and its replacement. */
   readonly from: string;
   readonly to: string;
-  /** The test file, relative to `test/`, and a pattern of the titles that are run; all without one. */
+  /** The test file, relative to `test/`, and a pattern of test titles; all without one. */
   readonly test: string;
   readonly name?: string;
   /** Seed of the simulator's first scenario. */
   readonly seed?: number;
-  /** What the simulator's scenarios surely have in them. */
+  /** Condition that the simulator's scenarios are made to meet. */
   readonly about?: 'copies';
 }
 
-/**
- * A pattern of a piece of code, however it is laid out: white space, and the comma before a closing bracket, are the
- * formatter's.
- */
+/** Returns a pattern of a piece of code in any layout: white space and commas before closing brackets may differ. */
 export function patternOf(code: string): RegExp {
   const tokens = code.match(/\w+|'[^']*'|`[^`]*`|\S/g) ?? [];
   const parts = tokens.map((token, index) => {
@@ -35,18 +32,18 @@ export function patternOf(code: string): RegExp {
   return new RegExp(parts.join(''), 'g');
 }
 
-/** How often a piece of code stands in a text. */
+/** Counts the occurrences of a piece of code in a text. */
 export function countCode(source: string, code: string): number {
   return source.match(patternOf(code))?.length ?? 0;
 }
 
 /**
- * Played until one tells: a seed that told at once may not any more when the sources change, as then other chances fall
- * to each step.
+ * Maximum number of scenarios. A seed that found the defect at once may not do so after a change of the sources,
+ * because the random choices shift.
  */
 const mostScenarios = 64;
 
-/** Runs tests on the planted sources in a process of their own; returns its exit code and what it printed. */
+/** Runs tests on the changed sources in a separate process; returns its exit code and output. */
 export async function runPlanted(run: PlantedRun): Promise<{ readonly code: unknown; readonly output: string }> {
   const child = spawn(
     process.execPath,
@@ -59,7 +56,7 @@ export async function runPlanted(run: PlantedRun): Promise<{ readonly code: unkn
       env: {
         ...process.env,
         TRIBUTARY_CHAOS: '',
-        // what takes turns would notice a defect in some runs only
+        // a test that selects cases would find a defect in some runs only
         TRIBUTARY_TEST_WHOLE: '1',
         TRIBUTARY_TEST_SEED: run.seed === undefined ? '' : String(run.seed),
         TRIBUTARY_TEST_SIMULATOR_SEEDS: String(mostScenarios),

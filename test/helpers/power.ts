@@ -7,29 +7,28 @@ import { waitFor } from './wait.ts';
 const run = promisify(execFile);
 
 /**
- * A disk of its own whose power can be cut: an ext4 file system in an image file, on a loop device.
+ * A separate disk whose power can be cut: an ext4 file system in an image file, on a loop device.
  *
- * What a process has written and not fsynced is in the kernel's memory and not in the image. A copy of the image, taken
- * while nothing writes to it, is what a machine would find after it lost power at that moment: the journal is replayed,
- * and everything that had not reached the disk is gone.
+ * Bytes that a process has written and not fsynced are in the kernel's memory, not in the image. A copy of the image,
+ * taken while nothing writes to it, is the state after a power cut at that moment. The journal is replayed, and
+ * everything that had not reached the disk is lost.
  */
 export interface Disk {
-  /** Where it is mounted; the same after a cut. */
+  /** Path at which it is mounted; the same after a cut. */
   readonly folder: string;
-  /** Copies the image as it is at one moment; everybody who writes must be stopped. */
+  /** Copies the image as it is at one moment; every writer must be stopped. */
   takeImage(): Promise<void>;
-  /** Takes the disk away, repairs the copy and mounts it in the disk's place. Nobody may have a file open. */
+  /** Unmounts the disk, repairs the copy and mounts it instead. No process may have a file open. */
   restoreImage(): Promise<void>;
-  /** Unmounts and removes it. */
   close(): Promise<void>;
 }
 
 const megabyte = 1024 * 1024;
 const mostCopies = 50;
-/** e2fsck: 0 nothing wrong, 1 repaired; anything else is a file system that could not be. */
+/** e2fsck: 0 no errors, 1 repaired; any other code means that the file system is lost. */
 const repaired = [0, 1];
 
-/** Says what this machine lacks for a disk whose power can be cut; undefined when it lacks nothing. */
+/** Returns the requirements that this machine lacks for power cuts; undefined if it has all. */
 export function missingForPowerCuts(): string | undefined {
   if (process.getuid?.() !== 0) return 'it needs root, to mount';
   const missing = ['losetup', 'mkfs.ext4', 'e2fsck', 'mount', 'umount', 'cp'].filter((tool) => {
@@ -49,7 +48,7 @@ export function missingForPowerCuts(): string | undefined {
   }
 }
 
-/** Number of writes a block device has done, and of those on their way. */
+/** Returns the number of completed writes of a block device, and of those in flight. */
 function readWrites(device: string): { done: number; underWay: number } {
   const figures = readFileSync(`/sys/block/${path.basename(device)}/stat`, 'utf8')
     .trim()
@@ -58,7 +57,7 @@ function readWrites(device: string): { done: number; underWay: number } {
   return { done: figures[4] ?? 0, underWay: figures[8] ?? 0 };
 }
 
-/** Makes a disk in a folder, and mounts it. */
+/** Creates a disk in a folder, and mounts it. */
 export async function openDisk(folder: string, sizeMb: number): Promise<Disk> {
   const image = path.join(folder, 'disk.img');
   const copy = path.join(folder, 'copy.img');
@@ -75,7 +74,7 @@ export async function openDisk(folder: string, sizeMb: number): Promise<Disk> {
   };
   const detach = async (): Promise<void> => {
     if (device === undefined) return;
-    // a process that was just killed may still be putting its files away
+    // a killed process may still be closing its files
     await waitFor('the disk can be unmounted', () =>
       run('umount', [mountPoint]).then(
         () => true,

@@ -1,18 +1,18 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { idParam, type Ledger } from './ledger.ts';
 
-/** One answer of the import area as its client saw it. */
+/** A response of the import area as its client saw it. */
 export interface ProbeAnswer {
-  /** 0: none came. */
+  /** 0 without a response. */
   readonly status: number;
   readonly tookMs: number;
-  /** When it was there, on the monotonic clock. */
+  /** Time of the response, on the monotonic clock. */
   readonly atMs: number;
   readonly retryAfter: string | null;
   readonly detail: string | null;
 }
 
-/** A client that sends one event after the other, slowly, and looks at each answer closely. */
+/** A client that sends events slowly, one after the other, and records each response. */
 export interface Probe {
   readonly answers: readonly ProbeAnswer[];
   stop(): Promise<void>;
@@ -22,7 +22,7 @@ const betweenMs = 20;
 const patienceMs = 10_000;
 
 /**
- * Starts the client. What it is told decides the ledger's outcome: 200 acknowledged; 500 with "not stored" refused, so
+ * Starts the client. The response decides the ledger's outcome: 200 acknowledged; 500 with "not stored" rejected, so
  * that it must not be in the lake; 500 with "unknown" unknown.
  */
 export function startProbe(

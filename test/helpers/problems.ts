@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import type { Problem } from '../../src/runtime/conditions/problem.ts';
 import type { TestService } from './service.ts';
 
-/** What the operator's `/readyz` tells; undefined when it does not answer. */
+/** Reads the operator's `/readyz`; undefined without a response. */
 export async function readReadiness(
   service: TestService,
 ): Promise<{ readonly status: number; readonly problems: readonly Problem[] } | undefined> {
@@ -13,12 +13,15 @@ export async function readReadiness(
     : { status: response.status, problems: body.problems };
 }
 
-/** The problems that `tributary status` tells. */
+/** Reads the problems of `tributary status`. */
 export async function readStatusProblems(service: TestService): Promise<readonly Problem[]> {
   return ((await service.status())['problems'] ?? []) as Problem[];
 }
 
-/** The lines of the service's log, parsed; what is no JSON, such as the last words of a killed process, is left out. */
+/**
+ * Reads the lines of the service's log, parsed; skips lines that are not JSON, such as the last words of a killed
+ * process.
+ */
 export function readLog(service: TestService): Record<string, unknown>[] {
   return readFileSync(`${service.dataDir}.log`, 'utf8')
     .split('\n')

@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync } from 'node:fs';
 
-/** What a process of the service does. `job` is the process of one export job. */
+/** Role of a process of the service. `job` is the process of one export job. */
 export const processRoles = ['supervisor', 'nats-server', 'ingest', 'compact', 'export', 'job'] as const;
 export type ProcessRole = (typeof processRoles)[number];
 
@@ -13,15 +13,15 @@ interface ProcessEntry {
   readonly pid: number;
   readonly stopped: boolean;
   readonly parent: number;
-  /** When it started, clock ticks since the machine did. */
+  /** Time of its start, clock ticks since the machine's. */
   readonly started: string;
   readonly words: readonly string[];
 }
 
-/** Reads one process from /proc; undefined when it is gone, or only waits to be reaped. */
+/** Reads one process from /proc; undefined if it has exited, or only waits to be reaped. */
 function readProcess(pid: number): ProcessEntry | undefined {
   try {
-    // Behind the name, which may hold anything: the state is the third field of proc(5), the start the 22nd.
+    // After the name, which may have any bytes: the state is the third field of proc(5), the start the 22nd.
     const [state, parent, ...rest] = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ').at(-1)?.split(' ') ?? [];
     if (state === undefined || 'ZX'.includes(state)) return undefined;
     return {
@@ -41,10 +41,7 @@ function readProcesses(): ProcessEntry[] {
   return pids.map((pid) => readProcess(Number(pid))).filter((entry) => entry !== undefined);
 }
 
-/**
- * Recognises a role by the words of its command line; undefined for processes that come and go, such as a lock's
- * helper.
- */
+/** Returns the role by the words of a command line; undefined for short-lived processes, such as a lock's helper. */
 function roleOf(words: readonly string[]): ProcessRole | undefined {
   if (words[0]?.endsWith('nats-server') === true) return 'nats-server';
   if (words.includes('role')) return processRoles.find((known) => known === words[words.indexOf('role') + 1]);
@@ -52,11 +49,11 @@ function roleOf(words: readonly string[]): ProcessRole | undefined {
   return words.includes('start') ? 'supervisor' : undefined;
 }
 
-/** Lists everything that runs below a process, at any depth, with the process itself. Needs /proc. */
+/** Lists a process and its descendants at any depth. Needs /proc. */
 export function listTree(root: number): number[] {
   const entries = readProcesses();
   const tree = new Set([root]);
-  // a parent may stand after its child in the list
+  // a parent may be after its child in the list
   for (let before = 0; before < tree.size;) {
     before = tree.size;
     for (const { pid, parent } of entries) if (tree.has(parent)) tree.add(pid);
@@ -64,13 +61,13 @@ export function listTree(root: number): number[] {
   return entries.filter(({ pid }) => tree.has(pid)).map(({ pid }) => pid);
 }
 
-/** Lists the processes of a service by their role: its supervisor and what runs below it. */
+/** Lists the processes of a service by role: its supervisor and all descendants. */
 export function listServiceProcesses(supervisor: number): ServiceProcess[] {
   const tree = new Set(listTree(supervisor));
   const entries = readProcesses();
   const commandLines = new Map(entries.map(({ pid, words }) => [pid, words.join('\0')]));
   return entries.flatMap(({ pid, parent, words }) => {
-    // a child that has not loaded its own program yet shows the command line of its parent
+    // a child that has not loaded its program yet shows the command line of its parent
     const isBorn = commandLines.get(parent) !== words.join('\0');
     const role = tree.has(pid) && isBorn ? roleOf(words) : undefined;
     return role === undefined ? [] : [{ pid, role }];
@@ -78,7 +75,7 @@ export function listServiceProcesses(supervisor: number): ServiceProcess[] {
 }
 
 /**
- * Sends a signal; false when the process was gone before it came. Throws for an id that would reach the tests' own
+ * Sends a signal; returns false if the process had exited before. Throws for an id that would reach the tests' own
  * process group.
  */
 export function signalProcess(pid: number, signal: NodeJS.Signals): boolean {
@@ -90,27 +87,27 @@ export function signalProcess(pid: number, signal: NodeJS.Signals): boolean {
   }
 }
 
-/** Says whether a process stands still after SIGSTOP, or is gone. */
+/** Reports whether a process is suspended by SIGSTOP, or has exited. */
 export function isStopped(pid: number): boolean {
   return readProcess(pid)?.stopped ?? true;
 }
 
-/** Says whether a process runs (one that only waits to be reaped does not). */
+/** Reports whether a process runs (one that only waits to be reaped does not). */
 export function isAlive(pid: number): boolean {
   return readProcess(pid) !== undefined;
 }
 
-/** Processes that were seen, of which some may run still. */
+/** Known processes, some of which may still run. */
 export interface ProcessMemory {
   note(pids: Iterable<number>): void;
-  /** Those that run. */
+  /** Returns those that run. */
   alive(): number[];
   clear(): void;
 }
 
 /**
- * Creates the memory. Each is known by its id and its start: a machine that starts thousands of processes gives an id to
- * another one within minutes, which a test would wait for, or kill.
+ * Creates an empty set. A process is identified by its id and start time, because a busy machine reuses an id within
+ * minutes. A test would otherwise wait for the new process, or kill it.
  */
 export function createProcessMemory(): ProcessMemory {
   const starts = new Map<number, string>();
@@ -126,7 +123,7 @@ export function createProcessMemory(): ProcessMemory {
   };
 }
 
-/** Reads how much memory a process holds now, bytes; 0 when it is gone. */
+/** Returns the present memory of a process, bytes; 0 if it has exited. */
 export function readResidentBytes(pid: number): number {
   try {
     return Number(/VmRSS:\s+(\d+) kB/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1] ?? 0) * 1024;

@@ -7,17 +7,17 @@ import { onTestFinished } from 'vitest';
 import { monitoringFolder } from './monitoring.ts';
 import { waitFor } from './wait.ts';
 
-/** A sample of an answer: its labels, and its value as text. */
+/** A sample of a response: its labels, and its value as text. */
 export interface Sample {
   readonly metric: Readonly<Record<string, string>>;
   readonly value: readonly [number, string];
 }
 
-/** A Prometheus at work. */
+/** A running Prometheus. */
 export interface Prometheus {
-  /** Answers a query as of now. Throws with what Prometheus says of a query that it does not understand. */
+  /** Evaluates a query now. Throws Prometheus's error for an invalid query. */
   query(text: string): Promise<readonly Sample[]>;
-  /** The names of the alerts that fire now. */
+  /** Returns the names of the alerts that fire now. */
   firing(): Promise<readonly string[]>;
 }
 
@@ -31,8 +31,8 @@ async function findFreePort(): Promise<number> {
 }
 
 /**
- * Starts Prometheus with docs/monitoring as it is, but for whom it scrapes and how often: the operator's address of a
- * service, each second. The end of the running test ends it.
+ * Starts Prometheus with docs/monitoring, except for the target and the interval: the operator's address of a service,
+ * each second. The end of the running test ends it.
  */
 export async function startPrometheus(programs: string, folder: string, ops: string): Promise<Prometheus> {
   mkdirSync(folder, { recursive: true });

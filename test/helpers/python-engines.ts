@@ -6,10 +6,10 @@ import { promisify } from 'node:util';
 import { cacheFolder } from '../../src/setup/ensure-nats-server.ts';
 
 const run = promisify(execFile);
-/** Longest time that packages take to come, ms. */
+/** Maximum duration of an installation, ms. */
 const installMs = 600_000;
 
-/** A Python environment: its packages, of the versions that were tried, and what shows that they are there. */
+/** A Python environment: tested versions of its packages, and the imports that prove their presence. */
 interface PythonEnvironment {
   readonly packages: readonly string[];
   readonly imports: string;
@@ -17,34 +17,33 @@ interface PythonEnvironment {
   readonly beside?: string;
 }
 
-/** The engines that read the lake. */
 const engines: PythonEnvironment = {
   packages: ['deltalake==1.6.6', 'pandas==3.1.1', 'polars==2.1.0', 'pyarrow==26.0.1'],
   imports: 'deltalake, pandas, polars',
 };
 
-/** Another reader of MMDB files, another parser of User-Agents, and two editions of a published list of them (Apache-2.0). */
+/**
+ * Another reader of MMDB files, another parser of User-Agents, and two editions of a published list of them
+ * (Apache-2.0).
+ */
 const enrichers: PythonEnvironment = {
   packages: ['maxminddb==3.2.0', 'ua-parser==1.0.2', 'ua-parser-builtins==202610', 'fake-useragent==2.2.0'],
   imports: 'maxminddb, ua_parser, fake_useragent',
   beside: 'fake-useragent==2.0.3',
 };
 
-/** A public client of this API family. */
 const client: PythonEnvironment = { packages: ['mytracker-export-api==1.0.5'], imports: 'mytracker_export_api' };
 
-/** A generator of clients. */
 const generator: PythonEnvironment = {
   packages: ['openapi-python-client==0.29.1'],
   imports: 'openapi_python_client',
 };
 
-/** DuckDB's own shell. */
 const duckdbShell: PythonEnvironment = { packages: ['duckdb-cli==1.5.6'], imports: 'sys' };
 
 /**
- * Path of a Python that has the packages: an environment of its own in the cache folder, made and filled by the first
- * call. Undefined, with a notice, where there is no Python, or no way to its packages.
+ * Returns the path of a Python with the packages: a separate environment in the cache folder, which the first call
+ * creates. Undefined, with a notice, if Python or its packages are not available.
  */
 async function findPython({ packages, imports, beside }: PythonEnvironment): Promise<string | undefined> {
   const folder = path.join(cacheFolder(process.env), 'test-python', packages.join('_'));
@@ -69,30 +68,36 @@ async function findPython({ packages, imports, beside }: PythonEnvironment): Pro
   }
 }
 
-/** Path of a Python that has delta-rs, pandas, Polars and PyArrow; undefined, with a notice, where it cannot be had. */
+/**
+ * Returns the path of a Python with delta-rs, pandas, Polars and PyArrow; undefined, with a notice, if it is not
+ * available.
+ */
 export async function findPythonEngines(): Promise<string | undefined> {
   return findPython(engines);
 }
 
 /**
- * Path of a Python that has another reader of MMDB files, another parser of User-Agents and a list of them; undefined,
- * with a notice, where it cannot be had.
+ * Returns the path of a Python with another reader of MMDB files, another parser of User-Agents and a list of them;
+ * undefined, with a notice, if it is not available.
  */
 export async function findPythonEnrichers(): Promise<string | undefined> {
   return findPython(enrichers);
 }
 
-/** Path of a Python that has a public client of this API family; undefined, with a notice, where it cannot be had. */
+/**
+ * Returns the path of a Python with a public client of this API family; undefined, with a notice, if it is not
+ * available.
+ */
 export async function findPythonClient(): Promise<string | undefined> {
   return findPython(client);
 }
 
-/** Path of a Python that has a generator of clients; undefined, with a notice, where it cannot be had. */
+/** Returns the path of a Python with a generator of clients; undefined, with a notice, if it is not available. */
 export async function findPythonGenerator(): Promise<string | undefined> {
   return findPython(generator);
 }
 
-/** Path of DuckDB's own shell; undefined, with a notice, where it cannot be had. */
+/** Returns the path of DuckDB's own shell; undefined, with a notice, if it is not available. */
 export async function findDuckdbShell(): Promise<string | undefined> {
   const python = await findPython(duckdbShell);
   return python === undefined ? undefined : path.join(path.dirname(python), 'duckdb');

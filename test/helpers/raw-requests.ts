@@ -1,17 +1,17 @@
 import * as fc from 'fast-check';
 
-/** Bytes for one connection that are a bad request, or might be one. */
+/** Bytes for one connection that are an invalid request, or may be one. */
 export interface RawTalk {
   readonly kind: string;
-  /** One character a byte (latin1). */
+  /** One character per byte (latin1). */
   readonly text: string;
 }
 
-/** What a raw request is made from: where it goes, who sends it, and the event in it. */
+/** Parts of a raw request: target, sender and event. */
 export interface RawTarget {
   readonly path: string;
   readonly authorization: string;
-  /** The body; its event may be stored when the request is answered with 200. */
+  /** The body; its event may be stored if the response is 200. */
   readonly body: string;
   /** A body in a request inside a body: its event must never be stored. */
   readonly smuggled: string;
@@ -24,9 +24,7 @@ function request({ path, authorization }: RawTarget, headers: string, body: stri
   return `POST ${path} HTTP/1.1\r\nHost: a\r\nAuthorization: ${authorization}\r\n${headers}\r\n${body}`;
 }
 
-/**
- * Heads that name two ends of the body: one reader stops at a length, the other at a chunk. Behind it stands a request.
- */
+/** Generates heads with two different ends of the body: by length and by chunks. A further request follows. */
 function twoEnds(target: RawTarget): fc.Arbitrary<string> {
   const inner = request(target, `Content-Length: ${target.smuggled.length}\r\n`, target.smuggled);
   const codings = fc.constantFrom(
@@ -159,7 +157,7 @@ function of(kind: string, texts: fc.Arbitrary<string>): fc.Arbitrary<RawTalk> {
   return texts.map((text) => ({ kind, text }));
 }
 
-/** Makes talks of every sort around an event. */
+/** Generates exchanges of every kind around an event. */
 export function rawTalks(target: RawTarget): fc.Arbitrary<RawTalk> {
   const valid = request(target, `Content-Length: ${target.body.length}\r\n`, target.body);
   const at = fc.nat(valid.length - 1);

@@ -3,9 +3,9 @@ import { chmodSync, lstatSync, readdirSync } from 'node:fs';
 import path from 'node:path';
 import { onTestFinished } from 'vitest';
 
-/** A folder that cannot be written for a while. */
+/** A folder that is read-only for a while. */
 export interface ReadOnlyFolder {
-  /** Makes it writable again; at the end of the test at the latest. */
+  /** Makes it writable again, at the latest at the end of the test. */
   undo(): void;
 }
 
@@ -23,9 +23,8 @@ function listFolders(folder: string): string[] {
 }
 
 /**
- * Makes a folder read-only with all below it, under whoever works in it: as root, whom no permission stops, by a mount
- * of the folder on itself, and otherwise by its permissions. It stays the same folder. Undefined where root may not
- * mount.
+ * Makes a folder read-only with all below it, while processes use it. Root ignores permissions, so as root a read-only
+ * mount of the folder on itself is used; otherwise its permissions change. Returns undefined if root may not mount.
  */
 export function makeReadOnly(folder: string): ReadOnlyFolder | undefined {
   let isOver = false;

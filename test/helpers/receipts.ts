@@ -3,13 +3,12 @@ import { signGroup, stateRequest, type Receipt, type ReceiptKey } from '../../sr
 import { publicKeyHex } from '../../src/runtime/sealed-text.ts';
 import { eventLine } from './lake.ts';
 
-/** A key of receipts. */
 export function newReceiptKey(): ReceiptKey {
   const { privateKey } = generateKeyPairSync('ed25519');
   return { key: publicKeyHex(privateKey), privateKey };
 }
 
-/** The receipts of a group of so many requests, each with its number of events. */
+/** Signs the receipts of requests in one group commit, given the number of events of each. */
 export function signRequests(eventsEach: readonly number[], key: ReceiptKey): Receipt[] {
   const statements = eventsEach.map((events) => {
     const lines = Array.from(

@@ -20,12 +20,12 @@ import { createLogger } from '../../src/runtime/logger.ts';
 import { createMetrics, type Metrics } from '../../src/runtime/metrics.ts';
 import { loadDeclaredCommands } from './declared-commands.ts';
 
-/** An anchor that does not change with the text around it. */
+/** Returns an anchor that does not change with the text around it. */
 const anchor = (id: string): string => `<a id="${id}"></a>`;
 const code = (text: string): string => `\`${text}\``;
 const codes = (texts: readonly string[]): string => texts.map(code).join(', ');
 
-/** Lets a line break only where the table's row ends, and a bar only between cells. */
+/** Formats a table cell: without line breaks, with escaped bars. */
 const toCell = (text: string): string => text.replaceAll(/\s+/g, ' ').replaceAll('|', '\\|');
 
 function toTable(heads: readonly string[], rows: readonly (readonly string[])[]): string {
@@ -49,7 +49,7 @@ const spans = [
   ['s', 1],
 ] as const;
 
-/** Shows a number in its largest whole unit as well: `5000 (5 s)`. */
+/** Formats a number, also in its largest whole unit: `5000 (5 s)`. */
 function showNumber(value: number, unit: Setting<unknown>['unit']): string {
   if (unit === 'bytes') {
     const power = [3, 2, 1].find((each) => value > 0 && value % 1024 ** each === 0);
@@ -120,7 +120,7 @@ interface Metric {
   readonly labels: readonly string[];
 }
 
-/** Metrics that keep what is registered, with its labels. */
+/** Creates metrics that record what is registered, with the labels. */
 function createRecorder(): { readonly metrics: Metrics; readonly recorded: Metric[] } {
   const inner = createMetrics();
   const recorded: Metric[] = [];
@@ -291,7 +291,7 @@ async function renderCommands(): Promise<string> {
   );
 }
 
-/** Shows the permitted values of a field, as far as its schema bounds them. */
+/** Formats the permitted values of a field by its schema. */
 function showRange({
   enum: values,
   minimum,
@@ -364,7 +364,7 @@ const orders = describeOrders();
 
 const datasetOf = (event: string): string => getExport(event).dataset.table;
 
-/** Lists events; datasets stand for all of their events. */
+/** Lists events; a dataset replaces the list of its events. */
 function showEvents(names: readonly string[]): string {
   const others = orders.events.flatMap(({ name }) => (names.includes(name) ? [] : [name]));
   if (others.length === 0) return 'all';
@@ -423,7 +423,7 @@ function renderSelectors(): string {
   );
 }
 
-/** Renders the pages of docs/reference by their file names, from the declarations that the program uses. */
+/** Renders the pages of docs/reference by file name, from the declarations that the program uses. */
 export async function renderReference(): Promise<Readonly<Record<string, string>>> {
   return {
     'commands.md': await renderCommands(),

@@ -2,7 +2,7 @@ import { renderEvent, renderLines, type LineContext } from '../../src/datasets/e
 import type { Platform } from '../../src/datasets/field-schema.ts';
 import type { GivenFields } from '../../src/datasets/schema-registry.ts';
 
-/** Who sent the events of a request, to which method, when, and from which platform. */
+/** Sender of the events of a request: app, method, time and platform. */
 export interface SenderContext extends LineContext {
   readonly platform: Platform;
 }

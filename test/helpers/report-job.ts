@@ -1,6 +1,6 @@
 import type { ReportJob } from '../../src/reports/reports.ts';
 
-/** The record of an export request of user 1 in account 1 that has succeeded, changed as the test wants it. */
+/** Returns the record of a succeeded export request of user 1 in account 1, with changes. */
 export function reportJob(change: Partial<ReportJob> = {}): ReportJob {
   return {
     id: 1,

@@ -11,11 +11,11 @@ import { eventLine, query } from './lake.ts';
 /** The dataset of payments. */
 export const payments: Dataset = (() => {
   const found = datasets.get('payments');
-  if (found === undefined) throw new Error('there is no dataset of payments');
+  if (found === undefined) throw new Error('the dataset of payments is missing');
   return found;
 })();
 
-/** The line of a transaction as ingest publishes it; members given replace the defaults. */
+/** Returns the line of a transaction as ingest publishes it; given members override the defaults. */
 export function revenueLine(
   idTransaction: string,
   members: Readonly<Record<string, unknown>> = {},
@@ -31,7 +31,7 @@ export function revenueLine(
   });
 }
 
-/** The totals of the log of payments; undefined while there is no such table. */
+/** Reads the totals of the log of payments; undefined while the table is missing. */
 export async function readPaymentTotals(folder: string): Promise<Totals | undefined> {
   return (await readSnapshot(tablePaths(path.join(folder, 'lake'), payments).table)).lake?.totals;
 }

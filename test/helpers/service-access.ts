@@ -6,10 +6,10 @@ import type { Credentials } from './export-area.ts';
 import { runCommand, startTestService, type TestService, type TestServiceOptions } from './service.ts';
 
 /**
- * A service with the access that its clients need: an app, whose token posts events, and a user, who exports them. Both
- * are added before the start: a running service may take a second to know a new app, and refuses its events until then.
- * They are added as the program's commands add them, but in the tests' own process, since each start of a program takes
- * its time; a program that is not the sources' own adds them by itself.
+ * A service with the access of its clients: an app, whose token sends events, and a user, who creates exports. Both are
+ * added before the start, because a running service may take a second to load a new app, and rejects its events until
+ * then. The code of the program's commands adds them in the tests' process, to save the start of a program. If the
+ * program is not that of the sources, its own commands run.
  */
 
 /** A running service, and the token of its app 1. */
@@ -23,7 +23,10 @@ export interface ServiceWithUser extends ServiceWithApp {
   readonly user: Credentials;
 }
 
-/** Adds an app of platform web to a data folder, made when it is missing; returns the token. `program`: its entry. */
+/**
+ * Adds an app of platform web to a data folder, which is created if it is missing; returns the token. `program`: its
+ * entry.
+ */
 export async function addTestApp(dataDir: string, idApp = '1', program?: string): Promise<string> {
   if (program === undefined) {
     const app = { idApp: Number(idApp), platform: 'web', idAccount: 1 } as const;
@@ -33,7 +36,9 @@ export async function addTestApp(dataDir: string, idApp = '1', program?: string)
   return String(token);
 }
 
-/** Adds a user of account 1, who may export, to a data folder, made when it is missing. `program`: its entry. */
+/**
+ * Adds a user of account 1, who may export, to a data folder, which is created if it is missing. `program`: its entry.
+ */
 export async function addTestUser(dataDir: string, program?: string): Promise<Credentials> {
   if (program === undefined) {
     const user = { name: 'analyst', idAccount: 1, canExport: true };

@@ -9,7 +9,7 @@ import { ownStream } from '../../src/stream/owner.ts';
 import { openPublisher } from '../../src/stream/publisher.ts';
 import { silentLogger, startTestNats } from './nats.ts';
 
-/** A service whose stages all run in this process, composed as in their own, on a broker of its own. */
+/** A service whose stages all run in this process, composed as in the real processes, with a separate broker. */
 export interface ServiceHere {
   readonly importPort: number;
   readonly exportPort: number;
@@ -18,7 +18,9 @@ export interface ServiceHere {
   stop(): Promise<void>;
 }
 
-/** Starts it on a data folder, which may have apps and users already. `settings` replace the defaults, without quotas. */
+/**
+ * Starts it on a data folder, which may already have apps and users. `settings` override the defaults; quotas are off.
+ */
 export async function startServiceHere(dataDir: string, settings: Environment = {}): Promise<ServiceHere> {
   mkdirSync(dataDir, { recursive: true });
   const nats = await startTestNats({ streamMaxBytes: 'none' });

@@ -1,8 +1,7 @@
 #!/usr/bin/env node
-// Stands in for systemctl on a machine of the tests: runs the lines of the unit files as the service manager would,
-// without its
-// users and its sandbox. Settings: TEST_UNITS (folder of the units), TEST_STATE (a folder for what runs), TEST_NGINX
-// (how nginx is run).
+// Replaces systemctl on a machine of the tests: runs the lines of the unit files as the service manager would, without
+// its users and its sandbox. Settings: TEST_UNITS (folder of the units), TEST_STATE (a folder for the state of running
+// units), TEST_NGINX (command line of nginx).
 import { execFileSync, spawn } from 'node:child_process';
 import { existsSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -45,7 +44,7 @@ function start() {
     });
     return;
   }
-  // As sh reads it: no line of these units has what the service manager would read in another way.
+  // As sh reads it: no line of these units has a meaning that differs for the service manager.
   const child = spawn('/bin/sh', ['-c', `exec ${value('ExecStart')}`], {
     cwd: '/',
     env: environment,

@@ -25,8 +25,8 @@ import { runCommandHere } from './run-command.ts';
 
 const run = promisify(execFile);
 /**
- * Ports of this test process alone: those of a service that is just down, or about to listen, must not be drawn by the
- * services of another test. Below those that the system gives to outgoing connections.
+ * Ports of this test process alone, so that services of other tests do not take those of one that restarts. They are
+ * below those that the system assigns to outgoing connections.
  */
 const lanes = { first: 10_000, count: 2700, lanes: 8 } as const;
 const lane = lanes.first + (Number(process.env['VITEST_POOL_ID'] ?? 1) % lanes.lanes) * lanes.count;
@@ -48,7 +48,7 @@ async function nextPort(): Promise<string> {
 const entry = path.resolve(import.meta.dirname, '../../dist/main.js');
 const goneMs = 40_000;
 /**
- * How long a start, a stop and a command may take on a loaded machine; a start with the long form's large stores takes
+ * Time limits of a start, a stop and a command on a loaded machine; a start with the long form's large stores takes
  * longer.
  */
 const startMs = isLongRun ? 300_000 : 120_000;
@@ -56,62 +56,56 @@ const stopMs = 180_000;
 const commandMs = isLongRun ? 600_000 : 120_000;
 
 export interface TestServiceOptions {
-  /** Created when missing. */
+  /** Created if missing. */
   readonly dataDir: string;
-  /**
-   * Settings (`TRIBUTARY_...`) beside the harness's own; nothing else of the machine's settings reaches the service.
-   */
+  /** Settings (`TRIBUTARY_...`) besides the harness's own; no other setting of the machine reaches the service. */
   readonly settings?: Readonly<Record<string, string>>;
   /** Further words of `tributary start`. */
   readonly words?: readonly string[];
   /** The program's compiled entry; that of `make build` by default. */
   readonly entry?: string;
-  /** A command, with its words, that runs the program and lets it keep its process id; a tracer. */
+  /** A command, with its words, that runs the program and keeps its process id, such as a tracer. */
   readonly under?: readonly string[];
 }
 
-/** The real service, run by its command line as an operator does. */
+/** The real service, started by its command line as an operator does. */
 export interface TestService {
   readonly dataDir: string;
-  /** Addresses of the import and the export area; another port after each start. */
+  /** Addresses of the import and the export area; the port changes with each start. */
   readonly s2s: string;
   readonly api: string;
-  /** The operator's address. */
   readonly ops: string;
-  /** The supervisor's process id. */
   readonly pid: number;
   /**
-   * Runs a command of the program on the same data folder; returns its JSON answer. A failed one throws with its
-   * sentence.
+   * Runs a command of the program on the same data folder; returns its JSON result. Throws the message of a failed one.
    */
   command(...words: readonly string[]): Promise<Record<string, unknown>>;
   /**
-   * The answer of `tributary status`, whatever it finds wrong. Asked in the tests' own process, for those who ask again
-   * and again: a program that starts for each look takes the processor from what is waited for.
+   * Returns the result of `tributary status`, including its problems. It runs in the tests' process, because polls
+   * through a new process each would take the processor from the service.
    */
   status(): Promise<Record<string, unknown>>;
-  /** The service's processes that run now. */
+  /** Returns the running processes of the service. */
   processes(): ServiceProcess[];
   /**
-   * Kills a process of a role with SIGKILL, a random one where there are several, and waits until it is gone.
-   * `stoppedMs` lets it stand still for a while before. Returns its id, or undefined when none runs. After the
-   * supervisor, `startAgain` brings the service back.
+   * Kills a process of a role with SIGKILL, a random one of several, and waits until it has exited. `stoppedMs`
+   * suspends it for a while before. Returns its id, or undefined if none runs. After a kill of the supervisor,
+   * `startAgain` restarts the service.
    */
   kill9(role: ProcessRole, random: Random, stoppedMs?: number): Promise<number | undefined>;
   /**
-   * Starts a service that has ended on the same data folder; its processes can be killed before it is ready. Settings
-   * given replace those of before, for good.
+   * Starts an ended service on the same data folder; its processes can be killed before it is ready. Given settings
+   * replace the previous ones permanently.
    */
   startAgain(settings?: Readonly<Record<string, string>>): Promise<void>;
-  /** Stops every process where it stands, with SIGSTOP; what the kernel does for them already is not stopped. */
+  /** Suspends every process with SIGSTOP; work of the kernel continues. */
   freeze(): Promise<void>;
-  /** Kills every process with SIGKILL and waits until they are gone. */
+  /** Kills every process with SIGKILL and waits until they have exited. */
   killAll(): Promise<void>;
-  /** Drains with SIGTERM; throws when the exit code is not 0, or a process of the service is left. */
+  /** Drains with SIGTERM; throws if the exit code is not 0, or a process of the service remains. */
   stop(): Promise<void>;
-  /** Kills whatever is left, for the end of a failed test. */
+  /** Kills all remaining processes, at the end of a failed test. */
   destroy(): Promise<void>;
-  /** The end of the service's log. */
   lastLog(lines?: number): string;
 }
 
@@ -121,8 +115,8 @@ interface Supervisor {
 }
 
 /**
- * The environment in which the harness runs `tributary`. One import process, unless a test is about several: each takes
- * its time to start.
+ * Returns the environment in which the harness runs `tributary`. One import process unless a test sets more, because
+ * each start takes time.
  */
 function environmentOf(settings: Readonly<Record<string, string>>): NodeJS.ProcessEnv {
   const machine = Object.entries(process.env).filter(
@@ -138,7 +132,7 @@ function environmentOf(settings: Readonly<Record<string, string>>): NodeJS.Proce
   };
 }
 
-/** Runs one command of the program and returns its JSON answer. Throws with what it wrote on standard error. */
+/** Runs one command of the program and returns its JSON result. Throws with its standard error. */
 export async function runCommand(
   words: readonly string[],
   settings: Readonly<Record<string, string>> = {},
@@ -170,10 +164,13 @@ async function askStatus(dataDir: string, environment: NodeJS.ProcessEnv): Promi
 }
 
 function waitUntilGone(pids: readonly number[], what: string): Promise<void> {
-  return waitFor(`${what} is gone`, () => !pids.some(isAlive), goneMs);
+  return waitFor(`${what} has exited`, () => !pids.some(isAlive), goneMs);
 }
 
-/** Starts the service on free ports, each time others, and waits until it says that it is ready. The program must have been built. */
+/**
+ * Starts the service on free ports, which change with each start, and waits until it reports that it is ready. The
+ * program must be built.
+ */
 export async function startTestService(options: TestServiceOptions): Promise<TestService> {
   const { dataDir, under = [], entry: program = entry } = options;
   if (!existsSync(program)) throw new Error(`there is no ${program}: run 'make build' first`);
@@ -187,7 +184,7 @@ export async function startTestService(options: TestServiceOptions): Promise<Tes
   let supervisor: Supervisor;
   let addresses: { readonly s2s: string; readonly api: string; readonly ops: string };
   const start = async (): Promise<void> => {
-    // A failed test's other half may be about to start it again.
+    // Other code of a failed test may be about to start it again.
     if (destroyed) throw new Error('the service was destroyed');
     const log = openSync(logFile, 'a');
     const ports = ['--s2s-port', await nextPort(), '--api-port', await nextPort()];
@@ -199,7 +196,7 @@ export async function startTestService(options: TestServiceOptions): Promise<Tes
     });
     closeSync(log);
     const exited = once(child, 'exit') as Supervisor['exited'];
-    // known before it is ready, so that a test can break it while it starts
+    // set before it is ready, so that a test can kill it during its start
     supervisor = { child, exited };
     if (child.stdout === null) throw new Error('the service has no standard output');
     const lines = createInterface({ input: child.stdout });
@@ -216,7 +213,7 @@ export async function startTestService(options: TestServiceOptions): Promise<Tes
   const killSeen = async (): Promise<void> => {
     noteTree();
     for (const pid of seen.alive()) signalProcess(pid, 'SIGKILL');
-    await waitFor('every process of the service is gone', () => seen.alive().length === 0, goneMs);
+    await waitFor('every process of the service has exited', () => seen.alive().length === 0, goneMs);
     seen.clear();
   };
 
@@ -246,7 +243,7 @@ export async function startTestService(options: TestServiceOptions): Promise<Tes
       if (stoppedMs > 0 && signalProcess(pid, 'SIGSTOP')) await pass(stoppedMs);
       if (!signalProcess(pid, 'SIGKILL')) return undefined;
       await waitUntilGone([pid], role);
-      if (role === 'supervisor') await within('the supervisor is gone', supervisor.exited);
+      if (role === 'supervisor') await within('the supervisor has exited', supervisor.exited);
       return pid;
     },
     async startAgain(changed) {
@@ -254,18 +251,18 @@ export async function startTestService(options: TestServiceOptions): Promise<Tes
       await start();
     },
     async freeze() {
-      // the supervisor is the first: from then on nothing new starts but what was starting
+      // the supervisor first: after it only processes that were already starting can appear
       const stopped = new Set<number>();
       for (let before = -1; stopped.size > before;) {
         before = stopped.size;
         for (const pid of listTree(pidOf())) if (!stopped.has(pid) && signalProcess(pid, 'SIGSTOP')) stopped.add(pid);
-        await waitFor('every process stands still', () => [...stopped].every(isStopped));
+        await waitFor('every process is suspended', () => [...stopped].every(isStopped));
       }
       noteTree();
     },
     async killAll() {
       await killSeen();
-      await within('the supervisor is gone', supervisor.exited);
+      await within('the supervisor has exited', supervisor.exited);
     },
     async stop() {
       const tree = listTree(pidOf());

@@ -6,10 +6,13 @@ import { packageRoot } from '../../src/runtime/files/package-files.ts';
 
 const run = promisify(execFile);
 
-/** Runs commands as a page of the documents has them, in a folder, with these variables; returns what they have written. */
+/** Runs commands of a documentation page in a folder, with these variables; returns their output. */
 export type Shell = (commands: string, variables: Readonly<Record<string, string>>) => Promise<string>;
 
-/** Returns a shell that has `tributary`, the compiled program, and none of the machine's settings, start-up files included. */
+/**
+ * Returns a shell that has `tributary`, the compiled program, and none of the machine's settings, start-up files
+ * included.
+ */
 export function makeShell(folder: string): Shell {
   const bin = path.join(folder, 'bin');
   mkdirSync(bin);
@@ -30,5 +33,5 @@ export function findProgram(name: string): string | undefined {
   return stdout.trim() || undefined;
 }
 
-/** Reason to skip a test of commands of the documents; false where the machine has curl. */
+/** Reason to skip a test of documented commands; false if the machine has curl. */
 export const noCurl = findProgram('curl') === undefined && 'no curl on this machine (apt-get install curl)';

@@ -1,4 +1,4 @@
-/** The wall clock of a zone at a moment, `YYYY-MM-DD HH:MM`, by JavaScript's own calendar. */
+/** Returns the wall clock of a zone at a time, `YYYY-MM-DD HH:MM`, by JavaScript's calendar. */
 function createWallClock(zone: string): (seconds: number) => string {
   const format = new Intl.DateTimeFormat('sv-SE', {
     timeZone: zone,
@@ -12,8 +12,8 @@ function createWallClock(zone: string): (seconds: number) => string {
 const quarterSeconds = 900;
 
 /**
- * When the clocks of a zone first show a time of a date or a later one, Unix seconds: found by looking at every minute
- * of the quarter of an hour in which it is.
+ * Returns when the clocks of a zone first show a time of a date or a later one, Unix seconds. Tests every minute of its
+ * quarter of an hour.
  */
 export function firstMoment(zone: string, date: string, time: string): number {
   const wallClock = createWallClock(zone);
@@ -27,7 +27,7 @@ export function firstMoment(zone: string, date: string, time: string): number {
   throw new Error(`${zone} has no ${wanted}`);
 }
 
-/** The date some days after another. */
+/** Returns the date some days after another. */
 export function addDays(date: string, days: number): string {
   return new Date(Date.parse(`${date}T00:00:00Z`) + days * 86_400_000).toISOString().slice(0, 10);
 }

@@ -3,20 +3,19 @@ import { mkdirSync, rmSync, statfsSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { onTestFinished } from 'vitest';
 
-/** A small file system of its own under a folder, which can be filled and emptied again. */
+/** A small, separate file system, which can be filled and emptied again. */
 export interface SmallDisk {
   freeBytes(): number;
-  /** Puts ballast there until only so many bytes are free. */
+  /** Adds ballast until only `leaveBytes` are free. */
   fill(leaveBytes: number): void;
-  /** Takes the ballast away. */
+  /** Removes the ballast. */
   empty(): void;
 }
 
 const ballastPieceBytes = 1024 * 1024;
 
 /**
- * Mounts a small file system on a folder, which is made; undefined where that needs rights which we do not have.
- * Unmounted when the test is over.
+ * Mounts a small file system on a new folder; undefined without the rights to do so. Unmounted at the end of the test.
  */
 export function mountSmallDisk(folder: string, sizeBytes: number): SmallDisk | undefined {
   mkdirSync(folder, { recursive: true });
@@ -34,7 +33,7 @@ export function mountSmallDisk(folder: string, sizeBytes: number): SmallDisk | u
   return {
     freeBytes,
     fill(leaveBytes) {
-      // others write and delete at the same time: what is free now may be gone before the ballast is there
+      // others write and delete at the same time: space that is free now may be used before the ballast is written
       for (let free = freeBytes(); free > leaveBytes; free = freeBytes()) {
         try {
           writeFileSync(ballast, Buffer.alloc(Math.min(free - leaveBytes, ballastPieceBytes)), { flag: 'a' });

@@ -2,7 +2,7 @@ import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
 
 const portOf = (address = ''): number => Number.parseInt(address.split(':')[1] ?? '', 16);
 
-/** Number of the socket that a server holds of a connection over IPv4, by the ports of its two ends. Needs /proc. */
+/** Returns the inode of a server's socket of an IPv4 connection, by the ports of both ends. Needs /proc. */
 function findSocket(serverPort: number, clientPort: number): string | undefined {
   const lines = readFileSync('/proc/net/tcp', 'utf8').split('\n').slice(1);
   const fields = lines.map((line) => line.trim().split(/\s+/));
@@ -23,7 +23,7 @@ function holds(pid: number, link: string): boolean {
   }
 }
 
-/** Finds which of several processes serves a connection; undefined while none has taken it. */
+/** Finds the process, of several, that serves a connection; undefined while none has accepted it. */
 export function findSocketOwner(pids: readonly number[], serverPort: number, clientPort: number): number | undefined {
   const socket = findSocket(serverPort, clientPort);
   return socket === undefined ? undefined : pids.find((pid) => holds(pid, `socket:[${socket}]`));

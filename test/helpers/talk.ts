@@ -1,7 +1,7 @@
 import { connect, type Socket } from 'node:net';
 import { within } from './wait.ts';
 
-/** An answer read off a connection's bytes. */
+/** A response parsed from a connection's bytes. */
 export interface TalkAnswer {
   readonly status: number;
   /** The head, each name in lower case. */
@@ -9,7 +9,7 @@ export interface TalkAnswer {
   readonly body: string;
 }
 
-/** Reads the answers in what came over a connection; each must tell its length. */
+/** Parses the responses received over a connection; each must have a length. */
 export function readAnswers(text: string): TalkAnswer[] {
   const answers: TalkAnswer[] = [];
   for (let rest = text; rest !== '';) {
@@ -25,8 +25,8 @@ export function readAnswers(text: string): TalkAnswer[] {
 }
 
 /**
- * Sends bytes on a connection of its own, ends the sending half as `nc -N` does, and returns all that came back until
- * the server closed.
+ * Sends bytes on a new connection, ends the sending half as `nc -N` does, and returns all bytes until the server closes
+ * it.
  */
 export function talk(port: number, text: string): Promise<string> {
   let received = '';

@@ -3,9 +3,9 @@ import type { Reporter, TestCase, TestModule } from 'vitest/node';
 const END_LENGTH = 600;
 
 /**
- * A reporter that says at the end which tests were skipped, and why: what they lack on this machine, or the longer run
- * they belong to. A failure it tells at once, since the end of a long run may be hours away, and in short once more
- * behind everything else, where who keeps only the end of the output finds it.
+ * Creates a reporter that lists skipped tests at the end with the reason: a missing requirement, or a longer run that
+ * includes them. It prints a failure at once, because a long run may take hours, and repeats it briefly at the end of
+ * the output.
  */
 export function createTestNotes(): Reporter {
   const skipped: string[] = [];

@@ -1,17 +1,17 @@
 import { parseAst } from 'vitest/node';
 
 /**
- * The titles of the tests, read off the source text, and the rule that each is a sentence by itself: a failure is read
- * without the file at hand. Names of groups (`describe`) are no sentences and are not read.
+ * Reads the titles of the tests from the source text, and checks that each is a sentence, so that a failure can be read
+ * without the file. Names of groups (`describe`) are not checked.
  */
 
-/** The title of one test as its file has it: `${...}`, `%s` and `$name` stand for values of the case. */
+/** The title of one test in its file: `${...}`, `%s` and `$name` represent values of the case. */
 export interface TestTitle {
   readonly line: number;
   readonly title: string;
 }
 
-/** A node of the syntax tree, as far as it is read here. */
+/** The used part of a node of the syntax tree. */
 type SyntaxNode = { readonly type: string; readonly start: number; readonly end: number } & Readonly<
   Record<string, unknown>
 >;
@@ -22,14 +22,14 @@ function isNode(value: unknown): value is SyntaxNode {
   return typeof value === 'object' && value !== null && 'type' in value && 'start' in value;
 }
 
-/** What a chain of calls and members begins with: `it` of `it.runIf(isAsked).each(cases)`. */
+/** Returns the start of a chain of calls and members: `it` of `it.runIf(isAsked).each(cases)`. */
 function findRoot(node: unknown): string | undefined {
   if (!isNode(node)) return undefined;
   if (node.type === 'Identifier') return String(node['name']);
   return findRoot(node['callee'] ?? node['object']);
 }
 
-/** The title of a call, without its quotes; undefined for a call that names no test, such as that of `each`. */
+/** Returns the title of a call, without its quotes; undefined for a call that names no test, such as that of `each`. */
 function findTitle(node: SyntaxNode, text: string): string | undefined {
   if (node.type !== 'CallExpression' || !testFunctions.includes(findRoot(node['callee']) ?? '')) return undefined;
   const [first] = node['arguments'] as readonly SyntaxNode[];
@@ -38,7 +38,7 @@ function findTitle(node: SyntaxNode, text: string): string | undefined {
   return isText ? text.slice(first.start + 1, first.end - 1) : undefined;
 }
 
-/** The titles of the tests in the text of a TypeScript file, in their order. */
+/** Reads the titles of the tests in a TypeScript file, in order. */
 export function readTestTitles(text: string): TestTitle[] {
   const found: TestTitle[] = [];
   const visit = (value: unknown): void => {
@@ -53,8 +53,8 @@ export function readTestTitles(text: string): TestTitle[] {
 }
 
 /**
- * Says what keeps a title from being a sentence, as far as a pattern sees it; undefined when nothing does. A verb is
- * beyond it.
+ * Returns why a title is not a sentence, as far as a pattern shows it; undefined if it is one. A missing verb is not
+ * found.
  */
 export function findTitleFault(title: string): string | undefined {
   if (title.trim().split(/\s+/).length < 3) return 'has fewer than three words';

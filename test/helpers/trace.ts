@@ -3,11 +3,11 @@ import { readFileSync } from 'node:fs';
 
 /** One system call of any of the traced processes. */
 export interface Step {
-  /** The call with its arguments as strace writes them; descriptors carry their paths. */
+  /** The call with its arguments as strace writes them; descriptors have their paths. */
   readonly text: string;
-  /** What it returned, as strace writes it: `0`, `-1 EIO (Input/output error) (INJECTED)`. */
+  /** The result as strace writes it: `0`, `-1 EIO (Input/output error) (INJECTED)`. */
   readonly result: string;
-  /** Places in the trace where the call was made and where it had returned. */
+  /** Lines of the trace at which the call was made and had returned. */
   readonly begun: number;
   readonly done: number;
 }
@@ -15,10 +15,7 @@ export interface Step {
 const calls =
   'fsync,fdatasync,write,writev,pwrite64,pwritev,pwritev2,sendto,sendmsg,link,linkat,rename,renameat,renameat2';
 
-/**
- * The command that runs another and writes what it and its children ask of the kernel to a file; they keep their
- * process ids.
- */
+/** Returns the command that runs another one and writes its system calls to a file; process ids stay. */
 export function traceCommand(file: string): string[] {
   return [
     'strace',
@@ -37,23 +34,23 @@ export function traceCommand(file: string): string[] {
   ];
 }
 
-/** Says what this machine lacks for a trace; undefined when it lacks nothing. */
+/** Returns the requirements that this machine lacks for a trace; undefined if it has all. */
 export function missingForTraces(): string | undefined {
   try {
     const [command = '', ...words] = traceCommand('/dev/null');
     execFileSync(command, [...words, 'true'], { stdio: 'ignore' });
     return undefined;
   } catch {
-    return 'it needs strace 5.3 or newer, and leave to trace';
+    return 'it needs strace 5.3 or newer, and permission to trace';
   }
 }
 
-/** What stands after the last equals sign of a call's line. */
+/** Returns the text after the last equals sign of a call's line. */
 function resultOf(line: string): string {
   return line.slice(line.lastIndexOf(' = ') + 3);
 }
 
-/** Reads a trace; the two halves of a call that another one interrupted are put together. */
+/** Reads a trace, and joins the two halves of interrupted calls. */
 export function readTrace(file: string): Step[] {
   const steps: Step[] = [];
   const unfinished = new Map<string, { text: string; begun: number }>();
@@ -69,15 +66,12 @@ export function readTrace(file: string): Step[] {
   return steps.toSorted((a, b) => a.begun - b.begun);
 }
 
-/** The steps that match, in order. */
+/** Returns the steps that match, in order. */
 export function findSteps(steps: readonly Step[], pattern: RegExp): Step[] {
   return steps.filter(({ text }) => pattern.test(text));
 }
 
-/**
- * Says whether a call that matches was made after one step had returned, and had itself returned before another was
- * made.
- */
+/** Reports whether a matching call was made after one step had returned, and had returned before another was made. */
 export function happenedBetween(steps: readonly Step[], after: Step, pattern: RegExp, before: Step): boolean {
   return findSteps(steps, pattern).some((step) => step.begun > after.done && step.done < before.begun);
 }

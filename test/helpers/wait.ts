@@ -5,8 +5,8 @@ const longestPauseMs = 80;
 const growth = 1.3;
 
 /**
- * Waits until a condition holds, looking every few milliseconds, less often the longer it takes: the processor belongs
- * to what is waited for. Fails with `what` after `forMs`.
+ * Waits for a condition and polls it every few milliseconds, at growing intervals, to leave the processor to the tested
+ * code. Rejects with `what` after `forMs`.
  */
 export async function waitFor(
   what: string,
@@ -21,8 +21,7 @@ export async function waitFor(
 }
 
 /**
- * Settles as a promise does; fails with `what` when that takes longer than `forMs`, so that a wait for another process
- * has an end and a name.
+ * Settles as a promise does; rejects with `what` after `forMs`, so that a wait for another process ends with a name.
  */
 export async function within<T>(what: string, promise: Promise<T>, forMs = 40_000): Promise<T> {
   const waited = new AbortController();

@@ -6,25 +6,25 @@ import { createClock } from '../../src/runtime/clock.ts';
 import { query } from './lake.ts';
 import type { Ledger } from './ledger.ts';
 
-/** Holds the watermark of a running service's lake against what its clients were told, and when. */
+/** Compares the watermark of a running service's lake with the acknowledgements of its clients. */
 export interface WatchedWatermark {
-  /** The ledger, with the time of each acknowledgement. */
+  /** Returns the ledger, extended to record the time of each acknowledgement. */
   watch(ledger: Ledger): Ledger;
-  /** Looks once. Returns the events that were acknowledged before the watermark and are not there. */
+  /** Reads once. Returns the missing events that were acknowledged before the watermark. */
   findEarly(): Promise<readonly string[]>;
-  /** How many events were acknowledged before a watermark that was seen, and how many looks found one. */
+  /** Returns the number of events acknowledged before a seen watermark, and the number of reads with one. */
   figures(): { readonly watermarks: number; readonly eventsBeforeWatermarks: number };
 }
 
 const columns = { events: 'custom_event_name', payments: 'id_transaction' };
 
 /**
- * Creates it for a lake whose broker has the clock of this machine. The watermark is read first, and the tables after it.
- * Events that were found once are not looked for again.
+ * Creates it for a lake whose broker has the clock of this machine. It reads the watermark before the tables. Events
+ * found once are not checked again.
  */
 export function watchWatermark(lakeDir: string): WatchedWatermark {
   const clock = createClock(0);
-  /** When the clients had their answers: never before the broker's clock showed it. */
+  /** Times at which the clients had their responses: never earlier than the broker's clock showed. */
   const answeredMs = new Map<string, number>();
   let watermarks = 0;
   let eventsBeforeWatermarks = 0;

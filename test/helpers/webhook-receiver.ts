@@ -15,7 +15,7 @@ export interface Receiver {
   readonly received: readonly Received[];
 }
 
-/** Where a receiver listens; any free port by default. */
+/** Address of a receiver; any free port by default. */
 interface ReceiverAddress {
   readonly host: string;
   readonly port: number;
@@ -34,7 +34,7 @@ async function listen(
   return `http://${host}:${(server.address() as AddressInfo).port}/hook`;
 }
 
-/** Starts a client's server that takes each message and says nothing until it is told to answer those that it has. */
+/** Starts a client's server that accepts each message and responds only after a call of `answer`. */
 export async function startHangingReceiver(): Promise<Receiver & { readonly answer: () => void }> {
   const received: Received[] = [];
   const waiting: ServerResponse[] = [];
@@ -52,7 +52,7 @@ export async function startHangingReceiver(): Promise<Receiver & { readonly answ
   return { url: await listen(server), received, answer };
 }
 
-/** Starts a client's server that answers each message, which it has in `received` by then, with a status. */
+/** Starts a client's server that responds to each message with a status, after adding it to `received`. */
 export async function startAnsweringReceiver(
   answer: (message: Received) => number,
   address?: ReceiverAddress,
@@ -70,7 +70,7 @@ export async function startAnsweringReceiver(
   return { url: await listen(server, address), received };
 }
 
-/** Starts a client's server that answers with the statuses given, the last one again and again. */
+/** Starts a client's server that responds with the statuses given, and repeats the last one. */
 export function startReceiver(...statuses: number[]): Promise<Receiver> {
   return startAnsweringReceiver(() => (statuses.length > 1 ? (statuses.shift() ?? 200) : (statuses[0] ?? 200)));
 }

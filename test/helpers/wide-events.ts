@@ -10,7 +10,7 @@ export interface WideEvents {
 const messageBytes = 800_000;
 
 /**
- * Publishes custom events of the widest kind whose text repeats: a hundred thousand of them are a file of a few
+ * Publishes custom events of maximum size with repetitive text: a hundred thousand of them make a file of a few
  * megabytes.
  */
 export function publishWideEvents(stream: { publishRaw(payload: string): number }, { rows, bytes }: WideEvents): void {

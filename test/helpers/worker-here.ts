@@ -4,8 +4,8 @@ import type { AttemptOutcome, WorkerOptions } from '../../src/export/jobs/worker
 
 /**
  * Runs an attempt as `runInWorker` does, in this process: the same query on the same engine into the same files. For
- * tests of hundreds of requests, whose time would go into starting a process for each; what the process is for (limits,
- * kills, orphans) is tested elsewhere. An attempt cannot be aborted here, and has no limit of time.
+ * tests of hundreds of requests, which would spend most time on process starts. Other tests cover the process itself
+ * (limits, kills, leftovers). An attempt cannot be aborted here, and has no time limit.
  */
 export async function runHere(plan: WorkerPlan, options: WorkerOptions): Promise<AttemptOutcome> {
   return await runExport(plan, options.onPercent);

@@ -13,9 +13,8 @@ const stored = 0;
 const deflated = 8;
 
 /**
- * Reads a zip as an unzip program does: by the list at its end, never by what stands before each file. Throws when a
- * file's bytes are not those of its checksum and length, or the list and the head before a file name different files.
- * No Zip64.
+ * Reads a zip as an unzip program does: by the central directory, not by the headers before the files. Throws if a
+ * file's bytes do not match its checksum and length, or if directory and header name different files. No Zip64.
  */
 export function readZip(zip: Buffer): ZipEntry[] {
   const end = zip.lastIndexOf(Buffer.from(Uint32Array.of(endSignature).buffer));
@@ -52,6 +51,6 @@ export function readZip(zip: Buffer): ZipEntry[] {
     entries.push({ name, data });
     at += 46 + nameBytes + extraBytes + commentBytes;
   }
-  if (at !== end) throw new Error(`the list of the zip ends at ${at}, its end record stands at ${end}`);
+  if (at !== end) throw new Error(`the list of the zip ends at ${at}, its end record is at ${end}`);
   return entries;
 }

@@ -7,7 +7,7 @@ import { testFolder } from '../helpers/folder.ts';
 const program = path.resolve(import.meta.dirname, '../../dist/main.js');
 const run = promisify(execFile);
 
-test('Each change of the access data is kept when several commands make theirs at once', async () => {
+test('No change of the access data is lost when several commands run at once', async () => {
   const dataDir = path.join(testFolder(), 'data');
   const names = Array.from({ length: 6 }, (_, index) => `u${index}`);
   const added = await Promise.all(

@@ -13,10 +13,10 @@ import { waitFor } from '../helpers/wait.ts';
 /** Two months; by night twenty years, 7305 days. */
 const days = Number(process.env['TRIBUTARY_TEST_HISTORY_DAYS'] ?? 60);
 const flushes = 70;
-/** A flush has an event of every seventh date, so that each date comes in ten flushes. */
+/** A flush has events of every seventh date, so that each date is in ten flushes. */
 const stride = 7;
 const daySeconds = 86_400;
-/** From so many small young files on, they are made one. */
+/** Number of small young files that are merged. */
 const mergeFiles = 64;
 const firstDay = Date.UTC(2000, 0, 1) / 1000;
 
@@ -26,7 +26,7 @@ async function readFiles(table: string): Promise<readonly DataFile[]> {
   return (await readSnapshot(table)).files;
 }
 
-test(`A client that sends a history of ${days} days leaves one file for each date, and few files while its events wait`, async ({
+test(`A client that sends a history of ${days} days leaves one file per date, and few files while its events wait`, async ({
   skip,
 }) => {
   if (process.env['TRIBUTARY_TEST_HISTORY_DAYS'] === undefined) inWholeRun(skip);
@@ -55,8 +55,7 @@ test(`A client that sends a history of ${days} days leaves one file for each dat
   const waiting = await readFiles(table);
   expect(waiting.every((file) => file.young)).toBe(true);
 
-  // The time of what came first is over, and the rest goes along: otherwise each flush's dates would be sealed by
-  // themselves.
+  // The first events are due, and the others are sealed with them, instead of the dates of each flush separately.
   nowMs = startMs + 24 * 3_600_000;
   const begun = performance.now();
   await waitFor('all is sealed', () => fact('files') === days, 240_000);

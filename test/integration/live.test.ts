@@ -9,7 +9,7 @@ import { createLogger } from '../../src/runtime/logger.ts';
 import { readEvents, type ServerSentEvent } from '../helpers/event-stream.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-/** A channel within this process: what the broker does between processes. */
+/** A channel within this process, in place of the broker. */
 function createChannel(): SourceChannel & HubChannel & { readonly announced: number[][]; deny(): void } {
   const announced: number[][] = [];
   let hindrance: 'denied' | undefined;
@@ -46,14 +46,13 @@ async function startHub(isAllowed = (): boolean => true) {
   const notServed: NotServed[] = [];
   const server = createServer((asked, response) => {
     const idApp = Number(asked.url?.slice(1));
-    // Hundreds of apps are an account's.
+    // The account has hundreds of apps.
     void hub.serve(response, { idApp, idAccount: Math.floor(idApp / 100), isAllowed }).then((why) => {
       if (why === undefined) return;
       notServed.push(why);
       response.writeHead(429).end();
     });
   });
-  // As the ports of the service.
   takeOverConnections(server, 10_000, createLogger('silent'));
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
@@ -79,14 +78,14 @@ const named = (events: readonly ServerSentEvent[], name: string): unknown[] =>
   events.filter((event) => event.name === name).map(({ data }) => JSON.parse(data) as unknown);
 
 describe('what arrives, live', () => {
-  it('A message is read as it was written, and what is none is passed over', () => {
+  it('A message is parsed as it was rendered, and other text is skipped', () => {
     const message = { events: ['{"a":"\\n"}', '{}'], refusals: ['{"b":1}'], eventsLeftOut: 3, refusalsLeftOut: 0 };
     expect(parseMessage(renderMessage(message))).toEqual(message);
     for (const text of ['', 'x', '[1,2]', '[9,0,0]\n{}', '[1e3,0,0]', '{"events":[]}'])
       expect(parseMessage(text), text).toBeUndefined();
   });
 
-  it('Nobody is shown an app that nobody asked for, and nothing is taken while nobody listens', async () => {
+  it('Only apps with listeners are sampled and sent', async () => {
     const { source, listen, channel } = await startHub();
     source.stored(1, lines({ n: 0 }), 1);
     expect(source.isWanted()).toBe(false);
@@ -94,12 +93,12 @@ describe('what arrives, live', () => {
     await waitFor('app 1 is wanted', () => source.isWanted());
     source.stored(2, lines({ n: 'foreign' }), 1);
     source.stored(1, lines({ n: 1 }), 1);
-    await waitFor('an event has come', () => events.length > 0);
+    await waitFor('an event has arrived', () => events.length > 0);
     expect(named(events, 'event')).toEqual([{ n: 1 }]);
     expect(channel.announced.every((apps) => apps.every((idApp) => idApp === 1))).toBe(true);
   });
 
-  it('Whatever an event holds comes byte for byte, one event each', async () => {
+  it('Each event is sent separately and byte for byte', async () => {
     const { source, listen } = await startHub();
     const events = readEvents(await listen(1));
     await waitFor('the app is wanted', () => source.isWanted());
@@ -114,21 +113,21 @@ describe('what arrives, live', () => {
     ];
     for (const [index, text] of hostile.entries()) {
       source.stored(1, lines({ text }), 1);
-      await waitFor('it has come', () => named(events, 'event').length > index);
+      await waitFor('it has arrived', () => named(events, 'event').length > index);
     }
     expect(named(events, 'event')).toEqual(hostile.map((text) => ({ text })));
     expect(events.map(({ id }) => id)).toEqual(events.map((_, index) => String(index + 1)));
     expect(new Set(events.map(({ name }) => name))).toEqual(new Set(['event']));
   });
 
-  it('Of many events a few are shown and the others counted', async () => {
+  it('A few of many events are shown, and the others are counted', async () => {
     const { source, listen } = await startHub();
     const events = readEvents(await listen(1));
     await waitFor('the app is wanted', () => source.isWanted());
     const batch = lines(...Array.from({ length: 20 }, (_, n) => ({ n })));
     for (let n = 0; n < 50; n += 1) source.stored(1, batch, 20);
     source.refused(1, [{ detail: 'd' }]);
-    await waitFor('the count has come', () => named(events, 'left_out').length > 0);
+    await waitFor('the count has arrived', () => named(events, 'left_out').length > 0);
     expect(named(events, 'left_out')).toMatchObject(named(events, 'dropped') as object[]);
     expect(named(events, 'event').length).toBeLessThanOrEqual(20);
     const dropped = named(events, 'dropped').reduce<number>((sum, one) => sum + (one as { events: number }).events, 0);
@@ -136,7 +135,7 @@ describe('what arrives, live', () => {
     expect(named(events, 'refusal')).toEqual([{ detail: 'd' }]);
   });
 
-  it('A listener that does not read holds no memory, is told what it has missed, and holds nobody else up', async () => {
+  it('A slow listener holds no memory, gets the count of missed events, and does not delay others', async () => {
     const { source, listen, channel } = await startHub();
     const slow = await listen(1);
     const quick = readEvents(await listen(1));
@@ -149,7 +148,7 @@ describe('what arrives, live', () => {
     }
     const late = readEvents(slow);
     await waitFor('the slow one has read something', () => late.length > 0);
-    await waitFor('it is told', () => {
+    await waitFor('the count has arrived', () => {
       channel.send(1, renderMessage({ events: ['{"last":1}'], refusals: [], eventsLeftOut: 0, refusalsLeftOut: 0 }));
       return late.some(({ name }) => name === 'dropped');
     });
@@ -160,7 +159,7 @@ describe('what arrives, live', () => {
     expect(named(late.slice(0, before), 'event').length).toBeLessThan(sent);
   });
 
-  it('A listener that was slow is told what it has missed also where nothing more comes', async () => {
+  it('A slow listener gets the count of missed events even if no further event arrives', async () => {
     const { source, listen, channel } = await startHub();
     const slow = await listen(1);
     await waitFor('the app is wanted', () => source.isWanted());
@@ -169,13 +168,13 @@ describe('what arrives, live', () => {
     for (let n = 0; n < sent; n += 1)
       channel.send(1, renderMessage({ events: [event], refusals: [], eventsLeftOut: 0, refusalsLeftOut: 0 }));
     const late = readEvents(slow);
-    await waitFor('it is told', () => late.some(({ name }) => name === 'left_out'));
+    await waitFor('the count has arrived', () => late.some(({ name }) => name === 'left_out'));
     expect(named(late, 'left_out')).toMatchObject([{ why: 'slow' }]);
     const [missed] = named(late, 'dropped') as { events: number; reason: string }[];
     expect([named(late, 'event').length + (missed?.events ?? 0), missed?.reason]).toEqual([sent, 'slow']);
   });
 
-  it('Who asks for the head alone has it, and takes no place', async () => {
+  it('A HEAD request gets the headers, and does not count as a listener', async () => {
     const { hub, server } = await startHub();
     const { port } = server.address() as AddressInfo;
     const asked = request({ host: '127.0.0.1', port, path: '/1', method: 'HEAD', agent: false });
@@ -183,11 +182,11 @@ describe('what arrives, live', () => {
     const [answer] = (await once(asked, 'response')) as [IncomingMessage];
     await once(answer.resume(), 'end');
     expect([answer.statusCode, answer.headers['content-type']]).toEqual([200, 'text/event-stream; charset=utf-8']);
-    await waitFor('nobody listens', () => hub.size() === 0);
+    await waitFor('no listener remains', () => hub.size() === 0);
     expect(hub.size()).toBe(0);
   });
 
-  it('Who may no longer listen is sent nothing more, and the answer ends', async () => {
+  it('The stream of a listener that loses its permission ends', async () => {
     let allowed = true;
     const { hub, listen } = await startHub(() => allowed);
     const answer = await listen(1);
@@ -195,11 +194,11 @@ describe('what arrives, live', () => {
     allowed = false;
     hub.check();
     await ended;
-    await waitFor('nobody listens', () => hub.size() === 0);
+    await waitFor('no listener remains', () => hub.size() === 0);
     expect(hub.size()).toBe(0);
   });
 
-  it('Who may no longer listen when the broker has answered is not served, and nobody is while it denies', async () => {
+  it('A listener that loses its permission during the start is not served, nor is any while the broker denies the subjects', async () => {
     let allowed = false;
     const { hub, listen, notServed, channel } = await startHub(() => allowed);
     await listen(1);
@@ -209,11 +208,11 @@ describe('what arrives, live', () => {
     await listen(1);
     expect([notServed, hub.size()]).toEqual([['forbidden', 'denied'], 1]);
     await ended;
-    await waitFor('nobody listens', () => hub.size() === 0);
+    await waitFor('no listener remains', () => hub.size() === 0);
     expect(hub.size()).toBe(0);
   }, 20_000);
 
-  it('An account with many apps does not keep the others out: it gives places up until they have as many', async () => {
+  it('An account with many listeners does not exclude others: its listeners are dropped until they have as many', async () => {
     const { hub, listen, notServed } = await startHub();
     const greedy: IncomingMessage[] = [];
     for (let n = 0; n < 128; n += 1) greedy.push((await listen(100 + Math.floor(n / 16))).resume());
@@ -222,14 +221,14 @@ describe('what arrives, live', () => {
     expect((await listen(108)).statusCode).toBe(429);
     const others = await Promise.all(Array.from({ length: 8 }, (_, n) => listen(200 + n)));
     expect(others.map(({ statusCode }) => statusCode)).toEqual(others.map(() => 200));
-    await waitFor('the places were given up', () => ended === 8);
+    await waitFor('the listeners were dropped', () => ended === 8);
     for (let n = 0; n < 64; n += 1) await listen(300 + Math.floor(n / 16));
     for (let n = 0; n < 64; n += 1) await listen(400 + Math.floor(n / 16));
     expect([hub.size(), others.filter(({ readableEnded }) => readableEnded)]).toEqual([128, []]);
     expect(new Set(notServed)).toEqual(new Set(['full']));
   });
 
-  it('A client that only ends its sending half goes on listening', async () => {
+  it('A half-closed client keeps listening', async () => {
     const { hub, port, source } = await startHub();
     const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true });
     onTestFinished(() => void socket.destroy());
@@ -238,22 +237,22 @@ describe('what arrives, live', () => {
     socket.end('GET /1 HTTP/1.1\r\nHost: a\r\n\r\n');
     await waitFor('it was probed three times', () => heard.split('\n:\n').length > 3);
     source.stored(1, lines({ n: 1 }), 1);
-    await waitFor('an event has come', () => heard.includes('data: {"n":1}'));
+    await waitFor('an event has arrived', () => heard.includes('data: {"n":1}'));
     expect(hub.size()).toBe(1);
   });
 
-  it('So many listen to an app and no more, those who go make room, and a service that stops ends them all', async () => {
+  it('The listeners of an app are limited, a leaving one is replaced, and a stop of the service ends all', async () => {
     const { hub, listen, notServed, source } = await startHub();
     const answers: IncomingMessage[] = [];
     for (let n = 0; n < 16; n += 1) answers.push(await listen(1));
     expect((await listen(1)).statusCode).toBe(429);
     expect(notServed).toEqual(['full']);
     for (const answer of answers) answer.destroy();
-    // Sooner than the next sign of life, which shows it as well.
-    await waitFor('they have gone', () => hub.size() === 0, 5000);
+    // Sooner than the next heartbeat, which detects it as well.
+    await waitFor('they have left', () => hub.size() === 0, 5000);
     expect((await listen(1)).statusCode).toBe(200);
     expect((await listen(2)).statusCode).toBe(200);
-    await waitFor('they are heard', () => source.isWanted());
+    await waitFor('they are served', () => source.isWanted());
     hub.close();
     await waitFor('all are ended', () => hub.size() === 0);
     await listen(1);

@@ -14,7 +14,7 @@ import { silentLogger } from '../helpers/nats.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 describe('import without its access data', () => {
-  it('Import without its access data answers 500 with Retry-After, never that the token is wrong, and accepts events once it is back', async () => {
+  it('Without its access data import responds 500 with Retry-After, never 403, until the data is restored', async () => {
     const folder = testFolder();
     const service = await startTestIngest(folder);
     onTestFinished(() => service.stop());
@@ -48,10 +48,10 @@ describe('import without its access data', () => {
     ]);
     expect(await service.newLines()).toEqual([]);
     renameSync(`${paths.access}.away`, paths.access);
-    await waitFor('events are taken', async () => (await post()).status === 200);
+    await waitFor('events are accepted', async () => (await post()).status === 200);
   });
 
-  it('Import that loses its access data while it runs accepts known apps, and answers nobody else that the token is wrong', async () => {
+  it('If import loses its access data while running, it accepts known apps, and responds 500 instead of 403 to others', async () => {
     const folder = testFolder();
     const service = await startTestIngest(folder);
     onTestFinished(() => service.stop());
@@ -59,14 +59,14 @@ describe('import without its access data', () => {
       service.post('web', 'login', { customUserId: 'u' }, { authorization: 'a token that is not known' });
     expect((await stranger()).status).toBe(403);
     rmSync(path.join(folder, 'access.json'));
-    await waitFor('it is noticed', async () => (await stranger()).status === 500);
+    await waitFor('it is detected', async () => (await stranger()).status === 500);
     expect((await service.post('web', 'login', { customUserId: 'u' })).status).toBe(200);
   });
 });
 
 describe('the export area', () => {
   it.each(['access.json', 'keys/secrets.key'])(
-    'The export area without %s answers 500 in its envelope, and asks to retry',
+    'The export area without %s responds 500 in its envelope, with Retry-After',
     async (name) => {
       const area = createExportArea(testFolder());
       await area.addApp({ idApp: 1, platform: 'web', idAccount: 1 });
@@ -83,13 +83,13 @@ describe('the export area', () => {
         '5',
       ]);
       renameSync(path.join(area.dataDir, 'away'), path.join(area.dataDir, name));
-      await waitFor('users are let in again', async () => (await running.call(user, target)).status === 200);
+      await waitFor('users are authorized again', async () => (await running.call(user, target)).status === 200);
       expect((await send(running.port, target)).status).toBe(403);
     },
   );
 
   it.each(['gone', 'damaged'])(
-    'The export area starts with keys of links that are %s: its links answer 500 until the keys are restored, everything else works',
+    'The export area starts with keys of links that are %s: only links respond 500 until the keys are restored',
     async (fault) => {
       const area = createExportArea(testFolder());
       await area.addApp({ idApp: 1, platform: 'web', idAccount: 1 });

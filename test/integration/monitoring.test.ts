@@ -21,13 +21,13 @@ async function post({ service, token }: ServiceWithUser, by = token): Promise<nu
   return answer.status;
 }
 
-/** The values of a scrape, by their names with labels. */
+/** Returns the values of a scrape by name with labels. */
 async function scrape({ service }: ServiceWithUser): Promise<ReadonlyMap<string, string>> {
   const text = await (await fetch(`${service.ops}/metrics`)).text();
   return new Map([...text.matchAll(/^tributary_(\S+) (\S+)$/gm)].map(([, name = '', value = '']) => [name, value]));
 }
 
-/** Orders the events of today, so that the service has done what each of its metrics counts. */
+/** Exports the events of today, so that each metric has a value. */
 async function orderExport(place: ServiceWithUser): Promise<void> {
   await createExportClient(place.service, place.user).create(exportQuery('customUserId'));
   await waitFor('the export has ended', async () => {
@@ -36,19 +36,19 @@ async function orderExport(place: ServiceWithUser): Promise<void> {
   });
 }
 
-/** What of a query has to answer while nothing is wrong: both sides of a rule's comparison, but for numbers. */
+/** Returns the parts of a query that have data without a problem: both sides of a comparison, except numbers. */
 function operandsOf(rule: string): readonly string[] {
   return rule.split(/ (?:<|>|==) /).filter((side) => Number.isNaN(Number(side)));
 }
 
-/** Queries that have no answer. */
+/** Returns the queries without data. */
 async function findUnanswered(prometheus: Prometheus, queries: readonly string[]): Promise<readonly string[]> {
   const answers = await Promise.all(queries.map((query) => prometheus.query(query)));
   return queries.filter((_query, index) => answers[index]?.length === 0);
 }
 
 describe('metrics', () => {
-  it('The metrics show what waits for the lake, then what the lake has, with disks, processes and build', async () => {
+  it('The metrics show the backlog, then the lake, with disks, processes and build', async () => {
     const place = await startWithUser({
       dataDir: path.join(testFolder(), 'data'),
       settings: { TRIBUTARY_FLUSH_AGE_MS: '3000', TRIBUTARY_DISK_RESERVE_BYTES: '1048576' },
@@ -92,7 +92,7 @@ describe('docs/monitoring', () => {
     programs = await findDebianPrograms({ package: 'prometheus', programs: ['prometheus', 'promtool'] });
   }, 300_000);
 
-  it('The rules are understood by promtool, fire when they have to, and are quiet otherwise', (ctx) => {
+  it('The rules are valid for promtool, and fire only when they should', (ctx) => {
     ctx.skip(programs === undefined, 'no promtool on this machine');
     const promtool = (...words: string[]): string => {
       const { status, stdout, stderr } = spawnSync(path.join(programs ?? '', 'promtool'), words, {
@@ -105,7 +105,7 @@ describe('docs/monitoring', () => {
     expect(promtool('test', 'rules', 'alerts.test.yml')).toMatch(/^Unit Testing: {2}alerts\.test\.yml\n {2}SUCCESS\n/);
   });
 
-  it('A Prometheus that scrapes the service answers each query of the board and of the rules, and alerts when a process keeps ending', async (ctx) => {
+  it('Prometheus has data for each query of the dashboard and of the rules, and alerts when a process is crash looping', async (ctx) => {
     inWholeRun(ctx.skip);
     ctx.skip(programs === undefined, 'no Prometheus on this machine');
     const folder = testFolder();
@@ -124,13 +124,13 @@ describe('docs/monitoring', () => {
     }).catch((error: unknown) => {
       throw new Error(`without data: ${unanswered.join('\n')}`, { cause: error });
     });
-    // The disk of this machine may be what it is.
+    // The disk of this machine may be nearly full.
     expect(await prometheus.query('ALERTS{alertname!~"TributaryDisk.*"}')).toEqual([]);
 
     const random = createRandom(2);
     for (let kills = 0; kills < 3; kills += 1) {
       await place.service.kill9('ingest', random);
-      await waitFor('imports are taken again', async () => (await post(place).catch(() => 0)) === 200);
+      await waitFor('imports are accepted again', async () => (await post(place).catch(() => 0)) === 200);
     }
     await waitFor('the alert fires', async () => (await prometheus.firing()).includes('TributaryRestarts'));
   });

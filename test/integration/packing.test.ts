@@ -26,27 +26,27 @@ const run = promisify(execFile);
 const checkout = path.resolve(import.meta.dirname, '../..');
 const lock = readLockFile(checkout);
 const root = mkdtempSync(path.join(tmpdir(), 'tributary-test-'));
-/** For packing, and for removing what it left: thousands of small files. */
+/** Time for packing and removing thousands of small files, ms. */
 const slowMs = 600_000;
 const copy = path.join(root, 'checkout');
-/** The unpacked program where `npm install --global --prefix` puts it. */
+/** Path of the program that `npm install --global --prefix` unpacks. */
 const prefix = path.join(root, 'prefix');
 const installed = path.join(prefix, 'lib/node_modules/tributary');
 
-/** The files below a folder, by their paths, sorted. */
+/** Lists the paths of the files below a folder, sorted. */
 function listFiles(folder: string): string[] {
   const entries = readdirSync(folder, { recursive: true, withFileTypes: true }).filter((entry) => !entry.isDirectory());
   return entries.map((entry) => path.relative(folder, path.join(entry.parentPath, entry.name))).toSorted();
 }
 
 /**
- * The nightly run packs every file of the packages and installs the result; otherwise only what says which they are,
- * and what the build reads of them.
+ * The nightly run packs and installs every file of the packages. Other runs pack only their manifests, and the files
+ * that the build reads.
  */
 const isNightly = process.env['TRIBUTARY_TEST_INSTALL'] !== undefined;
 const isRead = (file: string): boolean => /\.(?:json|[cm]?js|d\.[cm]?ts)$/.test(file);
 
-/** Copies the packages that npm packs, as it follows no links; those that only the build needs are linked. */
+/** Copies the packages that npm packs, since it follows no links, and links those that only the build needs. */
 function copyPackages(): void {
   const modules = path.join(checkout, 'node_modules');
   const packed = [...lock]
@@ -78,7 +78,7 @@ beforeAll(async () => {
   mkdirSync(path.join(copy, 'data'));
   writeFileSync(path.join(copy, 'data/events.ndjson'), 'of the operator');
   copyPackages();
-  // Older than the packages: make would fetch them anew, into the checkout's own folder.
+  // Older than the packages: make would fetch them again, into the checkout's folder.
   for (const name of ['package.json', 'package-lock.json']) utimesSync(path.join(copy, name), 0, 0);
   const { stdout } = await run('npm', ['pack', '--silent'], { cwd: copy });
   tarball = path.join(copy, stdout.trim());
@@ -89,7 +89,7 @@ beforeAll(async () => {
 afterAll(() => rmSync(root, { recursive: true, force: true }), slowMs);
 
 describe('the packed program', () => {
-  it('The packed program holds the files it reads at run time, its licence and its documentation, and nothing else of the checkout', () => {
+  it('The packed program has only the files that it reads at run time, its licence and its documentation', () => {
     const wanted = [
       'package.json',
       'README.md',
@@ -120,20 +120,20 @@ describe('the packed program', () => {
     expect(readInstalled(installed)).toEqual(new Map(wanted));
   });
 
-  it("The packed program runs from there by its link, and loads no package but DuckDB's", async () => {
+  it('The packed program runs by its link, and loads only the packages of DuckDB', async () => {
     rmSync(path.join(installed, 'node_modules'), { recursive: true });
     mkdirSync(path.join(installed, 'node_modules'));
     symlinkSync(path.join(checkout, 'node_modules/@duckdb'), path.join(installed, 'node_modules/@duckdb'));
     mkdirSync(path.join(prefix, 'bin'));
     symlinkSync('../lib/node_modules/tributary/dist/main.js', path.join(prefix, 'bin/tributary'));
-    // The help loads every command, and with them what the program reads of its own files.
+    // The help loads every command, which reads the program's files.
     const { stdout } = await run(process.execPath, [path.join(prefix, 'bin/tributary'), '--help']);
     expect(stdout).toMatch(/^Usage: tributary .*\n(.*\n)*\s+start\s/);
   });
 });
 
 describe('npm install --global of the packed program', () => {
-  it("The command 'npm install --global' of the packed program gives the versions of the lock file and a program that stores an event in its lake", async (context) => {
+  it("The command 'npm install --global' installs the versions of the lock file and a program that stores an event in its lake", async (context) => {
     if (!isNightly) context.skip("make nightly installs it with npm, which fetches DuckDB's packages");
     const there = path.join(root, 'npm');
     mkdirSync(there);

@@ -16,13 +16,13 @@ import { waitFor } from '../helpers/wait.ts';
 
 const read = (file: string): string => readFileSync(path.join(packageRoot, file), 'utf8');
 const page = read('docs/lake.md');
-/** The first block of SQL below a heading, or of a whole page. */
+/** Returns the first block of SQL below a heading, or of a page. */
 const blockBelow = (text: string, heading = ''): string =>
   /```sql\n([\s\S]*?)```/.exec(text.slice(text.indexOf(heading)))?.[1] ?? '';
 const queries = blockBelow(page, '\n## Query examples')
   .split(/\n(?=-- \d+\. )/)
   .map((text) => text.trim());
-/** The block for DuckDB's shell: `.read`, which is a command of the shell, then statements. */
+/** The block for DuckDB's shell: its command `.read`, then statements. */
 const shellBlock = blockBelow(page, '\n## DuckDB');
 
 const folder = temporaryFolder();
@@ -30,7 +30,7 @@ let duckdb: Duckdb;
 
 beforeAll(async () => {
   const stream = createMemoryStream();
-  // Some of the rows are to be sealed, for the glob.
+  // The glob needs sealed rows.
   const compact = await startTestCompact(folder, stream, { sealAgeMs: 10 });
   const sessions = [...generateGameSessions({ seed: 7, events: 3000, until: 1_714_600_000, days: 3 })];
   stream.publish([
@@ -109,7 +109,7 @@ describe('docs/lake.md', () => {
   it.each(queries.map((sql) => [sql.split('\n')[0] ?? '', sql]))('A query returns rows: %s', async (_title, sql) => {
     const rows = await duckdb.rows(sql.replace("'day.parquet'", sqlText(path.join(folder, 'day.parquet'))));
     expect(rows.length).toBeGreaterThan(0);
-    // A COPY answers with the number of rows it wrote.
+    // A COPY returns the number of rows.
     expect(Object.values(rows[0] ?? {})).not.toEqual([0n]);
   });
 

@@ -33,11 +33,11 @@ interface Sending {
   readonly platform?: Platform;
   readonly headers?: Readonly<Record<string, string>>;
   readonly receivedAtMs?: number;
-  /** Puts other lines into the stream than the receipt says. */
+  /** Publishes other lines than those of the receipt. */
   readonly change?: (lines: string) => string;
 }
 
-/** Takes a request in as import does, without HTTP: undefined where it is refused. */
+/** Accepts a request as import does, without HTTP; undefined if it is rejected. */
 async function send(
   stream: MemoryStream,
   method: string,
@@ -79,7 +79,7 @@ function verifyBody({ receipt }: Sent, body: Buffer): Promise<ReceiptVerdict> {
 
 const statesOf = ({ lake }: ReceiptVerdict): (string | undefined)[] => lake?.events.map(({ state }) => state) ?? [];
 
-/** The requests of the import fixtures that are taken, and for each app and method one receipt of all their lines. */
+/** The accepted requests of the import fixtures, and one receipt of all lines per app and method. */
 async function sendFixtures(stream: MemoryStream) {
   const receivedAtMs = Date.now();
   const bodies: Sent[] = [];
@@ -102,7 +102,7 @@ async function sendFixtures(stream: MemoryStream) {
   return { bodies, together };
 }
 
-test('Every request that import takes ends as rows that are, value for value, the events of its receipt', async () => {
+test('Every accepted request is stored as rows with exactly the values of its receipt', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
   const { bodies, together } = await sendFixtures(stream);
@@ -116,7 +116,7 @@ test('Every request that import takes ends as rows that are, value for value, th
     for (const event of (await verify(folder, sent)).lake?.events ?? [])
       if (event.state === 'stored') stored.add(event.eventId);
       else others.push(event);
-  // A transaction that another fixture has sent before, and nothing else, is a repeat.
+  // Only a transaction of an earlier fixture is a repeat.
   expect(others.filter(({ eventId, state }) => state !== 'repeat' || !stored.has(eventId))).toEqual([]);
   expect(new Set(together.flatMap(({ receipt }) => receipt.events.map(({ eventId }) => eventId)))).toEqual(stored);
 }, 120_000);
@@ -148,7 +148,7 @@ test('A receipt names the version that has its events, the same before and after
       expect(event).toMatchObject({ state: 'stored', sinceVersion: version });
 }, 120_000);
 
-test('A retry under its key is a repeat of the events that the lake has, and a transaction that is sent again too', async () => {
+test('A retry under its key is a repeat of the stored events, and so is a transaction that is sent again', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
   const headers = { 'idempotency-key': 'k' };
@@ -174,12 +174,12 @@ test('A retry under its key is a repeat of the events that the lake has, and a t
   expect(same).toMatchObject({ state: 'repeat' });
   expect(same?.reason).toBeUndefined();
   const [differs] = (await verify(folder, dearer!)).lake?.events ?? [];
-  expect(differs).toMatchObject({ state: 'repeat', reason: expect.stringContaining('says something else') });
+  expect(differs).toMatchObject({ state: 'repeat', reason: expect.stringContaining('has other values') });
   const late = await send(stream, 'login', { customUserId: 'u' });
   expect(statesOf(await verify(folder, late!))).toEqual(['pending']);
 }, 60_000);
 
-test('What is not in the lake is told apart: erased, missing, changed, or of another stream', async () => {
+test('Events that are not in the lake are distinguished: erased, missing, changed, or of another stream', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
   const kept = await send(stream, 'login', { customUserId: 'kept' });
@@ -228,7 +228,7 @@ test('What is not in the lake is told apart: erased, missing, changed, or of ano
   expect(untold.lake?.events[0]?.reason).toContain('1 events were erased from the table, and their ids are unknown');
 }, 60_000);
 
-test('Of a folder that is no lake, or has lost its log, nothing is said', async () => {
+test('A folder that is not a lake, or has lost its log, is an error', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
   const sent = await send(stream, 'login', { customUserId: 'u' });
@@ -243,7 +243,7 @@ test('Of a folder that is no lake, or has lost its log, nothing is said', async 
   await expect(verify(folder, sent!)).rejects.toMatchObject({ code: 'not_found' });
 }, 60_000);
 
-test('What came after the backup that a lake was restored from is missing, and not on its way', async () => {
+test('After a restore, events that are newer than the backup are missing, not pending', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
   const kept = await send(stream, 'login', { customUserId: 'kept' });
@@ -261,7 +261,7 @@ test('What came after the backup that a lake was restored from is missing, and n
   expect(statesOf(await verify(folder, kept!))).toEqual(['stored']);
 }, 60_000);
 
-test('A body is that of a receipt only where it comes to the same events in the same order', async () => {
+test('A body matches a receipt only if it has the same events in the same order', async () => {
   const batch = [{ customUserId: 'u', age: 30 }, { customUserId: 'v' }];
   const sent = (await send(createMemoryStream(), 'loginBatch', batch))!;
   const judge = async (body: string | Buffer): Promise<unknown> => (await verifyBody(sent, Buffer.from(body))).body?.ok;

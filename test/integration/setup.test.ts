@@ -133,7 +133,7 @@ describe.runIf(hasApt)('setting up nats-server on Debian', () => {
     const before = process.umask(umask);
     onTestFinished(() => void process.umask(before));
     await expect(ensureNatsServer(emptyPath(folder), { etc })).rejects.toThrow(
-      /fetching one failed: apt did not bring nats-server: (?!.*unsandboxed).*dists.sid/,
+      /fetching one failed: apt did not download nats-server: (?!.*unsandboxed).*dists.sid/,
     );
   });
 });

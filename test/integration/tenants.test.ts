@@ -23,15 +23,15 @@ import { startServiceHere, type ServiceHere } from '../helpers/service-here.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 /**
- * Every read of a row or a record, asked for by its owner and by others: another app, another account, and nobody. The
- * routes come from the API reference that the service serves and from what its servers say of themselves: one without a
- * row in the table below fails, and so does a store of which no row reads anything.
+ * Every read of a row or a record, by its owner and by others: another app, another account, and no credentials. The
+ * routes come from the served API reference and from the servers: a route without a row in the table below fails, and so
+ * does a store that no row reads.
  *
- * Each app and account has a mark in all that it has. A row is asked as its owner, whose answer must show the mark, so
- * that the question was right; and as others, who must get what they would get of what nobody has.
+ * All data of an app or account has its mark. The response to the owner must show the mark, which proves the request;
+ * others must get the same response as for missing data.
  */
 
-// What exports and questions run is the same in this process, and a fault planted in it shows.
+// Exports and lookups run in this process, so that a planted fault shows.
 vi.mock('../../src/export/jobs/worker-process.ts', async () => {
   const { runExport } = await import('../../src/export/worker/run-export.ts');
   const { runLook } = await import('../../src/export/worker/looks/run-look.ts');
@@ -42,12 +42,12 @@ vi.mock('../../src/export/jobs/worker-process.ts', async () => {
   return { runInWorker, lookInWorker, answerInWorker };
 });
 
-/** An app, and what its account has. */
+/** An app with the data of its account. */
 interface Tenant {
   readonly idAccount: number;
   readonly idApp: string;
   readonly sdkKey: string;
-  /** A text in all that it has, and in nothing that another has. */
+  /** A text in all its data, and in no data of another. */
   readonly mark: string;
   readonly token: string;
   readonly user: Credentials;
@@ -64,7 +64,7 @@ interface Tenant {
   readonly idSegment: string;
 }
 
-/** What nobody has. */
+/** Ids that do not exist. */
 const ghost: Tenant = {
   idAccount: 99,
   idApp: '99',
@@ -83,21 +83,21 @@ const ghost: Tenant = {
   idSegment: '99',
 };
 
-/** A read of what a tenant has, by the methods of users. */
+/** A read of a tenant's data by the methods of users. */
 interface UserRow {
   readonly ask: (of: Tenant) => string;
-  /** Status for a user of another account; 200: answered, with nothing of the tenant. */
+  /** Status for a user of another account; 200: without data of the tenant. */
   readonly stranger: 200 | 400 | 404;
-  /** What the owner's answer has, and no other one; the mark by default. */
+  /** A text in the owner's response only; the mark by default. */
   readonly shows?: (of: Tenant) => RegExp;
   /** Status for the owner; 200 by default. */
   readonly owner?: 400;
   readonly read?: (target: string, call: Call) => Promise<Answer>;
 }
 
-/** A read of what an app has, with the token of an app. */
+/** A read of an app's data with the token of an app. */
 interface SenderRow {
-  /** What is asked for beside the app: a record of the tenant, if anything. */
+  /** A record of the tenant, requested in addition to the app. */
   readonly sender: (of: Tenant) => string;
   readonly shows?: (of: Tenant) => RegExp;
   readonly owner?: 400;
@@ -105,8 +105,8 @@ interface SenderRow {
 }
 
 /**
- * `open`: everybody is answered the same, without a mark. `operators`: refused to the users of accounts. `creates`: makes
- * something of the caller's own, and reads nothing. A function: checked by itself.
+ * `open`: the same response for all, without a mark. `operators`: rejected for users of accounts. `creates`: creates a
+ * record of the caller, and reads nothing. A function: checked separately.
  */
 type Row = readonly (UserRow | SenderRow)[] | 'open' | 'operators' | 'creates' | (() => Promise<void>);
 
@@ -114,7 +114,7 @@ const tenants: Tenant[] = [];
 let service: ServiceHere;
 let opsPort: number;
 let operator: Credentials;
-/** Messages that webhooks have got, by path. */
+/** Received webhook messages, by path. */
 const messages: { readonly path: string; readonly body: string }[] = [];
 const routes = new Set<string>();
 const closers: (() => unknown)[] = [];
@@ -130,7 +130,7 @@ const order = (more: Readonly<Record<string, string>>, event = 'customEvents'): 
   query({ event, selectors: 'customUserId', dateFrom: '1970-01-01', dateTo: today(), timezone: 'UTC', ...more });
 const marked = ({ mark }: Tenant): RegExp => new RegExp(mark);
 
-/** Calls, and again where the service asks for that. */
+/** Calls, and retries if the service asks for it. */
 async function call(port: number, target: string, options: Call = {}): Promise<Answer> {
   let answer = await send(port, target, options);
   await waitFor(`${target} is not busy`, async () => {
@@ -144,7 +144,7 @@ async function call(port: number, target: string, options: Call = {}): Promise<A
 const callExport = (target: string, options: Call): Promise<Answer> => call(service.exportPort, target, options);
 const as = (user: Credentials): Call => ({ headers: { authorization: basic(user) } });
 
-/** Orders an export, and gives the answer with the bytes of its files in place of its own. */
+/** Creates an export, and returns the response with the bytes of its files as the body. */
 async function orderAndRead(target: string, options: Call): Promise<Answer> {
   const created = await callExport(target, options);
   if (created.status !== 200) return created;
@@ -170,7 +170,7 @@ const importEvent = (of: Tenant, method: string, body: object, headers: Readonly
 const customEvent = (of: Tenant, headers?: Readonly<Record<string, string>>): Promise<Answer> =>
   importEvent(of, 'customEvent', { customUserId: of.mark, customEventName: `event ${of.mark}` }, headers);
 
-/** Listens; once the answer has begun, imports events of all apps until one of the tenant's has come. */
+/** Listens; then imports events of all apps until one of the tenant arrives. */
 async function listen(port: number, target: string, options: Call, of: Tenant): Promise<Answer> {
   const { method = 'GET', headers = {} } = options;
   const asked = httpRequest({ host: '127.0.0.1', port, path: target, method, headers, agent: false });
@@ -198,17 +198,16 @@ const byBoth = (target: string, row: Row): Record<string, Row> => rowsOf([`get $
 const ofApp = ({ idApp }: Tenant): string => query({ idApp });
 const nothing = (): string => '';
 const state = (name: string) => (): RegExp => new RegExp(`"state":"${name}"`);
-/** The estimate of something. */
 const hasRows = (): RegExp => /"rows":\{[^}]*[1-9]/;
 const countsEvents = (): RegExp => /"events":[1-9]/;
 
-/** What of an account can be ordered, estimated and previewed, by whatever names it. */
+/** Data of an account that can be exported, estimated and previewed, by each argument that names it. */
 const orders: readonly UserRow[] = [
   { ask: ({ idApp }) => order({ idApp }), stranger: 200 },
   { ask: ({ sdkKey }) => order({ SDKKey: sdkKey }), stranger: 200 },
   { ask: ({ idApp }) => order({ idApp, sinceVersion: '0' }), stranger: 200 },
   { ask: ({ idApp }) => order({ idApp }, 'userActivities'), stranger: 200 },
-  // There are no such rows: what is shown are the columns, or their number.
+  // No rows match: only the columns, or their number, are shown.
   {
     ask: ({ idSegment }) => order({ idSegment, selectors: 'eventId' }, 'installs'),
     stranger: 400,
@@ -216,7 +215,7 @@ const orders: readonly UserRow[] = [
   },
 ];
 
-/** All of them by the query; by a form, which is read as the query is, the first. */
+/** All as a query; the first also as a form, which is parsed the same way. */
 const ofOrders = (target: string, rows: readonly UserRow[]): Record<string, Row> => ({
   [`get ${target}`]: rows,
   [`post ${target}`]: rows.slice(0, 1),
@@ -238,7 +237,7 @@ async function checkFile(): Promise<void> {
   }
 }
 
-/** Signs in; what requests of the page then have in their heads. */
+/** Signs in; returns the headers of requests of the page. */
 async function signIn(user: Credentials): Promise<Readonly<Record<string, string>>> {
   const answer = await callExport('/console/session', { method: 'POST', body: JSON.stringify(user) });
   expect(answer.status).toBe(200);
@@ -263,7 +262,7 @@ async function checkSession(): Promise<void> {
       expect(answer.body.toString()).toMatch(marked(shown));
       expect(answer.body.toString()).not.toMatch(marked(hidden));
     }
-    // A session has the rights of its user, and a cookie with the token of another session none.
+    // A session has the permissions of its user; a cookie with the token of another session has none.
     const target = `/api/raw/v1/export/get.json?idRawExport=${owner.idRawExport}`;
     const mixed = { ...own, 'x-csrf-token': other['x-csrf-token'] ?? '' };
     const statuses = await Promise.all(
@@ -290,7 +289,7 @@ async function checkMetrics(): Promise<void> {
   expect((await call(opsPort, '/metrics')).body.toString()).not.toMatch(/mark-of/);
 }
 
-/** What everybody may call. */
+/** Public calls. */
 const openPaths = [
   ...dictionaryNames.map((name) => `get /api/dictionary/v1/${name}.json`),
   ...['healthz', 'readyz', 'openapi.json', 'docs', 'manifest-key.json'].map((name) => `get /${name}`),
@@ -305,10 +304,10 @@ const operatorPaths = [
   ...['add', 'set', 'secret', 'remove'].map((name) => `post /api/operations/v1/user/${name}.json`),
 ];
 
-/** A write with an empty body: the owner's is refused for what is in it, and by no token. */
+/** A write with an empty body: the owner's is rejected because of the body, not of the token. */
 const writes: Row = [{ sender: nothing, owner: 400, shows: () => /Bad Request/ }];
 
-/** In this order: what removes a record comes last. */
+/** In order: calls that remove a record come last. */
 const table: Readonly<Record<string, Row>> = {
   ...rowsOf(openPaths, 'open'),
   ...rowsOf(operatorPaths, 'operators'),
@@ -429,7 +428,7 @@ function expectStatus(about: string, { status, body }: Answer, expected: number)
   expect({ about, status, shown }).toEqual({ about, status: expected, shown: '' });
 }
 
-/** Expects that an answer has a text, or has it not. */
+/** Expects that a response has a text, or does not. */
 function expectText(about: string, body: Buffer, pattern: RegExp, has: boolean): void {
   const shown = body.toString();
   expect({ about, shown, has: pattern.test(shown) }).toEqual({ about, shown, has });
@@ -481,7 +480,7 @@ async function checkSenderRow(route: string, row: SenderRow): Promise<void> {
     const nobody = await readAs(undefined, owner, owner);
     expectStatus(about, nobody, 403);
     const others = [refused, nobody];
-    // With its own app and token, for a record of the owner.
+    // With its app and token, for a record of the owner.
     if (sender(owner) !== '') {
       const other = await readAs(stranger.token, stranger, owner);
       expect({ about, status: other.status, body: String(other.body) }).toEqual({
@@ -507,7 +506,7 @@ async function checkOpen(route: string): Promise<void> {
   const answers = await Promise.all(
     callers.map((caller) => send(port, target, { ...caller, method: verb.toUpperCase() })),
   );
-  // Some of them are long, and compared byte for byte they take seconds.
+  // A byte-for-byte comparison of long bodies would take seconds.
   const shown = new Set(answers.map(({ status, body }) => `${status} ${body.toString()}`));
   expect(shown.size).toBe(1);
   expect([...shown].filter((text) => text.includes('mark-of'))).toEqual([]);
@@ -552,7 +551,7 @@ async function addTenant(dataDir: string, idAccount: number, idApp: number): Pro
 const lineOf = ({ idApp, mark }: Tenant, id: string, members: object = {}): object =>
   eventLine({ id_app: Number(idApp), custom_user_id: mark, event_id: id, received_at: receivedAtOf(id), ...members });
 
-/** Imports the events of a tenant, and a request that is refused. */
+/** Imports the events of a tenant, and an invalid request. */
 async function importAll(of: Tenant): Promise<void> {
   await customEvent(of, { 'idempotency-key': of.key });
   const revenue = { customUserId: of.mark, idTransaction: of.idTransaction, currency: 'EUR', total: 1 };
@@ -563,7 +562,7 @@ async function importAll(of: Tenant): Promise<void> {
   expect(statuses).toEqual([200, 400]);
 }
 
-/** Waits until what a sender asks for is there. */
+/** Waits until the response to a client has the text. */
 async function waitUntilThere({ idApp, token }: Tenant, target: string, values: string, shows: RegExp): Promise<void> {
   await waitFor(`${target} of ${idApp} shows ${shows.source}`, async () => {
     const asked = `${target}?idApp=${idApp}&${values}`;
@@ -571,7 +570,7 @@ async function waitUntilThere({ idApp, token }: Tenant, target: string, values: 
   });
 }
 
-/** Makes the records of a tenant's account; its data is in the lake. */
+/** Creates the records of a tenant's account; its data is in the lake. */
 async function makeRecords(of: Tenant, hook: string): Promise<Tenant> {
   const create = async (target: string, values: string) => {
     const answer = await callExport(target, { ...as(of.user), method: 'POST', body: values });
@@ -592,7 +591,7 @@ async function makeRecords(of: Tenant, hook: string): Promise<Tenant> {
   return { ...of, idWebhook, idSchedule, idRawExport, link };
 }
 
-/** Starts who gets the messages of webhooks; returns its address. */
+/** Starts the receiver of webhooks; returns its address. */
 async function startReceiver(): Promise<string> {
   const server = createServer((request, response) => {
     let body = '';
@@ -608,14 +607,13 @@ async function startReceiver(): Promise<string> {
   return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
 }
 
-/** Notes each route of a server. Fastify tells of every server as it is made, before a route is on it. */
+/** Records each route of a server. Fastify publishes every server before its routes are added. */
 function noteRoutes(message: unknown): void {
   (message as { fastify: FastifyInstance }).fastify.addHook('onRoute', ({ method, url }) => {
     for (const verb of [method].flat()) routes.add(nameRoute(verb, url));
   });
 }
 
-/** A route as the table names it. */
 function nameRoute(verb: string, url: string): string {
   const ofTable = url === '/files/*' ? '/files/{id}/{name}' : url.replace(/^(\/v1\/.+)\/$/, '$1');
   return `${verb.toLowerCase()} ${ofTable}`;
@@ -632,7 +630,7 @@ async function startOps(dataDir: string): Promise<void> {
   opsPort = Number(new URL(ops.url).port);
 }
 
-describe('what others have', () => {
+describe('data of others', () => {
   const dataDir = path.join(temporaryFolder(), 'data');
 
   beforeAll(async () => {
@@ -652,7 +650,7 @@ describe('what others have', () => {
     closers.push(() => service.stop());
     await startOps(dataDir);
     channel('fastify.initialization').unsubscribe(noteRoutes);
-    // One message, and so one file: what tells the apps of its rows is the row alone.
+    // One message, and so one file: only the row distinguishes the apps.
     await service.publish(
       tenants.flatMap((of) => [lineOf(of, of.eventId), lineOf(of, of.failedId, { event_time: 'never' })]),
     );
@@ -688,8 +686,8 @@ describe('what others have', () => {
       expect(Object.keys(table)).toContain(route);
   });
 
-  it('A webhook is told of the exports of its own account', async () => {
-    await waitFor('both have got a message', () => new Set(messages.map((message) => message.path)).size === 2);
+  it('A webhook receives only the exports of its account', async () => {
+    await waitFor('both have received a message', () => new Set(messages.map((message) => message.path)).size === 2);
     for (const [owner, stranger] of pairs()) {
       const told = messages.filter((message) => message.path === `/${owner.mark}`).map(({ body }) => body);
       expect(told).toEqual([expect.stringContaining(`"idRawExport":"${owner.idRawExport}"`)]);
@@ -698,7 +696,7 @@ describe('what others have', () => {
   });
 
   it.for(Object.keys(table))(
-    'What is asked by %s is shown to its owner and to nobody else',
+    'Data that is read by %s is shown only to its owner',
     { timeout: 180_000 },
     async (route) => {
       expect.hasAssertions();

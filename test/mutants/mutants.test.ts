@@ -6,7 +6,7 @@ import { countCode, runPlanted } from '../helpers/planted.ts';
 import { mutants } from './mutants.ts';
 
 const root = path.resolve(import.meta.dirname, '..', '..');
-/** What a test may take to notice. */
+/** Time within which a test should fail. */
 const wantedMs = 60_000;
 const isAsked = (process.env['TRIBUTARY_TEST_MUTANTS'] ?? '') !== '';
 
@@ -14,7 +14,7 @@ const sources = readdirSync(path.join(root, 'src'), { recursive: true, encoding:
   .filter((name) => name.endsWith('.ts'))
   .map((name) => ({ file: path.join('src', name), code: readFileSync(path.join(root, 'src', name), 'utf8') }));
 
-/** The files in which a piece of code stands, once for each time. */
+/** Returns the files that contain a piece of code, once per occurrence. */
 function placesOf(text: string): string[] {
   return sources.flatMap(({ file, code }) => Array.from({ length: countCode(code, text) }, () => file));
 }
@@ -22,7 +22,7 @@ function placesOf(text: string): string[] {
 test.for(Object.entries(mutants))(
   'The text of the mutant is in the sources once, and its test exists: %s',
   ([, mutant]) => {
-    expect(placesOf(mutant.find), 'the source has moved on: plant the mutant anew').toHaveLength(1);
+    expect(placesOf(mutant.find), 'the source has changed: update the text of the mutant').toHaveLength(1);
     expect(existsSync(path.join(root, 'test', mutant.test))).toBe(true);
   },
 );

@@ -1,7 +1,6 @@
 /**
- * Checks that no test noticed when they were taken out, and the test that notices now. Each is short enough to run
- * often. A mutant names a text of the sources, wherever it stands, so that it survives a move of the file; it has to
- * stand there once.
+ * Defects that once passed all tests, each with the test that finds it now; each test is short enough to run often. A
+ * mutant names a text that occurs once in the sources, in any file, so that it survives a move of the file.
  */
 export interface Mutant {
   readonly find: string;
@@ -10,19 +9,19 @@ export interface Mutant {
   readonly test: string;
 }
 
-/** The mutants by what is then missing. */
+/** The mutants by the behaviour that they break. */
 export const mutants: Readonly<Record<string, Mutant>> = {
   'a flush is committed wherever the position stands': {
     find: 'state.txns.get(epoch.appId) !== epoch.position',
     replace: 'false',
     test: 'unit/compact/commit-fence.test.ts',
   },
-  'the word of whose the stream is holds for ever': {
+  'the claim on the stream never expires': {
     find: 'if (isStale && assertStreamOwner !== undefined)',
     replace: 'if (false)',
     test: 'unit/compact/commit-fence.test.ts',
   },
-  'a flush is committed into whatever epoch': {
+  'a flush is committed into any epoch': {
     find: 'lake.epoch?.appId !== epoch.appId ||',
     replace: '',
     test: 'unit/compact/commit-fence.test.ts',
@@ -32,12 +31,12 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     replace: 'if (false) throw',
     test: 'unit/compact/commit-fence.test.ts',
   },
-  'a stream that was made anew has no lag until it is as long as the one before': {
+  'a recreated stream has no lag until it is as long as the previous one': {
     find: 'epoch?.streamId === state.id ? epoch.position : 0',
     replace: 'epoch?.position ?? 0',
     test: 'unit/compact/lake-gauges.test.ts',
   },
-  'a gauge says what was before the broker went away': {
+  'a gauge keeps its value after the broker has disconnected': {
     find: 'if (value === undefined) gauge.remove();',
     replace: 'if (value === undefined) continue;',
     test: 'unit/compact/lake-gauges.test.ts',
@@ -47,7 +46,7 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     replace: '[metrics]',
     test: 'unit/service/process-metrics.test.ts',
   },
-  'a file that is removed, or replaced, counts for ever': {
+  'a file that is removed, or replaced, counts indefinitely': {
     find: 'if (replaced !== undefined) addToSize(state.size, replaced, -1);',
     replace: '',
     test: 'unit/lake/snapshot-view.test.ts',
@@ -77,12 +76,12 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     replace: '',
     test: 'integration/stream/pull-connection.test.ts',
   },
-  'a batch goes straight to the file whatever keys it has': {
+  'a batch goes straight to the file regardless of its keys': {
     find: "...(repeats === undefined ? [isKeyedSql('r.event_id')] : []),",
     replace: '',
     test: 'unit/lake/plain-batch.test.ts',
   },
-  'a batch goes straight to the file whatever its keys stand for': {
+  'a batch goes straight to the file regardless of repeated keys': {
     find: 'if (failedLines.length > 0 || rows === 0) return undefined;',
     replace: '',
     test: 'unit/lake/plain-batch.test.ts',
@@ -92,7 +91,7 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     replace: "''",
     test: 'unit/lake/plain-batch.test.ts',
   },
-  'a batch is judged while the keys of the day are loaded': {
+  'a batch is classified while the keys of the day are loaded': {
     find: 'oneAtATime.run(() => judge(batch, lookUpAll, loadMore))',
     replace: 'judge(batch, lookUpAll, loadMore)',
     test: 'unit/compact/recent-keys.test.ts',
@@ -117,7 +116,7 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     replace: 'if (false)\n    throw',
     test: 'unit/compact/seal-fence.test.ts',
   },
-  'a rewrite is committed although its files are gone from the table': {
+  'a rewrite is committed although its files are no longer in the table': {
     find: "if (gone !== undefined)\n            throw new AppError('commit_conflict'",
     replace: "if (false)\n            throw new AppError('commit_conflict'",
     test: 'unit/compact/seal-fence.test.ts',
@@ -132,7 +131,7 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     replace: 'job.idUser === idUser && !isExpired(job, clock.nowMs())',
     test: 'unit/export/api/exports.test.ts',
   },
-  'another account takes the room of this one': {
+  'another account uses up the memory of this one': {
     find: 'store.inProgress().filter((job) => job.idAccount === user.idAccount)',
     replace: 'store.inProgress()',
     test: 'unit/export/api/exports.test.ts',
@@ -142,7 +141,7 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     replace: '(bytes += lines.length) <= Infinity',
     test: 'unit/ingest/group-commit.test.ts',
   },
-  'the waiting room has no bound': {
+  'the queue has no limit': {
     find: 'room.bytes() + lines.length > options.maxWaitingBytes',
     replace: 'false',
     test: 'unit/ingest/group-commit.test.ts',
@@ -193,7 +192,7 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     replace: "(filter.idApps?.length === 0 || mayHoldOneOf(file, 'id_app', filter.idApps)) &&",
     test: 'unit/lake/prune.test.ts',
   },
-  'the end of a range lies behind the end of its file': {
+  'the end of a range exceeds the end of its file': {
     find: "to === '' ? size - 1 : Math.min(Number(to), size - 1)",
     replace: "to === '' ? size - 1 : Number(to)",
     test: 'unit/reports/byte-range.test.ts',
@@ -218,12 +217,12 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     replace: 'false',
     test: 'unit/client/import-model.test.ts',
   },
-  'an import goes on without keeping which events of a batch were refused': {
+  'an import continues without recording the rejected events of a batch': {
     find: 'if (parted.rest.length + parted.alone.length > 0) await keepApart',
     replace: 'if (false) await keepApart',
     test: 'unit/client/import-model.test.ts',
   },
-  'a copy of an import goes on without asking what the other has sent': {
+  'a copy of an import continues without checking what the other one has sent': {
     find: '(sendLimit > 0 && Math.abs(nowMs - sinceMs) > resumedSoonMs)',
     replace: 'false',
     test: 'unit/client/import-file.test.ts',
@@ -243,22 +242,22 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     replace: '',
     test: 'unit/client/import-model.test.ts',
   },
-  'a file is imported anew of which some was stored': {
+  'a file that was stored in part is imported again': {
     find: 'finishedAt !== undefined && acknowledgedThrough.stored === 0 &&',
     replace: 'finishedAt !== undefined &&',
     test: 'unit/client/import-anew.test.ts',
   },
-  'a file is imported anew where only its repeated import stored nothing': {
+  'a file is imported again if only its repeated import stored nothing': {
     find: "&& salt === '' && unconfirmedSinceMs === undefined",
     replace: '',
     test: 'unit/client/import-anew.test.ts',
   },
-  'a header that does not suit leaves a state of an import': {
+  'an invalid header leaves the state of an import': {
     find: 'await assertReadable(source);',
     replace: '',
     test: 'unit/client/import-anew.test.ts',
   },
-  'everybody is an operator': {
+  'every user is an operator': {
     find: 'if (!isOperator) return operatorsOnly;',
     replace: '',
     test: 'integration/export/operations.test.ts',
@@ -278,7 +277,7 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     replace: "FROM ${filesSql} AS events WHERE true${isEvent ? ' AND kind = $kind' : ''}",
     test: 'integration/export/data.test.ts',
   },
-  'an operator without an account is anybody': {
+  'an operator without an account is any user': {
     find: '(value.idAccount !== noAccount || value.operator !== undefined)',
     replace: 'value.idAccount >= noAccount',
     test: 'unit/access/access.test.ts',
@@ -313,7 +312,7 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     replace: "return sameText(sign(of ?? '', nonce), signature)",
     test: 'unit/console/lock-out.test.ts',
   },
-  // The newest rooms: look-up of events, change feed, watermark, slots, derived events, loads, catalogue, receipts,
+  // The newest folders: event lookup, change feed, watermark, slots, derived events, loads, catalogue, receipts,
   // sessions, webhooks, segments, changes of the lake, records, the flush loop.
   'another app is shown a row of the lake': {
     find: "sought.idApp === undefined ? '' : 'AND id_app = $3'",
@@ -335,12 +334,12 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     replace: '',
     test: 'unit/find/find-event.test.ts',
   },
-  'a change feed goes on from a version that is not there yet': {
+  'a change feed continues from a version that does not exist yet': {
     find: 'if (version > newest) throw',
     replace: 'if (false) throw',
     test: 'unit/lake/change-feed.test.ts',
   },
-  'a change feed goes on from a place of another history': {
+  'a change feed continues from a cursor of another history': {
     find: 'if (mark === undefined || mark === markIn(point)) return;',
     replace: 'return;',
     test: 'unit/lake/change-feed.test.ts',
@@ -355,12 +354,12 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     replace: 'events.available_at >= make_timestamptz(CAST($since AS BIGINT))',
     test: 'unit/export/worker/selected-rows.test.ts',
   },
-  'the watermark of one position is told of another': {
+  'the watermark of one position is returned for another': {
     find: 'claim?.appId === epoch.appId && claim.position === epoch.position',
     replace: 'claim?.appId === epoch.appId',
     test: 'unit/lake/watermark.test.ts',
   },
-  'a watermark of the future is told': {
+  'a watermark of the future is returned': {
     find: 'watermarkMs === undefined || watermarkMs > clock.nowMs() ?',
     replace: 'watermarkMs === undefined ?',
     test: 'unit/lake/watermark.test.ts',
@@ -385,7 +384,7 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     replace: 'if (user === undefined)',
     test: 'unit/export/schedules/order.test.ts',
   },
-  'a user is new whatever came before the span': {
+  'a user is new regardless of events before the period': {
     find: 'FROM seen ANTI JOIN earlier USING (id_app, subject)',
     replace: 'FROM seen',
     test: 'unit/export/worker/derived-query.test.ts',
@@ -395,7 +394,7 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     replace: '< ${pauseMicros} AS goes_on',
     test: 'unit/export/worker/derived-query.test.ts',
   },
-  'a session is cut off where the first look at it ends': {
+  'a session ends at the end of the first scan': {
     find: 'return unfinished === undefined || (await engine.run(unfinished, paths)) === 0;',
     replace: 'return true;',
     test: 'unit/export/worker/derived-query.test.ts',
@@ -445,7 +444,7 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     replace: 'return hash;',
     test: 'unit/receipts/merkle-tree.test.ts',
   },
-  'a session goes on after its sign-out': {
+  'a session remains valid after its sign-out': {
     find: 'const isSignedOut = startedSeconds <= ends.of(idUser);',
     replace: 'const isSignedOut = false;',
     test: 'unit/console/sessions.test.ts',
@@ -455,7 +454,7 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     replace: '.update(`${id}.${timestamp}`)',
     test: 'unit/export/notify/message.test.ts',
   },
-  'a notice is told to every account': {
+  'a notice is sent to every account': {
     find: 'notices.filter((notice) => accountOf(notice) === idAccount)',
     replace: 'notices',
     test: 'unit/export/notify/notice-notifier.test.ts',

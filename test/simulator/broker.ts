@@ -2,39 +2,38 @@ import type { StreamMessage, StreamReader, StreamState } from '../../src/stream/
 import { AppError } from '../../src/runtime/errors.ts';
 import type { World } from './world.ts';
 
-/** What became of a publish, as far as the publisher can tell. `unknown`: no answer; it may be stored, now or later. */
+/** Result of a publish, as the publisher sees it. `unknown`: no response; the message may be stored now or later. */
 export type PublishOutcome = 'acknowledged' | 'unknown';
 
 /**
- * The broker's double: a stream that keeps what it has acknowledged, unless it is told to lose it, and that otherwise
- * does what a real broker has been seen to do: no answer to a publish that it stores (or stores later), purges that are
- * undone by a restart, answers that fail after the work was done, times in which nothing is answered at all.
+ * The broker's double: a stream that keeps acknowledged messages unless the simulator loses them. Otherwise it behaves
+ * as real brokers have been seen to behave. It stores messages without a response, or later. A restart undoes purges.
+ * Calls fail after their work was done. At times it does not respond at all.
  */
 export interface Broker {
   readonly reader: StreamReader;
   publish(payload: string): Promise<PublishOutcome>;
-  /** Messages that are there, oldest first. */
+  /** Stored messages, oldest first. */
   readonly messages: readonly StreamMessage[];
   readonly lastSequence: number;
-  /** Every payload that was ever stored, oldest first. */
+  /** Every payload ever stored, oldest first. */
   readonly history: readonly string[];
-  /** A broker of its own with the same store, as a copied folder has it. */
+  /** Returns an independent broker with a copy of the store, as a copied folder has it. */
   copy(): Broker;
-  /** From now on answers everything. */
+  /** Makes every later call succeed. */
   calm(): void;
-  /** Answers nothing for a time. */
+  /** Makes the broker unresponsive for a time. */
   goAway(ms: number): void;
-  /** A restart: purges since the last one may come undone. Whoever waits for an answer gets an error. */
+  /** Restarts the broker: purges since the previous restart may be undone. Calls in flight fail. */
   restart(): void;
-  /** Loses every message after a sequence, and gives their numbers out again. */
+  /** Loses every message after a sequence, and reuses their sequences. */
   truncate(lastSequence: number): void;
-  /** Loses one message. */
   lose(sequence: number): void;
-  /** Loses everything, the stream's identity included. */
+  /** Loses everything, including the stream's identity. */
   recreate(): void;
 }
 
-/** What a broker's store holds. */
+/** Content of a broker's store. */
 interface Store {
   readonly messages: readonly StreamMessage[];
   readonly last: number;
@@ -43,8 +42,7 @@ interface Store {
 }
 
 /**
- * Creates a broker; `flakyShare`: the share of calls that fail or answer too late, 0 to 1; `from`: the store it begins
- * with.
+ * Creates a broker. `flakyShare`: the share of calls that fail or respond too late, 0 to 1; `from`: its initial store.
  */
 export function createBroker(world: World, flakyShare: number, from?: Store): Broker {
   const { random } = world;
@@ -68,7 +66,7 @@ export function createBroker(world: World, flakyShare: number, from?: Store): Br
     if (world.nowMs() < awayUntilMs) throw new AppError('broker_away', 'the broker does not answer');
   }
 
-  /** One call: it may fail before or after it has done its work. */
+  /** Runs one call, which may fail before or after its work. */
   function call<T>(what: string, execute: () => T): Promise<T> {
     return world.operate(`broker ${what}`, () => {
       assertThere();
@@ -104,7 +102,7 @@ export function createBroker(world: World, flakyShare: number, from?: Store): Br
       taken.push(message);
       bytes += message.payload.length;
     }
-    // A broker gives what it has at hand, not always all there is.
+    // A broker returns the messages at hand, not always all that exist.
     return taken.slice(0, random.integer(Math.min(1, taken.length), taken.length));
   }
 
@@ -143,7 +141,7 @@ export function createBroker(world: World, flakyShare: number, from?: Store): Br
     async publish(payload) {
       const fate = random.next();
       if (fate >= flaky) {
-        // The answer itself takes its time; what matters is whether the message was stored.
+        // The response is delayed too; only whether the message was stored matters.
         const done = await call('publish', () => store(payload)).then(
           () => true,
           () => false,
@@ -172,7 +170,7 @@ export function createBroker(world: World, flakyShare: number, from?: Store): Br
     },
     restart() {
       const back = purged.slice(random.integer(0, purged.length));
-      // Only a tail without a hole comes back: purges go from the front.
+      // Only a tail without a gap is restored: purges remove the oldest messages first.
       const whole = back.filter(
         (message, index) => message.sequence === (messages[0]?.sequence ?? last + 1) - (back.length - index),
       );
@@ -197,7 +195,7 @@ export function createBroker(world: World, flakyShare: number, from?: Store): Br
       purged = [];
       last = 0;
       life += 1;
-      world.note('the stream is created anew');
+      world.note('the stream is recreated');
     },
   };
 }

@@ -3,7 +3,7 @@ import { activeWorld } from './world.ts';
 
 const crypto = process.getBuiltinModule('node:crypto');
 
-/** The double of `randomUUID`: from the world's seed. */
+/** The double of `randomUUID`, seeded by the world. */
 export function randomUUID(): string {
   const random = activeWorld()?.random;
   if (random === undefined) return crypto.randomUUID();

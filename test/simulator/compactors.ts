@@ -16,40 +16,44 @@ export interface Compactor {
   isStopping: boolean;
 }
 
-/** What goes on on one data folder. */
+/** State of one data folder in a scenario. */
 export interface Play {
   readonly world: World;
   readonly broker: Broker;
   readonly ledger: Ledger;
   readonly judge: LakeJudge;
-  /** The data folder: its compactors may touch nothing else. */
+  /** The data folder: its compactors may use nothing outside of it. */
   readonly home: string;
   readonly lakeDir: string;
   readonly options: Omit<CompactOptions, 'spoolDir' | 'withoutLock'>;
   readonly compactors: Set<Compactor>;
-  /** Operators' repairs under way. */
+  /** Running repairs of operators. */
   readonly repairs: Set<Process>;
-  /** No compactor is started before so many operations, and then with the clock set ahead by so much, milliseconds. */
+  /** No compactor starts before this number of operations; then the clock is set ahead, milliseconds. */
   downUntil: number;
   stepBeforeStartMs: number;
-  /** A second compactor has run at some time, or a power cut has come: errors of one fenced or swept are its due. */
+  /**
+   * Number of second compactors and power cuts so far; after one, errors of a fenced or swept compactor are expected.
+   */
   disturbances: number;
   violation: unknown;
   started: number;
   alarms: number;
 }
 
-/** An end that is nobody's fault: fenced by a rival, or given an error by the simulator. Any other end is a finding. */
+/**
+ * Reports whether an exit is expected: fenced by a rival, or caused by an injected error. Any other exit is a finding.
+ */
 function isDue(play: Play, { process }: Compactor, error: unknown): boolean {
-  // A checkpoint that cannot be read for a moment is told as loudly as one that is damaged.
+  // A checkpoint that is unreadable for a moment is reported like a damaged one.
   if (isDamage(error) || isAppError(error, 'stream_gap')) return String(error.cause).includes('simulated');
-  // Want of memory is met by smaller batches and slices, whatever else goes wrong.
+  // A lack of memory must lead to smaller batches and slices, even with other errors.
   if (isAppError(error, 'lake_protocol') || isAppError(error, 'memory')) return false;
   if (!isAppError(error) && !(error instanceof Error && 'code' in error)) return false;
   return process.faults > 0 || play.disturbances > 0 || isAppError(error, 'broker_away');
 }
 
-/** Starts a compactor as the service does, or, as a test may, one that asks for no lock. */
+/** Starts a compactor as the service does, or without the lock. */
 export function startCompactor(play: Play, withoutLock = false): Compactor {
   const { world, broker, options, home } = play;
   play.started += 1;
@@ -91,12 +95,12 @@ export function endCompactor(play: Play, compactor: Compactor): void {
   play.world.kill(compactor.process);
 }
 
-/** SIGTERM: the compactor ends by itself, or is killed before. */
+/** SIGTERM: the compactor exits, or is killed before it does. */
 export function stopCompactor(play: Play, compactor: Compactor): void {
   const { compact, process } = compactor;
   if (compact === undefined || compactor.isStopping) return;
   compactor.isStopping = true;
-  play.world.note(`${process.name} is told to stop`);
+  play.world.note(`${process.name} is asked to stop`);
   play.world.signal(process, () =>
     compact.stop().then(
       () => endCompactor(play, compactor),

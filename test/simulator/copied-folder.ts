@@ -5,7 +5,7 @@ import type { Disk } from './disk.ts';
 import { createLakeJudge } from './lake-judge.ts';
 import { createLedger } from './ledger.ts';
 
-/** Makes a folder durable as it is, with everything below it. */
+/** Makes a folder with all its content durable. */
 function syncAll(disk: Disk, folder: string): void {
   for (const entry of readdirSync(folder, { withFileTypes: true })) {
     const file = path.join(folder, entry.name);
@@ -17,9 +17,9 @@ function syncAll(disk: Disk, folder: string): void {
 }
 
 /**
- * Copies the data folder as it is at this instant, with its broker's store, whatever is half done in it. The copy is a
- * service of its own from then on, with clients of its own: it has everything that was acknowledged before, and neither
- * touches the other's files.
+ * Copies the data folder at this instant, with its broker's store and all unfinished work. The copy is then a separate
+ * service with its own clients. It has everything acknowledged before the copy, and neither service touches the other's
+ * files.
  */
 export function copyFolder(play: Play, number: number): Play {
   const { world } = play;

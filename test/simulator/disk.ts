@@ -3,50 +3,49 @@ import path from 'node:path';
 import type { Random } from '../../src/demo/random.ts';
 
 /**
- * What a disk still has after a power cut.
+ * The part of a disk that survives a power cut.
  *
- * A real folder plays the kernel's view: what every process sees. Beside it stands what is durable: the bytes of a file
- * as they were at its last fsync, the entries of a folder as they were at its last fsync. A cut puts the folder back to
- * what is durable plus whatever else the seed lets through of the rest: POSIX promises neither order nor completeness.
- * Files that the SQL engine writes by itself are found when somebody looks, and nothing of them is durable until our
- * code syncs.
+ * A real folder is the kernel's view, which every process sees. The disk also records the durable state: the bytes of
+ * each file at its last fsync, and the entries of each folder at its last fsync. A cut restores the durable state plus
+ * other changes that the seed selects: POSIX promises neither order nor completeness. Files that the SQL engine writes
+ * are found by later scans, and are not durable until the service syncs them.
  */
 export interface Disk {
   readonly root: string;
-  /** A file or folder was created. */
+  /** Records a new file or folder. */
   made(file: string): void;
   linked(from: string, to: string): void;
-  /** To be called before an entry goes, so that a cut can bring it back; so for the entry that a rename replaces. */
+  /** Records an entry before it is removed or replaced by a rename, so that a cut can restore it. */
   renaming(from: string, to: string): void;
   removing(file: string): void;
-  /** The file that a path names now, whatever it is called later. */
+  /** Returns the file that a path names now; later renames do not change it. */
   inodeOf(file: string): Inode;
-  /** An fsync of a file has succeeded. */
+  /** Records a successful fsync of a file. */
   synced(inode: Inode, bytes: Buffer): void;
   /**
-   * An fsync has failed: the kernel forgets the bytes, and the next fsync of the file succeeds without having written
+   * Records a failed fsync: the kernel discards the bytes, and the next fsync of the file succeeds without writing
    * them.
    */
   syncFailed(inode: Inode): void;
   syncedFolder(folder: string): void;
-  /** The power fails; every process must be gone already. */
+  /** Cuts the power; every process must have ended. */
   cut(random: Random): void;
-  /** Names and bytes of a folder's files that would survive the worst cut now. */
+  /** Returns names and bytes of a folder's files that would survive the worst cut now. */
   durableFiles(folder: string): ReadonlyMap<string, Buffer>;
 }
 
-/** A file or a folder, by whatever names. */
+/** A file or a folder, independent of its names. */
 export interface Inode {
   readonly isFolder: boolean;
   readonly entries: Map<string, Inode>;
   readonly durableEntries: Map<string, Inode>;
   durableBytes: Buffer;
-  /** The bytes when the last name went. */
+  /** The bytes at the removal of the last name. */
   lastBytes: Buffer | undefined;
   isForgotten: boolean;
 }
 
-/** A change of names: all of it is durable, or nothing. */
+/** A rename: it becomes durable completely or not at all. */
 type Renaming = readonly { readonly folder: Inode; readonly name: string; readonly inode: Inode | undefined }[];
 
 const nothing = Buffer.alloc(0);
@@ -70,7 +69,7 @@ function apply(renaming: Renaming, to: 'entries' | 'durableEntries'): void {
 }
 
 /**
- * Bytes that were not fsynced: kept, lost, cut short, or zeros from somewhere on. What was fsynced before them stays.
+ * Returns the bytes after a cut: those without fsync are kept, lost, truncated or zeroed. Earlier fsynced ones stay.
  */
 function surviving(durable: Buffer, bytes: Buffer, random: Random): Buffer {
   if (bytes.equals(durable)) return bytes;
@@ -84,7 +83,7 @@ function surviving(durable: Buffer, bytes: Buffer, random: Random): Buffer {
     : Buffer.concat([bytes.subarray(0, to), Buffer.alloc(bytes.length - to)]);
 }
 
-/** Writes what is durable of a folder, and what the seed lets through of the bytes that are not. */
+/** Writes the durable content of a folder, and the other bytes that the seed selects. */
 function restore(folder: Inode, at: string, written: Map<Inode, string>, random: Random): void {
   folder.entries.clear();
   for (const [name, inode] of folder.durableEntries) {
@@ -115,7 +114,7 @@ export function createDisk(root: string): Disk {
     pending.push(renaming);
   }
 
-  /** Takes in what was created without a call of ours. */
+  /** Adds a file or folder that was created outside of the double. */
   function adopt(folder: Inode, name: string, file: string): Inode {
     const known = folder.entries.get(name);
     if (known !== undefined) return known;
@@ -126,7 +125,7 @@ export function createDisk(root: string): Disk {
 
   function inodeOf(file: string): Inode {
     let [inode, at] = [top, root];
-    // What lies above is another disk's.
+    // Folders above belong to another disk.
     if (!`${file}${path.sep}`.startsWith(`${root}${path.sep}`)) return createInode(true);
     for (const name of path
       .relative(root, file)
@@ -156,7 +155,7 @@ export function createDisk(root: string): Disk {
     name: path.basename(file),
   });
 
-  /** Makes renamings durable, and those before them that concern the same names. */
+  /** Makes renames durable, and earlier ones of the same names. */
   function settle(isDue: (renaming: Renaming) => boolean): void {
     const due = new Set<Renaming>();
     for (const renaming of pending.toReversed()) {
@@ -169,9 +168,7 @@ export function createDisk(root: string): Disk {
     pending = pending.filter((renaming) => !due.has(renaming));
   }
 
-  /**
-   * Which of the renamings that nobody made durable are so all the same: as a journal keeps them, or as POSIX allows.
-   */
+  /** Selects renames that survive without an fsync: in the order of a journal, or in any order that POSIX allows. */
   function letThrough(random: Random): void {
     const share = random.pick([0, 0.5, 0.9, 1]);
     const upTo = random.integer(0, pending.length);

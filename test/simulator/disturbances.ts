@@ -5,33 +5,32 @@ import { newestCommit } from './lake-look.ts';
 import { loseLocks, removeLockFiles } from './locks.ts';
 import type { World } from './world.ts';
 
-/** How often each thing happens in a scenario, as a share of its steps; 0: not at all. */
+/** Frequency of each disturbance in a scenario, as a share of its steps; 0: never. */
 export interface Rates {
   readonly send: number;
   readonly kill: number;
   readonly stop: number;
   readonly pause: number;
-  /** A second compactor that takes no lock. */
   readonly rival: number;
-  /** The lock files are removed, and a second compactor is started as an operator would. */
+  /** Removes the lock files and starts a second compactor, as an operator would. */
   readonly unlock: number;
-  /** A compactor stands still until its lock is another's, and goes on later. */
+  /** Suspends a compactor until another one has its lock, and resumes it later. */
   readonly stale: number;
   readonly cut: number;
   readonly faults: number;
-  /** The engine runs out of memory, or has enough again. */
+  /** Makes the engine run out of memory, or restores its memory. */
   readonly memory: number;
   readonly away: number;
   readonly restart: number;
   readonly loss: number;
   readonly clock: number;
-  /** The clock is set far ahead or back: by a day and more, by more than a year. */
+  /** Sets the clock far ahead or back: by more than a day, or by more than a year. */
   readonly leap: number;
-  /** No compactor runs for a time, in which clients try again, and a day passes before one does. */
+  /** Runs no compactor for a time in which clients retry, and for one more day. */
   readonly backlog: number;
-  /** Another engine commits to the table. */
+  /** Commits to the table from another engine. */
   readonly foreign: number;
-  /** An operator repairs the lake, whether it needs it or not, and may be killed. */
+  /** Repairs the lake as an operator, whether needed or not; the repair may be killed. */
   readonly repair: number;
   readonly look: number;
 }
@@ -61,7 +60,7 @@ export const quiet: Rates = {
   look: 0.02,
 };
 
-/** Chooses what a scenario is about. */
+/** Chooses the disturbances of a scenario. */
 export function chooseRates(random: Random): Rates {
   const maybe = (share: number, rate: number): number => (random.chance(share) ? rate * (0.3 + random.next()) : 0);
   return {
@@ -87,7 +86,7 @@ export function chooseRates(random: Random): Rates {
   };
 }
 
-/** The power fails: every process of every folder ends, and the disk keeps what was durable. */
+/** Cuts the power: every process of every folder ends, and the disk keeps the durable state. */
 export function cutPower(plays: readonly Play[]): void {
   const [{ world }] = plays as readonly [Play, ...Play[]];
   for (const play of plays) {
@@ -103,12 +102,13 @@ export function cutPower(plays: readonly Play[]): void {
   }
 }
 
-/** The broker loses messages. Returns whether it has to be told of: the lake's own position shows it. */
+/** Loses messages of the broker. Returns whether the service must report it because the lake's position shows it. */
 export async function loseMessages({ world, broker, judge, lakeDir }: Play): Promise<boolean> {
   const { random } = world;
   const { messages, lastSequence } = broker;
   const kind = random.pick(['truncate', 'truncate', 'lose', 'recreate'] as const);
-  // Behind the position of the lake half the time: what comes next then has numbers that the lake has seen.
+  // Half the time, messages before the lake's position are lost too: the next messages reuse sequences that the lake
+  // has seen.
   const end = random.chance(0.5)
     ? Math.min(lastSequence, newestCommit(lakeDir)?.lake.epoch?.position ?? lastSequence)
     : lastSequence;
@@ -141,11 +141,11 @@ function changeMemory({ world }: Play): void {
   );
 }
 
-/** A lock that is lost while its holder stands still, and a compactor that takes over. */
+/** Suspends a compactor until its lock has expired, and starts another one that takes over. */
 function outliveLease(play: Play, compactor: Compactor): void {
   const { world } = play;
   compactor.process.stoppedUntilMs = world.nowMs() + world.random.integer(500, 20_000);
-  world.note(`${compactor.process.name} stands still, and its locks are gone`);
+  world.note(`${compactor.process.name} is suspended and loses its locks`);
   world.count('lostLeases');
   loseLocks(compactor.process);
   play.disturbances += 1;
@@ -153,7 +153,7 @@ function outliveLease(play: Play, compactor: Compactor): void {
   startCompactor(play);
 }
 
-/** Everything is sent into the stream and nothing taken out of it, and the next compactor starts a day later. */
+/** Fills the stream while no compactor runs; the next one starts a day later. */
 function buildBacklog(play: Play): void {
   const { world } = play;
   for (const compactor of play.compactors) endCompactor(play, compactor);
@@ -163,14 +163,14 @@ function buildBacklog(play: Play): void {
   play.stepBeforeStartMs = world.random.pick([0, 25 * hourMs, 30 * hourMs]);
 }
 
-/** An operator's repair; one under way may be killed in its stead. */
+/** Starts an operator's repair, or kills a running one. */
 export function repair(play: Play): void {
   for (const process of play.repairs) if (process.dead) play.repairs.delete(process);
   if (play.repairs.size === 0) play.repairs.add(startRepair(play));
   else if (play.world.random.chance(0.5)) for (const process of play.repairs) play.world.kill(process);
 }
 
-/** Things that happen between two steps, to the processes, the machine and the broker of one folder. */
+/** Disturbs the processes, the machine and the broker of one folder between two steps. */
 export async function disturb(play: Play, rates: Rates): Promise<void> {
   const { world, broker } = play;
   const { random } = world;
@@ -208,7 +208,7 @@ function leap(world: World, byMs: number): void {
   world.stepClock(byMs);
 }
 
-/** Starts a compactor where none runs, as the supervisor does. */
+/** Starts a compactor if none runs, as the supervisor does. */
 export function keepRunning(play: Play): void {
   if (play.compactors.size > 0 || play.world.operations() < play.downUntil) return;
   if (play.stepBeforeStartMs !== 0) play.world.stepClock(play.stepBeforeStartMs);

@@ -5,9 +5,10 @@ import { AppError, type ErrorCode } from '../../src/runtime/errors.ts';
 import { activeWorld, type Hazards, type World } from './world.ts';
 
 /**
- * The SQL engine stays real: what the flush drops, sorts and counts is in its statements, and half a millisecond for
- * one is little. All simulated processes share one instance, each `openDuckdb` is a connection of it, whose temporary
- * tables end with it. A statement is one operation; it may fail, and a COPY that is killed or fails leaves half a file.
+ * The SQL engine is real: a flush drops, sorts and counts rows in its statements, and one takes only half a
+ * millisecond. All simulated processes share one instance. Each `openDuckdb` is a connection of it, and its temporary
+ * tables end with it. A statement is one operation. It may fail, and a COPY that is killed or fails leaves a partial
+ * file.
  */
 
 let shared: Promise<DuckDBInstance> | undefined;
@@ -30,7 +31,7 @@ function hazardsOf(sql: string, isInterrupted: () => boolean): Hazards {
   const world = activeWorld();
   const target = /\bTO '([^']+)' \(FORMAT/.exec(sql)?.[1];
   const half = (): void => {
-    if (target !== undefined) writeFileSync(target, 'PAR1 and then no more');
+    if (target !== undefined) writeFileSync(target, 'PAR1 and then nothing');
   };
   return {
     torn: half,
@@ -48,38 +49,38 @@ function hazardsOf(sql: string, isInterrupted: () => boolean): Hazards {
   };
 }
 
-/** What a COPY writes, by where its rows come from. */
+/** Returns the memory limit of a COPY, which depends on the source of its rows. */
 function limitOf(source: string): number {
   const memory = activeWorld()?.memory;
   if (memory === undefined) return Infinity;
-  // Event lines are checked as they are read: the lines of a flush, and not of a checkpoint.
+  // A flush validates event lines as it reads them; a checkpoint does not.
   if (source.includes('read_json(') && !source.includes('error(')) return memory.checkpointRows;
   return source.includes('read_parquet(') ? memory.rewriteRows : memory.flushRows;
 }
 
-/** Runs out of memory as the engine does: while it collects the rows of a COPY, with half a file there. */
+/** Fails with out of memory as the engine does: while it collects the rows of a COPY, with a partial file. */
 async function assertMemory(connection: DuckDBConnection, sql: string): Promise<void> {
   const [, source, target] = /^\s*COPY \(([^]*)\)\s*TO '([^']+)' \(FORMAT/.exec(sql) ?? [];
   if (source === undefined || target === undefined || limitOf(source) === Infinity) return;
   const [[rows] = []] = (await connection.runAndReadAll(`SELECT count(*) FROM (${source})`)).getRows();
   if (Number(rows) <= limitOf(source)) return;
-  writeFileSync(target, 'PAR1 and then no more');
+  writeFileSync(target, 'PAR1 and then nothing');
   activeWorld()?.count('outOfMemory');
   throw new Error('Out of Memory Error: failed to allocate data of size 256.0 KiB (256.0 MiB/256.0 MiB used)');
 }
 
-/** The code under which the service knows an error of the engine; its own module is what this one stands in for. */
+/** Returns the service's code for an error of the engine; this double replaces the module that assigns it. */
 function codeOf(message: string): ErrorCode {
   return message.includes('Out of Memory Error') ? 'memory' : 'sql';
 }
 
-/** Tells the world of the files that a statement names. */
+/** Reports the files that a statement names to the world. */
 function touchFiles(world: World, sql: string): void {
   for (const [, text = ''] of sql.matchAll(/'((?:[^']|'')*)'/g))
     if (text.startsWith(world.disk.root)) world.touch(text);
 }
 
-/** The first words of a statement, without names that a path or a uuid makes. */
+/** Returns the first words of a statement without paths and UUIDs. */
 function gist(sql: string): string {
   return sql.trim().replaceAll(/\s+/g, ' ').slice(0, 40);
 }

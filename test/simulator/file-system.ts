@@ -6,13 +6,12 @@ import type { Disk, Inode } from './disk.ts';
 import { activeWorld, type Hazards, type World } from './world.ts';
 
 /**
- * The double of `node:fs/promises` (and of the read streams of `node:fs`): the same calls on a real folder, each of
- * them an operation of the simulated world. A call may fail as a disk does, a kill may leave a write half done, and the
- * disk learns what was created, renamed and fsynced. Only what the code under test uses is here; anything else is
- * missing, which a test sees at once.
+ * The double of `node:fs/promises` and of the read streams of `node:fs`: the same calls on a real folder, each an
+ * operation of the simulated world. A call may fail as on a disk, and a kill may leave a partial write. The disk
+ * records what was created, renamed and fsynced. Only calls that the tested code uses exist; a test fails at any other.
  */
 
-// The double stands in for node:fs too, so the real one cannot be imported.
+// This double also replaces node:fs, so that the real one cannot be imported.
 const fs: typeof Fs = process.getBuiltinModule('node:fs');
 
 const readErrors = ['EIO', 'EMFILE'] as const;
@@ -26,7 +25,7 @@ function relativeName(disk: Disk, file: string): string {
   return path.relative(disk.root, file);
 }
 
-/** An operation on a path; `codes`: how it may fail; `mayBeDone`: it may have happened although it failed. */
+/** Runs an operation on a path. `codes`: how it may fail; `mayBeDone`: whether a failed one may have taken effect. */
 function call<T>(
   name: string,
   file: string,
@@ -48,7 +47,7 @@ function bytesOf(data: string | Uint8Array): Buffer {
   return typeof data === 'string' ? Buffer.from(data) : Buffer.from(data.buffer, data.byteOffset, data.byteLength);
 }
 
-/** A write that a kill, or a full disk, may cut short. */
+/** Writes bytes; a kill or a full disk may truncate them. */
 function write(world: World | undefined, file: string, fd: number, data: string | Uint8Array): Promise<void> {
   const bytes = bytesOf(data);
   const part = (): void => void fs.writeSync(fd, bytes.subarray(0, world?.random.integer(0, bytes.length) ?? 0));
@@ -110,7 +109,7 @@ function createHandle(file: string, fd: number, inode: Inode | undefined): objec
       };
       return call('fsync', file, ['EIO'], sync, { fault });
     },
-    // Closing gives the descriptor back whatever it answers.
+    // Closing frees the descriptor even if it fails.
     close: () => call('close', file, ['EIO'], closeNow, { fault: () => undefined }),
   };
 }
@@ -121,7 +120,7 @@ async function open(file: string, flags: string | number, mode?: number): Promis
     file,
     typeof flags === 'string' && flags !== 'r' ? [...readErrors, ...writeErrors] : readErrors,
     (disk) => {
-      // Readable too, so that an fsync can note the bytes.
+      // Readable too, so that an fsync can record the bytes.
       const opened = fs.openSync(file, flags === 'w' || flags === 'wx' || flags === 'a' ? `${flags}+` : flags, mode);
       return [opened, disk?.inodeOf(file)] as const;
     },
@@ -146,7 +145,7 @@ async function readFile(file: string, encoding?: BufferEncoding): Promise<string
   return encoding === undefined ? bytes : bytes.toString(encoding);
 }
 
-/** Names in an order of the seed's: no file system promises one. */
+/** Names in a random order: no file system promises one. */
 async function readEntries(folder: string, recursive: boolean): Promise<{ entry: Fs.Dirent; path: string }[]> {
   return call('readdir', folder, readErrors, () => {
     const entries = fs
@@ -180,7 +179,7 @@ async function unlink(file: string): Promise<void> {
   );
 }
 
-/** Each entry is an operation of its own: a kill may leave half a folder. */
+/** Each entry is a separate operation: a kill may leave a partial folder. */
 async function rm(file: string, options: { recursive?: boolean; force?: boolean } = {}): Promise<void> {
   const isFolder = await call('stat', file, ['EIO'], () =>
     fs.lstatSync(file, { throwIfNoEntry: false })?.isDirectory(),
@@ -260,7 +259,7 @@ export const fileSystem = {
   access: (file: string) => call('access', file, ['EIO'], () => fs.accessSync(file)),
 };
 
-/** The double of `createReadStream`: one read of the whole file. */
+/** The double of `createReadStream`: reads the whole file at once. */
 export function createReadStream(file: string): Readable {
   return Readable.from(
     (async function* read() {

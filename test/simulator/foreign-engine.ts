@@ -11,7 +11,7 @@ import { describeError } from '../../src/runtime/errors.ts';
 import type { Play } from './compactors.ts';
 import type { Process } from './world.ts';
 
-/** Puts a file there as another program does that syncs what it writes. */
+/** Writes and syncs a file as another program does. */
 function put({ world: { disk } }: Play, file: string, write: (file: string) => void): void {
   write(file);
   disk.made(file);
@@ -25,13 +25,13 @@ function commit(play: Play, tableDir: string, version: number, operation: string
   put(play, path.join(log, commitName(version)), (file) =>
     writeFileSync(file, [info, ...actions].map((action) => `${JSON.stringify(action)}\n`).join(''), { flag: 'wx' }),
   );
-  // Spark leaves a checksum beside each commit, for ever.
+  // Spark leaves a checksum file next to each commit permanently.
   put(play, path.join(log, `.${commitName(version)}.crc`), (file) => writeFileSync(file, 'crc'));
   play.world.count('foreignCommits');
   play.world.note(`another engine commits version ${version}, ${operation}`);
 }
 
-/** Another engine's copy of a file, as it names them. */
+/** Returns a copy of a data file as another engine names it. */
 function copyOf(play: Play, tableDir: string, add: AddAction, dataChange: boolean): object {
   const name = `part-00000-${play.world.random.hex(12)}.parquet`;
   put(play, path.join(tableDir, name), (file) => copyFileSync(path.join(tableDir, decodeURIComponent(add.path)), file));
@@ -40,8 +40,8 @@ function copyOf(play: Play, tableDir: string, add: AddAction, dataChange: boolea
 }
 
 /**
- * Another engine commits to the table: a clean-up that changes nothing, files rewritten, rows taken away or added. Rows
- * that it adds are copies of ours, so that one which is believed shows as doubled.
+ * Commits to the table as another engine: a clean-up without changes, rewritten files, removed or added rows. Added
+ * rows are copies of existing ones, so that a reader that accepts them sees duplicates.
  */
 export async function commitForeign(play: Play): Promise<void> {
   const { table } = lakePaths(play.lakeDir);
@@ -63,12 +63,12 @@ export async function commitForeign(play: Play): Promise<void> {
   else commit(play, table, version + 1, 'DELETE', [remove]);
 }
 
-/** Says whether another engine has changed the table, and nobody has repaired it. */
+/** Reports whether another engine has changed the table since the last repair. */
 export async function isForeign({ lakeDir }: Play): Promise<boolean> {
   return (await loadTableState(lakePaths(lakeDir).table)).foreign !== undefined;
 }
 
-/** An operator runs `tributary lake repair`. It may fail by what the simulator does to it, and is then run again. */
+/** Starts `tributary lake repair` as an operator. It may fail by injected errors, and is then run again. */
 export function startRepair({ world, lakeDir, home }: Play): Process {
   const process = world.start(
     `${path.basename(home)} repair`,
@@ -82,7 +82,7 @@ export function startRepair({ world, lakeDir, home }: Play): Process {
           crashPoint: noCrashPoint,
         }).finally(() => duckdb.close());
         if (repaired) world.count('repairs');
-        world.note(`repair: ${repaired ? 'mended' : 'nothing to mend'}, version ${version}`);
+        world.note(`repair: ${repaired ? 'repaired' : 'nothing to repair'}, version ${version}`);
       } catch (error) {
         world.note(`repair fails: ${describeError(error)}`);
       }

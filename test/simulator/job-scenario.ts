@@ -13,19 +13,19 @@ import type { Process, World } from './world.ts';
 interface ExportProcess {
   readonly process: Process;
   open: { readonly store: ReportStore; readonly runner: JobRunner } | undefined;
-  /** Every request of earlier processes was read, or could not be. */
+  /** Whether each request of earlier processes was read, or found unreadable. */
   isRead: boolean;
 }
 
 interface Play {
   readonly world: World;
   readonly reportsDir: string;
-  /** Requests that were answered with their id, by it. */
+  /** Requests acknowledged to a client, by id. */
   readonly created: Map<
     number,
-    { /** The earliest time of day since it was created. */ earliestMs: number; end?: ReportJob }
+    { /** The earliest time of day since its creation. */ earliestMs: number; end?: ReportJob }
   >;
-  /** The latest time of day that the clock has shown. */
+  /** The latest time of day of the clock so far. */
   latestMs: number;
   current: ExportProcess | undefined;
   asked: number;
@@ -105,7 +105,7 @@ function start(play: Play): void {
   play.current = opened;
 }
 
-/** The export process ends; its workers live on for a while. */
+/** Ends the export process; its workers continue for a while. */
 function end(play: Play): void {
   if (play.current !== undefined) play.world.kill(play.current.process);
   play.current = undefined;
@@ -128,14 +128,13 @@ function ask(play: Play): void {
   });
 }
 
-/** Every answered request is there, ended at most once, and a result is whole. */
+/** Asserts that each acknowledged request exists, ended at most once, and has a complete result. */
 async function look({ world, reportsDir, created, current, latestMs }: Play): Promise<void> {
   if (current?.open === undefined) return;
   const { store } = current.open;
   const read = new Set(store.list().map(({ id }) => id));
   for (const [id, known] of created) {
-    // Asking makes it durable, as it does for a client. One that could not be read is left for later: it is there, and
-    // the log tells.
+    // Reading makes it durable, as for a client. An unreadable one is left for later: it exists, and the log names it.
     const job = read.has(id) ? await store.find(id) : undefined;
     if (
       job === undefined &&
@@ -144,8 +143,11 @@ async function look({ world, reportsDir, created, current, latestMs }: Play): Pr
     )
       continue;
     if (job === undefined) {
-      // It may have ended and been deleted between two looks.
-      assert(latestMs >= known.earliestMs + linkTtlSeconds * 1000 - 1000, `request ${id} was answered and is gone`);
+      // It may have ended and been deleted between two checks.
+      assert(
+        latestMs >= known.earliestMs + linkTtlSeconds * 1000 - 1000,
+        `request ${id} was acknowledged and is missing`,
+      );
       created.delete(id);
       continue;
     }
@@ -192,7 +194,7 @@ async function disturb(play: Play, rate: number): Promise<void> {
   play.latestMs = Math.max(play.latestMs, nowMs);
   for (const known of play.created.values()) known.earliestMs = Math.min(known.earliestMs, nowMs);
   if (random.chance(0.05)) await look(play);
-  // A worker whose parent is gone ends when it notices.
+  // A worker exits when it notices that its parent has exited.
   for (const [worker, parent] of workers) if (parent?.dead === true && random.chance(0.05)) world.kill(worker);
   if (play.current === undefined) start(play);
 }
@@ -215,8 +217,8 @@ function assertTidy({ reportsDir, created }: Play): void {
 }
 
 /**
- * Plays a scenario of export requests: created, run by workers, killed, cancelled, ended, and deleted when their links
- * have ended. Returns how often what came about. Throws what did not hold.
+ * Plays a scenario of export requests: created, run by workers, killed, cancelled, ended, and deleted after their links
+ * have expired. Returns how often each thing happened. Throws the first violation.
  */
 export async function playJobs(world: World, steps: number): Promise<Readonly<Record<string, number>>> {
   workers.clear();
@@ -232,7 +234,7 @@ export async function playJobs(world: World, steps: number): Promise<Readonly<Re
     violation: undefined,
   };
   await run(play, 0.5 + world.random.next(), () => false, steps);
-  world.note('no more faults');
+  world.note('end of faults');
   world.faultRate = 0;
   end(play);
   const isOver = (): boolean =>
@@ -241,7 +243,7 @@ export async function playJobs(world: World, steps: number): Promise<Readonly<Re
     workers.size === 0;
   assert(await run(play, 0, isOver, settleSteps), 'requests stay in progress');
   await look(play);
-  // One more start: what ends of processes have left has to be gone then.
+  // One more start must remove what the ended processes have left.
   end(play);
   assert(await run(play, 0, () => isOver(), settleSteps), 'requests stay in progress');
   await look(play);

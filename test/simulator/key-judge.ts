@@ -1,16 +1,19 @@
 import { isSameRequest, keyWindowMs, type Ledger, type SentMessage, type SentRequest } from './ledger.ts';
 
 /**
- * What a key promises, by the ledger alone: of the requests under one key, as far as they were received within 24 hours
- * of each other, the first in the stream is stored, once and whole; a repeat of it is dropped; every other is kept as
- * failed, each of its events, and never stored. Receipt decides, not when the lake took it in.
+ * Checks the promise of a key against the ledger. It concerns the requests under one key that were received within 24
+ * hours of each other. The first one in the stream is stored once and completely. A repeat of it is dropped. All events
+ * of every other one are kept as failed and never stored. The time of receipt counts, not that of the flush.
  */
 export interface KeyJudge {
-  /** What is wrong with the names that are stored, at any moment: doubled, torn, or of two requests at once. */
+  /**
+   * Returns the first violation in the stored names at any time: duplicates, incomplete requests, or two requests of
+   * one key.
+   */
   findWrong(stored: readonly string[]): string | undefined;
   /**
-   * What is wrong at the end. `kept`: how often an event is among the failed ones. `history`: what the broker has
-   * stored; undefined when it has lost some of it.
+   * Returns the first violation at the end. `kept`: how often an event failed. `history`: all payloads that the broker
+   * has stored; undefined if it has lost some.
    */
   findWrongAtEnd(
     stored: readonly string[],
@@ -20,8 +23,8 @@ export interface KeyJudge {
 }
 
 /**
- * How often a request may be stored anew: once, and once more for each receipt a day after the one that was stored
- * before.
+ * Returns how often a request may be stored: once, and once more for each receipt a day after the previously stored
+ * one.
  */
 function countWindows(requests: readonly SentRequest[]): number {
   let [windows, beginsMs] = [0, -Infinity];
@@ -39,7 +42,7 @@ function countNames(names: readonly string[]): Map<string, number> {
   return counts;
 }
 
-/** The requests of each key, each one once: those that are sent again are left out. */
+/** Returns the distinct requests of each key. */
 function differentRequests(requests: readonly SentRequest[]): SentRequest[] {
   const different: SentRequest[] = [];
   for (const request of requests)
@@ -55,7 +58,7 @@ function requestsByKey(messages: readonly SentMessage[]): Map<string, SentReques
   return byKey;
 }
 
-/** The strict reading, for keys whose requests were all received within the window: who is first is known. */
+/** Checks keys whose requests were all received within the window, so that the first one is known. */
 function findWrongOfWindow(
   key: string,
   requests: readonly SentRequest[],
@@ -77,7 +80,7 @@ function findWrongOfWindow(
   return undefined;
 }
 
-/** Creates the judge of a ledger's keys. */
+/** Creates the check of a ledger's keys. */
 export function createKeyJudge(ledger: Ledger): KeyJudge {
   function findWrong(stored: readonly string[]): string | undefined {
     const counts = countNames(stored);
@@ -86,7 +89,7 @@ export function createKeyJudge(ledger: Ledger): KeyJudge {
       const different = differentRequests(requests);
       const often = requests.flatMap(({ names }) => names).find((name) => (counts.get(name) ?? 0) > windows);
       if (often !== undefined) return `event ${often} of key ${key} is stored ${counts.get(often)} times`;
-      // A request shows by an event that no other one of its key has.
+      // A request is recognised by an event that no other one of its key has.
       const seen = different.filter(({ names }) =>
         names.some(
           (name) =>

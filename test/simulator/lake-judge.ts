@@ -10,54 +10,56 @@ import type { Broker } from './broker.ts';
 import { lookAtLake, newestCommit, ownCommits, type LakeLook } from './lake-look.ts';
 import type { World } from './world.ts';
 
-/** A promise that did not hold. */
+/** A broken promise. */
 export class Violation extends Error {}
 
 function assert(holds: boolean, what: string): asserts holds {
   if (!holds) throw new Violation(what);
 }
 
-/** Holds the lake against the ledger, at any moment and at the end. */
+/** Compares the lake with the ledger, at any time and at the end. */
 export interface LakeJudge {
-  /** Looks at the lake between two steps: whole commits, nothing doubled, invented or gone. */
+  /** Asserts between two steps that commits are complete and that no event is duplicated, invented or missing. */
   look(): Promise<LakeLook>;
-  /** After a power cut: what was durable must still be there. */
+  /** Asserts after a power cut that the durable events still exist. */
   afterCut(): void;
-  /** What is damaged or left over now; the start of a compactor has to put it right. */
+  /** Lists damage and leftovers; the start of a compactor must repair them. */
   findUntidy(): Promise<string[]>;
-  /** After the last step: everything in its place, and nothing left over. */
+  /** Asserts after the last step that every event is stored and nothing is left over. */
   judgeEnd(alarms: number): Promise<void>;
-  /** How often the broker has lost messages. */
+  /** Returns how often the broker has lost messages. */
   losses(): number;
   /**
-   * A compactor has lost its lock while it stood still: it may rename a file that another has sealed too, which only
-   * the log then tells.
+   * Records that a suspended compactor has lost its lock. It may rename a file that another one has sealed too; only
+   * the log shows this.
    */
   leaseLost(): void;
-  /** The broker is about to lose messages: those that the lake has not for good may be missing. */
+  /**
+   * Records that the broker is about to lose messages; those that the lake has not committed durably may be missing.
+   */
   beforeLoss(lost: readonly Uint8Array[]): Promise<void>;
 }
 
 function assertOnce(names: readonly string[], isKeyed: (name: string) => boolean, where: string): void {
   const seen = new Set<string>();
   for (const name of names) {
-    // How often one under a key may be there is for the key's judge to say.
+    // The key check counts how often an event under a key may appear.
     assert(!seen.has(name) || isKeyed(name), `${where}: event ${name} is doubled`);
     seen.add(name);
   }
 }
 
 function assertStill(before: ReadonlySet<string>, now: ReadonlySet<string>, where: string): void {
-  for (const id of before) assert(now.has(id), `${where}: event ${id} is gone`);
+  for (const id of before) assert(now.has(id), `${where}: event ${id} is missing`);
 }
 
-/** A request is one part of one commit: all its rows are seen, or none. */
+/** Asserts that a commit has all rows of a request, or none. */
 function assertWhole({ names }: SentRequest, seen: ReadonlySet<string>): void {
   const there = names.filter((name) => seen.has(name)).length;
   assert(there === 0 || there === names.length, `a request is torn: ${there} of its ${names.length} events are seen`);
 }
 
-/** Says whether an operator has given rows another time since a version: the one way in which times may go back. */
+/** Reports whether an operator has changed row times since a version; only this may set times back. */
 function isRestamped(lakeDir: string, since: number): boolean {
   for (const { version, lake } of ownCommits(lakeDir)) {
     if (version <= since) return false;
@@ -66,7 +68,7 @@ function isRestamped(lakeDir: string, since: number): boolean {
   return false;
 }
 
-/** What a look has seen: names of events, and the newest time at which rows became available. */
+/** Names of events that a check has read, and the newest time at which rows became available. */
 interface Seen {
   readonly snapshot: ReadonlySet<string>;
   readonly glob: ReadonlySet<string>;
@@ -74,7 +76,7 @@ interface Seen {
   readonly version: number;
 }
 
-/** Whose lake is judged, and by what. */
+/** Lake to check, and its sources of truth. */
 export interface Judged {
   readonly world: World;
   readonly ledger: Ledger;
@@ -82,7 +84,7 @@ export interface Judged {
   readonly lakeDir: string;
 }
 
-/** Creates the judge of a lake. */
+/** Creates the check of a lake. */
 export function createLakeJudge({ world, ledger, broker, lakeDir }: Judged, lossesBefore = 0): LakeJudge {
   const keys = createKeyJudge(ledger);
   const nothing: Seen = { snapshot: new Set(), glob: new Set(), availableAtMs: 0, version: -1 };
@@ -116,7 +118,7 @@ export function createLakeJudge({ world, ledger, broker, lakeDir }: Judged, loss
     return seen;
   }
 
-  /** What was acknowledged before the clock first showed the watermark is there, or kept as failed. */
+  /** Asserts that events acknowledged before the clock first showed the watermark are stored or kept as failed. */
   async function judgeWatermark(snapshot: ReadonlySet<string>): Promise<void> {
     const watermarkMs = await readWatermarkMs(lakeDir, { nowMs: () => Infinity });
     if (watermarkMs === undefined) return;
@@ -135,7 +137,7 @@ export function createLakeJudge({ world, ledger, broker, lakeDir }: Judged, loss
     assert(early === undefined, `the watermark ${watermarkMs} is early: event ${early} is not there`);
   }
 
-  /** Every event that was acknowledged is there, and none that nobody sent. */
+  /** Asserts that every acknowledged event is stored, and that none was invented. */
   async function judgeEvents(): Promise<void> {
     const { snapshot } = await look();
     const stored = new Set(snapshot);
@@ -159,7 +161,7 @@ export function createLakeJudge({ world, ledger, broker, lakeDir }: Judged, loss
     const wrong = keys.findWrongAtEnd(snapshot, kept, brokerLosses === 0 ? broker.history : undefined);
     assert(wrong === undefined, wrong ?? '');
     const totals = newestCommit(lakeDir)?.lake.totals;
-    assert(totals !== undefined, 'there is no lake');
+    assert(totals !== undefined, 'the lake is missing');
     assert(totals.stored === snapshot.length, `the log counts ${totals.stored} rows, and there are ${snapshot.length}`);
     assert(
       totals.failed === failedLines.length,
@@ -175,11 +177,10 @@ export function createLakeJudge({ world, ledger, broker, lakeDir }: Judged, loss
     );
   }
 
-  /** What a check of the lake finds, and what is left over. */
+  /** Lists the findings of a lake check, and leftovers. */
   async function findUntidy(): Promise<string[]> {
     const { problems } = await checkLake(lakeDir);
-    // Where the stream has lost messages, a file that no commit names may be all there is of them: it is put aside and
-    // told of.
+    // After a loss of messages, a file that no commit names may have their only copy: it is quarantined and reported.
     const unexplained = problems.filter(
       ({ path: at }) => !at.startsWith(brokerLosses === 0 ? 'quarantine/foreign-' : 'quarantine/'),
     );

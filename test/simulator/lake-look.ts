@@ -12,14 +12,14 @@ import type { Disk } from './disk.ts';
 /** The lake at one instant, as readers see it. */
 export interface LakeLook {
   readonly version: number;
-  /** Names of the events whose rows the snapshot shows, and of those that the glob matches. */
+  /** Names of the events of the snapshot, and of those that the glob matches. */
   readonly snapshot: readonly string[];
   readonly glob: readonly string[];
-  /** The newest commit would survive a power cut. */
+  /** Whether the newest commit would survive a power cut. */
   readonly isDurable: boolean;
 }
 
-/** Names by the hash of a file's bytes: most files are looked at often and never change. */
+/** Names by the hash of a file's bytes: most files are read often and never change. */
 const known = new Map<string, readonly string[]>();
 
 async function readNames(file: string): Promise<readonly string[]> {
@@ -45,7 +45,7 @@ async function readAll(files: readonly string[]): Promise<string[]> {
   return names;
 }
 
-/** Looks at the lake while nothing else moves; a lake that is not there yet is empty. */
+/** Reads the lake while nothing else runs; a missing lake is empty. */
 export async function lookAtLake(disk: Disk, lakeDir: string): Promise<LakeLook> {
   const { table } = lakePaths(lakeDir);
   const { version, files } = await readSnapshot(table);
@@ -63,13 +63,13 @@ export async function lookAtLake(disk: Disk, lakeDir: string): Promise<LakeLook>
   };
 }
 
-/** The service's part of a commit, and its version. */
+/** The service's part of a commit, with its version. */
 export interface OwnCommit {
   readonly version: number;
   readonly lake: LakeState;
 }
 
-/** The service's own commits that the log has, newest first; those of other engines are left out. */
+/** Lists the service's commits in the log, newest first, without those of other engines. */
 export function* ownCommits(lakeDir: string): Generator<OwnCommit> {
   const folder = logFolder(lakePaths(lakeDir).table);
   if (!existsSync(folder)) return;
@@ -88,7 +88,7 @@ export function* ownCommits(lakeDir: string): Generator<OwnCommit> {
   }
 }
 
-/** The newest of the service's own commits; undefined while there is none. */
+/** Returns the newest of the service's commits; undefined if it has none. */
 export function newestCommit(lakeDir: string): OwnCommit | undefined {
   return ownCommits(lakeDir).next().value ?? undefined;
 }

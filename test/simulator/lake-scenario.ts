@@ -20,23 +20,23 @@ import { newestCommit } from './lake-look.ts';
 import { createLedger } from './ledger.ts';
 import type { World } from './world.ts';
 
-/** A data folder, and the copies that were made of it. */
+/** A data folder and its copies. */
 interface Plays {
   readonly original: Play;
   readonly copies: Play[];
-  /** The step from which on the folder is copied, and whether a rewrite has to be under way; undefined: never. */
+  /** The first step at which the folder may be copied, and whether a rewrite must be in progress; undefined: never. */
   readonly copied: { readonly from: number; readonly inRewrite: boolean } | undefined;
   cuts: number;
-  /** The broker has lost what the lake's own position shows. */
+  /** Whether the broker has lost messages that the lake's position shows. */
   isAlarmDue: boolean;
 }
 
-/** What a scenario can be asked to have: `copies`: the folder is copied in the midst of a rewrite. */
+/** Condition that a scenario is made to meet. `copies`: the folder is copied during a rewrite. */
 export type About = 'copies';
 
 /** Steps after the last fault within which the lake must have everything. */
 const settleSteps = 20_000;
-/** Rounds of a hundred steps within which a start has to put right what ends of processes have left. */
+/** Rounds of a hundred steps within which a start must remove what ended processes have left. */
 const tidyRounds = 50;
 
 const all = ({ original, copies }: Plays): Play[] => [original, ...copies];
@@ -74,22 +74,19 @@ async function run(plays: Plays, rates: Rates, isDone: () => boolean, steps: num
   return isDone();
 }
 
-/** The lake has followed the stream to its end. */
+/** Reports whether the lake has committed the whole stream. */
 function hasFollowed({ broker, lakeDir, ledger }: Play): boolean {
   const last = broker.messages.at(-1);
-  // what costs nothing to know first: this is asked after each step
+  // cheap checks first: this runs after each step
   if (!ledger.isQuiet() || last === undefined || last.sequence !== broker.lastSequence) return false;
   const epoch = newestCommit(lakeDir)?.lake.epoch;
   return epoch?.anchorHash !== undefined && epoch.position === last.sequence;
 }
 
-/**
- * Nothing goes wrong any more; a process that stood still may wake up yet, and memory may stay short of what a seal
- * needs.
- */
+/** Ends all faults. A suspended process may still resume, and memory may stay too small for a seal. */
 function calm(plays: Plays): void {
   const { world } = plays.original;
-  world.note('no more faults');
+  world.note('end of faults');
   world.faultRate = 0;
   Object.assign(world.memory, {
     flushRows: Infinity,
@@ -104,7 +101,7 @@ function calm(plays: Plays): void {
   }
 }
 
-/** Says whether a compactor at work tells of another engine's commits. */
+/** Reports whether a running compactor reports another engine's commits. */
 function tellsOfForeign({ compactors }: Play): boolean {
   return [...compactors].some(
     ({ compact, isStopping }) =>
@@ -112,21 +109,21 @@ function tellsOfForeign({ compactors }: Play): boolean {
   );
 }
 
-/** Where another engine has changed a table, a compactor tells of it while it stands, and an operator repairs it. */
+/** If another engine has changed a table, asserts that a compactor reports it, and repairs it as an operator. */
 async function repairAll(plays: Plays): Promise<void> {
   for (const play of all(plays)) {
     for (const process of play.repairs) play.world.kill(process);
     play.repairs.clear();
     if (!(await isForeign(play))) continue;
     if (!(await run(plays, quiet, () => tellsOfForeign(play), settleSteps)))
-      throw new Violation("no compactor tells of another engine's commit");
+      throw new Violation("no compactor reports another engine's commit");
     repair(play);
     await run(plays, quiet, () => [...play.repairs].every(({ dead }) => dead), settleSteps);
     if (await isForeign(play)) throw new Violation("the table is still another engine's after a repair");
   }
 }
 
-/** Lets every lake come to rest, and judges it. */
+/** Waits until every lake is idle, and checks it. */
 async function settle(plays: Plays): Promise<void> {
   const go = (isDone: () => boolean, steps = settleSteps): Promise<boolean> => run(plays, quiet, isDone, steps);
   await repairAll(plays);
@@ -141,14 +138,14 @@ async function settle(plays: Plays): Promise<void> {
       return (await play.judge.findUntidy()).length === 0;
     };
     if (await isTidy()) continue;
-    // A compactor sweeps once in its life: what another has left since goes with the next start.
+    // A compactor sweeps once, at its start: leftovers since then are removed at the next start.
     for (const compactor of play.compactors) endCompactor(play, compactor);
     await isTidy();
   }
   for (const play of all(plays)) {
     play.downUntil = Infinity;
     for (const compactor of play.compactors) {
-      // One that stood still may be starting yet: a signal ends it at once.
+      // A formerly suspended one may still be starting: a signal ends it at once.
       if (compactor.compact === undefined) endCompactor(play, compactor);
       else stopCompactor(play, compactor);
     }
@@ -180,8 +177,8 @@ function chooseCopy(random: Random, steps: number, about: About | undefined): Pl
 }
 
 /**
- * Plays a scenario of stream and lake: `steps` steps with whatever may go wrong, then quiet, until the lake has
- * everything. Returns how often what came about. Throws what did not hold.
+ * Plays a scenario of stream and lake: `steps` steps with faults, then none until the lake has everything. Returns how
+ * often each thing happened. Throws the first violation.
  */
 export async function playLake(world: World, steps: number, about?: About): Promise<Readonly<Record<string, number>>> {
   const { random } = world;

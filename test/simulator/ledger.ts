@@ -4,49 +4,49 @@ import { renderLine } from '../helpers/render-line.ts';
 import type { Broker, PublishOutcome } from './broker.ts';
 import type { World } from './world.ts';
 
-/** One request of a client, as its events stand in a message. */
+/** A client's request, with its events in the order of the message. */
 export interface SentRequest {
-  /** The Idempotency-Key; undefined for a request without one. */
+  /** The Idempotency-Key; undefined if it has none. */
   readonly key: string | undefined;
   /**
-   * Names of the events that a row can be made of, in their order. Names are the ledger's own and travel in the events:
-   * two are equal exactly where events of one key are equal, so two requests under a key are the same one exactly when
-   * these lists are.
+   * Names of the events that become rows, in order. The ledger creates the names and sends them in the events. Two
+   * names are equal if and only if their events under one key are equal. So two requests under a key are the same if
+   * and only if these lists are equal.
    */
   readonly names: readonly string[];
-  /** Names of events that must end among the failed ones. */
+  /** Names of the events that must fail. */
   readonly badNames: readonly string[];
   readonly receivedAtMs: number;
 }
 
-/** A message as it was published, and what may be expected of it. */
+/** A published message, and what to expect of it. */
 export interface SentMessage {
   readonly payload: string;
   readonly requests: readonly SentRequest[];
   outcome: PublishOutcome | 'on its way';
-  /** When its client had the answer, by the time that never goes back. */
+  /** Time of the response to the client, on the monotonic clock. */
   answeredMs: number;
-  /** The broker has lost it before the lake had it for good. */
+  /** Whether the broker has lost it before the lake had it durably. */
   isLost: boolean;
 }
 
-/** What was sent to the stream: the truth that the lake is held against. */
+/** Everything sent to the stream: the truth that the lake is compared with. */
 export interface Ledger {
   readonly sent: readonly SentMessage[];
   /**
-   * Publishes a request of some events; one under a key is repeated, as clients repeat what they got no answer to, or
-   * the key is used again for another.
+   * Publishes a request of some events. One under a key is repeated, as clients repeat requests without a response, or
+   * the key is reused for another request.
    */
   send(): void;
-  /** Every client has had its last answer. */
+  /** Reports whether every client has its last response. */
   isQuiet(): boolean;
   find(payload: Uint8Array): readonly SentMessage[];
 }
 
-/** How long a key is remembered, from receipt to receipt. */
+/** Time for which a key is remembered, between receipts. */
 export const keyWindowMs = 24 * 3_600_000;
 
-/** Says whether two requests under a key are one, sent again. */
+/** Reports whether two requests under a key are the same, sent twice. */
 export function isSameRequest(a: SentRequest, b: SentRequest): boolean {
   return a.names.length === b.names.length && a.names.every((name, index) => name === b.names[index]);
 }
@@ -61,13 +61,15 @@ const methods = {
 interface Client {
   readonly idApp: number;
   readonly kind: 'login' | 'custom_event';
-  /** Sends one event by the method that takes no more. */
+  /** Sends one event by the deprecated method. */
   readonly isSparing: boolean;
   readonly key: string | undefined;
   readonly eventTime: number;
 }
 
-/** Creates the ledger of a world's clients. `before`: what another ledger had when its lake and broker were copied. */
+/**
+ * Creates the ledger of a world's clients. `before`: messages of another ledger when its lake and broker were copied.
+ */
 export function createLedger(world: World, broker: Broker, before: readonly SentMessage[] = []): Ledger {
   const { random, clock } = world;
   const sent: SentMessage[] = before.map((message) => ({
@@ -88,7 +90,7 @@ export function createLedger(world: World, broker: Broker, before: readonly Sent
   const newNames = (count: number): string[] =>
     Array.from({ length: count }, () => `${before.length}-e${(names += 1)}`);
 
-  /** The lines of a request's good events, made as ingest makes them. */
+  /** Renders a request's valid events as ingest does. */
   function render(
     { idApp, kind, isSparing, key, eventTime }: Client,
     { names: own, receivedAtMs }: SentRequest,
@@ -107,7 +109,7 @@ export function createLedger(world: World, broker: Broker, before: readonly Sent
     return events.map((fields, index) => renderLine(context, fields, index)).join('');
   }
 
-  /** A bad event: a value that no column takes, or a line that is no JSON. */
+  /** Returns a bad event: a value that no column accepts, or a line that is not JSON. */
   function badLine(name: string): string {
     const event = {
       event_id: newId(),
@@ -153,7 +155,7 @@ export function createLedger(world: World, broker: Broker, before: readonly Sent
     message.answeredMs = world.nowMs();
   }
 
-  /** A mistake of the client's: the key comes back with another request, longer, shorter or changed. */
+  /** Simulates a client's mistake: it reuses the key for another request, longer, shorter or changed. */
   function spoil(own: readonly string[]): readonly string[] {
     world.count('keysReused');
     const how = random.pick(['longer', 'shorter', 'changed'] as const);
@@ -168,7 +170,7 @@ export function createLedger(world: World, broker: Broker, before: readonly Sent
     const times = random.integer(1, 4);
     for (let time = 0; time < times; time += 1) {
       const next = (): readonly string[] => (time > 0 && random.chance(0.3) ? spoil(first) : first);
-      // Two tries of a client may come into one group of ingest's.
+      // Two attempts of a client may be in one group commit.
       await publish(client, random.chance(0.2) ? [next(), next()] : [next()]);
       await world.sleep(random.integer(1, 5000));
     }

@@ -9,7 +9,7 @@ const held = new Map<string, Process | undefined>();
 /** The double of `acquireLock`: the kernel's flock(2), which ends with the process that holds it. */
 export function acquireLock(folder: string, holder: string): Lock {
   const owner = activeWorld()?.current();
-  // A process that was killed before it came here goes on in JavaScript.
+  // A process that was killed before this call continues in JavaScript.
   if (held.has(folder) || owner?.dead === true)
     throw new AppError('locked', `${folder} is in use`, { hint: `${holder} has to wait` });
   activeWorld()?.touch(folder);
@@ -36,12 +36,12 @@ export function waitForLock(folder: string, holder: string, waitMs = 120_000): P
   });
 }
 
-/** Takes the locks of a process from it without a word, as a file server does whose lease has ended. */
+/** Removes the locks of a process without notice, as a file server does after a lease has expired. */
 export function loseLocks(process: Process): void {
   for (const [folder, owner] of held) if (owner === process) held.delete(folder);
 }
 
-/** Removes the lock files that are there, as whoever takes them for stale; a lock on a folder is on no file. */
+/** Removes the lock files, as an operator who considers them stale; the lock on a folder has no file. */
 export function removeLockFiles(): void {
   for (const file of held.keys())
     if (statSync(file, { throwIfNoEntry: false })?.isDirectory() !== true) held.delete(file);

@@ -7,12 +7,12 @@ import { playJobs } from './job-scenario.ts';
 import { playLake, type About } from './lake-scenario.ts';
 import { createWorld, inWorld, type World } from './world.ts';
 
-/** A scenario: what is played, from which seed, for how many steps. A failing one becomes a fixture. */
+/** A scenario: its kind, seed and number of steps. A failing one becomes a fixture. */
 export interface Scenario {
   readonly play: keyof typeof plays;
   readonly seed: number;
   readonly steps: number;
-  /** What surely comes about in it; without it, chance says. */
+  /** Condition that surely occurs; otherwise the seed decides. */
   readonly about?: About;
 }
 
@@ -21,7 +21,7 @@ const plays = { lake: playLake, jobs: playJobs } as const satisfies Record<
   (world: World, steps: number, about?: About) => Promise<Readonly<Record<string, number>>>
 >;
 
-/** A folder in memory if this user may write to it; the simulated disk decides what is durable. */
+/** A folder in memory if the user may write to it; the simulated disk decides what is durable. */
 const base = isWritable('/dev/shm') ? '/dev/shm' : tmpdir();
 
 function isWritable(folder: string): boolean {
@@ -33,7 +33,7 @@ function isWritable(folder: string): boolean {
   }
 }
 
-/** A scenario that did not hold: what, the last things that happened, and how to play it again. */
+/** A failed scenario: the violation, the last events, and the command that plays it again. */
 export class ScenarioFailed extends Error {
   constructor(scenario: Scenario, world: World, cause: unknown) {
     const what = cause instanceof Error ? (cause.stack ?? cause.message) : String(cause);
@@ -44,11 +44,11 @@ export class ScenarioFailed extends Error {
   }
 }
 
-/** What a scenario has come to. */
+/** Result of a scenario. */
 export interface Played {
-  /** Hash of all that happened. */
+  /** Hash of all events. */
   readonly fingerprint: string;
-  /** How often what came about. */
+  /** How often each thing happened. */
   readonly figures: Readonly<Record<string, number>>;
 }
 

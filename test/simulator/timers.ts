@@ -1,6 +1,6 @@
 import { activeWorld } from './world.ts';
 
-// The real ones, which no double replaces.
+// The real timers.
 const { setTimeout: realTimeout, clearTimeout: clearReal } = globalThis;
 
 /** The double of `node:timers/promises`: sleeps in the world's time. */

@@ -7,10 +7,10 @@ import { describeError, isSystemError } from '../../src/runtime/errors.ts';
 import { syncFolder } from '../../src/runtime/files/durable-file.ts';
 import { activeWorld, type Process } from './world.ts';
 
-/** Workers that run, and the process that each was started by: the director kills them, together or alone. */
+/** Running workers, each with its parent process: the director kills them together or alone. */
 export const workers = new Map<Process, Process | undefined>();
 
-/** What a request's file has to hold. */
+/** Returns the expected content of a request's file. */
 export function contentFor(request: unknown): string {
   return `result of ${JSON.stringify(request)}\n`;
 }
@@ -40,15 +40,15 @@ async function makeFiles({ request, folder, stem }: WorkerPlan): Promise<Attempt
 }
 
 /**
- * The double of `runInWorker`: a simulated process of its own that writes one file as the real worker does. It may be
- * killed, and it may outlive the process that started it, as a real one does until it notices.
+ * The double of `runInWorker`: a separate simulated process that writes one file as the real worker does. It may be
+ * killed. It may outlive its parent, as a real one does until it notices.
  */
 export function runInWorker(plan: WorkerPlan, { onPercent, signal }: WorkerOptions): Promise<AttemptOutcome> {
   const world = activeWorld();
   if (world === undefined) throw new Error('only in a simulation');
   const parent = world.current();
   return new Promise((resolve) => {
-    let outcome: AttemptOutcome = { kind: 'crashed', error: 'the export worker ended: SIGKILL' };
+    let outcome: AttemptOutcome = { kind: 'crashed', error: 'export worker exited: SIGKILL' };
     const worker = world.start(`worker of ${path.basename(path.dirname(plan.folder))}`, async () => {
       onPercent(50);
       outcome = await makeFiles(plan).catch((error: unknown): AttemptOutcome => ({

@@ -4,40 +4,40 @@ import type { Clock } from '../../src/runtime/clock.ts';
 import type { Disk } from './disk.ts';
 
 /**
- * The simulator's world: time, processes, and every call that code under test makes to the outside.
+ * The simulator's world: time, processes, and every call of the tested code to the outside.
  *
  * In: calls of the doubles (file system, engine, broker, timers), each of which waits as an operation. Out: one
- * operation at a time, chosen by the seed, so that any order the machine could have run them in may come up, and a seed
- * always gives the same one. Invariant: between two operations nothing is under way, so a process can be killed between
- * any two. Time passes only with operations and sleeps; no real timer has a part in it.
+ * operation at a time, chosen by the seed. Any order that a machine could run may occur, and a seed always gives the
+ * same order. Invariant: between two operations nothing runs, so that a process can be killed between any two. Time
+ * passes only with operations and sleeps, never with a real timer.
  */
 
-/** A simulated process: what runs inside `World.run` belongs to it. */
+/** A simulated process: the code that runs inside `World.run` belongs to it. */
 export interface Process {
   readonly name: string;
-  /** The only folder whose files it may read, write or name; undefined: any. */
+  /** The only folder with files that it may read, write or name; undefined: any. */
   readonly home: string | undefined;
   dead: boolean;
-  /** SIGSTOP: none of its operations runs before this time. */
+  /** SIGSTOP: its operations wait until this time. */
   stoppedUntilMs: number;
-  /** Errors that the simulator has given it. */
+  /** Number of errors injected into it. */
   faults: number;
-  /** What the kernel does when it ends: closes descriptors, drops locks. */
+  /** Work of the kernel at its end: closes descriptors, drops locks. */
   readonly onEnd: Set<() => void>;
 }
 
-/** What becomes of an operation in another way than by being carried out. */
+/** Ways in which an operation can go wrong. */
 export interface Hazards {
-  /** An error in its place, or after it. */
+  /** An error instead of it, or after it. */
   readonly fault?: () => { readonly error: Error; readonly done: boolean } | undefined;
-  /** What a kill in its midst may leave behind. */
+  /** Partial work that a kill may leave. */
   readonly torn?: () => void;
 }
 
 interface Operation {
   readonly process: Process;
   readonly what: string;
-  /** A sleep is due at this time; other operations at once. */
+  /** Time at which a sleep ends; other operations are due at once. */
   readonly dueMs: number;
   readonly execute: () => unknown;
   readonly hazards: Hazards;
@@ -47,47 +47,46 @@ interface Operation {
 export interface World {
   readonly random: Random;
   readonly disk: Disk;
-  /** The wall clock of every process; `stepClock` moves it, as an operator or NTP may. */
+  /** The wall clock of every process; `stepClock` sets it, as an operator or NTP may. */
   readonly clock: Clock;
   stepClock(byMs: number): void;
-  /** When the clock first showed a time or a later one, by `nowMs`; Infinity: it has not yet. */
+  /** Returns when the clock first showed this time or a later one, by `nowMs`; Infinity: not yet. */
   firstShownMs(timeMs: number): number;
-  /** Time that never goes back, milliseconds. */
+  /** Returns the monotonic time, milliseconds. */
   nowMs(): number;
   /** Share of file system calls and statements that fail, 0 to 1. */
   faultRate: number;
-  /** What the engine's memory takes, rows of one statement's result. */
+  /** Memory of the engine, in rows of one statement's result. */
   readonly memory: EngineMemory;
   start(name: string, main: () => Promise<unknown>, home?: string): Process;
-  /** Lets a process do something more, as a signal makes it. */
+  /** Runs `act` in a process, as a signal does. */
   signal(process: Process, act: () => Promise<unknown>): void;
-  /** Ends a process at once: none of its calls ever returns. */
+  /** Ends a process at once: its pending calls never return. */
   kill(process: Process): void;
-  /** The process that runs now; undefined outside of all, where operations are carried out at once. */
+  /** Returns the running process; undefined outside of processes, where operations run at once. */
   current(): Process | undefined;
-  /** To be told of every path that a call names: a process that reaches out of its home is a finding. */
+  /** Records a path that a call names: a path outside of the process's home is a finding. */
   touch(file: string): void;
-  /** Files that processes have reached for outside of their homes, with who and where. */
+  /** Paths outside of their homes that processes have named, each with the process. */
   readonly trespasses: readonly string[];
   operate<T>(what: string, execute: () => T | Promise<T>, hazards?: Hazards): Promise<T>;
   sleep(ms: number, signal?: AbortSignal): Promise<void>;
-  /** Carries out one operation; false when there is none, and nothing will ever happen again. */
+  /** Runs one operation; returns false if there is none and none will follow. */
   step(): Promise<boolean>;
-  /** Ends every process. */
   end(): void;
   note(text: string): void;
-  /** Counts something that came about, for the report. */
+  /** Counts an event for the report. */
   count(what: string, by?: number): void;
   readonly counts: Readonly<Record<string, number>>;
-  /** The last lines of what happened. */
+  /** Returns the last trace lines. */
   trace(): readonly string[];
-  /** Operations carried out so far. */
+  /** Returns the number of operations so far. */
   operations(): number;
-  /** Hash of all that happened: equal for two runs of a seed. */
+  /** Returns the hash of all events: equal for two runs of a seed. */
   fingerprint(): string;
 }
 
-/** Rows from which on an engine runs out of memory, by what it writes; `Infinity`: it never does. */
+/** Rows at which an engine runs out of memory, by kind of output; `Infinity`: never. */
 export interface EngineMemory {
   flushRows: number;
   rewriteRows: number;
@@ -95,20 +94,21 @@ export interface EngineMemory {
 }
 
 const traceLines = 80;
-/** A moment of the real machine: promises that are settled run on until each waits for an operation again. */
+/** Waits until each settled promise has run on to its next operation. */
 const settleAll = (): Promise<void> => new Promise((resolve) => void setImmediate(resolve));
 
 const ignore = (): void => undefined;
 
 let active: World | undefined;
 
-/** The world that the doubles belong to now; undefined outside of simulations, where they are what they stand for. */
+/** Returns the world of the doubles; undefined outside of simulations, where the doubles call the real modules. */
 export function activeWorld(): World | undefined {
   return active;
 }
 
 /**
- * Makes a world the doubles' own while `play` runs; time and chance of the whole JavaScript realm are then the world's.
+ * Makes the doubles use a world while `play` runs; the world also sets time and randomness of the whole JavaScript
+ * realm.
  */
 export async function inWorld<T>(world: World, play: () => Promise<T>): Promise<T> {
   const now = performance.now.bind(performance);
@@ -116,7 +116,7 @@ export async function inWorld<T>(world: World, play: () => Promise<T>): Promise<
   const { pid } = real;
   active = world;
   performance.now = () => world.nowMs();
-  // Temporaries are named after it: a seed must give the same in every process.
+  // Temporary files are named after it: a seed must give the same names in every process.
   Object.defineProperty(real, 'pid', { value: 1, configurable: true, enumerable: true });
   try {
     return await play();
@@ -127,7 +127,7 @@ export async function inWorld<T>(world: World, play: () => Promise<T>): Promise<
   }
 }
 
-/** Creates a world; `stepMs` is how long an operation takes on average. */
+/** Creates a world; `stepMs`: average duration of an operation. */
 export function createWorld(seed: number, disk: Disk, stepMs: number): World {
   const random = createRandom(seed);
   const storage = new AsyncLocalStorage<Process>();
@@ -140,7 +140,7 @@ export function createWorld(seed: number, disk: Disk, stepMs: number): World {
   const trespasses: string[] = [];
   const counts: Record<string, number> = {};
   let wallMs = Date.UTC(2026, 0, 15, 12);
-  /** How the clock was set, and from when to when. */
+  /** Settings of the clock, each with its interval. */
   const settings = [{ wallMs, sinceMs: 0, untilMs: Infinity }];
 
   function note(text: string): void {
@@ -167,7 +167,7 @@ export function createWorld(seed: number, disk: Disk, stepMs: number): World {
         settle(error, value);
       },
     };
-    // A dead process goes on in JavaScript until its next call, which never returns.
+    // A dead process continues in JavaScript until its next call, which never returns.
     if (!process.dead) waiting.add(entry);
     return { done, settle: entry.settle };
   }
@@ -187,7 +187,7 @@ export function createWorld(seed: number, disk: Disk, stepMs: number): World {
     await settleAll();
   }
 
-  /** Time goes on to the first operation that can run. */
+  /** Advances the time to the first operation that can run. */
   function passTime(): Operation[] {
     const readyMs = (operation: Operation): number => Math.max(operation.dueMs, operation.process.stoppedUntilMs);
     if (waiting.size === 0) return [];
@@ -203,7 +203,7 @@ export function createWorld(seed: number, disk: Disk, stepMs: number): World {
     trespasses,
     touch(file) {
       const process = storage.getStore();
-      // Folders above may be made and synced.
+      // Folders above may be created and synced.
       if (
         process?.home === undefined ||
         `${file}/`.startsWith(`${process.home}/`) ||
@@ -245,7 +245,7 @@ export function createWorld(seed: number, disk: Disk, stepMs: number): World {
         if (random.chance(0.5)) operation.hazards.torn?.();
       }
       for (const end of process.onEnd) end();
-      note(`${process.name} is gone`);
+      note(`${process.name} has ended`);
     },
     current: () => storage.getStore(),
     async operate<T>(what: string, execute: () => T | Promise<T>, hazards: Hazards = {}): Promise<T> {
@@ -254,7 +254,7 @@ export function createWorld(seed: number, disk: Disk, stepMs: number): World {
     },
     async sleep(ms, signal) {
       const process = storage.getStore();
-      // Whoever looks from outside and waits finds the world as it was, only later.
+      // A caller outside of the processes waits and finds the world unchanged, only later.
       if (process === undefined) {
         nowMs += ms;
         return;

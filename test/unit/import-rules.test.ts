@@ -20,13 +20,13 @@ describe('the import rules', () => {
     expect(findBreaches(sources)).toEqual([]);
   });
 
-  it('No source file imports itself by way of others', () => {
+  it('No source file imports itself through others', () => {
     expect(findCircles(sources)).toEqual([]);
   });
 });
 
 describe('the check itself', () => {
-  it('Files that import each other by a third are a circle, also by a type, and those that only lead there are not in it', () => {
+  it('Files that import each other through a third are a cycle, also by a type, and files that only lead there are not in it', () => {
     const sources = [
       { path: 'lake/a.ts', text: "import { b } from './log/b.ts';" },
       { path: 'lake/log/b.ts', text: "import type { C } from '../c.ts';\nimport { d } from '../d.ts';" },
@@ -65,8 +65,8 @@ describe('the check itself', () => {
     ['a page that knows a store', 'console/web/pages.ts', "import { a } from '../../access/access.ts';"],
     ['a server that knows its pages', 'console/page-routes.ts', "import { pages } from './web/pages.ts';"],
     ['Preact away from home', 'console/page-routes.ts', "import { render } from 'preact';"],
-    ['a part of a batch that is no door', 'operate/replay.ts', "import { judge } from '../lake/batch/deduplicate.ts';"],
-    ['such a part in the same room', 'lake/check.ts', "import { judge } from './batch/deduplicate.ts';"],
+    ['an internal file of lake/batch', 'operate/replay.ts', "import { judge } from '../lake/batch/deduplicate.ts';"],
+    ['such a file in the same folder', 'lake/check.ts', "import { judge } from './batch/deduplicate.ts';"],
     ["SQL over a batch's tables", 'operate/replay.ts', 'await duckdb.run(`DELETE FROM recent_keys`);'],
     ["a query of a batch's rows", 'compact/batch/flush.ts', "const sql = 'SELECT count(*) FROM batch WHERE NOT bad';"],
     ['a stage that imports composition', 'export/routes.ts', "import { startService } from '../service.ts';"],
@@ -80,8 +80,8 @@ describe('the check itself', () => {
     ['DuckDB away from home', 'lake/snapshot.ts', "import { DuckDBInstance } from '@duckdb/node-api';"],
     ['Fastify away from home', 'ingest/group-commit.ts', "import fastify from 'fastify';"],
     ['Ajv away from home', 'ingest/routes.ts', "import { Ajv2020 } from 'ajv/dist/2020.js';"],
-    ['files opened by whom they are not', 'stream/reader.ts', "import { readFile } from 'node:fs/promises';"],
-    ['a room without rules', 'plumbing/pipe.ts', "import { a } from '../runtime/clock.ts';"],
+    ['an access to files outside of the stores', 'stream/reader.ts', "import { readFile } from 'node:fs/promises';"],
+    ['a folder without rules', 'plumbing/pipe.ts', "import { a } from '../runtime/clock.ts';"],
     ['a folder that says nothing', 'lake/utils/sort.ts', ''],
     ['a file that says nothing', 'lake/types.ts', ''],
     ['a barrel', 'lake/log.ts', "export * from './actions.ts';"],
@@ -95,7 +95,7 @@ describe('the check itself', () => {
     expect(findBreaches([{ path: file, text }])).toHaveLength(1);
   });
 
-  it('The check finds nothing wrong with what is allowed', () => {
+  it('The check accepts permitted code', () => {
     expect(
       findBreaches([
         {

@@ -4,7 +4,7 @@ import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { readLockFile, resolveLocked } from '../helpers/lock-file.ts';
 
-/** What an installation gets: exact versions with checksums, for every Node that is supported. */
+/** Packages of an installation: exact versions with checksums, for every supported version of Node. */
 
 const checkout = path.resolve(import.meta.dirname, '../..');
 const packages = readLockFile(checkout);
@@ -15,7 +15,7 @@ const manifest = JSON.parse(readFileSync(path.join(checkout, 'package.json'), 'u
   readonly bundleDependencies?: readonly string[];
 };
 
-/** npm's own reading of versions and ranges; fastify needs it too. */
+/** npm's parser of versions and ranges; fastify needs it too. */
 const require = createRequire(createRequire(import.meta.url).resolve('fastify'));
 const { satisfies, minVersion } = require('semver') as {
   satisfies: (version: string, range: string) => boolean;
@@ -47,7 +47,7 @@ describe('the lock file', () => {
     expect(refusals).toEqual([]);
   });
 
-  it('The lock file has for each package a version that its dependants ask for, so that none is replaced where the lock file is not read', () => {
+  it('The lock file has for each package a version in the ranges of its dependants, so that no installation without it differs', () => {
     const unmet = [...packages].flatMap(([place, { dependencies = {}, optionalDependencies = {} }]) =>
       Object.entries({ ...dependencies, ...optionalDependencies })
         .filter(([name, range]) => !satisfies(resolveLocked(packages, place, name)?.version ?? 'none', range))
@@ -81,7 +81,7 @@ describe('the packed program', () => {
     };
     ask('tributary', manifest.dependencies);
     expect(ranges).toEqual([]);
-    // DuckDB comes as one package for each platform: npm fetches the one that is needed.
+    // DuckDB has one package per platform: npm fetches the matching one.
     expect(asked.filter((name) => !name.startsWith('@duckdb/'))).toEqual([]);
   });
 });

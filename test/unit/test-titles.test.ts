@@ -9,7 +9,7 @@ const files = readdirSync(tests, { recursive: true, encoding: 'utf8' })
   .toSorted();
 
 describe('the titles of the tests', () => {
-  it('Every title of a test is a sentence by itself', () => {
+  it('Every title of a test is a sentence that needs no context', () => {
     const titles = files.flatMap((file) =>
       readTestTitles(readFileSync(path.join(tests, file), 'utf8')).map((title) => ({ file, ...title })),
     );
@@ -32,7 +32,7 @@ describe('the titles of the tests', () => {
   });
 
   it.each([
-    'A batch is stored whole or not at all',
+    'A batch is stored completely or not at all',
     "'lake snapshot' prints a text",
     '%s is refused',
     '20 events fit in',

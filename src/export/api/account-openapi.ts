@@ -26,18 +26,17 @@ import { method, notFound, retryAfter } from './openapi.ts';
 
 const upTo = (maximum: number, more: Schema = {}): Schema => ({ type: 'integer', minimum: 1, maximum, ...more });
 
-/** The parameters of a page of a list. */
 export const pageArguments: readonly Schema[] = [
-  parameter('search?', text, 'Those whose title or name, or id, has this text.'),
-  parameter('offset?', { ...count, default: 0 }, 'How many are left out before the first.'),
-  parameter('limit?', upTo(1000, { default: 100 }), 'How many are answered.'),
+  parameter('search?', text, 'Text to find in the title, name or id.'),
+  parameter('offset?', { ...count, default: 0 }, 'Number of skipped items.'),
+  parameter('limit?', upTo(1000, { default: 100 }), 'Maximum number of items.'),
 ];
 
 function describeApps(): Record<string, Schema> {
   const idApp = parameter('idApp', text, "An app of the caller's account.");
   const list = object({ refusals: listOf(reference('Refusal')) });
-  const live = method('The events and refusals of an app, as they arrive.', [idApp], {}, notFound);
-  const why = 'The broker is away, or denies the service what is shown.';
+  const live = method('Stream the events and rejected requests of an app.', [idApp], {}, notFound);
+  const why = 'The broker is not reachable, or denies access to the live subjects.';
   const away = json(why, reference('ExportRefusal'), { headers: retryAfter });
   const events = {
     description: 'Server-sent events, as GET /v1/live of the import area has them.',
@@ -46,7 +45,7 @@ function describeApps(): Record<string, Schema> {
   const given = [idApp, parameter('limit?', upTo(1000))];
   return {
     '/api/app/v1/refusals.json': {
-      get: method('What of an app was refused lately, and why, newest first.', given, list, notFound),
+      get: method('List the newest rejected requests of an app.', given, list, notFound),
     },
     '/api/app/v1/live': { get: { ...live, responses: { ...(live['responses'] as Schema), 200: events, 503: away } } },
   };
@@ -61,7 +60,7 @@ const noticeMembers = {
   date,
   foundAt: moment,
   what: text,
-  'lastDate?': note(date, 'The newest date by which it was so still.'),
+  'lastDate?': note(date, 'Newest date on which the condition held.'),
   'isResolved?': note(flag, 'Whether the notice is resolved.'),
 };
 const notice = describeFormerNames('notice', object(noticeMembers));
@@ -73,7 +72,7 @@ function describeCatalogue(): Record<string, Schema> {
     type: choice(parameterTypes),
     seen: count,
     distinctValues: note(count, 'Approximate number of distinct values.'),
-    untyped: note(count, 'Values of another type, empty ones aside: NULL in views.sql.'),
+    untyped: note(count, 'Non-empty values of another type; NULL in views.sql.'),
     types: object(members(count, ...parameterTypes)),
     examples: listOf(text),
     ...seen,
@@ -81,17 +80,17 @@ function describeCatalogue(): Record<string, Schema> {
   const described = describeFormerNames('parameter', object(parameterMembers));
   const eventMembers = {
     customEventName: text,
-    events: note(count, 'Of the given dates; of all dates without them.'),
-    sealed: note(count, 'Of all dates, those that parameters are counted in.'),
+    events: note(count, 'Events of the given dates; of all dates by default.'),
+    sealed: note(count, 'Sealed events of all dates; parameters are counted in them.'),
     sampledEvents: note(count, 'Sealed events that were searched for parameters.'),
     moreParameters: count,
     ...seen,
     days: listOf(object({ date, events: count })),
-    'parameters?': listOf(described, 'Where customEventName is given.'),
+    'parameters?': listOf(described, 'Absent if customEventName is not given.'),
   };
   const event = describeFormerNames('event', object(eventMembers));
   const catalogueMembers = {
-    'version?': note(text, 'Version of the data; without it, there is no catalogue yet.'),
+    'version?': note(text, 'Version of the data; absent until the catalogue is built.'),
     isComplete: note(flag, 'Whether every event of the dates is counted.'),
     'sealedUntil?': note(moment, 'Events available before it are sealed; absent if no event of the dates is unsealed.'),
     missingFiles: count,
@@ -101,62 +100,61 @@ function describeCatalogue(): Record<string, Schema> {
   };
   const catalogue = describeFormerNames('catalogue', object(catalogueMembers));
   const given = [
-    parameter('idApp', text, 'The app, of the account.'),
-    parameter('customEventName?', text, 'The custom event whose parameters are wanted.'),
-    parameter('dateFrom?', text, 'The first UTC date whose events are counted.'),
-    parameter('dateTo?', text, 'The last one.'),
+    parameter('idApp', text, "An app of the caller's account."),
+    parameter('customEventName?', text, 'Custom event to list the parameters of.'),
+    parameter('dateFrom?', text, 'First UTC date to count.'),
+    parameter('dateTo?', text, 'Last UTC date to count.'),
     parameter(
       'days?',
       { type: 'integer', minimum: 0, maximum: 400, default: 400 },
-      'How many dates of each event, the newest.',
+      'Number of newest dates per event.',
     ),
   ];
-  const get = method('The custom events of an app, or one of them with its parameters.', given, catalogue, notFound);
+  const get = method('List the custom events of an app, or get one with its parameters.', given, catalogue, notFound);
   return { '/api/catalogue/v1/get.json': { get, post: get } };
 }
 
 function describeData(): Record<string, Schema> {
   const dates = [
-    parameter('dateFrom?', date, 'The first UTC date; the last 30 without both.'),
-    parameter('dateTo?', date, `The last UTC date; at most ${mostDates} days.`),
+    parameter('dateFrom?', date, 'First UTC date. Default without both: the last 30 days.'),
+    parameter('dateTo?', date, `Last UTC date, inclusive; the span is at most ${mostDates} days.`),
   ];
   const app = object({ idApp: text, title: text, platform: choice(platforms), 'idProject?': text });
   const volume = object({
-    version: note(text, 'Version of the table of events that was counted.'),
+    version: note(text, 'Counted version of the events table.'),
     dateFrom: date,
     dateTo: date,
-    days: listOf(
-      object({ date, kind: choice(dataKinds), events: count }),
-      'A day and kind without events has no line.',
-    ),
+    days: listOf(object({ date, kind: choice(dataKinds), events: count }), 'Days and kinds without events are absent.'),
   });
   const fieldMembers = {
     ...members(text, 'name', 'column', 'type', 'description'),
     nonNullEvents: note(count, 'Sampled events that have a value other than the default.'),
-    'default?': { type: 'number', description: 'The value stored if none was sent; absent if there is none.' },
+    'default?': { type: 'number', description: 'Value stored if the client sends none; absent if there is none.' },
   };
   const field = describeFormerNames('field', object(fieldMembers));
   const fieldsMembers = {
     version: text,
     kind: choice(dataKinds),
-    sampledEvents: note(count, 'Examined events: the newest of the dates, in files of about twenty million rows.'),
+    sampledEvents: note(count, 'Examined events: the newest of the dates, about 20 million rows at most.'),
     'dateFrom?': date,
     'dateTo?': date,
     isComplete: note(flag, 'Whether every event of the dates was examined.'),
     fields: listOf(field),
   };
   const fields = describeFormerNames('fields', object(fieldsMembers));
-  const kind = parameter('kind', choice(dataKinds), 'The kind of event, or the dataset.');
+  const kind = parameter('kind', choice(dataKinds), 'Event kind or dataset.');
   const idApp = parameter('idApp', text, "An app of the caller's account.");
-  const anyApp = parameter('idApp?', text, "An app of the caller's account; all of them without it.");
+  const anyApp = parameter('idApp?', text, "An app of the caller's account; all by default.");
   const apps = object({ apps: listOf(app), total: count });
   return {
     '/api/data/v1/apps.json': {
-      get: method('The apps of the account.', [anyApp, ...pageArguments], apps, notFound),
+      get: method('List the apps of the account.', [anyApp, ...pageArguments], apps, notFound),
     },
-    '/api/data/v1/volume.json': { get: method('Events by day and kind.', [anyApp, ...dates], volume, notFound) },
+    '/api/data/v1/volume.json': {
+      get: method('Get event counts by day and kind.', [anyApp, ...dates], volume, notFound),
+    },
     '/api/data/v1/fields.json': {
-      get: method('How full the fields of a kind of event are.', [idApp, kind, ...dates], fields, notFound),
+      get: method('Get field fill rates of an event kind.', [idApp, kind, ...dates], fields, notFound),
     },
   };
 }
@@ -177,7 +175,7 @@ const describeMessage = (types: readonly string[], data: Schema): Schema =>
 const message = {
   '{$request.query.url}': {
     post: {
-      summary: 'An export of the account has ended, or the catalogue has noticed something in one of its apps.',
+      summary: 'An export of the account has ended, or the catalogue has a new notice for one of its apps.',
       parameters: ['webhook-id', 'webhook-timestamp', 'webhook-signature'].map((name) =>
         parameter(name, text, undefined, 'header'),
       ),
@@ -195,8 +193,8 @@ const message = {
         },
       },
       responses: {
-        '2XX': { description: 'Taken; after anything else but 410 the message comes again.' },
-        410: { description: 'The message does not come again.' },
+        '2XX': { description: 'Acknowledges the message. Any other status except 410 is retried.' },
+        410: { description: 'Disables retries of the message.' },
       },
     },
   },
@@ -210,17 +208,17 @@ function describeWebhooks(): Record<string, Schema> {
     'lastError?': note(text, 'Error of that attempt; absent if it was acknowledged.'),
   };
   const items = describeFormerNames('webhook', object(itemMembers));
-  const damaged = listOf(text, 'Ids of those whose records are damaged: they are told nothing.');
-  const secret = note(text, 'The messages are signed with it; told once.');
-  const summary = 'Have the ended exports of the account, and notices of the catalogue, told to an address.';
+  const damaged = listOf(text, 'Ids of webhooks with damaged records; they receive no messages.');
+  const secret = note(text, 'Signing secret of the messages; shown once.');
+  const summary = 'Create a webhook for ended exports and catalogue notices of the account.';
   const create = method(summary, [parameter('url', text)], object({ ...webhook, secret }));
   const list = object({ webhooks: listOf(items), 'damaged?': damaged });
   const removed = object({ idWebhook: text });
   return {
     '/api/webhook/v1/create.json': { post: { ...create, callbacks: { message } } },
-    '/api/webhook/v1/list.json': { get: method('The webhooks of the account.', [], list) },
+    '/api/webhook/v1/list.json': { get: method('List the webhooks of the account.', [], list) },
     '/api/webhook/v1/delete.json': {
-      post: method('Remove a webhook.', [parameter('idWebhook', text)], removed, notFound),
+      post: method('Delete a webhook.', [parameter('idWebhook', text)], removed, notFound),
     },
   };
 }

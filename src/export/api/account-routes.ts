@@ -19,9 +19,8 @@ import { quote, type Arguments } from './arguments.ts';
 import { accessDenied, badRequest, lacksPermission, notFound, retryAfterSeconds, type Refusal } from './envelope.ts';
 import { parseId, parseLimit, single, type AddMethod } from './methods-routes.ts';
 
-/** The imports of apps, as their users see them. */
+/** Rejected and live imports of apps, for users of their account. */
 export interface AppView {
-  /** The newest rejected imports of an app, newest first. */
   readonly readRefusals: (idApp: number, most: number) => Promise<readonly RefusalRecord[]>;
   /** Streams events and rejections; absent if this process has no broker. */
   readonly hub?: LiveHub | undefined;
@@ -31,16 +30,15 @@ export interface AppView {
 const [fallbackLimit, mostLimit] = [100, 1000];
 
 const noStream = (detail: string): Refusal => ({ code: 503, detail, retryAfterSeconds });
-const unnamed = noStream('Nothing is shown live: the operator has named no broker to the export area');
+const unnamed = noStream('The live view is off: the export area has no broker configured');
 const refusals: Readonly<Record<NotServed, Refusal>> = {
-  away: noStream('Nothing is shown live while the broker is away'),
-  denied: noStream('Nothing is shown live: the broker denies the service the subjects of it'),
+  away: noStream('The live view is off: the broker is not reachable'),
+  denied: noStream('The live view is off: the broker denies access to its subjects'),
   stopping: noStream('The service is stopping'),
-  full: { code: 429, detail: 'Too many listen already', retryAfterSeconds },
+  full: { code: 429, detail: 'Too many live listeners', retryAfterSeconds },
   forbidden: accessDenied,
 };
 
-/** Parses the app, which must be of the user's account. */
 function parseOwnApp(access: AccessReader, { idAccount, canExport }: User, given: Arguments): number | Refusal {
   if (!canExport) return lacksPermission;
   const idApp = parseId(single(given, 'idApp'));
@@ -48,7 +46,6 @@ function parseOwnApp(access: AccessReader, { idAccount, canExport }: User, given
   return access.current().findApp(idApp)?.idAccount === idAccount ? idApp : notFound('The app is not found');
 }
 
-/** Adds the methods on the imports of an app: its rejected imports, and everything as it arrives. */
 export function addAppRoutes(addMethod: AddMethod, access: AccessReader, { readRefusals, hub }: AppView): void {
   addMethod(['GET'], '/api/app/v1/refusals.json', 'app_refusals', async (user, given) => {
     const idApp = parseOwnApp(access, user, given);
@@ -75,7 +72,6 @@ export function addAppRoutes(addMethod: AddMethod, access: AccessReader, { readR
   });
 }
 
-/** Webhooks of an account, at most. */
 export const mostWebhooks = 10;
 const longestUrl = 2048;
 
@@ -89,7 +85,7 @@ interface WebhookRouteDependencies {
 /** Parses the address of a webhook, or returns why it cannot be one. */
 export function parseWebhookUrl(text: string | undefined, rules: OutgoingRules): URL | string {
   if (text === undefined || text === '') return 'is expected but not set';
-  if (text.length > longestUrl || !URL.canParse(text)) return `is invalid: ${quote(text)} is no address`;
+  if (text.length > longestUrl || !URL.canParse(text)) return `is invalid: ${quote(text)} is not a URL`;
   const url = new URL(text);
   const refusal = refuseUrl(url, rules);
   return refusal === undefined ? url : `is invalid: ${quote(text)}: ${refusal}`;
@@ -107,7 +103,6 @@ function describe({ idWebhook, url, createdMs }: Webhook, last?: Try): Record<st
   });
 }
 
-/** Adds the methods on the webhooks of the account: create, list, delete. */
 export function addWebhookRoutes(addMethod: AddMethod, { paths, rules, clock, tries }: WebhookRouteDependencies): void {
   addMethod(['POST'], '/api/webhook/v1/create.json', 'webhook_create', async ({ idAccount, canExport }, given) => {
     if (!canExport) return lacksPermission;
@@ -117,7 +112,7 @@ export function addWebhookRoutes(addMethod: AddMethod, { paths, rules, clock, tr
       const added = await addWebhook(paths, { idAccount, url: url.href }, { nowMs: clock.nowMs(), most: mostWebhooks });
       return { data: { ...describe(added.webhook), secret: added.secret } };
     } catch (error) {
-      if (isAppError(error, 'conflict')) return badRequest(`There are ${mostWebhooks} webhooks already`);
+      if (isAppError(error, 'conflict')) return badRequest(`The account already has ${mostWebhooks} webhooks`);
       throw error;
     }
   });

@@ -1,16 +1,13 @@
 import { badRequest, type Refusal } from './envelope.ts';
 
-/**
- * The arguments of a call: the values of each name in their order, given as `k=`, `k[]=` or `k[0]=`. A name such as
- * `params[level]` stays as it is.
- */
+/** The values of each argument in their order, given as `k=`, `k[]=` or `k[0]=`. `params[level]` stays as it is. */
 export type Arguments = ReadonlyMap<string, readonly string[]>;
 
 /** Longest body, bytes: fits 999 event names of 255 characters, percent-encoded. */
 export const maxBodyBytes = 4 * 1024 * 1024;
 
 const listForm = /^([^[\]]+)\[\d{0,6}\]$/;
-/** A filter on a parameter of custom events; the brackets have the parameter's name. */
+/** `params[level]` and its list forms, such as `params[level][]`. */
 const paramForm = /^(params\[.+?\])(?:\[\d{0,6}\])?$/s;
 
 /** Empty JSON, which some HTTP libraries send with a query. */

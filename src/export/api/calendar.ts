@@ -1,13 +1,10 @@
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 
-/**
- * The start of a day in a zone, Unix s. If clocks go back over midnight, a day starts, is left for the previous one,
- * and starts again.
- */
+/** The start of a day in a zone, Unix s. A day starts twice if clocks go back over midnight. */
 interface DayBegin {
   /** The first instant of this day or a later one. */
   readonly firstSeconds: number;
-  /** From here on no instant is of an earlier day; nearly always equal to the first. */
+  /** From here on, no instant belongs to an earlier day; usually equal to `firstSeconds`. */
   readonly settledSeconds: number;
 }
 
@@ -32,8 +29,8 @@ const beginQuery = `
 const rememberedBegins = 10_000;
 
 /**
- * Creates the calendar of time zones. DuckDB computes it, as it does for rows: two engines could differ. Midnight may come twice or not at all when clocks change, so it is searched
- * minute by minute: one query of 3,000 rows, which is cheap compared with an export.
+ * Creates the calendar of time zones. DuckDB computes it, since it computes the dates of rows too. Midnight may occur
+ * twice or not at all when clocks change, so one query of 3,000 rows searches it minute by minute.
  */
 export function createZoneDays(duckdb: Duckdb) {
   const begins = new Map<string, DayBegin>();
@@ -50,7 +47,6 @@ export function createZoneDays(duckdb: Duckdb) {
   }
 
   return {
-    /** Returns the date in a zone at a time, `YYYY-MM-DD`. */
     async currentDate(zone: string, nowMs: number): Promise<string> {
       const [row] = await duckdb.rows(dateQuery, [zone, BigInt(Math.floor(nowMs)) * 1000n]);
       return String(row?.['date']);

@@ -41,7 +41,6 @@ export const mostDates = 400;
 const fallbackDates = 30;
 const dayMs = 86_400_000;
 
-/** The kinds of imported events, and the tables of the other datasets. */
 export const dataKinds: readonly string[] = [
   ...events.kinds,
   ...[...datasets.keys()].filter((table) => table !== events.table),
@@ -49,11 +48,11 @@ export const dataKinds: readonly string[] = [
 
 const appNotFound = notFound('The app is not found');
 
-/** Refuses by the end of a worker. `shorter`: what shortens its work. */
+/** Converts the failure of a worker into a refusal. `shorter`: what shortens its work. */
 function refuseEnd({ kind }: LookResult | DataResult, what: string, shorter: string): Refusal {
   if (kind === 'busy') return { code: 429, detail: `Too many ${what} of the account at once`, retryAfterSeconds };
   return kind === 'timed_out'
-    ? badRequest(`The answer takes longer than ${lookTimeoutMs / 1000} s. Ask for fewer days or ${shorter}`)
+    ? badRequest(`The query takes longer than ${lookTimeoutMs / 1000} s. Select fewer days or ${shorter}`)
     : unavailable;
 }
 
@@ -85,13 +84,15 @@ function parseDates(given: Arguments, nowMs: number): DateSpan | Refusal {
   if (from === undefined || to === undefined)
     return { from: dateOf(nowMs - (fallbackDates - 1) * dayMs), to: dateOf(nowMs) };
   for (const [name, text] of Object.entries({ dateFrom: from, dateTo: to }))
-    if (parseDate(text) === undefined) return badRequest(`Argument ${name} is a date such as 2026-01-31`);
+    if (parseDate(text) === undefined) return badRequest(`Argument ${name} must be a date such as 2026-01-31`);
   const days = (Date.parse(to) - Date.parse(from)) / dayMs + 1;
   if (days < 1) return badRequest('Argument dateTo is before dateFrom');
-  return days <= mostDates ? { from, to } : badRequest(`Between dateFrom and dateTo are at most ${mostDates} days`);
+  return days <= mostDates
+    ? { from, to }
+    : badRequest(`The span from dateFrom to dateTo must be at most ${mostDates} days`);
 }
 
-/** Parses the app of the account; all of its apps if none is named and none is needed. */
+/** Parses idApp; all apps of the account if it is absent and not required. */
 function parseApps(apps: readonly App[], given: Arguments, needsOne: boolean): readonly App[] | Refusal {
   if (!given.has('idApp') && !needsOne) return apps;
   const id = parseId(single(given, 'idApp'));
@@ -100,7 +101,6 @@ function parseApps(apps: readonly App[], given: Arguments, needsOne: boolean): r
   return app === undefined ? appNotFound : [app];
 }
 
-/** Finds the apps whose title or id has a text. */
 function findApps(apps: readonly App[], search: string): readonly App[] {
   const wanted = search.toLowerCase();
   return apps.filter(({ idApp, title }) => String(idApp).includes(wanted) || title.toLowerCase().includes(wanted));
@@ -119,12 +119,11 @@ function renderCounts(result: DataResult, { from, to }: DateSpan): Answer {
     const shown = fields.map((field) => withFormerNames('field', field));
     return { data: withFormerNames('fields', { ...counted, fields: shown, version: String(version) }) };
   }
-  if (result.kind !== 'volume') return refuseEnd(result, 'questions', 'one app');
+  if (result.kind !== 'volume') return refuseEnd(result, 'queries', 'one app');
   const { version, days } = result.volume;
   return { data: { version: String(version), dateFrom: from, dateTo: to, days } };
 }
 
-/** Adds the methods on the data of an account: its apps, their events by day, fill rates of fields. */
 export function addDataRoutes(addMethod: AddMethod, { access, looks, clock }: DataRouteDependencies): void {
   const appsOf = ({ idAccount }: User): readonly App[] => access.current().appsOfAccount(idAccount);
 
@@ -135,7 +134,7 @@ export function addDataRoutes(addMethod: AddMethod, { access, looks, clock }: Da
     const limit = parseLimit(given, fallbackLimit, mostLimit);
     if (typeof limit !== 'number') return limit;
     const offset = parseCount(given, 'offset', 0, 9_999_999);
-    if (offset === undefined) return badRequest('Argument offset is how many apps are left out before the first');
+    if (offset === undefined) return badRequest('Argument offset must be a whole number from 0');
     const apps = parseApps(appsOf(user), given, false);
     if (isRefusal(apps)) return apps;
     const found = findApps(apps, single(given, 'search') ?? '');
@@ -165,7 +164,6 @@ export function addDataRoutes(addMethod: AddMethod, { access, looks, clock }: Da
 
 const catalogueArguments = ['idApp', 'customEventName', 'dateFrom', 'dateTo', 'days'];
 
-/** Renders a catalogue; a list of events has no parameters. */
 function renderCatalogue(
   { version, customEvents, more, notices, ...rest }: CurrentCatalogue,
   isListed: boolean,
@@ -183,7 +181,6 @@ function renderCatalogue(
   });
 }
 
-/** Adds the method on the parameters of an app's custom events. */
 export function addCatalogueRoutes(addMethod: AddMethod, { access, looks, clock }: DataRouteDependencies): void {
   addMethod(['GET', 'POST'], '/api/catalogue/v1/get.json', 'catalogue', async (user, given, { whileConnected }) => {
     const { idAccount, canExport } = user;
@@ -192,7 +189,7 @@ export function addCatalogueRoutes(addMethod: AddMethod, { access, looks, clock 
     if (unknown !== undefined) return unknown;
     const customEventName = single(given, 'customEventName');
     if (given.has('customEventName') && (customEventName ?? '') === '')
-      return badRequest('Argument customEventName is the name of one custom event');
+      return badRequest('Argument customEventName must be the name of one custom event');
     const days = parseCount(given, 'days', mostDates, mostDates);
     if (days === undefined) return badRequest(`Argument days must be from 0 to ${mostDates}`);
     const dates = given.has('dateFrom') || given.has('dateTo') ? parseDates(given, clock.nowMs()) : undefined;
@@ -207,11 +204,10 @@ export function addCatalogueRoutes(addMethod: AddMethod, { access, looks, clock 
       ...(customEventName === undefined ? {} : { customEventName }),
     } as const;
     const result = await whileConnected((signal) => looks.ask({ question, apps, idAccount }, signal));
-    // The app may have been removed meanwhile.
     if (isRefusal(findApp())) return appNotFound;
     return result.kind === 'catalogue'
       ? { data: renderCatalogue(result.catalogue, customEventName === undefined) }
-      : refuseEnd(result, 'questions', 'one app');
+      : refuseEnd(result, 'queries', 'one app');
   });
 }
 
@@ -229,7 +225,7 @@ function renderLook(result: LookResult): Answer {
     case 'failed':
       return result.reason === 'user' ? badRequest(result.error) : unavailable;
     default:
-      return refuseEnd(result, 'estimates and previews', 'apps, or order the export');
+      return refuseEnd(result, 'estimates and previews', 'apps, or create the export');
   }
 }
 

@@ -5,14 +5,13 @@ export interface Envelope {
   readonly data: unknown;
 }
 
-/** Why a request is refused; `refuse` of server.ts sends it. */
+/** A refused request; `refuse` of server.ts sends it. */
 export interface Refusal {
   readonly code: 400 | 403 | 404 | 417 | 429 | 500 | 503;
   /** A sentence with the argument, the value and the allowed values. */
   readonly detail?: string;
   /** Sent as data.error.info. */
   readonly info?: Readonly<Record<string, unknown>>;
-  /** Seconds, for the Retry-After header. */
   readonly retryAfterSeconds?: number;
 }
 
@@ -35,18 +34,15 @@ export function badRequest(detail: string, info?: Refusal['info']): Refusal {
   return info === undefined ? { code: 400, detail } : { code: 400, detail, info };
 }
 
-/** Creates a 404. What another account has is not found either. */
+/** Creates a 404, also for an object of another account. */
 export function notFound(detail: string): Refusal {
   return { code: 404, detail };
 }
 
-/** The refusal of missing or wrong authorization. */
 export const accessDenied: Refusal = { code: 403 };
 export const lacksPermission = badRequest('The account lacks export permissions');
 
-/** Wait before a retry of what the service cannot do now, s. */
 export const retryAfterSeconds = 5;
-/** The refusal of a call that the service failed to serve. */
 export const unavailable: Refusal = { code: 500, retryAfterSeconds };
 
 export function success(data: unknown): Envelope {

@@ -19,7 +19,6 @@ interface ExportRouteDependencies {
 const reportNotFound = notFound('File report request is not found');
 const rawNotFound = notFound('Raw export request not found');
 
-/** Adds the export and report methods and the dictionaries. */
 export function addExportRoutes(server: ApiServer, dependencies: ExportRouteDependencies, addMethod: AddMethod): void {
   const { exports, answers, throttle } = dependencies;
 
@@ -61,10 +60,8 @@ export function addExportRoutes(server: ApiServer, dependencies: ExportRouteDepe
   }
 }
 
-/** Requests of one response, by default and at most. */
 export const listLimits = { fallback: 25, most: 200 } as const;
 
-/** Renders an entry of the list, with its arguments. */
 function describeJob(job: ReportJob, answers: Answers): Record<string, unknown> {
   const spec = parseExportSpec(job.request);
   return {
@@ -76,7 +73,6 @@ function describeJob(job: ReportJob, answers: Answers): Record<string, unknown> 
   };
 }
 
-/** Adds the paged list of the caller's requests with their arguments. */
 export function addListRoutes(
   addMethod: AddMethod,
   { exports, answers }: Pick<ExportRouteDependencies, 'exports' | 'answers'>,
@@ -87,7 +83,7 @@ export function addListRoutes(
     const limit = parseLimit(given, listLimits.fallback, listLimits.most);
     if (typeof limit !== 'number') return limit;
     const before = given.has('before') ? parseId(single(given, 'before')) : Infinity;
-    if (before === undefined) return badRequest('Argument before is the idRawExport of a request');
+    if (before === undefined) return badRequest('Argument before must be the idRawExport of a request');
     const page = await exports.page(user, limit, before);
     if (isRefusal(page)) return page;
     const { jobs, total, hasMore } = page;
@@ -96,7 +92,6 @@ export function addListRoutes(
   });
 }
 
-/** Arguments of a create call; those with several values are lists. */
 type OrderArguments = Readonly<Record<string, string | readonly string[]>>;
 
 function describeSpan([from, to]: readonly [string, string], span: ExportSpec['eventTime']): OrderArguments {
@@ -107,7 +102,7 @@ function describeSpan([from, to]: readonly [string, string], span: ExportSpec['e
   };
 }
 
-/** Returns the arguments that repeat a request. Days are seconds, or days if clocks that went back make a difference. */
+/** Returns the arguments that repeat a request. Days are seconds, or days if clocks that went back matter. */
 function describeOrder(spec: ExportSpec): OrderArguments {
   const { eventTime, availableAt, localDates, params = [], filters, eventNameInvert, ...others } = spec;
   const { event, selectors, timezone, sinceVersion, asOf, idSegment, format, compression, order } = others;

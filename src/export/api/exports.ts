@@ -27,11 +27,10 @@ interface ExportsDependencies {
   readonly runner: JobRunner;
   readonly clock: Clock;
   readonly parseRequest: ParseRequest;
-  /** Settles when the requests of earlier processes have been read. */
   readonly loaded: Promise<void>;
 }
 
-const gone: Refusal = { code: 400, detail: 'The client has gone' };
+const gone: Refusal = { code: 400, detail: 'The client has disconnected' };
 
 function refuseOver(jobs: readonly ReportJob[], limit: number): Refusal | undefined {
   if (jobs.length < limit) return undefined;
@@ -41,10 +40,7 @@ function refuseOver(jobs: readonly ReportJob[], limit: number): Refusal | undefi
   });
 }
 
-/**
- * Simultaneous requests of an account or a user that slots cannot use, so that missed slots do not block users. A limit
- * of one is shared.
- */
+/** Requests of an account or user that slots cannot use: missed slots never block it. Shared if the limit is 1. */
 const placesForCalls = 1;
 
 /** As `refuseOver`, for the request of a slot. */
@@ -63,7 +59,6 @@ export function createExports(
   { store, runner, clock, parseRequest, loaded }: ExportsDependencies,
   options: { readonly maxExports: number; readonly loadWaitMs?: number },
 ) {
-  /** Serializes creates, so that the limit holds. */
   const creates = createMutex();
 
   function refuseOverLimit(user: User, slot: ReportSlot | undefined): Refusal | undefined {
@@ -85,17 +80,13 @@ export function createExports(
     return store.create({ idUser, idAccount, event, request, ...(slot === undefined ? {} : { slot }) });
   }
 
-  /** Parses a request that a create with these arguments would make. */
   async function readRequest(user: User, given: Arguments): Promise<ExportSpec | Refusal> {
     if (!user.canExport) return lacksPermission;
     const parsed = await parseRequest(user.idAccount, given, clock.nowMs());
     return isRefusal(parsed) ? parsed : withUsersFiles(parsed, user);
   }
 
-  /**
-   * Creates a request. If the client has disconnected (`isGone`) before the response, none is created: its id would be
-   * unknown, and it would count for the limit.
-   */
+  /** Creates a request; none if the client has disconnected (`isGone`): its unknown id would count for the limit. */
   async function create(user: User, given: Arguments, isGone: () => boolean): Promise<ReportJob | Refusal> {
     const parsed = await readRequest(user, given);
     if (isRefusal(parsed)) return parsed;
@@ -132,7 +123,7 @@ export function createExports(
   };
 }
 
-/** How long a list waits after a start, ms. */
+/** Maximum wait of a list after a start, ms. */
 const defaultLoadWaitMs = 5000;
 
 const newestFirst = (jobs: readonly ReportJob[]): readonly ReportJob[] => jobs.toSorted((a, b) => b.id - a.id);

@@ -14,7 +14,6 @@ interface MethodDependencies {
   readonly access: AccessReader;
   readonly throttle: Throttle;
   readonly sessions?: Sessions | undefined;
-  /** Called with the method and the status of each response. */
   readonly onAnswer: (method: string, status: number) => void;
 }
 
@@ -28,7 +27,6 @@ interface OwnAnswer {
 export interface CallContext {
   /** Base of links, without a trailing slash. */
   readonly baseUrl: string;
-  /** Reports whether the client has closed the connection. */
   readonly isGone: () => boolean;
   /** Reports whether the session of the call is still valid; true for a call without one. */
   readonly isStillSignedIn: () => boolean;
@@ -44,16 +42,13 @@ export type Method = (
 /** Adds a method of the API: each call is counted, authorized, and its result sent in the envelope. */
 export type AddMethod = (methods: ('GET' | 'POST')[], url: string, name: string, method: Method) => void;
 
-/** How often a half-closed connection is probed, ms. */
 const probeEveryMs = 250;
 
-/** Returns the value of an argument that is given once. */
 export function single(given: Arguments, name: string): string | undefined {
   const values = given.get(name);
   return values?.length === 1 ? values[0] : undefined;
 }
 
-/** Refuses arguments that a method does not have. */
 export function refuseUnknown(given: Arguments, known: readonly string[]): Refusal | undefined {
   const unknown = [...given.keys()].find((name) => !known.includes(name));
   return unknown === undefined ? undefined : badRequest(`Unknown argument ${quote(unknown)}`);
@@ -71,15 +66,14 @@ export function parseCount(given: Arguments, name: string, fallback: number, mos
   return /^\d{1,7}$/.test(text) && Number(text) <= most ? Number(text) : undefined;
 }
 
-/** Parses the argument `limit`, from 1 to `most`. */
 export function parseLimit(given: Arguments, fallback: number, most: number): number | Refusal {
   const limit = parseCount(given, 'limit', fallback, most);
   return limit === undefined || limit === 0 ? badRequest(`Argument limit must be from 1 to ${most}`) : limit;
 }
 
 /**
- * Sends interim responses to a client that has sent its last: whether it waits or has closed the connection shows when
- * something is sent, and then something more.
+ * Probes a half-closed connection with interim responses: a second write fails if the client has closed it; otherwise
+ * the client still waits.
  */
 async function probe({ httpVersion }: IncomingMessage, response: ServerResponse, until: AbortSignal): Promise<void> {
   if (httpVersion === '1.0') return;

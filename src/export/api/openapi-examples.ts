@@ -185,7 +185,9 @@ export const webhookExamples: Examples = {
     answer: done({ ...webhook, secret: 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw' }),
   },
   '/api/webhook/v1/list.json': {
-    answer: done({ webhooks: [{ ...webhook, timestampLastAttempt: '1767229200', lastError: 'it answered 503' }] }),
+    answer: done({
+      webhooks: [{ ...webhook, timestampLastAttempt: '1767229200', lastError: 'the receiver returned HTTP 503' }],
+    }),
   },
   '/api/webhook/v1/delete.json': { given: { idWebhook }, answer: done({ idWebhook }) },
 };

@@ -1,4 +1,3 @@
-/** The schemas of the export area. */
 import { formatNames } from '../../datasets/file-formats.ts';
 import { describeFormerNames } from '../../runtime/former-names.ts';
 import { choice, constant, count, flag, hash, listOf, moment, note } from '../../runtime/http/openapi.ts';
@@ -10,25 +9,25 @@ export const members = (schema: Schema, ...names: readonly string[]): Readonly<R
 
 const linked = {
   link: { type: 'string', format: 'uri' },
-  timestampExpires: note(text, 'Unix seconds: until then the link works.'),
+  timestampExpires: note(text, 'Expiry of the link, Unix seconds.'),
 };
 const link = object(linked);
 const file = object({
   ...linked,
   rows: count,
   bytes: count,
-  sha256: note(text, 'Of the file as it is downloaded, hex.'),
+  sha256: note(text, 'SHA-256 of the downloaded file, hex.'),
 });
-const progress = { type: 'string', pattern: '^[0-9]{1,2}%$', description: 'While in progress.' };
-const isCancellable = note(flag, 'true while in progress.');
+const progress = { type: 'string', pattern: '^[0-9]{1,2}%$', description: 'Progress of a request that has not ended.' };
+const isCancellable = note(flag, 'Whether the request can be canceled.');
 
 export const slot = {
-  'idSchedule?': note(text, 'The schedule that has made it.'),
+  'idSchedule?': note(text, 'Schedule that created the export.'),
   'slot?': {
     type: 'string',
     pattern: String.raw`^\d{4}-\d{2}-\d{2}(T\d{2}Z)?$`,
     description:
-      'Its slot in that schedule: the date (YYYY-MM-DD), of an hourly schedule the hour in UTC (YYYY-MM-DDTHHZ).',
+      'Slot of that schedule: the date (YYYY-MM-DD), or the UTC hour (YYYY-MM-DDTHHZ) of an hourly schedule.',
   },
   // Not `const: true`, which client generators turn into invalid programs.
   'slotMayBeIncomplete?': note(flag, 'Whether events acknowledged before the end of the period may be missing.'),
@@ -37,16 +36,16 @@ export const slot = {
 const basis = {
   'format?': choice(formatNames),
   'hasHeader?': note(flag, 'Whether each file begins with a line of column names.'),
-  'manifest?': note(link, 'Leads to the signed record of the export, a Manifest.'),
+  'manifest?': note(link, 'Link to the signed Manifest of the export.'),
   'version?': text,
   'nextSinceVersion?': text,
   'timestampKeptUntil?': note(
     text,
-    'Unix seconds: until then the same request with asOf gives the same bytes, unless an erasure has taken rows of its apps, or one that waits for no reader has ended every older version.',
+    'Unix seconds. Until then, the same request with asOf returns the same bytes, unless an erasure removes rows of its apps or deletes all older versions at once.',
   ),
   'timestampWatermark?': note(
     text,
-    'Unix seconds: what was acknowledged before is in the version. Absent where that is not known.',
+    'Unix seconds. Events acknowledged before this time are in the version. Absent if unknown.',
   ),
 };
 
@@ -58,15 +57,15 @@ export const manifestSchema = object(
     manifestVersion: constant(1),
     idReportFile: text,
     event: text,
-    request: { type: 'object', description: 'As it was understood: days are Unix seconds, aliases their event.' },
+    request: { type: 'object', description: 'Parsed request: days are Unix seconds, aliases their event.' },
     createdAt: moment,
     finishedAt: moment,
     data: object({
       version: count,
       nextSinceVersion: text,
-      keptUntilSeconds: note(count, 'Until then at least, `asOf` gives the same bytes.'),
-      'head?': note(hash, "SHA-256 of the log's entry of the version."),
-      'watermarkMs?': note(count, 'Unix milliseconds; absent where it is not known.'),
+      keptUntilSeconds: note(count, 'Unix seconds. Until then, `asOf` returns the same bytes.'),
+      'head?': note(hash, "SHA-256 of the version's log entry."),
+      'watermarkMs?': note(count, 'Unix milliseconds; absent if unknown.'),
     }),
     columns: listOf(text),
     rows: count,
@@ -75,16 +74,16 @@ export const manifestSchema = object(
     signature: {
       type: 'string',
       pattern: '^[0-9a-f]{128}$',
-      description: 'Over the same object without it, as JSON without spaces, its members in their order.',
+      description: 'Signature of the object without this member, as JSON without spaces, in the order of its members.',
     },
   },
   {
-    description: "What the link `manifest` of a finished export leads to: 'tributary verify' compares files with it.",
+    description: "Signed description of an export's files. 'tributary verify' compares files with it.",
   },
 );
 
 const lookBasis = { version: text, nextSinceVersion: text, timestampKeptUntil: text };
-const unbounded = { type: ['integer', 'null'], description: 'null: nothing bounds it.' };
+const unbounded = { type: ['integer', 'null'], description: 'null: unbounded.' };
 
 const lookSchemas: Readonly<Record<string, Schema>> = {
   Bounds: object({ atLeast: count, expected: unbounded, atMost: unbounded }),
@@ -92,18 +91,18 @@ const lookSchemas: Readonly<Record<string, Schema>> = {
     rows: reference('Bounds'),
     bytes: note(
       reference('Bounds'),
-      'Of CSV and JSON lines the text before compression, of zstd and Parquet the file.',
+      'Size of the text before compression (CSV, JSON lines) or of the file (zstd, Parquet).',
     ),
     parts: object({ atLeast: count, atMost: unbounded }),
-    seconds: { type: 'number', description: 'How long it will run, without the time that it waits for its turn.' },
-    overLimit: note(flag, 'It may be over a limit.'),
+    seconds: { type: 'number', description: 'Estimated duration without the time in the queue, s.' },
+    overLimit: note(flag, 'Whether the export may exceed a limit.'),
     overLimits: listOf(
       describeFormerNames(
         'overLimit',
         object({
           limit: choice(['rows', 'bytes']),
           allowed: count,
-          isCertain: note(flag, 'true: the export would end in an error.'),
+          isCertain: note(flag, 'Whether the export would certainly fail.'),
           action: text,
         }),
       ),
@@ -117,7 +116,7 @@ const lookSchemas: Readonly<Record<string, Schema>> = {
       rows: {
         ...listOf(
           listOf({ type: ['string', 'null'] }),
-          'Cells in the order of the columns, as CSV has them before quoting; null: an empty cell.',
+          'Cells in column order, as in CSV before quoting; null: an empty cell.',
         ),
         maxItems: 20,
       },
@@ -175,14 +174,14 @@ export const exportSchemas: Readonly<Record<string, Schema>> = {
             timestampFinished: text,
             arguments: {
               type: 'object',
-              description: 'Arguments of create that order the same again: days as the seconds that they were.',
+              description: 'Arguments that repeat the request; days are seconds.',
               additionalProperties: { oneOf: [text, listOf(text)] },
             },
           },
         },
       ],
     }),
-    total: note(count, 'Requests of the whole list.'),
-    'before?': note(text, 'Asks for the next piece; absent: there is none.'),
+    total: note(count, 'Number of requests in the whole list.'),
+    'before?': note(text, 'Value of `before` for the next page; absent on the last page.'),
   }),
 };

@@ -15,28 +15,27 @@ function envelope(data: Schema): Schema {
 }
 
 export const retryAfter = { 'Retry-After': { description: 'Seconds to wait.', schema: count } };
-const overQuota = json('A quota is used up.', refusal, { headers: retryAfter });
+const overQuota = json('A quota is exceeded.', refusal, { headers: retryAfter });
 const refusals = {
-  400: json('Something is wrong with the arguments; data.error.detail names what.', refusal),
+  400: json('An argument is invalid; see data.error.detail.', refusal),
   403: json('Authorization is missing or wrong.', reference('AccessDenied')),
   429: overQuota,
-  500: json('The service cannot do it now.', reference('Failed'), { headers: retryAfter }),
+  500: json('The service cannot process the request now.', reference('Failed'), { headers: retryAfter }),
 };
 export const notFound = {
-  404: json("The request does not exist, is not of the caller's account, or its links have ended.", refusal),
+  404: json("The request does not exist, is not of the caller's account, or its links have expired.", refusal),
 };
 
 function schemaOf({ shape }: Parameter): Schema {
   return shape === 'one' ? text : { type: 'array', items: text, maxItems: setSizeLimit - 1 };
 }
 
-/** Describes a parameter of the create call. */
 export function describeParameter(one: Parameter): Schema {
   const { name, meaning, shape, rule, events } = one;
   const notes = [
     meaning,
     `Allowed: ${rule.allowed}.`,
-    ...(shape === 'set' ? ['As a,b or repeated.'] : []),
+    ...(shape === 'set' ? ['Several values: a,b or repeated.'] : []),
     ...(events === undefined ? [] : [`Only for ${events.join(', ')}.`]),
   ];
   return {
@@ -54,16 +53,15 @@ export const paramsParameter: Schema = {
   ...parameter(
     'paramsFilter?',
     { type: 'object', additionalProperties: listOf(text) },
-    `Parameters of custom events, as params[level]=3: each must have one of its values. The names are sent as they are, with their brackets, and paramsFilter is not. Names and values: ${paramRule.allowed}. Only for ${customEvents.join(', ')}.`,
+    `Filters on parameters of custom events, such as params[level]=3. Send the names with their brackets, without paramsFilter. Names and values: ${paramRule.allowed}. Only for ${customEvents.join(', ')}.`,
   ),
   style: 'form',
   explode: true,
 };
 
 const numberText: Schema = { type: 'string', pattern: '^[1-9][0-9]*$' };
-const idParameter = (name: string): Schema => parameter(name, numberText, 'Identifier that create answered.');
+const idParameter = (name: string): Schema => parameter(name, numberText, 'Id returned by create.');
 
-/** Describes a method: parameters, data of its response, and further responses. */
 export function method(summary: string, given: readonly Schema[], data: Schema, others: Schema = {}): Schema {
   return {
     summary,
@@ -78,13 +76,9 @@ const listParameters: readonly Schema[] = [
   parameter(
     'limit?',
     { type: 'integer', minimum: 1, maximum: listLimits.most },
-    `Requests of the answer; ${listLimits.fallback} by default.`,
+    `Maximum number of requests. Default: ${listLimits.fallback}.`,
   ),
-  parameter(
-    'before?',
-    numberText,
-    'Only requests older than this one: before of the answer with the piece that was newer.',
-  ),
+  parameter('before?', numberText, 'Only requests older than this one; `before` of the previous page.'),
 ];
 
 const download = {
@@ -101,21 +95,21 @@ const download = {
       description:
         'The file: text/csv, application/jsonl, application/gzip, application/zstd, application/vnd.apache.parquet or application/zip; a Manifest is application/json.',
     },
-    206: { description: 'The part of the file that Range asked for.' },
-    304: { description: 'The file is the one of If-None-Match.' },
+    206: { description: 'The requested range of the file.' },
+    304: { description: 'The file matches If-None-Match.' },
     403: json(
-      'The link was not signed here, or it has ended, or the user whom it was given to was removed or has a new secret.',
+      'The link is invalid or expired, or its user was removed or has a new secret.',
       reference('AccessDenied'),
     ),
-    404: json('The request is gone.', refusal),
-    412: json('The file is none of those that If-Match names.', refusal),
-    416: { description: 'Range lies beyond the file.' },
+    404: json('The request was deleted.', refusal),
+    412: json('The file does not match If-Match.', refusal),
+    416: { description: 'The range is outside of the file.' },
     500: json('The file is damaged on the disk of the service: create the export again.', reference('Failed')),
   },
 };
 
 const manifestKey = {
-  summary: 'The public key of the manifests.',
+  summary: 'Get the public key of manifests.',
   tags: ['Export'],
   security: [],
   responses: { 200: json('Done.', envelope(object({ algorithm: constant('Ed25519'), key: text }))) },
@@ -130,7 +124,7 @@ const dictionarySchemas: Readonly<Record<string, Schema>> = {
 function describeDictionary(name: string): Schema {
   const data = dictionarySchemas[name] ?? { type: 'object', additionalProperties: text };
   return {
-    summary: `The ${name} dictionary.`,
+    summary: `Get the ${name} dictionary.`,
     tags: ['Dictionaries'],
     security: [],
     responses: { 200: json('Done.', envelope(data)), 429: overQuota },
@@ -139,7 +133,7 @@ function describeDictionary(name: string): Schema {
 
 /** A form body takes the parameters of the query, so that none is required in the query. */
 const formBody = {
-  description: 'The parameters may stand in the query, in a form body, or in both. The Content-Type is not looked at.',
+  description: 'Send the parameters in the query, in a form body, or in both. The Content-Type is ignored.',
   parameters: [...parameters.map((one) => ({ ...describeParameter(one), required: false })), paramsParameter],
   requestBody: {
     required: false,
@@ -164,27 +158,30 @@ function describeOne(summary: string, id: string, data: Schema): Schema {
 export function describeExportApi(): OpenApiPart {
   const [estimate, preview] = [reference('Estimate'), reference('Preview')];
   const canceled = object({ idRawExport: text, info: constant('Canceled') });
-  const pages = "The caller's requests in pieces, newest first, each with what it was ordered with.";
+  const pages = "List the caller's requests with their arguments, in pages, newest first.";
   const reports = object({ reports: listOf(reference('ReportSummary')) });
   return {
     area: 'export',
     paths: {
       '/api/raw/v1/export/create.json': describeOrder('Create an export request.', object({ idRawExport: text })),
-      '/api/raw/v1/export/estimate.json': describeOrder('What an export would be: rows, bytes, files, time.', estimate),
-      '/api/raw/v1/export/preview.json': describeOrder('The first twenty rows of an export.', preview),
+      '/api/raw/v1/export/estimate.json': describeOrder(
+        'Get an estimate of an export: rows, bytes, files, duration.',
+        estimate,
+      ),
+      '/api/raw/v1/export/preview.json': describeOrder('Get the first 20 rows of an export.', preview),
       '/api/raw/v1/export/get.json': describeOne(
-        'State and files of an export request.',
+        'Get the state and files of an export request.',
         'idRawExport',
         reference('RawExport'),
       ),
       '/api/raw/v1/export/cancel.json': describeOne('Cancel an export request in progress.', 'idRawExport', canceled),
       '/api/raw/v1/export/list.json': { get: method(pages, listParameters, reference('RawExportPage')) },
       '/api/report/v1/file/get.json': describeOne(
-        'State and files of a report file.',
+        'Get the state and files of a report file.',
         'idReportFile',
         reference('ReportFile'),
       ),
-      '/api/report/v1/file/list.json': { get: method("The caller's requests, newest first.", [], reports) },
+      '/api/report/v1/file/list.json': { get: method("List the caller's requests, newest first.", [], reports) },
       '/manifest-key.json': { get: manifestKey },
       '/files/{id}/{name}': { get: download, head: download },
       ...Object.fromEntries(

@@ -29,15 +29,11 @@ interface ValueRule {
 export interface Parameter {
   readonly name: string;
   readonly meaning: string;
-  /**
-   * `one`: a single value. `set`: several, as `a,b` or repeated. `list`: several, repeated only, since values may
-   * contain commas.
-   */
+  /** `one`: a single value. `set`: several, `a,b` or repeated. `list`: only repeated, as values may contain commas. */
   readonly shape: 'one' | 'set' | 'list';
   readonly rule: ValueRule;
   /** Absent: all events. */
   readonly events?: readonly string[];
-  /** Whether it filters by the field of its name. */
   readonly isFilter?: true;
 }
 
@@ -70,7 +66,7 @@ const dateRule: ValueRule = {
 };
 
 const placeRule: ValueRule = {
-  allowed: 'a version that an answer has named, as nextSinceVersion has it or by its number',
+  allowed: 'a cursor as in nextSinceVersion, or a version number',
   accept: (value) => (parsePlace(value) === undefined ? undefined : value),
 };
 
@@ -91,7 +87,7 @@ const eventNameRule: ValueRule = {
 export const paramsName = 'params[NAME]';
 export const paramRule: ValueRule = { ...eventNameRule, allowed: 'texts of 1 to 255 characters' };
 
-/** request-rules.ts checks which segments the caller has. */
+/** `createRequestRules` checks that the caller has the segment. */
 const segmentRule: ValueRule = { ...idRule, allowed: 'the id of an available segment' };
 
 function oneOf(names: Iterable<string>): ValueRule {
@@ -129,7 +125,6 @@ const storedEvents: readonly string[] = [...datasets.values()].flatMap(({ export
   [...exports].flatMap(([name, event]) => ('derive' in event ? [] : [name])),
 );
 
-/** Lists the export events of the datasets that have a field. */
 function eventsWith(name: string): string[] {
   return [...datasets.values()]
     .filter(({ fields }) => fields.some((field) => field.name === name))
@@ -148,7 +143,7 @@ function filterRule(schema: FieldSchema): ValueRule {
 function filterOn(name: string, meaning?: string): Parameter {
   const schema = rowFields.get(name);
   const shape = schema?.['x-filter'];
-  if (schema === undefined || shape === undefined) throw new Error(`schemas: ${name} is no filter`);
+  if (schema === undefined || shape === undefined) throw new Error(`schemas: ${name} is not a filter`);
   return {
     name,
     meaning: meaning ?? schema.description,
@@ -234,9 +229,8 @@ export const filterNames: readonly string[] = [...rowFields].flatMap(([name, sch
 );
 
 const clash = ownParameters.find(({ name, isFilter }) => isFilter !== true && filterNames.includes(name));
-if (clash !== undefined) throw new Error(`schemas: ${clash.name} is a parameter of the create call, and no filter`);
+if (clash !== undefined) throw new Error(`schemas: ${clash.name} is a parameter of the create call, not a filter`);
 
-/** All parameters of the create call except `params[NAME]`, for the API reference and the parser. */
 export const parameters: readonly Parameter[] = [
   ...ownParameters,
   ...filterNames.filter((name) => !ownParameters.some((known) => known.name === name)).map((name) => filterOn(name)),

@@ -23,7 +23,6 @@ import {
   type Parameter,
 } from './parameters.ts';
 
-/** The accepted values of each given parameter. */
 type Values = ReadonlyMap<string, readonly string[]>;
 
 /** Minimum age of an availability bound, s (docs/api.md#parameters-of-create). */
@@ -69,7 +68,7 @@ function parseParams(given: Arguments, event: string): Pick<ExportSpec, 'params'
     const name = paramName.exec(argument)?.[1];
     if (name === undefined) continue;
     if (!customEvents.includes(event))
-      return badRequest(`Argument params does not suit event ${event}; it is only for ${customEvents.join(', ')}`);
+      return badRequest(`Argument params is not allowed for event ${event}; it is only for ${customEvents.join(', ')}`);
     const bad = [name, ...values].find((text) => paramRule.accept(text) === undefined);
     if (bad !== undefined)
       return badRequest(`Argument ${quote(argument)} is invalid: ${quote(bad)}; allowed: ${paramRule.allowed}`);
@@ -99,7 +98,7 @@ function parseEach(given: Arguments): Values | Refusal {
     const event = values.get('event')?.[0] ?? '';
     if (parameter.events !== undefined && !parameter.events.includes(event)) {
       return badRequest(
-        `Argument ${parameter.name} does not suit event ${event}; it is only for ${parameter.events.join(', ')}`,
+        `Argument ${parameter.name} is not allowed for event ${event}; it is only for ${parameter.events.join(', ')}`,
       );
     }
     const parsed = parseValues(parameter, texts);
@@ -109,7 +108,6 @@ function parseEach(given: Arguments): Values | Refusal {
   return values;
 }
 
-/** Two timestamps by the names of their arguments. */
 interface Bounds {
   readonly names: readonly [string, string];
   readonly from: number | undefined;
@@ -174,7 +172,7 @@ function refuseBoundedFeed(values: Values): Refusal | undefined {
   const bound = ['availabilityTsFrom', 'availabilityTsTo'].find((name) => values.has(name));
   if (bound === undefined || !values.has('sinceVersion')) return undefined;
   return badRequest(
-    `Argument ${bound} is invalid: sinceVersion says by itself when rows became available; ask without ${bound}`,
+    `Argument ${bound} is invalid: sinceVersion already selects rows by availability; leave out ${bound}`,
   );
 }
 
@@ -198,8 +196,8 @@ function refusePairs(values: Values): Refusal | undefined {
 }
 
 /**
- * Parses the arguments of a create call (docs/api.md#parameters-of-create). The refusal is the first fault; its
- * detail has the argument, the value and the allowed values.
+ * Parses the arguments of a create call (docs/api.md#parameters-of-create). Refuses the first error; the detail has the
+ * argument, the value and the allowed values.
  */
 export async function parseExportRequest(
   given: Arguments,
@@ -263,7 +261,7 @@ interface RequestRuleDependencies {
 /** Parses an export as an account may create it at a time, Unix ms. */
 export type ParseRequest = (idAccount: number, given: Arguments, nowMs: number) => Promise<ExportSpec | Refusal>;
 
-/** Creates the rules: those of the arguments, then those of the present data. */
+/** Creates the parser: it checks the arguments, then the data that they name. */
 export function createRequestRules(dependencies: RequestRuleDependencies): ParseRequest {
   const { zoneDays, listSegmentIds, findVersions, appsOfAccount } = dependencies;
   return async (idAccount, given, nowMs) => {
@@ -277,7 +275,6 @@ export function createRequestRules(dependencies: RequestRuleDependencies): Parse
   };
 }
 
-/** Lists the ids of an account's segments. */
 type ListSegmentIds = (idAccount: number) => Promise<readonly number[]>;
 
 const namedIds = 20;
@@ -294,10 +291,9 @@ function refuseSegment(idSegment: string, ids: readonly number[]): Refusal | und
   return badRequest(`Argument idSegment is invalid: ${quote(idSegment)}; allowed: ${describeAllowed(ids)}`);
 }
 
-/** Finds the versions of the table of an event. */
 type FindVersions = (event: string) => Promise<KeptVersions>;
 
-/** Refuses versions that are not kept by the log. Others end the export with the reason. */
+/** Refuses versions that the log no longer has. One that expires later fails the export. */
 async function refuseVersions(
   spec: ExportSpec,
   findVersions: FindVersions,

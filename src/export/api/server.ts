@@ -9,7 +9,6 @@ import type { Logger } from '../../runtime/logger.ts';
 import { maxBodyBytes } from './arguments.ts';
 import { badRequest, notFound, refusalEnvelope, unavailable, type Refusal } from './envelope.ts';
 
-/** The HTTP server of the api port. */
 export type ApiServer = FastifyInstance;
 
 /** Bytes of request line and headers: fits 999 campaigns in a query. */
@@ -19,7 +18,7 @@ export interface ApiServerLimits {
   /** Timeouts of a request's head, and of head and body, ms. */
   readonly headersTimeoutMs: number;
   readonly requestTimeoutMs: number;
-  /** How often they are checked, ms. */
+  /** Interval of the checks of these timeouts, ms. */
   readonly checkIntervalMs: number;
   /** Idle timeout of a connection, ms. A download may take longer. */
   readonly stalledMs: number;
@@ -58,16 +57,12 @@ function toSentence(detail: string): string {
 }
 
 const malformed = badRequest('The request is malformed');
-/** Refusals of malformed requests, by the code of the error. */
 const brokenOff: Readonly<Record<string, Refusal>> = {
   HPE_HEADER_OVERFLOW: badRequest(toSentence(describeHeadOverflow(maxHeadBytes))),
-  ERR_HTTP_REQUEST_TIMEOUT: badRequest('The request came too slowly'),
+  ERR_HTTP_REQUEST_TIMEOUT: badRequest('The request timed out'),
 };
 
-/**
- * Responds to bytes that are not a request. The connection is closed without a response if the client would take it for
- * that of another request.
- */
+/** Responds to bytes that are not a request; without a response if the client would assign it to another request. */
 function answerOnSocket(refusal: Refusal, socket: Socket, mayAnswer: boolean): void {
   if (!socket.writable || !mayAnswer) return void socket.destroy();
   const envelope = refusalEnvelope(refusal);
@@ -83,7 +78,7 @@ function answerOnSocket(refusal: Refusal, socket: Socket, mayAnswer: boolean): v
 export function createApiServer(
   limits: ApiServerLimits,
   logger: Logger,
-  noRoute = notFound('There is no such method'),
+  noRoute = notFound('The method does not exist'),
 ): ApiServer {
   const server = Fastify({
     logger: false,

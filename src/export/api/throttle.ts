@@ -9,7 +9,7 @@ interface ThrottleOptions {
 }
 
 const mistakes: readonly Quota[] = [{ limit: 60, windowMs: 60_000 }];
-/** Pages poll every few seconds, several of them at a time. */
+/** Pages of the console poll every few seconds, several at a time. */
 const consoleCalls: readonly Quota[] = [
   { limit: 30, windowMs: 1000 },
   { limit: 600, windowMs: 60_000 },
@@ -29,8 +29,7 @@ function createLimit(quotas: readonly Quota[], who: string): (key: string) => Re
 
 /**
  * Creates the quotas of the export area: those of the options, and fixed ones for the console, refused calls and
- * unauthorized callers unless the option is `off`. Each counts a call of an address or a user, and returns a refusal if
- * it is exceeded.
+ * unauthorized callers unless the option is `off`. Each counts a call and returns a refusal if it is exceeded.
  */
 export function createThrottle({ quotaUser, quotaIp }: ThrottleOptions) {
   return {

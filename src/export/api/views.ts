@@ -28,7 +28,6 @@ function rawStatus(job: ReportJob): string {
   return job.state === 'canceled' ? 'Canceled by user' : reportStatus(job);
 }
 
-/** Renders the version that a result was read from. */
 export function describeBasis(basis: ReportBasis): Record<string, unknown> {
   const { version, nextSinceVersion, keptUntilSeconds, watermarkMs } = basis;
   return {
@@ -93,12 +92,11 @@ export function createAnswers(keys: SigningKeys, progress: (job: ReportJob) => n
   };
 }
 
-/** Returns the holder of a user's links. A new secret changes the mark, which ends them. */
+/** Returns the holder of a user's links. A new secret changes the mark, which revokes the links. */
 function holderOf({ idUser, secret }: User): LinkHolder {
   return { idUser, mark: createHash('sha256').update(`links of ${idUser}\n${secret}`).digest('hex') };
 }
 
-/** Creates the view of users for downloads. */
 export function createLinkHolders(access: AccessReader): LinkHolders {
   return {
     findMark(idUser) {

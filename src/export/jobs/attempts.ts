@@ -25,12 +25,10 @@ export interface Settlement {
 export interface JudgedAttempt {
   /** Attempts of the request, this one included, interrupted ones excluded. */
   readonly attempts: number;
-  /** Time since the creation of the request. */
   readonly ageMs: number;
   readonly timeoutMs: number;
 }
 
-/** Attempts of a request whose worker crashes or fails. */
 export const maxAttempts = 8;
 
 function judgeFailure(
@@ -128,7 +126,6 @@ function isTakenBack(access: AccessReader, { idUser, idAccount }: ReportJob, { a
   return lacksApp || standingOf(access, idUser) === 'removed';
 }
 
-/** Plans a request as it can be made now, or returns why it cannot. */
 async function planRequest(
   { request: kept, idAccount }: ReportJob,
   dependencies: AttemptsDependencies,
@@ -136,11 +133,10 @@ async function planRequest(
 ): Promise<ReadPlan | ListFault> {
   const request = parseExportSpec(kept);
   if (request === undefined)
-    return { error: 'its job.json holds no export that this version understands: order it again', isDamage: false };
+    return { error: 'its job.json has no export that this version can read: create it again', isDamage: false };
   return await planRead(request, idAccount, dependencies, options);
 }
 
-/** Logs and counts the end of a request. */
 function reportEnd(job: ReportJob, { clock, logger, onEnd }: AttemptsDependencies): void {
   const { id, idUser, event, state, attempts, error, files = [] } = job;
   const seconds = (clock.nowMs() - job.createdMs) / 1000;
@@ -149,7 +145,6 @@ function reportEnd(job: ReportJob, { clock, logger, onEnd }: AttemptsDependencie
   onEnd(job, seconds);
 }
 
-/** Decides what the outcome of an attempt means, and logs what is wrong. */
 function judgeAttempt(
   { id, attempts, createdMs }: ReportJob,
   outcome: AttemptOutcome,
@@ -160,7 +155,7 @@ function judgeAttempt(
   const { warning, damage } = settlement;
   if (warning !== undefined) logger.warn({ idReport: id, attempt: attempts, error: warning.error }, warning.message);
   if (damage !== undefined) {
-    logger.error({ idReport: id, error: damage }, 'the lake is damaged');
+    logger.error({ idReport: id, error: damage }, 'lake damaged');
     onDamage(damage);
   }
   return settlement;
@@ -223,7 +218,7 @@ export function createAttempts(dependencies: AttemptsDependencies, options: Atte
 
   return {
     /**
-     * Tries until the request has ended, the signal aborts, or it is unknown whether its user was removed; the latter
+     * Retries until the request has ended, the signal aborts, or it is unknown whether its user was removed; the latter
      * two count no attempt. Never throws.
      */
     async run(id: number, signal: AbortSignal): Promise<void> {
@@ -233,13 +228,12 @@ export function createAttempts(dependencies: AttemptsDependencies, options: Atte
         } catch (error) {
           // `conflict`: the request was canceled meanwhile. Other errors are those of the disk.
           if (isAppError(error, 'conflict')) return;
-          logger.error({ idReport: id, error: describeError(error) }, 'export request cannot be run now');
+          logger.error({ idReport: id, error: describeError(error) }, 'cannot run export request, will retry');
         }
         await pause(retryMs, signal);
       }
     },
     finish,
-    /** Progress of the running attempts of a request, percent. */
     percent: (id: number): number => percents.get(id) ?? 0,
     /** Aborts attempts for a removed user or on the rows of a removed app; they restart without. */
     dropTakenBack(): void {

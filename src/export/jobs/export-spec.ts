@@ -15,10 +15,7 @@ export interface ParamFilter {
   readonly values: readonly string[];
 }
 
-/**
- * A valid export request, as job.json keeps it and the worker runs it. Days are instants, aliases their event, numbers
- * their shortest decimal form.
- */
+/** A valid request as in job.json. Days are instants, aliases their event, numbers their shortest decimal form. */
 export interface ExportSpec {
   readonly event: string;
   /** Names of selectors in the order of the columns, each once. */
@@ -37,7 +34,6 @@ export interface ExportSpec {
   readonly idAccount?: readonly string[];
   readonly idProject?: readonly string[];
   readonly eventName?: readonly string[];
-  /** Whether the event names are excluded. */
   readonly eventNameInvert: boolean;
   readonly params?: readonly ParamFilter[];
   readonly idSegment?: string;
@@ -47,7 +43,7 @@ export interface ExportSpec {
   readonly compression?: Compression;
   /** `time`: by event time, then by id; absent: the cheapest order. */
   readonly order?: 'time';
-  /** The values that pass, by field. */
+  /** Accepted values by field. */
   readonly filters: Readonly<Record<string, readonly string[]>>;
 }
 
@@ -85,10 +81,7 @@ const members: Readonly<Record<keyof ExportSpec, Check>> = {
   filters: (value) => isRecord(value) && Object.values(value).every(isTextList),
 };
 
-/**
- * Parses the request of a job.json; undefined if it is not a spec of this version: a filter that is not known must not
- * select more.
- */
+/** Parses the request of a job.json; undefined if it has unknown members: an unknown filter must not select more. */
 export function parseExportSpec(value: unknown): ExportSpec | undefined {
   if (!isRecord(value)) return undefined;
   const { unknowable, ...others } = value;
@@ -111,8 +104,8 @@ export interface ExportApp {
 }
 
 /**
- * Selects the apps of an account that idApp or SDKKey names, within idAccount and idProject. Ids of other accounts select
- * nothing. The time is linear in apps and values.
+ * Selects the apps of an account that idApp or SDKKey names, within idAccount and idProject. Ids of other accounts
+ * select nothing. The time is linear in apps and values.
  */
 export function selectApps(
   { idApp, SDKKey, idAccount, idProject }: ExportSpec,

@@ -36,11 +36,10 @@ interface LooksDependencies {
   readonly onDamage: (error: string) => void;
 }
 
-/** Workers at a time: they share the machine with exports and import. Of an account one, so that others can run. */
+/** Maximum numbers of concurrent workers, in total and per account. */
 const [atOnce, atOnceOfAccount] = [2, 1];
-/** Running and queued ones, of an account and of all. */
+/** Maximum numbers of running and queued workers, per account and in total. */
 const [mostOfAccount, mostOfAll] = [8, 64];
-/** Timeout of a worker, ms. */
 export const lookTimeoutMs = 20_000;
 
 async function runNow<End extends LookEnd | DataEnd>(
@@ -66,7 +65,7 @@ export function createLooks(
   const stopping = new AbortController();
   const underWay = new Set<Promise<unknown>>();
 
-  /** Runs work when a worker is free. A signal that aborts before that ends the wait, which then counts no longer. */
+  /** Runs work when a worker is free. A signal that aborts earlier removes it from the queue. */
   async function runInTurn<End extends LookEnd | DataEnd>(
     idAccount: number,
     signal: AbortSignal,

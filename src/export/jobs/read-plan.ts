@@ -17,7 +17,6 @@ interface ListFolders {
 export interface ReadOptions extends ListFolders {
   readonly lakeDir: string;
   readonly limits: WorkerLimits;
-  /** How long replaced files of the lake are kept, ms. */
   readonly retentionMs: number;
 }
 
@@ -47,7 +46,7 @@ export async function findPlanLists(
     if (idSegment === undefined) return ofTitles;
     const segment = await findSegment(segmentsDir, { idAccount, idSegment: Number(idSegment) });
     return segment === undefined
-      ? { error: `segment ${idSegment} was removed after the export was ordered`, isDamage: false }
+      ? { error: `segment ${idSegment} was removed after the export was created`, isDamage: false }
       : { ...ofTitles, segment };
   } catch (error) {
     if (!isDamage(error)) throw error;

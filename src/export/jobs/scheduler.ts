@@ -40,22 +40,21 @@ function createRunning(run: (id: number, signal: AbortSignal) => Promise<void>, 
       });
       running.set(id, { idAccount, abort, done });
     },
-    /** Aborts a run, and waits for its end. */
     stop,
     stopAll: async (): Promise<void> => void (await Promise.all([...running.keys()].map(stop))),
   };
 }
 
 /**
- * Starts the runner of queued export requests, a bounded number at a time, each in a worker. It restarts the requests in progress of an earlier process. It cancels requests of a removed
- * user and restarts those that read a removed app. A stop ends the workers without counting their attempts.
+ * Starts the runner of queued export requests: a bounded number at a time, each in a worker. It restarts requests of an
+ * earlier process and those that read a removed app, and cancels those of a removed user. A stop ends the workers
+ * without counting their attempts.
  */
 export function startJobRunner(dependencies: AttemptsDependencies, options: JobRunnerOptions) {
   const { store, access, logger } = dependencies;
   const attempts = createAttempts(dependencies, options);
   const running = createRunning((id, signal) => attempts.run(id, signal), wake);
   const stopping = new AbortController();
-  /** Queued requests of removed users that are being canceled. */
   const ending = new Map<number, Promise<void>>();
 
   const listWaiting = (): readonly ReportJob[] =>
@@ -67,7 +66,6 @@ export function startJobRunner(dependencies: AttemptsDependencies, options: JobR
     return waiting.toSorted((a, b) => running.countOf(a.idAccount) - running.countOf(b.idAccount) || a.id - b.id)[0];
   }
 
-  /** Starts queued requests if workers are free. */
   function wake(): void {
     while (!stopping.signal.aborted && running.count() < options.workers) {
       const next = chooseNext();
@@ -92,7 +90,7 @@ export function startJobRunner(dependencies: AttemptsDependencies, options: JobR
     } catch (error) {
       logger.warn(
         { idReport: id, error: describeError(error) },
-        'export request of a removed user cannot be canceled now, will be when its turn comes',
+        'cannot cancel export request of a removed user, will retry',
       );
     } finally {
       ending.delete(id);
@@ -113,7 +111,7 @@ export function startJobRunner(dependencies: AttemptsDependencies, options: JobR
   return {
     wake,
     cancel,
-    /** Progress of a request, percent, 0 to 99. It never decreases, not after a crash either. */
+    /** Progress of a request, percent, 0 to 99. It never decreases, not even after a crash. */
     progress(id: number): number {
       const percent = Math.max(attempts.percent(id), store.toldProgress(id));
       store.noteProgress(id, percent);

@@ -6,7 +6,6 @@ import type { ExportApp, ExportSpec } from './export-spec.ts';
 
 /** A file of another store, which may be replaced or removed while an export reads it. */
 export interface PlanFile {
-  /** Absolute path. */
   readonly file: string;
   readonly sizeBytes: number;
   /** SHA-256, hex. */
@@ -44,17 +43,14 @@ export interface ReadPlan {
   /** Folder of the event's table, which may not exist yet. */
   readonly tableDir: string;
   readonly limits: WorkerLimits;
-  /** How long replaced files of the lake are kept, ms. */
   readonly retentionMs: number;
   /** Start of the work by the service's clock, Unix ms. */
   readonly begunMs: number;
 }
 
-/** The plan of an attempt at an export. */
 export interface WorkerPlan extends ReadPlan {
   /** The attempt's empty folder, for the files of the result alone. */
   readonly folder: string;
-  /** Start of each file name. */
   readonly stem: string;
 }
 
@@ -75,14 +71,11 @@ export type DataQuestion =
       readonly ask: 'catalogue';
       readonly dates?: DateSpan;
       readonly customEventName?: string;
-      /** Number of the newest dates per event. */
       readonly days: number;
     };
 
-/** The plan of a query about data, which writes nothing. */
 export interface DataPlan {
   readonly question: DataQuestion;
-  /** The apps whose rows the caller may read. */
   readonly apps: readonly ExportApp[];
   readonly lakeDir: string;
   readonly limits: Pick<WorkerLimits, 'memoryMb' | 'threads'>;
@@ -95,7 +88,6 @@ export interface Bounds {
   readonly atMost: number | null;
 }
 
-/** A limit that a result may exceed. */
 export interface OverLimit {
   readonly limit: 'rows' | 'bytes';
   readonly allowed: number;
@@ -131,7 +123,6 @@ export interface DayCount {
 
 /** Exact counts of one version of the lake, by date, then by kind; zero counts are absent. */
 export interface Volume {
-  /** Version of the table of events. */
   readonly version: number;
   readonly days: readonly DayCount[];
 }
@@ -139,7 +130,6 @@ export interface Volume {
 /** The number of counted events that have a value of a field other than its default. */
 interface FieldFill {
   readonly name: string;
-  /** The column of the lake. */
   readonly column: string;
   readonly type: string;
   readonly description: string;
@@ -155,17 +145,13 @@ export interface Fields {
   /** UTC dates of the first and the last counted event; absent if there is none. */
   readonly dateFrom?: string;
   readonly dateTo?: string;
-  /** Whether every event of the dates was counted. */
   readonly isComplete: boolean;
   readonly fields: readonly FieldFill[];
 }
 
 type Failed<Reason extends string> = { readonly kind: 'failed'; readonly reason: Reason; readonly error: string };
 
-/**
- * The outcome of an attempt. `user`: the request exceeds a limit. `disk`: no space is left. `damage`: a file of the lake
- * is damaged.
- */
+/** The outcome of an attempt. `user`: a limit is exceeded. `disk`: no space left. `damage`: a lake file is damaged. */
 export type WorkerOutcome =
   | {
       readonly kind: 'done';
@@ -175,7 +161,6 @@ export type WorkerOutcome =
     }
   | Failed<'user' | 'disk' | 'damage' | 'error'>;
 
-/** A message of a worker to its parent. */
 type WorkerMessage = { readonly kind: 'progress'; readonly percent: number } | WorkerOutcome;
 
 /** The outcome of an estimate or a preview. `user`: the request is at fault, with the reason for its user. */
@@ -184,7 +169,6 @@ export type LookOutcome =
   | { readonly kind: 'preview'; readonly preview: Preview }
   | Failed<'user' | 'damage' | 'error'>;
 
-/** The outcome of a query about data. */
 export type DataOutcome =
   | { readonly kind: 'volume'; readonly volume: Volume }
   | { readonly kind: 'fields'; readonly fields: Fields }
@@ -195,7 +179,6 @@ const isList: Check = (value) => Array.isArray(value);
 const having = (members: Readonly<Record<string, Check>>): Check => shapeOf<Readonly<Record<string, unknown>>>(members);
 const failedWith = (...reasons: readonly string[]): Check => having({ reason: oneOf(reasons), error: isText });
 
-/** Reports whether a value is a message of a worker, by the check of each kind. */
 function isMessage(value: unknown, checks: Readonly<Record<string, Check>>): boolean {
   const kind = (value as { readonly kind?: unknown } | null | undefined)?.kind;
   return typeof kind === 'string' && Object.hasOwn(checks, kind) && checks[kind]?.(value) === true;

@@ -23,7 +23,6 @@ export type LookEnd = LookOutcome | WorkerLoss;
 export type DataEnd = DataOutcome | WorkerLoss;
 
 interface LookOptions {
-  /** Wall-clock limit of the worker, ms. */
   readonly timeoutMs: number;
   readonly signal: AbortSignal;
 }
@@ -71,7 +70,7 @@ function forkWorker<Outcome>(
       clearTimeout(timer);
       signal.removeEventListener('abort', abort);
       const kind = foreignSignals.has(how) ? 'killed' : 'crashed';
-      resolve(outcome ?? { kind, error: `the export worker ended: ${how}` });
+      resolve(outcome ?? { kind, error: `export worker exited: ${how}` });
     };
     signal.addEventListener('abort', abort, { once: true });
     child.on('message', (value) => {

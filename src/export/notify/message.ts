@@ -16,10 +16,7 @@ export function renderNotice({ lastDate: _last, isResolved: _over, ...notice }: 
 
 const exportDigits = 16;
 
-/**
- * Names an export uniquely across copies of a data folder. A folder restored from a backup allocates the ids since the
- * backup again, and receivers ignore a message id that they have seen.
- */
+/** Names an export by its nonce: a restored folder allocates ids again, and receivers ignore known message ids. */
 function exportName({ nonce }: ReportJob): string {
   return `ex_${createHash('sha256').update(nonce).digest('hex').slice(0, exportDigits)}`;
 }

@@ -1,5 +1,5 @@
 /**
- * Notifies the webhooks of accounts of the notices that the catalogue of parameters has for their apps.
+ * Sends the catalogue notices of an account's apps to its webhooks.
  *
  * In: the notices of the lake (lake/catalogue/notices-file.ts). Out: one message per webhook that existed when a notice
  * was found, at least once, under one id, signed, retried with backoff for a week. A webhook that hangs delays its own
@@ -39,12 +39,11 @@ interface NoticeNotifierDependencies extends SenderDependencies {
 }
 
 interface NoticeNotifierOptions extends TellerOptions {
-  /** How often the notices' files are checked for changes, ms. */
   readonly everyMs: number;
 }
 
 const defaultOptions: NoticeNotifierOptions = { ...defaultTellerOptions, everyMs: 5000 };
-/** A notice is retried for this time, ms. */
+/** Maximum time of retries of a notice, ms. */
 const tellForMs = 7 * 86_400_000;
 
 /** Returns the notices to send to a webhook: the oldest first, those that failed last. */
@@ -62,7 +61,6 @@ function listPending(
   return wanted.toReversed().toSorted((a, b) => failed.indexOf(a.id) - failed.indexOf(b.id));
 }
 
-/** Returns the record of a webhook after an attempt. */
 function recordSent(
   { told, failed, failures }: ToldNotices,
   { id }: Notice,
@@ -82,7 +80,7 @@ export function startNoticeNotifier(dependencies: NoticeNotifierDependencies, op
   const { signal } = aborter;
   const send = createSender(dependencies, options.timeoutMs, signal);
   const loops = createRetryLoops(clock, options, signal, (idAccount, error) =>
-    logger.error({ idAccount, error: describeError(error) }, 'notices were not sent to webhooks, will retry'),
+    logger.error({ idAccount, error: describeError(error) }, 'cannot send notices to webhooks, will retry'),
   );
   const { notices: found, keyNotices } = cataloguePaths(lakeDir);
   let seen: string | undefined;
@@ -123,7 +121,7 @@ export function startNoticeNotifier(dependencies: NoticeNotifierDependencies, op
     if (hasFailed)
       logger.warn(
         { idWebhook, idNotice: next.id, failures: after.failures, error: sent.lastError },
-        'a webhook was not reached, will retry',
+        'webhook delivery failed, will retry',
       );
     return nowMs;
   }
@@ -144,7 +142,7 @@ export function startNoticeNotifier(dependencies: NoticeNotifierDependencies, op
 
   const loop = startPollLoop(look, {
     everyMs: options.everyMs,
-    onError: (error) => logger.error({ error: describeError(error) }, 'notices cannot be read now, will retry'),
+    onError: (error) => logger.error({ error: describeError(error) }, 'cannot read notices, will retry'),
   });
   return {
     async stop() {

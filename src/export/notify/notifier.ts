@@ -3,7 +3,7 @@
  *
  * In: requests that have ended. Out: one message per webhook that existed then, at least once, under one id, signed,
  * retried with backoff until it is delivered or the request is deleted. A webhook that hangs delays no other.
- * Crash: a delivery is recorded after it, so a message may be sent twice; the next start finds the requests without one.
+ * Crash: a delivery is recorded after it, so a message may repeat; the next start finds the requests without one.
  */
 import { inParallel } from '../../runtime/async/in-parallel.ts';
 import { createKeyedSemaphore } from '../../runtime/async/semaphore.ts';
@@ -34,8 +34,8 @@ interface NotifierDependencies extends Omit<SenderDependencies, 'faults'> {
 const looksAtOnce = 4;
 
 /**
- * Reports whether a webhook is notified of a request. All that exist when a request ends are, regardless of the clocks
- * that they were added by; of a request that an earlier process left, those that existed by the clock.
+ * Reports whether a webhook is notified of a request: every webhook if the request has just ended, otherwise those that
+ * were created before its end.
  */
 function isWanted({ createdMs }: Webhook, { finishedMs = 0 }: ReportJob, hasJustEnded: boolean): boolean {
   return hasJustEnded || createdMs <= finishedMs;
@@ -60,7 +60,7 @@ function createTeller(
     const sent = await send(webhook, renderMessage(job, idWebhook));
     if (sent.state !== 'waiting') return { idWebhook, attempts, nextMs: 0, ...sent };
     const about = { idReport: job.id, idWebhook, attempts, error: sent.lastError };
-    logger.warn(about, 'a webhook was not reached, will retry');
+    logger.warn(about, 'webhook delivery failed, will retry');
     return { idWebhook, attempts, nextMs: clock.nowMs() + pauseAfter(attempts, options), ...sent };
   }
 
@@ -107,7 +107,7 @@ export function startNotifier(dependencies: NotifierDependencies, options = defa
   const tell = createTeller({ ...dependencies, faults }, options, signal);
   const loops = createRetryLoops(clock, options, signal, (key, error) => {
     const idReport = Number.parseInt(String(key), 10);
-    logger.error({ idReport, error: describeError(error) }, 'webhooks of an export were not sent, will retry');
+    logger.error({ idReport, error: describeError(error) }, 'cannot notify webhooks of an export, will retry');
   });
 
   /** Starts a loop for each webhook that has not been notified of a request; damaged ones may be repaired. */
@@ -134,7 +134,6 @@ export function startNotifier(dependencies: NotifierDependencies, options = defa
   }
 
   return {
-    /** Notifies the webhooks of a request that has just ended. */
     look: (id: number): void => look(id, true),
     /** Notifies the webhooks that earlier processes may have missed. */
     async lookAtAll(): Promise<void> {

@@ -17,12 +17,12 @@ import { signMessage, type Message } from './message.ts';
 
 type WebhookId = Pick<Webhook, 'idAccount' | 'idWebhook'>;
 
-/** How often a damaged webhook is read again, ms. */
+/** Interval of reading a damaged webhook again, ms. */
 const faultsEveryMs = 5000;
 
 /**
- * Starts to keep the faults of webhooks whose records or secrets cannot be read: each is logged once and read again until
- * it is repaired or removed.
+ * Starts to track webhooks with unreadable records or secrets. Each is logged once, and read again until it is repaired
+ * or removed.
  */
 export function startWebhookFaults(paths: WebhookPaths, logger: Logger) {
   const faults = new Map<string, WebhookId & { readonly fault: string }>();
@@ -33,7 +33,8 @@ export function startWebhookFaults(paths: WebhookPaths, logger: Logger) {
       faults.delete(idWebhook);
       return;
     }
-    if (faults.get(idWebhook)?.fault !== fault) logger.error({ idWebhook, error: fault }, 'a webhook gets no messages');
+    if (faults.get(idWebhook)?.fault !== fault)
+      logger.error({ idWebhook, error: fault }, 'cannot read webhook, will retry');
     faults.set(idWebhook, { idAccount, idWebhook, fault });
   }
 
@@ -52,7 +53,7 @@ export function startWebhookFaults(paths: WebhookPaths, logger: Logger) {
     faults.size === 0 ? undefined : Promise.all([...faults.values()].map(check)).then(() => undefined);
   const loop = startPollLoop(checkAll, {
     everyMs: faultsEveryMs,
-    onError: (error) => logger.error({ error: describeError(error) }, 'webhooks cannot be read now, will retry'),
+    onError: (error) => logger.error({ error: describeError(error) }, 'cannot read webhooks, will retry'),
   });
 
   return {
@@ -62,9 +63,9 @@ export function startWebhookFaults(paths: WebhookPaths, logger: Logger) {
       [...faults.values()].map(({ idWebhook, fault }) => ({
         code: 'webhook_unreadable' as const,
         subject: idWebhook,
-        message: `webhook ${idWebhook} gets no messages: ${fault}`,
+        message: `webhook ${idWebhook} receives no messages: ${fault}`,
         action:
-          'Restore its record and keys/webhooks.key from one backup, or have a user of its account delete it and add it anew.',
+          'Restore its record and keys/webhooks.key from the same backup, or ask a user of its account to delete it and create it again.',
       })),
   };
 }
@@ -118,12 +119,12 @@ export function createSender(
   async function send(webhook: Webhook, message: Message): Promise<Sent & { readonly problem?: string }> {
     try {
       const status = await slots.run(webhook.idWebhook, () => post(webhook, message));
-      if (status === undefined) return { state: 'given_up', lastError: 'it was removed' };
+      if (status === undefined) return { state: 'given_up', lastError: 'the webhook was removed' };
       if (status >= 200 && status < 300) return { state: 'delivered' };
-      const problem = `it answered ${status}`;
+      const problem = `the receiver returned HTTP ${status}`;
       return { state: status === 410 ? 'given_up' : 'waiting', lastError: problem, problem };
     } catch (error) {
-      return { state: 'waiting', lastError: describeError(error), problem: 'it was not reached' };
+      return { state: 'waiting', lastError: describeError(error), problem: 'cannot reach the receiver' };
     }
   }
 

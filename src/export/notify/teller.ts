@@ -3,7 +3,6 @@ import { pause } from '../../runtime/async/retry.ts';
 import type { Clock } from '../../runtime/clock.ts';
 
 export interface TellerOptions {
-  /** Timeout of one attempt, ms. */
   readonly timeoutMs: number;
   /** Waits before the second attempt, the third and so on, ms; the last one repeats. */
   readonly pausesMs: readonly number[];
@@ -40,8 +39,8 @@ interface Loop {
 }
 
 /**
- * Creates loops by key that repeat a step at the time that it returned, until it returns undefined or the signal aborts.
- * A failed step is repeated after the wait of its failures.
+ * Creates loops by key that repeat a step at the time that it returned, until it returns undefined or the signal
+ * aborts. A failed step is repeated after the wait of its failures.
  */
 export function createRetryLoops(
   clock: Clock,
@@ -90,7 +89,6 @@ export function createRetryLoops(
       loops.set(key, loop);
       loop.done = repeat(key, step, loop);
     },
-    /** Wakes the loops that are due by the clock. */
     wakeDue(): void {
       for (const { nextMs, wake } of loops.values())
         if (nextMs !== Infinity && isDue(nextMs, clock.nowMs(), options)) wake();

@@ -43,11 +43,11 @@ function describeStatus(): Schema {
   return describeFormerNames('status', status);
 }
 
-const token = object({ idApp: text, token: note(text, 'Shown this once.') });
-const secret = object({ idUser: text, secret: note(text, 'Shown this once.') });
-const idApp = parameter('idApp', text, 'The app, of any account.');
-const idUser = parameter('idUser', text, 'The user, of any account.');
-const ofNobody = { 404: { ...notFound[404], description: 'There is none, or it was removed.' } };
+const token = object({ idApp: text, token: note(text, 'Token, shown once.') });
+const secret = object({ idUser: text, secret: note(text, 'Secret, shown once.') });
+const idApp = parameter('idApp', text, 'App of any account.');
+const idUser = parameter('idUser', text, 'User of any account.');
+const ofNobody = { 404: { ...notFound[404], description: 'The object does not exist or was removed.' } };
 
 /** Describes a change. `others`: further responses. */
 const change = (summary: string, given: readonly Schema[], data: Schema, others: Schema = ofNobody): Schema => ({
@@ -65,32 +65,32 @@ function describeAppChanges(): Record<string, Schema> {
   });
   const given = [
     idApp,
-    parameter('platform', choice(platforms), 'Its platform.'),
-    parameter('title?', text, 'Its title.'),
-    parameter('idAccount?', text, 'Whose app it is; 1 without it.'),
-    parameter('idProject?', text, 'For the idProject filter of exports.'),
-    parameter('sdkKey?', text, 'Names it in the SDKKey filter of exports; one is made without it.'),
+    parameter('platform', choice(platforms), 'Platform of the app.'),
+    parameter('title?', text, 'Title of the app.'),
+    parameter('idAccount?', text, 'Account of the app. Default: 1.'),
+    parameter('idProject?', text, 'Project of the app, for the idProject filter of exports.'),
+    parameter('sdkKey?', text, 'SDK key of the app, for the SDKKey filter of exports. Default: generated.'),
   ];
   const changed = [
     idApp,
-    parameter('title?', text, 'Its title.'),
-    parameter('idProject?', text, 'For the idProject filter of exports; none takes it away.'),
+    parameter('title?', text, 'Title of the app.'),
+    parameter('idProject?', text, 'Project of the app, for the idProject filter of exports; none removes it.'),
   ];
-  const prefix = parameter('prefix', text, 'How the token begins: four characters at least.');
-  const list = [...pageArguments, parameter('removed?', choice(['1']), '1: those that were removed.')];
+  const prefix = parameter('prefix', text, 'First characters of the token, at least four.');
+  const list = [...pageArguments, parameter('removed?', choice(['1']), '1: removed apps.')];
   const revoked = object({ idApp: text, revoked: text, tokens: listOf(text) });
   const removed = object({ idApp: text, removedAt: moment, revoked: listOf(text) });
   const base = '/api/operations/v1';
   return {
     [`${base}/apps.json`]: {
-      get: method('The apps of all accounts.', list, object({ apps: listOf(app), total: count })),
+      get: method('List the apps of all accounts.', list, object({ apps: listOf(app), total: count })),
     },
-    [`${base}/app/add.json`]: change('Add an app with its first token.', given, token, {}),
-    [`${base}/app/set.json`]: change('Change the title or the project of an app.', changed, app),
-    [`${base}/app/token.json`]: change('Give an app a further token.', [idApp], token),
-    [`${base}/app/revoke.json`]: change('End a token.', [idApp, prefix], revoked),
+    [`${base}/app/add.json`]: change('Create an app with its first token.', given, token, {}),
+    [`${base}/app/set.json`]: change('Update the title or the project of an app.', changed, app),
+    [`${base}/app/token.json`]: change('Create another token of an app.', [idApp], token),
+    [`${base}/app/revoke.json`]: change('Revoke a token.', [idApp, prefix], revoked),
     [`${base}/app/remove.json`]: change('Remove an app with its tokens; its rows stay.', [idApp], removed),
-    [`${base}/app/restore.json`]: change('Bring a removed app back.', [idApp], token),
+    [`${base}/app/restore.json`]: change('Restore a removed app.', [idApp], token),
   };
 }
 
@@ -107,33 +107,33 @@ function describeUserChanges(): Record<string, Schema> {
     'operator?': flag,
   });
   const given = [
-    parameter('name', text, 'A name that the account does not have yet.'),
-    parameter('idAccount?', text, 'The account; an operator may go without.'),
-    parameter('operator?', toggle, 'An operator; 0 without it.'),
-    parameter('canExport?', toggle, 'May order exports; 1 without it.'),
-    parameter('maxExports?', text, "Simultaneous requests of this user, within the account's."),
+    parameter('name', text, 'Name of the user, unique in the account.'),
+    parameter('idAccount?', text, 'Account of the user; optional for an operator.'),
+    parameter('operator?', toggle, 'Whether the user is an operator. Default: 0.'),
+    parameter('canExport?', toggle, 'Whether the user may create exports. Default: 1.'),
+    parameter('maxExports?', text, 'Maximum simultaneous requests of the user, within the limit of the account.'),
     parameter('files?', packing, 'gzip: every file compressed.'),
   ];
   const changed = [
     idUser,
-    parameter('canExport?', toggle, 'May order exports.'),
-    parameter('maxExports?', text, "Simultaneous requests of this user; none: as many as the account's."),
+    parameter('canExport?', toggle, 'Whether the user may create exports.'),
+    parameter('maxExports?', text, 'Maximum simultaneous requests of the user; none: the limit of the account.'),
     parameter('files?', packing, 'gzip: every file compressed.'),
   ];
   const base = '/api/operations/v1';
   return {
     [`${base}/users.json`]: {
-      get: method('The users of all accounts.', pageArguments, object({ users: listOf(user), total: count })),
+      get: method('List the users of all accounts.', pageArguments, object({ users: listOf(user), total: count })),
     },
-    [`${base}/user/add.json`]: change('Add a user.', given, secret, {}),
-    [`${base}/user/set.json`]: change('Change what a user may, and how files come.', changed, user),
-    [`${base}/user/secret.json`]: change('Give a user a new secret.', [idUser], secret),
+    [`${base}/user/add.json`]: change('Create a user.', given, secret, {}),
+    [`${base}/user/set.json`]: change('Update the permissions and the file compression of a user.', changed, user),
+    [`${base}/user/secret.json`]: change('Create a new secret of a user and revoke the old one.', [idUser], secret),
     [`${base}/user/remove.json`]: change('Remove a user.', [idUser], object({ idUser: text, name: text })),
   };
 }
 
 export function describeOperationsApi(): OpenApiPart {
-  const status = method('How the service is now. Operators only, as all of these.', [], describeStatus());
+  const status = method('Get the status of the service. Operators only.', [], describeStatus());
   return {
     area: 'export',
     paths: {

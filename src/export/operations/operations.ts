@@ -39,7 +39,7 @@ import {
 
 const longestTitle = 255;
 const appExpected = badRequest('Argument idApp is expected: a whole number from 1');
-const titleInvalid = badRequest(`Argument title is a text of at most ${longestTitle} characters`);
+const titleInvalid = badRequest(`Argument title must be a text of at most ${longestTitle} characters`);
 
 const isPlatform = (text: string | undefined): text is Platform => platforms.some((platform) => platform === text);
 
@@ -49,10 +49,10 @@ function parseApp(given: Arguments) {
   const platform = single(given, 'platform');
   if (!isPlatform(platform)) return badRequest(`Argument platform is expected: one of ${platforms.join(', ')}`);
   const idAccount = parseId(single(given, 'idAccount') ?? '1');
-  if (idAccount === undefined) return badRequest('Argument idAccount is a whole number from 1');
+  if (idAccount === undefined) return badRequest('Argument idAccount must be a whole number from 1');
   const idProject = parseId(single(given, 'idProject'));
   if (given.has('idProject') && idProject === undefined)
-    return badRequest('Argument idProject is a whole number from 1');
+    return badRequest('Argument idProject must be a whole number from 1');
   const title = parseLabel(single(given, 'title'), longestTitle);
   if (given.has('title') && title === undefined) return titleInvalid;
   return { idApp, platform, idAccount, ...defined({ idProject, title, sdkKey: single(given, 'sdkKey') }) };
@@ -63,7 +63,7 @@ function parseAppSettings(given: Arguments): AppSettings | Refusal {
   if (given.has('title') && title === undefined) return titleInvalid;
   const idProject = parseIdOrNone(single(given, 'idProject'));
   if (given.has('idProject') && idProject === undefined)
-    return badRequest('Argument idProject is a whole number from 1, or none');
+    return badRequest('Argument idProject must be a whole number from 1, or none');
   if (title === undefined && idProject === undefined) return badRequest('Argument title or idProject is expected');
   return defined({ title, idProject });
 }
@@ -84,7 +84,6 @@ const changesOf =
     });
   };
 
-/** Adds the methods of operators on apps and their tokens. */
 function addAppChanges({ look, change }: OperatorMethods, paths: AccessPaths, clock: Clock): void {
   look('/api/operations/v1/apps.json', 'operations_apps', ['search', 'offset', 'limit', 'removed'], async (given) => {
     const page = parsePage(given);
@@ -112,12 +111,11 @@ function addAppChanges({ look, change }: OperatorMethods, paths: AccessPaths, cl
 
 const longestName = 100;
 const userExpected = badRequest('Argument idUser is expected: the id of a user');
-const ownSelf = badRequest('Nobody removes themselves: another operator does it, or tributary user remove');
-const filesInvalid = badRequest('Argument files is auto or gzip');
+const ownSelf = badRequest("An operator cannot remove itself: ask another operator, or run 'tributary user remove'");
+const filesInvalid = badRequest('Argument files must be auto or gzip');
 
 const isPacking = (text: string): text is 'auto' | 'gzip' => text === 'auto' || text === 'gzip';
 
-/** Parses 1 or 0; undefined for other texts. */
 function parseSwitch(given: Arguments, name: string): boolean | undefined {
   const text = single(given, name);
   return text === '1' || text === '0' ? text === '1' : undefined;
@@ -129,13 +127,13 @@ function parseUser(given: Arguments): NewUser | Refusal {
   const isOperator = given.has('operator') ? parseSwitch(given, 'operator') : false;
   const mayExport = given.has('canExport') ? parseSwitch(given, 'canExport') : true;
   if (isOperator === undefined || mayExport === undefined)
-    return badRequest('Arguments operator and canExport are 1 or 0');
+    return badRequest('Arguments operator and canExport must be 1 or 0');
   const hasAccount = given.has('idAccount') || !isOperator;
   const idAccount = hasAccount ? parseId(single(given, 'idAccount')) : noAccount;
   if (idAccount === undefined) return badRequest('Argument idAccount is expected: a whole number from 1');
   const maxExports = parseId(single(given, 'maxExports'));
   if (given.has('maxExports') && maxExports === undefined)
-    return badRequest('Argument maxExports is a whole number from 1');
+    return badRequest('Argument maxExports must be a whole number from 1');
   const files = single(given, 'files') ?? 'auto';
   if (!isPacking(files)) return filesInvalid;
   return {
@@ -152,10 +150,10 @@ function parseUser(given: Arguments): NewUser | Refusal {
 
 function parseUserSettings(given: Arguments): UserSettings | Refusal {
   const canExport = parseSwitch(given, 'canExport');
-  if (given.has('canExport') && canExport === undefined) return badRequest('Argument canExport is 1 or 0');
+  if (given.has('canExport') && canExport === undefined) return badRequest('Argument canExport must be 1 or 0');
   const maxExports = parseIdOrNone(single(given, 'maxExports'));
   if (given.has('maxExports') && maxExports === undefined)
-    return badRequest('Argument maxExports is a whole number from 1, or none');
+    return badRequest('Argument maxExports must be a whole number from 1, or none');
   const files = single(given, 'files');
   if (files !== undefined && !isPacking(files)) return filesInvalid;
   if (canExport === undefined && maxExports === undefined && files === undefined)
@@ -163,7 +161,6 @@ function parseUserSettings(given: Arguments): UserSettings | Refusal {
   return defined({ canExport, maxExports, files });
 }
 
-/** Adds the methods of operators on users and their secrets. */
 function addUserChanges({ look, change }: OperatorMethods, paths: AccessPaths): void {
   look('/api/operations/v1/users.json', 'operations_users', ['search', 'offset', 'limit'], async (given) => {
     const page = parsePage(given);

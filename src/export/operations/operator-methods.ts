@@ -17,7 +17,6 @@ export function parseLabel(text: string | undefined, most: number): string | und
   return text !== undefined && text !== '' && text.length <= most && !/\p{Cc}/u.test(text) ? text : undefined;
 }
 
-/** Converts the errors of a change into refusals; throws others. */
 function toRefusal(error: unknown): Refusal {
   if (isAppError(error, 'not_found')) return { code: 404, detail: error.message };
   if (isAppError(error, 'usage') || isAppError(error, 'conflict')) return badRequest(error.message);
@@ -77,7 +76,7 @@ const [fallbackLimit, mostLimit] = [100, 1000];
 
 export function parsePage(given: Arguments): ListPage | Refusal {
   const offset = parseCount(given, 'offset', 0, 9_999_999);
-  if (offset === undefined) return badRequest('Argument offset is how many are left out before the first');
+  if (offset === undefined) return badRequest('Argument offset must be a whole number from 0');
   const limit = parseLimit(given, fallbackLimit, mostLimit);
   if (typeof limit !== 'number') return limit;
   return { search: (single(given, 'search') ?? '').toLowerCase(), offset, limit };

@@ -25,7 +25,6 @@ type ScheduleView = Readonly<Record<string, unknown>>;
 export type AccountSchedules = ReturnType<typeof createAccountSchedules>;
 
 interface AccountScheduleDependencies {
-  /** The folder of all schedules. */
   readonly schedules: string;
   readonly slotClock: SlotClock;
   readonly clock: Clock;
@@ -65,7 +64,8 @@ async function describeSchedule(
 }
 
 /**
- * Creates the methods of users on the schedules of their account; those of other accounts are not found. Errors of all: `record_damaged`, `locked`, those of the disk.
+ * Creates the methods of users on the schedules of their account; those of other accounts are not found. Errors:
+ * `record_damaged`, `locked`, those of the disk.
  */
 export function createAccountSchedules(dependencies: AccountScheduleDependencies) {
   const { schedules, parseRequest, slotClock, access, clock } = dependencies;
@@ -88,21 +88,20 @@ export function createAccountSchedules(dependencies: AccountScheduleDependencies
       const order = parseScheduleOrder(given);
       if (isRefusal(order)) return order;
       const nowMs = clock.nowMs();
-      // The rules of exports check the other arguments, by a slot long ago.
+      // Checks the other arguments with those of an old slot.
       const request = await parseRequest(idAccount, argumentsOfSlot(order, 1), nowMs);
       if (isRefusal(request)) return request;
       const noApps = refuseApps(access, idAccount, request);
-      if (noApps !== undefined) return badRequest(`The schedule would make no exports: ${noApps}`);
+      if (noApps !== undefined) return badRequest(`The schedule would create no exports: ${noApps}`);
       const firstSlot = (await slotClock.newest(order.rule, nowMs)) + 1;
       const added = { ...order, idAccount, idUser, createdMs: nowMs, firstSlot };
       try {
         return await describe(await addSchedule(schedules, added, mostSchedules));
       } catch (error) {
-        if (isAppError(error, 'conflict')) return badRequest(`There are ${mostSchedules} schedules already`);
+        if (isAppError(error, 'conflict')) return badRequest(`The account already has ${mostSchedules} schedules`);
         throw error;
       }
     },
-    /** Lists the schedules of an account, and the ids of damaged ones. */
     async list(idAccount: number) {
       const { known, damaged } = await listSchedules(schedules, idAccount);
       const views = await Promise.all(known.map((schedule) => orDamaged(describe(schedule))));
@@ -113,10 +112,10 @@ export function createAccountSchedules(dependencies: AccountScheduleDependencies
       const schedule = await findSchedule(schedules, idAccount, idSchedule);
       return schedule && describe(schedule);
     },
-    /** Skips the slots from now on. */
+    /** Skips slots until the schedule is resumed. */
     pause: (idAccount: number, idSchedule: string): Promise<ScheduleView | undefined> =>
       change(idAccount, idSchedule, (schedule) => (schedule.paused ? schedule : { ...schedule, paused: true })),
-    /** Ends a pause with the next slot, or a stop with the missed slots. */
+    /** Resumes a paused schedule with the next slot, a stopped one with the missed slots. */
     async resume(idAccount: number, idSchedule: string): Promise<ScheduleView | undefined> {
       const found = await findSchedule(schedules, idAccount, idSchedule);
       if (found === undefined) return undefined;

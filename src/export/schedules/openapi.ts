@@ -17,21 +17,21 @@ import { ownArguments, setBySchedule } from './schedule-arguments.ts';
 
 const schedule = object({
   idSchedule: text,
-  idUser: note(text, 'Whose exports they are.'),
+  idUser: note(text, 'User of the exports.'),
   every: choice(frequencies),
   at: text,
   'weekday?': choice(weekdays),
   timezone: text,
   'catchUp?': text,
   arguments: { type: 'object', additionalProperties: listOf(text) },
-  'sinceVersion?': note(text, 'Of a change feed: the place at which it began.'),
+  'sinceVersion?': note(text, 'First cursor of a change feed.'),
   status: choice(['Active', 'Paused', 'Stopped']),
-  'reason?': note(text, 'Why it is stopped.'),
+  'reason?': note(text, 'Reason of the stop.'),
   timestampCreated: text,
-  'timestampNextSlot?': note(text, 'Unix seconds: when its next export is due, or has been since.'),
-  'lastSlot?': note(text, 'Newest slot that has its export: its date, or its hour.'),
-  'idRawExport?': note(text, 'Its newest export.'),
-  'nextSinceVersion?': note(text, 'Of a change feed: the place that its last successful export ended at.'),
+  'timestampNextSlot?': note(text, 'Time at which the next export is or was due, Unix seconds.'),
+  'lastSlot?': note(text, 'Newest slot with an export: its date or hour.'),
+  'idRawExport?': note(text, 'Newest export of the schedule.'),
+  'nextSinceVersion?': note(text, 'Next cursor of a change feed, after its last successful export.'),
 });
 
 const own = ownArguments.map(({ name, meaning, allowed }) =>
@@ -45,18 +45,18 @@ export function describeScheduleApi(): OpenApiPart {
   const answer = reference('Schedule');
   const change = (summary: string): Schema => ({ post: method(summary, [id], answer, notFound) });
   const create = method(
-    'Have an export made again and again: of the period before each slot, or with sinceVersion of what came since the last.',
+    'Create a schedule that exports the period before each slot, or with sinceVersion the rows since the last export.',
     [...own, ...ofExport, paramsParameter],
     answer,
   );
-  const damaged = listOf(text, 'Ids of those whose records are damaged: they make no exports.');
+  const damaged = listOf(text, 'Ids of schedules with damaged records; they create no exports.');
   const list = object({ schedules: listOf(answer), 'damaged?': damaged });
   return {
     area: 'export',
     paths: {
       '/api/schedule/v1/create.json': { post: create },
-      '/api/schedule/v1/list.json': { get: method('The schedules of the account.', [], list) },
-      '/api/schedule/v1/get.json': { get: method('A schedule.', [id], answer, notFound) },
+      '/api/schedule/v1/list.json': { get: method('List the schedules of the account.', [], list) },
+      '/api/schedule/v1/get.json': { get: method('Get a schedule.', [id], answer, notFound) },
       '/api/schedule/v1/pause.json': change('Pause a schedule.'),
       '/api/schedule/v1/resume.json': change('Resume a schedule that is paused or stopped.'),
       '/api/schedule/v1/delete.json': {

@@ -23,29 +23,28 @@ interface OwnArgument {
   readonly accepts: (text: string, every: Frequency) => boolean;
 }
 
-/** The arguments of the slots of a schedule. */
 export const ownArguments: readonly OwnArgument[] = [
   {
     name: 'every',
-    meaning: 'How often an export is made; required.',
+    meaning: 'Interval of the exports; required.',
     allowed: frequencies.join(', '),
     accepts: (text) => frequencies.some((frequency) => frequency === text),
   },
   {
     name: 'at',
-    meaning: "Time on the wall clock of timezone, 04:00 by default; of an hour the minute, ':00' by default.",
-    allowed: "a time from 00:00 to 23:59, and where every is hour a minute from ':00' to ':59'",
+    meaning: "Local time in timezone. Default: 04:00, or ':00' if every is hour.",
+    allowed: "a time from 00:00 to 23:59, and if every is hour a minute from ':00' to ':59'",
     accepts: (text, every) => (every === 'hour' ? /^:[0-5]\d$/ : /^([01]\d|2[0-3]):[0-5]\d$/).test(text),
   },
   {
     name: 'weekday',
-    meaning: 'Day of the week, where every is week; monday by default.',
-    allowed: `where every is week, ${weekdays.join(', ')}`,
+    meaning: 'Day of the week, if every is week. Default: monday.',
+    allowed: `if every is week, ${weekdays.join(', ')}`,
     accepts: (text, every) => every === 'week' && weekdays.some((day) => day === text),
   },
   {
     name: 'catchUp',
-    meaning: `How many slots back, the newest included, are made up after a stop; ${defaultCatchUp} by default. Not with sinceVersion: one export then has all changes.`,
+    meaning: `Maximum number of missed slots to export after a stop. Default: ${defaultCatchUp}. Not with sinceVersion: one export then has all changes.`,
     allowed: `a whole number from 1 to ${mostCatchUp}`,
     accepts: (text) => /^[1-9]\d{0,2}$/.test(text) && Number(text) <= mostCatchUp,
   },
@@ -54,13 +53,11 @@ export const ownArguments: readonly OwnArgument[] = [
 const clash = ownArguments.find(({ name }) => parametersByName.has(name));
 if (clash !== undefined) throw new Error(`schemas: ${clash.name} is an argument of a schedule, and of no export`);
 
-/** Parameters of an export that a schedule sets. */
 export const setBySchedule = basisParameters;
 
 const frequencyOf = (own: ReadonlyMap<string, string>): Frequency =>
   frequencies.find((frequency) => frequency === own.get('every')) ?? 'day';
 
-/** A schedule as a user requests it. */
 type ScheduleOrder = Pick<Schedule, 'rule' | 'catchUp' | 'arguments' | 'sinceVersion'>;
 
 function parseOwn(given: Arguments): ReadonlyMap<string, string> | Refusal {
@@ -88,7 +85,6 @@ function toRule(own: ReadonlyMap<string, string>, timezone: string): SlotRule {
   };
 }
 
-/** Parses a schedule, without the arguments of its exports. */
 export function parseScheduleOrder(given: Arguments): ScheduleOrder | Refusal {
   const own = parseOwn(given);
   if (isRefusal(own)) return own;

@@ -16,7 +16,6 @@ import { tableDirOf } from '../jobs/read-plan.ts';
 
 export type SlotClock = ReturnType<typeof createSlotClock>;
 
-/** Creates the times of slots over the calendar of the export area. */
 export function createSlotClock(days: ZoneDays) {
   /**
    * Returns the time of a slot, Unix ms: when the clocks of its zone first show its time or a later one. A slot in an
@@ -28,7 +27,6 @@ export function createSlotClock(days: ZoneDays) {
   }
   return {
     timeOf,
-    /** Returns the newest slot whose time has come. */
     async newest(rule: SlotRule, nowMs: number): Promise<number> {
       if (rule.every === 'hour') return newestHourSlot(rule, nowMs);
       const today = await days.currentDate(rule.timezone, nowMs);
@@ -51,8 +49,8 @@ export interface SlotWaitDependencies {
 
 /**
  * Creates the wait of a slot until the watermark of its table has passed the end of its period. `overdue`: events
- * acknowledged before that end may be missing; the slot has waited long enough. A change feed waits for nothing: its
- * next export has what this one lacks.
+ * acknowledged before that end may be missing; the slot has waited long enough. A change feed does not wait: its next
+ * export has the missing rows.
  */
 export function createSlotWait({
   lakeDir,

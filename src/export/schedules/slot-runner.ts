@@ -1,8 +1,8 @@
 /**
  * Creates the exports of schedules: one per slot.
  *
- * In: the schedules (src/schedules), which users and commands change, and the clock. Out: export requests, each of which
- * names its slot.
+ * In: the schedules (src/schedules), which users and commands change, and the clock. Out: export requests; each names
+ * its slot.
  * Invariant: a slot has one request. Nothing is created before the requests of earlier processes have been read, and no
  * request is deleted before the progress of its schedule has its end. A slot whose request exceeds a limit waits.
  * Crash: between a request and its progress, the next start finds the request by its slot.
@@ -26,7 +26,6 @@ interface SlotRunnerDependencies extends Omit<TurnDependencies, 'onStop' | 'onOv
   readonly logger: Logger;
   /** Settles when the requests of earlier processes have been read once. */
   readonly loaded: Promise<void>;
-  /** How often schedules are checked, ms. */
   readonly everyMs?: number;
 }
 
@@ -46,7 +45,6 @@ interface Known {
   readonly damage?: string;
 }
 
-/** Returns the members of a schedule that its user changes. */
 async function findState(schedules: string, { idAccount, idSchedule }: ScheduleId): Promise<string> {
   const schedule = await orDamaged(findSchedule(schedules, idAccount, idSchedule));
   return schedule === 'damaged' ? schedule : `${schedule?.paused} ${schedule?.resumes}`;
@@ -60,9 +58,9 @@ function createTurn(
   const turns = createTurns({
     ...dependencies,
     onStop: ({ idSchedule, idAccount }, reason) =>
-      logger.warn({ idSchedule, idAccount, reason }, 'schedule stopped, until its user resumes it'),
+      logger.warn({ idSchedule, idAccount, reason }, 'schedule stopped until its user resumes it'),
     onOverdue: ({ idSchedule, idAccount }, slot) =>
-      logger.warn({ idSchedule, idAccount, slot }, 'export of a slot was made without waiting longer for its events'),
+      logger.warn({ idSchedule, idAccount, slot }, 'export of a slot created before its events are complete'),
   });
   return async (id, before) => {
     const { idAccount, idSchedule } = id;
@@ -73,14 +71,13 @@ function createTurn(
       return end && { progress: end.progress, lookedMs, nextMs: end.nextMs ?? 0, state };
     } catch (error) {
       const failure = describeError(error);
-      if (before?.failure !== failure) logger.error({ idSchedule, error: failure }, 'schedule cannot be run now');
+      if (before?.failure !== failure) logger.error({ idSchedule, error: failure }, 'cannot run schedule, will retry');
       const damage = isAppError(error, 'record_damaged') ? { damage: failure } : {};
       return { progress: before?.progress, lookedMs, nextMs: 0, state, failure, ...damage };
     }
   };
 }
 
-/** Starts to create exports, until it is stopped. */
 export function startSlotRunner(dependencies: SlotRunnerDependencies) {
   const { schedules, store, clock, logger, loaded, everyMs = defaultEveryMs } = dependencies;
   let known = new Map<string, Known>();
@@ -106,7 +103,7 @@ export function startSlotRunner(dependencies: SlotRunnerDependencies) {
   async function lookAtAll(signal: AbortSignal): Promise<void> {
     // An unread request may be that of a slot.
     if (!store.isLoaded()) await store.load(signal);
-    if (!store.isLoaded()) throw new Error('not all export requests of earlier processes can be read');
+    if (!store.isLoaded()) throw new Error('cannot read all export requests of earlier processes');
     hasLooked = false;
     const { ids, left } = await listScheduleIds(schedules);
     for (const id of left) await removeProgress(schedules, id);
@@ -122,7 +119,7 @@ export function startSlotRunner(dependencies: SlotRunnerDependencies) {
 
   const loop = startPollLoop((signal) => (isLoaded ? lookAtAll(signal) : undefined), {
     everyMs,
-    onError: (error) => logger.error({ error: describeError(error) }, 'schedules cannot be run now, will retry'),
+    onError: (error) => logger.error({ error: describeError(error) }, 'cannot run schedules, will retry'),
   });
   void loaded.then(() => {
     isLoaded = true;
@@ -141,11 +138,10 @@ export function startSlotRunner(dependencies: SlotRunnerDependencies) {
       if (schedule.damage !== undefined) return false;
       return schedule.progress === undefined || !isSettled(schedule.progress, job);
     },
-    /** The schedules whose records cannot be read. */
     notices: (): readonly Problem[] =>
       [...known].flatMap(([idSchedule, { damage }]) => {
-        const message = `schedule ${idSchedule} makes no exports: ${damage}`;
-        const action = 'Restore its records from a backup, or have its user delete it and create it anew.';
+        const message = `schedule ${idSchedule} creates no exports: ${damage}`;
+        const action = 'Restore its records from a backup, or ask its user to delete it and create it again.';
         return damage === undefined
           ? []
           : { code: 'schedule_unreadable' as const, subject: idSchedule, message, action };

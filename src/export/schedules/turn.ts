@@ -23,7 +23,6 @@ import { createSlotWait, type SlotWaitDependencies } from './slot-clock.ts';
 export interface TurnDependencies extends SlotWaitDependencies {
   readonly parseRequest: ParseRequest;
   readonly access: AccessReader;
-  /** The folder of all schedules. */
   readonly schedules: string;
   readonly store: ReportStore;
   readonly exports: Pick<Exports, 'createForSlot'>;
@@ -44,8 +43,8 @@ interface TurnEnd {
 }
 
 /**
- * Records that a request was created. Ids grow: a new slot under a lower id means that the earlier requests are lost and
- * their ids allocated again, so what is known of them is dropped.
+ * Records that a request was created. Ids grow: a new slot under a lower id means that the earlier requests are lost
+ * and their ids allocated again, so what is known of them is dropped.
  */
 function recordMade(progress: Progress, { id, slot }: ReportJob): Progress {
   if (slot === undefined || (isMade(progress.made, slot.slot) && id <= progress.lastReport)) return progress;
@@ -68,8 +67,8 @@ function recordEnd(schedule: Schedule, progress: Progress, job: ReportJob): Prog
 }
 
 /**
- * Returns the progress of a schedule after its requests, oldest first; the same object if nothing changed. A schedule has
- * one request in progress at a time, so they end in the order of their ids.
+ * Returns the progress of a schedule after its requests, oldest first; the same object if nothing changed. A schedule
+ * has one request in progress at a time, so they end in the order of their ids.
  */
 export function settleProgress(schedule: Schedule, progress: Progress, jobs: readonly ReportJob[]): Progress {
   return jobs.reduce((known, job) => recordEnd(schedule, recordMade(known, job), job), progress);
@@ -84,7 +83,7 @@ export function isSettled({ made, endedReport }: Progress, { id, slot }: ReportJ
 export function refuseApps(access: AccessReader, idAccount: number, request: ExportSpec): string | undefined {
   const namesApps = request.idApp !== undefined || request.SDKKey !== undefined;
   if (!namesApps || selectApps(request, access.current().appsOfAccount(idAccount)).length > 0) return undefined;
-  return 'the account has none of the apps that it names';
+  return 'the account has none of its apps';
 }
 
 /** The export of a slot; the reason why the schedule stops; or `later` if that is not known yet. */
@@ -124,7 +123,7 @@ export function createTurns(dependencies: TurnDependencies) {
     await crashPoint('slot-noted' satisfies SlotStep);
   }
 
-  /** Records what is new of a schedule's requests. A crash before that loses nothing: each request names its slot. */
+  /** Records changes of a schedule's requests. A crash before that loses nothing: each request names its slot. */
   async function settle(schedule: Schedule, before: Progress): Promise<Progress> {
     const jobs = await store.select(({ slot }) => slot?.idSchedule === schedule.idSchedule);
     const oldestFirst = jobs.toSorted((a, b) => a.id - b.id);

@@ -63,7 +63,7 @@ export async function assertBasisWhole(
     if (asOf === undefined || !isAppError(error, 'file_damaged')) throw error;
     const live = new Map((await readSnapshot(tableDir)).files.map((file) => [file.path, file.sha256]));
     await assertFilesWhole(files.filter((file) => live.has(file.path) && live.get(file.path) === file.sha256));
-    throw new LimitError(`asOf: version ${asOf} is not kept any more. Order the export without asOf`);
+    throw new LimitError(`asOf: version ${asOf} is no longer available. Create the export without asOf`);
   }
 }
 
@@ -103,7 +103,7 @@ async function pinFile({ file, sizeBytes, sha256 }: PlanFile, folder: string, na
     await linkOrCopy(file, pinned);
   } catch (error) {
     if (!isSystemError(error, 'ENOENT')) throw error;
-    throw new AppError('file_damaged', `${file} is gone: it was removed or replaced`, {
+    throw new AppError('file_damaged', `${file} is missing: it was removed or replaced`, {
       cause: error,
       retryable: true,
       hint: 'Create the export again, or restore the file from a backup.',
@@ -113,11 +113,10 @@ async function pinFile({ file, sizeBytes, sha256 }: PlanFile, folder: string, na
   return pinned;
 }
 
-/** Compares a file with its plan. Error: `file_damaged`. */
 export async function assertListWhole({ file, sizeBytes, sha256 }: PlanFile, at: string): Promise<void> {
   if ((await findSize(at)) === sizeBytes && (await hashFile(at)) === sha256) return;
-  throw new AppError('file_damaged', `${file} is damaged: its bytes are not those that were written`, {
-    hint: 'Add its list anew, or restore the file from a backup.',
+  throw new AppError('file_damaged', `${file} is damaged: checksum mismatch`, {
+    hint: 'Load its list again, or restore the file from a backup.',
   });
 }
 

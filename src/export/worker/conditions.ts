@@ -26,7 +26,7 @@ export function inSet(
 const deviceFields = ['instanceId', 'lvid', 'gaid', 'androidId', 'appSetId', 'idfa', 'iosVendorId'];
 const deviceColumns = deviceFields.map((name) => {
   const field = eventFields.find((known) => known.name === name && known.schema['x-device-id'] === true);
-  if (field === undefined) throw new Error(`schemas: ${name} is no device identifier`);
+  if (field === undefined) throw new Error(`schemas: ${name} is not a device identifier`);
   return { name, column: field.schema['x-column'] };
 });
 
@@ -41,10 +41,7 @@ export function subjectSql(subject: Subject): string {
   return `CASE ${cases.join(' ')} END`;
 }
 
-/**
- * Builds the conditions on the rows of an export event. A field with a default has it in rows, and in tables of earlier
- * versions, without the field.
- */
+/** Builds the conditions on the rows of an export event. Old tables may lack a field, which then has its default. */
 export function storedConditions(
   { table, fields, columns }: Dataset,
   { kind, where = {} }: StoredExport,
@@ -68,9 +65,7 @@ function isZeroUnknown(schema: FieldSchema): boolean {
   return findDictionary(schema)?.['0']?.toLowerCase() === 'unknown';
 }
 
-/**
- * Builds the conditions of the filters on fields. Undefined if no row can pass, since the dataset has no such column.
- */
+/** Builds the conditions of the filters on fields; undefined if the dataset lacks a column, so that no row can pass. */
 export function fieldConditions(
   { columns }: Dataset,
   { filters }: ExportSpec,
@@ -148,9 +143,9 @@ const keySql = (id: string): string => `md5_number(${id})`;
 const segmentSql = `(SELECT ${keySql('id')} AS key FROM read_parquet($segment, hive_partitioning = false))`;
 
 /**
- * Builds the join that keeps the rows of a segment, each once, if any of its ids match. It follows the
- * relation `events` in FROM, and loses the order of rows. `conditions`: those of the query, so that fewer rows are
- * compared. It is one join on one set: a comparison per device column would hold the set once for each.
+ * Builds the join that keeps the rows of a segment, each once, if any of its ids match. It follows the relation
+ * `events` in FROM, and loses the order of rows. `conditions` of the query reduce the compared rows. One join serves
+ * all device columns, since each join would hold the set once.
  */
 export function segmentJoin(kind: SegmentKind, { columns }: Dataset, conditions: readonly string[]): string {
   if (kind === 'custom')

@@ -63,7 +63,6 @@ export function planSlices(files: readonly DataFile[]): Slice[] {
 const slicesAhead = 2;
 
 interface SliceCopy {
-  /** Each copies one slice at a time. */
   readonly engines: readonly QueryEngine[];
   readonly query: ExportQuery;
   readonly format: Format;
@@ -72,7 +71,6 @@ interface SliceCopy {
   /** In the order of the rows; several only if the query has `selectRows` and the format `appendOptions`. */
   readonly slices: readonly Slice[];
   readonly paths: readonly string[];
-  /** Compares files with their hashes before they are read. */
   readonly verify: (files: readonly DataFile[]) => Promise<void>;
 }
 
@@ -132,9 +130,7 @@ export function copySlices(
   }
 
   return {
-    /** Number of rows, after all are written. */
     rows: inParallel(slices.entries(), engines.length, copy).then(() => rows),
-    /** Share of the work, 0 to 1. */
     progress(): number {
       const underWay = [...busy.keys()].reduce((sum, engine) => sum + engine.progress(), 0);
       return (ended + underWay) / slices.length;

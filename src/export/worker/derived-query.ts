@@ -23,10 +23,7 @@ import { selectSql, selectTitled, zoneDate, type Cells } from './selector-sql.ts
 const sessionPauseSeconds = 1800;
 /** Longest calendar day of any zone, s, date line included. */
 const longestDaySeconds = 2 * 86_400;
-/**
- * How far sessions are followed beyond the request's end, s: a day nearly always holds their ends; the last reach is
- * the whole lake.
- */
+/** Steps of reading sessions beyond the request's end, s: usually a day is enough; the last is the whole lake. */
 const sessionReaches = [86_400, 8 * 86_400, 64 * 86_400, Infinity];
 
 /** Lists how far an event reads beyond its end, s; each step follows if the previous one was not enough. */
@@ -55,10 +52,7 @@ const historySql = 'PARTITION BY id_app, subject ORDER BY event_time';
 const pauseMicros = sessionPauseSeconds * 1_000_000;
 const noFiguresSql = 'NULL::BIGINT AS count_event, NULL::BIGINT AS duration, NULL::TIMESTAMPTZ AS ends_at';
 
-/**
- * SQL of the relation `found` over `source` (events with a subject, in narrow columns): the `place` of each derived
- * row, and its figures.
- */
+/** SQL of the relation `found` over `source` (events with a subject): the `place` and figures of each derived row. */
 const foundSql: Readonly<Record<DerivedExport['derive'], string>> = {
   // The subjects of the span, usually a day; then those among them that have an earlier event.
   first: `
@@ -83,7 +77,6 @@ const foundSql: Readonly<Record<DerivedExport['derive'], string>> = {
     FROM numbered GROUP BY id_app, subject, session)`,
 };
 
-/** A time that is bound as microseconds. */
 const momentSql = (name: string): string => `make_timestamptz(CAST($${name} AS BIGINT))`;
 const toMicros = (seconds: number): bigint => BigInt(seconds) * 1_000_000n;
 

@@ -12,26 +12,16 @@ export interface Statement {
 
 export interface ExportQuery {
   readonly select: Statement;
-  /** Counts the rows by the index of their file. */
   readonly count: Statement;
-  /**
-   * Whether sets are compared value by value, which keeps the order of rows. Large sets are joined instead, and the
-   * rows sorted.
-   */
+  /** Whether sets are compared value by value, which keeps the row order. Large sets are joined and the rows sorted. */
   readonly inline: boolean;
-  /**
-   * The same for the rows from `$fromRow` up to `$beforeRow` of their file, if rows are written as they are read: then
-   * slices of files give what all files give.
-   */
+  /** `select` for the rows from `$fromRow` up to `$beforeRow` of their file; absent if rows are not streamed. */
   readonly selectRows?: Statement;
   /** Runs before the other statements, which read its table. */
   readonly preparation?: Preparation;
 }
 
-/**
- * Creates the temporary table `derived`: the file and position of each row of the result, and its figures. Each step
- * reads files further beyond the request's end, until no row can change.
- */
+/** Creates the temporary table `derived`, file and position of each row, in steps that read further beyond the end. */
 export interface Preparation {
   /** How far each step reads beyond that end, s. */
   readonly reachSeconds: readonly number[];

@@ -22,7 +22,6 @@ export interface QueryEngine {
   rows(statement: Statement, files: readonly string[]): Promise<readonly Readonly<Record<string, unknown>>[]>;
   /** Writes the rows of a query to a file by `copyOptions` (formats/format.ts); returns their number. */
   copyTo(select: Statement, files: readonly string[], file: string, copyOptions: string): Promise<number>;
-  /** Share of the running statement, 0 to 1. */
   progress(): number;
   interrupt(): void;
   close(): void;

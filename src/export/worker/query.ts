@@ -24,10 +24,7 @@ const inlineSetSize = 64;
 
 const ofSlice = 'events.file_row_number >= $fromRow AND events.file_row_number < $beforeRow';
 
-/**
- * Reports whether no row can be in the result: no dataset has the event, no row has a filter's value, no app is left,
- * or the time span is empty.
- */
+/** Reports whether the result has no rows by the request alone: unknown event, filter or app, or an empty time span. */
 export function isEmptyResult(request: ExportSpec, apps: readonly ExportApp[]): boolean {
   const { fromSeconds = -Infinity, beforeSeconds = Infinity } = request.eventTime;
   const found = findExport(request.event);
@@ -54,7 +51,7 @@ function availability({ availableAt }: ExportSpec, sinceMs: number | undefined):
 interface FilterOptions {
   /** How far beyond the request's end derived rows are read, s. */
   readonly reachSeconds?: number;
-  /** Rows became available later, Unix ms. */
+  /** Only rows that became available later, Unix ms. */
   readonly sinceMs?: number | undefined;
 }
 
@@ -95,7 +92,6 @@ interface QueryOptions {
   readonly columns?: readonly { readonly name: string }[];
   /** Its file is at a path that the engine may read. */
   readonly segment?: PlanSegment | undefined;
-  /** As the segment. */
   readonly titles?: PlanTitles | undefined;
   /** Only rows that became available later, Unix ms. */
   readonly sinceMs?: number | undefined;
@@ -165,7 +161,6 @@ export function buildEmptyQuery(request: ExportSpec): ExportQuery {
   };
 }
 
-/** Builds the query of a plan over one version of its table. */
 export function planQuery(
   { request, apps, segment, titles }: ReadPlan,
   { snapshot: { schemaString }, sinceMs }: Pick<Basis, 'snapshot' | 'sinceMs'>,

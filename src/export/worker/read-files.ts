@@ -34,7 +34,6 @@ export function createReadFiles(
   return { files, reachOut };
 }
 
-/** Creates the verification of an attempt. */
 export function createVerify({ plan: { request }, snapshot }: Asked): Verify {
   const verified = new Map<string, Promise<void>>();
   return async (files) => {

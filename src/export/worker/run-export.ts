@@ -27,7 +27,6 @@ import {
 } from './read-files.ts';
 import { LimitError, tooManyBytes, watch, type OnShare } from './watch-statement.ts';
 
-/** The preparation's share of a query. */
 const preparationShare = 0.6;
 /** Memory of a thread for streamed rows: two row groups of the lake and their text. */
 const streamMemoryMb = 256;
@@ -42,7 +41,6 @@ interface QueryJob {
   /** Only rows that became available later, Unix ms; undefined: all. */
   readonly sinceMs: number | undefined;
   readonly format: Format;
-  /** For work files, which include the rows. */
   readonly tempDir: string;
   /** Called with the share of the result that is in files, after the query. */
   readonly onFileShare: OnShare;
@@ -70,7 +68,6 @@ async function assertFewRows(
   if ((await watch(engine, before(job), () => undefined, counting)) > maxRows) throw new LimitError(tooManyRows);
 }
 
-/** Creates the work files of the slices, and the result that is made of them. */
 function startFiles(job: QueryJob, slices: number): { paths: [string, ...string[]]; result: ResultFiles } {
   const { plan, format, tempDir, onFileShare } = job;
   const { folder, stem, limits } = plan;
@@ -163,8 +160,8 @@ async function runQuery(job: QueryJob, onShare: OnShare, lean: boolean, verify: 
   try {
     const schema = query.select.sql.includes('$files') ? schemaString : undefined;
     if (schema !== undefined && !hasColumns(await engines[0].describe(emptyFile), schema))
-      throw new AppError('file_damaged', `${emptyFile} is damaged: it has not the table's columns`, {
-        hint: 'Remove it: the next start writes it.',
+      throw new AppError('file_damaged', `${emptyFile} is damaged: it lacks columns of the table`, {
+        hint: 'Remove it and restart the service, which writes it again.',
       });
     const prepared = query.preparation === undefined ? 0 : preparationShare;
     await prepare(source, query, job, (share) => onShare(share * prepared));
@@ -220,7 +217,7 @@ async function finishFiles({ plan }: QueryJob, { rows, bytes, result }: WrittenR
     if (bytes > plan.limits.maxBytes) throw new LimitError(tooManyBytes);
     const files = await result.finish({ bytes, rows });
     const counted = files.reduce((sum, part) => sum + part.rows, 0);
-    if (counted !== rows) throw new Error(`the files hold ${counted} rows, the query gave ${rows}`);
+    if (counted !== rows) throw new Error(`the files hold ${counted} rows, the query returned ${rows}`);
     return files;
   } catch (error) {
     await result.abandon();

@@ -99,10 +99,7 @@ interface SelectorPlan extends DatasetExport {
   readonly lookUps?: ReadonlyMap<string, TitleLookUp>;
 }
 
-/**
- * Builds a property of the row's app, by comparison or from the joined relation. App ids are numbers of the registry; texts
- * are bound.
- */
+/** Builds a property of the row's app, by comparison or from the joined relation. Texts are bound; ids are numbers. */
 function appExpression(fact: AppFact, { apps, inline, values }: SelectorPlan): string {
   if (!inline) return `apps.${appColumns[fact]}`;
   const cases = apps.flatMap((app, index) => {
@@ -114,7 +111,6 @@ function appExpression(fact: AppFact, { apps, inline, values }: SelectorPlan): s
   return cases.length === 0 ? 'NULL' : `CASE events.id_app ${cases.join(' ')} END`;
 }
 
-/** Builds the date of a time in the request's zone, bound as `$timezone`. */
 export function zoneDate(column: string): string {
   return `CAST(timezone($timezone, events.${column}) AS DATE)`;
 }
@@ -231,7 +227,6 @@ function selectColumns(plan: SelectorPlan): ResultColumns {
   return { read: columns.flatMap(({ read }) => read), written: columns.map(({ written }) => written) };
 }
 
-/** Reports whether a request may show loaded titles. */
 export function showsTitles({ selectors }: ExportSpec, titles: PlanTitles | undefined): boolean {
   return titles !== undefined && selectors.some((name) => hasTitles(name, titles.counts));
 }
@@ -248,8 +243,8 @@ function findTitles(plan: SelectorPlan, { counts }: PlanTitles): ReadonlyMap<str
 }
 
 /**
- * Builds the columns of the result, and the joins of the titles that they show; adds the values of both. The joins
- * follow the others in FROM, and need a plan that is not `inline`.
+ * Builds the columns of the result and the joins of their titles, which follow the others in FROM; adds the values of
+ * both. Titles need a plan that is not `inline`.
  */
 export function selectTitled(
   plan: SelectorPlan,

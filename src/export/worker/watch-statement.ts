@@ -17,16 +17,11 @@ export interface WatchedJob {
   readonly writtenBytes: () => Promise<number>;
 }
 
-/** Finds another fault; undefined if there is none. */
 type FindFault = () => unknown;
 
-/** Called with the share of the work, 0 to 1. */
 export type OnShare = (share: number) => void;
 
-/**
- * Runs a statement and watches its progress, the size of its output, the memory of the process, and faults of what is
- * made of its output.
- */
+/** Runs a statement and watches its progress, output size, process memory, and faults of the result's files. */
 export async function watch<T>(
   engine: Pick<QueryEngine, 'progress' | 'interrupt'>,
   { plan, writtenBytes }: WatchedJob,

@@ -1,7 +1,7 @@
 /**
- * The export worker: a process for one attempt of a request, one estimate or preview, or one query about data. Its first
- * message is its plan; it responds with progress and one outcome, and exits when its parent closes the channel. If the
- * parent dies, the worker dies at once: the next parent restarts the attempt in another folder.
+ * The export worker: a process for one attempt, estimate, preview or data query. Its first message is its plan.
+ * It responds with progress and one outcome, and exits when its parent closes the channel or dies. The
+ * next parent restarts the attempt in another folder.
  *
  * In: the plan (jobs/worker-messages.ts); one snapshot of the lake. Out: the files of an attempt in its folder; of other
  * plans only the outcome.

@@ -1,12 +1,12 @@
 /**
- * Converts event lines to rows of the lake by the engine's temporary tables, which one object owns.
+ * Converts event lines to rows by the engine's temporary tables.
  *
- * In: a spool of NDJSON lines, from the stream or from failed events. Out: a Parquet file per dataset, and the lines
- * that cannot be rows, each with its reason.
- * Order: load, classify, write, keep the keys; each step is a method of the result of the previous step. The tables
- * hold one batch and one classification: a step of an earlier one fails an assertion.
- * Invariant: every line of the spool is a row, a duplicate or a failed event; a bad line does not affect the others.
- * Crash: nothing is durable here; the caller's folder is emptied at start.
+ * In: a spool of NDJSON lines, from the stream or from failed events. Out: a Parquet file per dataset, and lines that
+ * cannot be rows, each with a reason.
+ * Order: load, classify, write, keep the keys. Each step is a method of the previous result. Assertions refuse a result
+ * of an earlier batch or classification.
+ * Invariant: every line is a row, a duplicate or a failed event. A bad line does not affect the others.
+ * Crash: nothing is durable here. The caller's folder is emptied at start.
  */
 import assert from 'node:assert/strict';
 import { type Dataset, events as leader, importDatasets } from '../../datasets/dataset.ts';
@@ -38,12 +38,10 @@ import {
 import { type KeySliceOptions, type KeyTable, createKeyTable } from './key-table.ts';
 import { measureRows, rowsSql } from './line-sql.ts';
 
-/** Asserts that the tables still hold this batch and classification. */
 type AssertCurrent = () => void;
 
 export type { BatchLookUp, KnownEvents } from './deduplicate.ts';
 
-/** Returns generations; the assertion of all but the newest fails. */
 function createGenerations(outOfOrder: string): () => AssertCurrent {
   let newest = 0;
   return () => {
@@ -68,7 +66,7 @@ function countLines({ kinds }: Verdict, dataset: Dataset): { readonly lines: num
   };
 }
 
-/** The part of a classified batch that belongs to one table: `rows` to write, and duplicates. */
+/** Returns the rows and duplicates of a classified batch that belong to a table. */
 function toJudgedPart(
   { duckdb, enrichment, plain }: Intake,
   { dataset, rows, repeats }: { readonly dataset: Dataset; readonly rows: number; readonly repeats: number },
@@ -83,10 +81,7 @@ function toJudgedPart(
     dataset,
     rows,
     repeats,
-    /**
-     * Writes the rows to a young file, in row groups that fit the engine's memory; `lineBytes`: size of the event lines.
-     * Undefined: no rows. Durability and errors: those of `writeDataFile`.
-     */
+    /** Writes rows, in row groups that fit in memory; undefined without rows. `lineBytes`: size of their lines. */
     async writeYoung(file: string, availableAtMs: number, lineBytes: number): Promise<WrittenFile | undefined> {
       assertCurrent();
       const { filled, entries, rows: counted } = await measureRows(duckdb, dataset);
@@ -101,7 +96,7 @@ function toJudgedPart(
       assertRows(written.numRecords);
       return written;
     },
-    /** Writes the rows to a file, which may be empty. Durability and errors: those of `writeDataFile`. */
+    /** Writes rows to a file, which may be empty. Durability and errors: those of `writeDataFile`. */
     async writeRows(file: string, availableAtMs: number): Promise<WrittenFile> {
       assertCurrent();
       const written = await write((enriched) =>
@@ -115,7 +110,7 @@ function toJudgedPart(
 
 export type JudgedPart = ReturnType<typeof toJudgedPart>;
 
-/** A classified batch: the part of the events table, and those of the other tables that it has lines of. */
+/** Returns the parts of a classified batch: that of the events table and those of secondary tables. */
 function toJudgedBatch(
   intake: Intake,
   { events: all, badLines, ...converted }: Converted,
@@ -140,12 +135,11 @@ function toJudgedBatch(
   return {
     ...toJudgedPart(intake, { dataset: leader, rows, repeats }, all, assertCurrent),
     others,
-    /** The lines that fail, by their index in the spool; all belong to the events. */
+    /** Indexes in the spool of failed lines, which all belong to the events table. */
     failedLines,
     addsKeys,
-    /** Some lines have the key of another request. */
+    /** Whether lines have the key of another request. */
     reusesKeys: reused.length > 0,
-    /** Adds the keys of the batch to the known ones, after its commit. */
     async keepKeys() {
       assertCurrent();
       assert(!keysKept, 'the keys of the batch are known already');
@@ -163,12 +157,12 @@ export type JudgedBatch = ReturnType<typeof toJudgedBatch>;
 
 function toLoadedBatch(intake: Intake, converted: Converted, assertLoaded: AssertCurrent) {
   const { duckdb, keys } = intake;
-  const nextVerdict = createGenerations('the batch has been judged anew: this verdict is void');
+  const nextVerdict = createGenerations('the batch was classified again: this result is outdated');
   const classify = createClassifier(duckdb, keys);
   return {
     /** Why the engine refused the spool: a bad line, or a failed read. */
     refused: converted.refused,
-    /** Classifies the batch by the events that are known. Repeatable; voids the previous classification. */
+    /** Classifies the batch by known events. Repeatable; invalidates the previous classification. */
     async judge(known: KnownEvents): Promise<JudgedBatch> {
       assertLoaded();
       const assertVerdict = nextVerdict();
@@ -177,7 +171,7 @@ function toLoadedBatch(intake: Intake, converted: Converted, assertLoaded: Asser
         assertVerdict();
       });
     },
-    /** Writes all rows, to find out whether the engine has the memory for them. Errors: those of `writeDataFile`. */
+    /** Writes all rows, to test whether the engine has the memory. Errors: those of `writeDataFile`. */
     async writeUnjudged(file: string) {
       assertLoaded();
       await writeDataFile(duckdb, 'SELECT * EXCLUDE (bad) FROM batch', file, 'young');
@@ -187,7 +181,6 @@ function toLoadedBatch(intake: Intake, converted: Converted, assertLoaded: Asser
 
 export type LoadedBatch = ReturnType<typeof toLoadedBatch>;
 
-/** Wraps a spool whose keyed lines are the loaded batch. */
 function toLoadedKeys(intake: Intake, lines: PlainLines, keyed: number, assertLoaded: AssertCurrent): LoadedBatch {
   const { duckdb, plain } = intake;
   const converted: Converted = { events: keyed, badLines: [], lineOf: (rowid) => rowid, refused: undefined };
@@ -212,10 +205,7 @@ function toLoadedKeys(intake: Intake, lines: PlainLines, keyed: number, assertLo
   };
 }
 
-/**
- * Creates the temporary tables of an engine, empty, which hold one batch at a time. An enricher fills columns from
- * addresses and User-Agents. `slices` keeps most known keys outside of the engine's memory. Errors: `sql`, `memory`.
- */
+/** Creates an engine's tables for one batch at a time. `slices` spills known keys. Errors: `sql`, `memory`. */
 export async function openBatchTables(
   duckdb: Duckdb,
   enricher?: Enricher,
@@ -224,25 +214,20 @@ export async function openBatchTables(
 ) {
   await createDedupeTables(duckdb);
   const keys = createKeyTable(duckdb, mask, slices);
-  const nextBatch = createGenerations('the tables have another batch by now');
+  const nextBatch = createGenerations('the tables have a newer batch');
   const enrichment = enricher === undefined ? undefined : createBatchEnrichment(duckdb, enricher);
   const plain = createPlainWriter(duckdb, enrichment);
   const intake: Intake = { duckdb, keys, enrichment, plain };
-  /** The previous batch had keys: this one probably has some. */
   let expectsKeys = false;
   return {
     keys,
     readKeys: (file: DataFile, take: (hashes: KeyHashes) => void) => readFileKeys(duckdb, file, take),
-    /**
-     * Writes a spool by the direct path (plain-batch.ts). Undefined without a file if a line is not plain or has an
-     * Idempotency-Key, or if the previous batch had keys: then `loadKeyed` is due.
-     */
+    /** Writes a spool by the direct path. Undefined without a file if a line is not plain, or keys are likely. */
     writePlain: async (lines: PlainLines, file: string, availableAtMs: number) =>
       expectsKeys ? undefined : plain.write(lines, file, availableAtMs),
     /**
-     * Loads the keyed lines of a spool that may be plain. After classification `writeYoung` writes all its lines directly;
-     * it returns undefined, without a file, if a line is not plain, a key was reused, or all are duplicates. Undefined if
-     * the batch must be loaded with `load`.
+     * Loads the keyed lines of a spool. After classification `writeYoung` writes all lines by the direct path, or
+     * returns undefined without a file. Undefined if the batch needs `load`.
      */
     async loadKeyed(lines: PlainLines): Promise<LoadedBatch | undefined> {
       const assertLoaded = nextBatch();
@@ -254,10 +239,7 @@ export async function openBatchTables(
         ? toLoadedKeys(intake, lines, keyed ?? 0, assertLoaded)
         : undefined;
     },
-    /**
-     * Loads a spool of `events` lines. The engine refuses a file with one bad line: only then, or with `eachLine`, each
-     * line is checked individually. The spool stays unchanged. Errors: `sql`, `memory`, `disk`.
-     */
+    /** Loads a spool. After a bad line, or with `eachLine`, checks lines separately. Errors: the engine's. */
     async load(spool: string, events: number, eachLine = false): Promise<LoadedBatch> {
       const assertLoaded = nextBatch();
       const converted = await convertSpool(duckdb, spool, events, eachLine);

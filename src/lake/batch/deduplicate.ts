@@ -10,10 +10,7 @@ import { type KeyTable, createKeysSql } from './key-table.ts';
 import { type KeyHashes, readHashes } from './key-set.ts';
 import { lineColumns } from '../../datasets/event-line.ts';
 
-/**
- * How a batch is classified. `stream`: the rows are in order of receipt; one that was received before a known one shows
- * a clock that was set back, and is a duplicate at any distance. `failed`: the rows may be much older than the lake's.
- */
+/** With `stream`, a row before a known one shows a clock that was set back, and is a duplicate at any distance. */
 export type DedupeRule = 'stream' | 'failed';
 
 export async function createDedupeTables(duckdb: Duckdb): Promise<void> {
@@ -23,7 +20,7 @@ export async function createDedupeTables(duckdb: Duckdb): Promise<void> {
   await duckdb.run('CREATE OR REPLACE TEMP TABLE dropped (r BIGINT, verdict VARCHAR)');
 }
 
-/** Files that may have an event of the batch: the same event has the same time of receipt. */
+/** Returns the files that may have an event of the batch, by its time of receipt. */
 async function findLookUpFiles(duckdb: Duckdb, files: readonly DataFile[]): Promise<DataFile[]> {
   const [range] = await duckdb.rows(
     'SELECT epoch_ms(min(received_at)) AS low, epoch_ms(max(received_at)) AS high FROM batch WHERE NOT bad',
@@ -60,7 +57,7 @@ async function countAsked(duckdb: Duckdb): Promise<number> {
   return Number(row?.['n']);
 }
 
-/** Classifies `asked` by a query of known ids. Another request under a known key is rejected entirely. */
+/** Classifies `asked` by a query of known ids. Rejects another request under a known key entirely. */
 async function judgeBy(duckdb: Duckdb, known: string, rule: DedupeRule): Promise<void> {
   const isNear =
     rule === 'stream' ? `asked.ms - known.ms <= ${keyWindowMs}` : `abs(asked.ms - known.ms) <= ${keyWindowMs}`;
@@ -76,9 +73,9 @@ async function judgeBy(duckdb: Duckdb, known: string, rule: DedupeRule): Promise
   await duckdb.run('DELETE FROM asked WHERE r IN (SELECT r FROM dropped)');
 }
 
-/** Accepts the first request of each remaining key, which owns the key from then on. */
+/** Accepts the first request of each remaining key as the key's owner. */
 async function acceptFirst(duckdb: Duckdb): Promise<void> {
-  // A request has one time of receipt. The same request twice in one millisecond counts as one.
+  // A request has one time of receipt. The same request twice in a millisecond counts once.
   await duckdb.run(
     `CREATE OR REPLACE TEMP TABLE accepted AS
      SELECT asked.* FROM asked JOIN (SELECT key, arg_min(print, n) AS print, arg_min(ms, n) AS ms FROM asked GROUP BY key) AS firsts USING (key, print, ms)`,
@@ -96,15 +93,14 @@ async function judgeKeys(duckdb: Duckdb, rule: DedupeRule, keys: KeyTable): Prom
   if ((await countAsked(duckdb)) === 0) return;
   await keys.lookUp();
   await judgeBy(duckdb, 'FROM recent_keys UNION ALL FROM sliced_keys', rule);
-  // One round for most batches; more if a key returns after its window, or with an event that could not be stored
-  // before.
+  // One round for most batches; more if a key returns after its window, or after an event that could not be stored.
   while ((await countAsked(duckdb)) > 0) {
     await acceptFirst(duckdb);
     if ((await countAsked(duckdb)) > 0) await judgeBy(duckdb, 'FROM batch_keys', rule);
   }
 }
 
-/** Classifies the rows of `batch`; with `lookedUp` also by the result of lookups. See `createClassifier`. */
+/** Classifies the rows of `batch`; with `lookedUp` also by results of lookups. */
 async function classify(duckdb: Duckdb, keys: KeyTable, rule: DedupeRule, lookedUp: boolean) {
   await duckdb.run('DELETE FROM dropped');
   await duckdb.run('DELETE FROM batch_keys');
@@ -121,7 +117,7 @@ async function classify(duckdb: Duckdb, keys: KeyTable, rule: DedupeRule, looked
     kinds: new Map<EventKind, { readonly lines: number; readonly repeats: number }>(
       kinds.map((row) => [String(row['kind']), { lines: Number(row['lines']), repeats: Number(row['repeats']) }]),
     ),
-    /** Rowids of events whose key belongs to another request: they become failed events. */
+    /** Rowids of events whose key belongs to another request. They become failed events. */
     reused: reused.map((row) => Number(row['r'])),
     addsKeys: Number(counts?.['keys']) > 0,
   };
@@ -158,7 +154,7 @@ export async function readFileKeys(duckdb: Duckdb, file: DataFile, take: (hashes
   });
 }
 
-/** Drops rows that the table has, and those that are in the batch a second time. */
+/** Drops rows that the table or an earlier row of the batch has. */
 async function dropStoredRows(duckdb: Duckdb, dataset: Dataset): Promise<void> {
   const kinds = ownKeyKinds(dataset);
   if (kinds.length === 0) return;
@@ -171,13 +167,11 @@ async function dropStoredRows(duckdb: Duckdb, dataset: Dataset): Promise<void> {
 }
 
 /**
- * Retries of batches that version 0.2 stored. Its ids had the first part per event and a hash of that event alone, so
- * that by ids a retry looks like another request under the same key. It is known by values: the lake has its first
- * event as the only one under the key at that time of receipt, and the others, received at the same time, under other
- * keys. The same holds for an event that was sent singly and then in a batch.
+ * Retries of batches that version 0.2 stored under other ids look like reused keys. Values identify them: the lake has
+ * the first event alone under the key, and others, received at the same time, under other keys.
  */
 
-/** With more requests that may be such retries, none is searched for: they are rejected. */
+/** Limit of requests that may be such retries. Above it, all are rejected. */
 const maxTimes = 1000;
 
 const reusedSql = "SELECT r FROM dropped WHERE verdict = 'key_reused'";
@@ -190,7 +184,7 @@ const valueColumns = lineColumns
 const sameTimeSql = `(stored.event_time = asked.event_time OR
   (epoch_ms(stored.event_time) = stored.ms // 1000 * 1000 AND epoch_ms(asked.event_time) = asked.ms // 1000 * 1000))`;
 
-/** Fills `former` with the batches that may be such retries. Returns the first receipts of their keys, Unix ms. */
+/** Fills `former` with possible retries. Returns the first receipts of their keys, Unix ms. */
 async function findFormerTimes(duckdb: Duckdb, { columnsSql }: KeyTable): Promise<number[]> {
   await duckdb.run(
     `CREATE OR REPLACE TEMP TABLE former AS
@@ -224,16 +218,14 @@ async function lookUpFormer(duckdb: Duckdb, { columnsSql }: KeyTable, paths: rea
   );
 }
 
-/** Creates the lookups of the loaded batch, for its classification. Files must be intact. */
 function createLookUp(duckdb: Duckdb, keys: KeyTable) {
   let isUsed = false;
   return {
-    /** Reports whether events were looked up. */
     isUsed: () => isUsed,
     keyedHours: () => readKeyedHours(duckdb),
     /**
-     * Finds events of the batch in files of the lake: the stream may have delivered them under another sequence. Then
-     * duplicates within the batch count too. Errors: `file_damaged`.
+     * Finds events in files, since a recreated stream delivers them again; also within the batch. Error:
+     * `file_damaged`.
      */
     async lookUpEvents(lakeFiles: readonly DataFile[]) {
       isUsed = true;
@@ -241,7 +233,7 @@ function createLookUp(duckdb: Duckdb, keys: KeyTable) {
       if (files.length === 0) return;
       // A damaged file hides ids, and their events would be stored again.
       await assertFilesWhole(files);
-      // A keyed id may return after its window with a later time of receipt: then it is another event.
+      // A keyed id with a later time of receipt, after its window, is another event.
       await localFiles.use(files, (paths) =>
         duckdb.run(
           `INSERT INTO stored_before SELECT rowid FROM batch
@@ -249,7 +241,7 @@ function createLookUp(duckdb: Duckdb, keys: KeyTable) {
         ),
       );
     },
-    /** Adds to the known keys what the files have under those of the batch. */
+    /** Adds the files' keys that the batch has too. */
     addOwnKeys: (files: readonly DataFile[]) => keys.addOfBatch(files),
     /** First receipts, Unix ms, of reused keys that version 0.2 may have stored. */
     formerTimes: () => findFormerTimes(duckdb, keys),
@@ -258,7 +250,6 @@ function createLookUp(duckdb: Duckdb, keys: KeyTable) {
       isUsed = true;
       await localFiles.use(files, (paths) => lookUpFormer(duckdb, keys, [emptyFile, ...paths]));
     },
-    /** Reads the rows of a dataset's kinds that have a natural key. */
     readOwnKeys(dataset: Dataset) {
       const kinds = ownKeyKinds(dataset).map(sqlText).join(', ');
       const isKeyed = kinds === '' ? 'false' : `kind IN (${kinds})`;
@@ -281,9 +272,9 @@ function createLookUp(duckdb: Duckdb, keys: KeyTable) {
 export type BatchLookUp = ReturnType<typeof createLookUp>;
 
 /**
- * Creates the classifier of the loaded batch. Rows that are not written are in the table `dropped`, by rowid; the keys of
- * new rows are in `batch_keys`. The known keys must cover the window around each row. All rows of a request are
- * classified alike, but each is a duplicate on its own. Repeatable.
+ * Creates the classifier of the loaded batch. Stores the rowids of dropped rows in `dropped`, and new keys in
+ * `batch_keys`. Known keys must cover the window around each row. A request's rows are rejected together, but each is a
+ * duplicate individually. Repeatable.
  */
 export function createClassifier(duckdb: Duckdb, keys: KeyTable): (known: KnownEvents) => Promise<Verdict> {
   const lookUp = createLookUp(duckdb, keys);
@@ -297,7 +288,7 @@ export function createClassifier(duckdb: Duckdb, keys: KeyTable): (known: KnownE
   };
 }
 
-/** The source of what the lake has of a batch: its events, and the requests of its Idempotency-Keys. */
+/** Source of a batch's known events, and of the requests of its Idempotency-Keys. */
 export interface KnownEvents {
   readonly rule: DedupeRule;
   load(batch: BatchLookUp): Promise<void>;

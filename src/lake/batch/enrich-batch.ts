@@ -16,7 +16,7 @@ import { sqlText } from '../sql/literals.ts';
 const rowsOfBatch = ({ kinds }: Dataset): string =>
   `(SELECT * FROM batch WHERE NOT bad AND kind IN (${kinds.map(sqlText).join(', ')}))`;
 
-/** Creates the enrichment of an engine's batches. Results are kept between batches and dropped after an idle time. */
+/** Creates the enrichment of batches. Cached results are dropped after an idle time. */
 export function createBatchEnrichment(duckdb: Duckdb, enricher: Enricher) {
   const byDataset = new Map<Dataset, LookUps>();
   let idle: NodeJS.Timeout | undefined;
@@ -54,7 +54,7 @@ export function createBatchEnrichment(duckdb: Duckdb, enricher: Enricher) {
       else enricher.passed();
       return written;
     } catch (error) {
-      // A full disk would fail again; only the engine needs less without the enrichment.
+      // A full disk would fail again. Only the engine needs less without the enrichment.
       if (select === undefined || !(isAppError(error, 'memory') || isAppError(error, 'sql'))) throw error;
       enricher.failed(error);
       await forget(lookUps);
@@ -63,10 +63,7 @@ export function createBatchEnrichment(duckdb: Duckdb, enricher: Enricher) {
   }
 
   return {
-    /**
-     * Writes rows of a dataset with what their addresses and User-Agents say; `source` is SQL of a relation of these. If
-     * the enrichment fails, the rows are written without it and the enricher is notified. Errors: those of `write`.
-     */
+    /** Writes the rows of `source` with enrichment, or without it if that fails. Errors: those of `write`. */
     async write<T extends object>(
       dataset: Dataset,
       write: (select: EnrichedSelect | undefined) => Promise<T>,

@@ -5,14 +5,13 @@ export interface KeyHashes {
   readonly highs: Uint32Array;
 }
 
-/** Hashes, each with the number of its row. */
 interface RowHashes extends KeyHashes {
   readonly rows: Uint32Array;
 }
 
 const none = new Uint32Array();
 
-/** Reads the hashes of a column of a query, `from` FROM on; `row`: SQL of the numbers of its rows, if they are needed. */
+/** Reads the hashes of a column of a query, `from` FROM on. `row`: SQL of row numbers, if needed. */
 export async function readHashes(duckdb: Duckdb, column: string, from: string, row?: string): Promise<RowHashes> {
   const [lows = none, highs = none, rows = none] = await duckdb.integers(
     `SELECT (hash(${column}) & 4294967295)::UINTEGER, (hash(${column}) >> 32)::UINTEGER${row === undefined ? '' : `, ${row}::UINTEGER`} ${from}`,
@@ -20,10 +19,10 @@ export async function readHashes(duckdb: Duckdb, column: string, from: string, r
   return { lows, highs, rows };
 }
 
-/** 255 groups at a time take 6 to 9 bytes a key, any number 10 to 14. */
+/** Range of group ids. With 255 at a time a key takes 6 to 9 bytes, with any number 10 to 14. */
 export type GroupRange = '255' | 'any';
 
-/** Keys are sharded by the first bits of their hashes: a shard grows in well under a millisecond. */
+/** Bits of hashes that select a shard, so that growing one takes well under a millisecond. */
 const shardBits = 12;
 const shardCount = 2 ** shardBits;
 const leastSlots = 8;
@@ -43,7 +42,7 @@ interface Shard {
 type LiveGroups = Uint8Array;
 
 const printOf = (low: number): number => (low === 0 ? 1 : low);
-/** Start of the search for a print, proportional to it: any number of slots works. */
+/** Start of the search for a print, proportional to it, for any number of slots. */
 const homeOf = (print: number, slots: number): number => Math.floor((print * slots) / 2 ** 32);
 
 function place(shard: Shard, print: number, group: number, live: LiveGroups): void {
@@ -62,7 +61,7 @@ function place(shard: Shard, print: number, group: number, live: LiveGroups): vo
   shard.used += 1;
 }
 
-/** Copies a shard without the keys of dropped groups; `grownTo` returns its number of slots. */
+/** Copies a shard without the keys of dropped groups. `grownTo` returns its number of slots. */
 function rebuild({ prints, groups }: Shard, live: LiveGroups, grownTo: (keys: number) => number): Shard {
   let kept = 0;
   for (let at = 0; at < prints.length; at += 1) if (prints[at] !== 0 && live[groups[at] ?? 0] === 1) kept += 1;
@@ -80,7 +79,7 @@ function rebuild({ prints, groups }: Shard, live: LiveGroups, grownTo: (keys: nu
   return shard;
 }
 
-/** Sorts prints by shard; `ends[n]` is the end of shard n. So each shard is in the cache once. */
+/** Sorts prints by shard, so that each shard is in the CPU cache once. `ends[n]`: end of shard n. */
 function sortByShard({ lows, highs }: KeyHashes): { readonly prints: Uint32Array; readonly ends: Uint32Array } {
   const ends = new Uint32Array(shardCount + 1);
   const shardOf = (index: number): number => (highs[index] ?? 0) >>> (32 - shardBits);
@@ -99,12 +98,12 @@ function sortByShard({ lows, highs }: KeyHashes): { readonly prints: Uint32Array
   return { prints, ends };
 }
 
-/** Allocates the numbers of groups, and reuses those whose keys were all wiped. */
+/** Allocates group ids, and reuses those whose keys were all wiped. */
 function createGroups(range: GroupRange) {
   const most = range === '255' ? 255 : 2 ** 32 - 1;
   let live: LiveGroups = new Uint8Array(256);
   let newest = 0;
-  /** In order, with the count of wiped shards at which the number is free. */
+  /** In order, with the count of wiped shards at which the id is free. */
   const dropped: { readonly group: number; readonly atWiped: number }[] = [];
   let wiped = 0;
   return {
@@ -136,9 +135,7 @@ function createGroups(range: GroupRange) {
 const nowhere: readonly number[] = [];
 
 /**
- * Hashes of keys with the group of rows (such as a file) that has each: a key is searched for only in groups that may
- * have it. Every added key is found; a false hit occurs once in 2^44 / `size` times. Off the heap, grown in small
- * steps.
+ * Maps hashed keys to the groups (such as files) that have them, with false hits once in 2^44 / `size`. Off the heap.
  */
 export function createKeySet(range: GroupRange) {
   const groups = createGroups(range);
@@ -150,7 +147,6 @@ export function createKeySet(range: GroupRange) {
   const shards = Array.from({ length: shardCount }, () => empty);
   const shardAt = (index: number): Shard => shards[index] ?? empty;
 
-  /** Rebuilds a shard without dropped groups, with space for more keys. */
   function renew(index: number, more: number): Shard {
     const grownTo = (keys: number): number =>
       Math.max(leastSlots, Math.ceil(((keys + more) * growthOf(index)) / mostFull));
@@ -174,7 +170,7 @@ export function createKeySet(range: GroupRange) {
   }
 
   return {
-    /** Adds the keys of a group; they replace the same keys of dropped groups. */
+    /** Adds keys of a group, replacing equal keys of dropped groups. */
     add(hashes: KeyHashes, group: number) {
       const { prints, ends } = sortByShard(hashes);
       const live = groups.live();
@@ -189,7 +185,7 @@ export function createKeySet(range: GroupRange) {
       }
     },
     find,
-    /** Finds the groups of each hash: pairs of a row and a group. */
+    /** Returns pairs of a row and a group for the hashes. */
     findEach({ lows, highs, rows }: RowHashes) {
       const found: { readonly rows: number[]; readonly groups: number[] } = { rows: [], groups: [] };
       for (const [index, row] of rows.entries())
@@ -199,14 +195,13 @@ export function createKeySet(range: GroupRange) {
         }
       return found;
     },
-    /** Number for a new group; undefined if none is free. */
     addGroup() {
       for (const index of groups.takeTurn()) if (shardAt(index).used > 0) renew(index, 0);
       return groups.add();
     },
-    /** Drops a group. Its slots and its number are reused later. */
+    /** Drops a group. Its slots and its id are reused later. */
     dropGroup: (group: number) => groups.drop(group),
-    /** Number of keys, including those of dropped groups whose slots were not reused yet. */
+    /** Number of keys, including those of dropped groups in slots that were not reused yet. */
     get size() {
       return shards.reduce((sum, { used }) => sum + used, 0);
     },

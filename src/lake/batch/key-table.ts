@@ -16,22 +16,21 @@ import { ensureFolder, removeFile } from '../../runtime/files/durable-file.ts';
 import { type KeyHashes, type KeySet, createKeySet, readHashes } from './key-set.ts';
 
 export interface KeySliceOptions {
-  /** Folder of the slices; its owner empties it at start. */
   readonly folder: string;
-  /** Minimum rows of a slice [half a million, by which a batch is classified in 4 ms]. */
+  /** Minimum rows of a slice [half a million, which classify a batch in 4 ms]. */
   readonly rows?: number | undefined;
 }
 
 const usualRows = 2 ** 19;
-/** A slice has at least this part of all keys: their numbers are bytes. */
+/** Minimum part of all keys in a slice, since slice numbers are bytes. */
 const slicesOfAll = 128;
 
-/** The engine would multiply small numbers as 32-bit ones, and JavaScript large ones as doubles. */
+/** DuckDB would multiply small numbers as 32-bit ones, and JavaScript large ones as doubles. */
 const timeSql = (ms: number): string => `make_timestamptz(${BigInt(ms) * 1000n})`;
 
 const newestMs = ({ maxValues }: DataFile): number => Date.parse(String(maxValues['received_at'])) || 0;
 
-/** Groups files by time into slices, so that slices expire one after the other. */
+/** Groups files by time into slices, so that slices expire in order. */
 function groupFiles(files: readonly DataFile[], sliceRows: number): DataFile[][] {
   const groups: DataFile[][] = [];
   let rows = sliceRows;
@@ -47,9 +46,8 @@ function groupFiles(files: readonly DataFile[], sliceRows: number): DataFile[][]
 }
 
 /**
- * Creates the known keys of an engine: the parts of each stored id, and its time of receipt. The newest half million,
- * where nearly all duplicates are found, are in the table `recent_keys`; the others are in slices (`createKeySlices`),
- * unless no options are given. A batch costs its own keys and the slices that have some of them.
+ * Creates an engine's known keys: parts of stored ids with times of receipt. The newest half million are in the table
+ * `recent_keys`. With options, others are in slices, of which a batch reads only those with its keys.
  */
 export function createKeyTable(duckdb: Duckdb, mask: KeyMask, options?: KeySliceOptions) {
   const keySql = requestKeySql('event_id', mask);
@@ -76,23 +74,22 @@ export function createKeyTable(duckdb: Duckdb, mask: KeyMask, options?: KeySlice
   }
 
   return {
-    /** SQL of all columns of a table of keys but `ms`, from event ids. */
+    /** SQL that converts event ids to all columns of a table of keys except `ms`. */
     columnsSql,
     addReceived(files: readonly DataFile[], { fromMs, toMs }: { readonly fromMs: number; readonly toMs: number }) {
       const upTo = Number.isFinite(toMs) ? ` AND received_at <= ${timeSql(toMs)}` : '';
       return addKeys(files, `received_at >= ${timeSql(fromMs)}${upTo}`);
     },
     addAll: (files: readonly DataFile[]) => addKeys(files, 'true'),
-    /** Adds what the files have under the keys of the loaded batch. */
+    /** Adds the files' keys that the loaded batch has too. */
     addOfBatch: (files: readonly DataFile[]) => addKeys(files, `${keySql} IN (SELECT ${keySql} FROM batch)`),
     addJudged: () => duckdb.run('INSERT INTO recent_keys SELECT * FROM batch_keys'),
-    /** Loads what the slices have under the keys of `asked` into `sliced_keys`. */
+    /** Loads the slices' keys that `asked` has too into `sliced_keys`. */
     lookUp: async () => slices?.lookUp(),
     slice,
-    /** Events in slices, and memory of their hashes. */
     size: () => slices?.size() ?? { events: 0, memoryBytes: 0 },
     async forgetBefore(ms: number) {
-      // Recreated: the engine keeps the space of deleted rows.
+      // Recreated, because the engine keeps the space of deleted rows.
       await duckdb.run(`CREATE OR REPLACE TEMP TABLE recent_keys AS SELECT * FROM recent_keys WHERE ms >= ${ms}`);
       await slices?.forgetBefore(ms);
     },
@@ -110,24 +107,24 @@ interface Slice {
   readonly rows: number;
   readonly toMs: number;
   fromMs: number;
-  /** Its number in the set; undefined: the set is full, and every batch with keys reads the slice. */
+  /** Its id in the set; undefined if the set is full: then every batch with keys reads the slice. */
   readonly group: number | undefined;
 }
 
-/** Memory of the hashes of about 100 million requests, bytes. Keys beyond are searched for in the files. */
+/** Memory of the hashes of about 100 million requests, bytes. Further keys are searched for in the files. */
 const maxSetBytes = 1024 ** 3;
 
 /** Creates an empty table of keys. `place` is NULL if the request is known and its event could not be stored. */
 export const createKeysSql = (name: string): string =>
   `CREATE OR REPLACE TEMP TABLE ${name} (key ${requestKeyType}, print BIGINT, place SMALLINT, ms BIGINT)`;
 
-/** Adding them blocks the process: about 50 ms with 100 million keys. */
+/** Hashes per step, which blocks the process: about 50 ms with 100 million keys. */
 const hashesAtOnce = 2 ** 18;
 
-/** Writes `recent_keys` to a file, and returns the hashes of its keys. No file is left after an error. */
+/** Writes `recent_keys` to a file, and returns the hashes. An error leaves no file. */
 async function writeSlice(duckdb: Duckdb, file: string): Promise<KeyHashes> {
   try {
-    // Hashes do not compress: packed numbers save a third, compression a sixth of the rest for twice the time.
+    // Hashes do not compress. Packing saves a third; compression a sixth of the remainder in twice the time.
     await duckdb.run(
       `COPY recent_keys TO ${sqlText(file)} (FORMAT parquet, COMPRESSION uncompressed, PARQUET_VERSION v2)`,
     );
@@ -138,7 +135,7 @@ async function writeSlice(duckdb: Duckdb, file: string): Promise<KeyHashes> {
   }
 }
 
-/** Adds hashes in portions; returns the number of their group, undefined if the set is full. */
+/** Adds hashes in steps. Returns the id of their group; undefined if the set is full. */
 async function addGroup(set: KeySet, { lows, highs }: KeyHashes): Promise<number | undefined> {
   const group = set.bytes < maxSetBytes ? set.addGroup() : undefined;
   if (group === undefined) return undefined;
@@ -174,9 +171,8 @@ async function lookUpIn(
 }
 
 /**
- * Creates the slices of older known keys, in the order in which they became known: work files of 22 bytes an event, in a
- * folder that its owner empties at start. A set of hashes finds the slices that may have a key: 6 to 9 bytes of memory a
- * request, half a microsecond a key. Dropping a slice is free.
+ * Creates the slices of older keys: work files of 22 bytes per event, in a folder that its owner empties at start. A
+ * hash set finds a key's slices: 6 to 9 bytes of memory per request, 0.5 µs per key.
  */
 export function createKeySlices(duckdb: Duckdb, folder: string) {
   let slices: readonly Slice[] = [];
@@ -192,21 +188,21 @@ export function createKeySlices(duckdb: Duckdb, folder: string) {
 
   return {
     size: () => ({ events: slices.reduce((sum, { rows }) => sum + rows, 0), memoryBytes: set.bytes }),
-    /** Makes a slice of all rows of `recent_keys`. Errors: `disk`, `memory`, `sql`. */
+    /** Writes all rows of `recent_keys` to a new slice. Errors: `disk`, `memory`, `sql`. */
     async add() {
       const [row] = await duckdb.rows('SELECT count(*) AS n, min(ms) AS low, max(ms) AS high FROM recent_keys');
       const [rows, fromMs, toMs] = [Number(row?.['n']), Number(row?.['low']), Number(row?.['high'])];
       if (rows === 0) return;
       await ensureFolder(folder);
-      // A unique name: a compactor that has lost its lake to another may still write to the folder.
+      // A unique name: a fenced compactor may still write to the folder.
       const file = path.join(folder, `${randomUUID()}.parquet`);
       const group = await addGroup(set, await writeSlice(duckdb, file));
       slices = [...slices, { file, group, rows, fromMs, toMs }];
       await duckdb.run(createKeysSql('recent_keys'));
     },
     /**
-     * Replaces `sliced_keys` by what the slices have under the keys of `asked`. Reads each slice at most once: 20 ms for a
-     * million events. Errors: `sql`, also if a file of a slice was removed.
+     * Replaces `sliced_keys` by the slices' keys that `asked` has too: 20 ms per million events of a slice. Error:
+     * `sql`.
      */
     async lookUp() {
       await duckdb.run(createKeysSql('sliced_keys'));

@@ -7,10 +7,10 @@ import type { BatchLookUp, BatchTables } from './batch-tables.ts';
 import { createKeySet } from './key-set.ts';
 import { findFileDamage } from '../files/data-file.ts';
 
-/** Receives damaged files: their keys are unknown, so that duplicates of their events may be stored. */
+/** Receives damaged files. Their keys are unknown, so that duplicates may be stored. */
 export type OnDamage = (damages: readonly AppError[]) => void;
 
-/** Returns the intact files. Errors: `file_damaged`, `retryable`, if one was replaced: its keys are in the new file. */
+/** Returns the intact files. Error: `file_damaged`, retryable, if one was replaced: its keys are in the new file. */
 export async function findWhole(
   { table, onDamage }: { readonly table: Table; readonly onDamage: OnDamage },
   files: readonly DataFile[],
@@ -30,7 +30,7 @@ export async function findWhole(
       throw new AppError('file_damaged', damage.message, {
         cause: damage,
         retryable: true,
-        hint: 'Nothing: a rewrite has taken its place, which is read at the next try.',
+        hint: 'No action needed: a rewrite has replaced the file, and the next attempt reads the new one.',
       });
     damages.push(damage);
   }
@@ -44,11 +44,7 @@ interface KnownRowsDependencies {
   readonly onDamage: OnDamage;
 }
 
-/**
- * The natural keys of all rows of a table, imported and loaded. Read when the first such event arrives, and updated
- * with the files that any process commits: the cost follows the batches and the new files. With 10 million rows 122 MB
- * of memory, 3 s of CPU to read, half a microsecond a key.
- */
+/** Creates a cache of a table's natural keys, loaded on demand: 10 million rows take 122 MB and 3 s of CPU. */
 export function createKnownRows({ tables, dataset, onDamage }: KnownRowsDependencies) {
   const keys = createKeySet('any');
   const numbers = new Map<string, number>();
@@ -70,7 +66,7 @@ export function createKnownRows({ tables, dataset, onDamage }: KnownRowsDependen
     }
   }
 
-  /** Adds new files, and drops removed ones: their rows are in others, or erased. */
+  /** Adds new files, and drops removed ones, whose rows are in others or erased. */
   async function catchUp(table: Table, current: readonly DataFile[]): Promise<void> {
     const byPath = new Map(current.map((file) => [file.path, file]));
     for (const [path, number] of numbers) {
@@ -84,7 +80,7 @@ export function createKnownRows({ tables, dataset, onDamage }: KnownRowsDependen
   }
 
   return {
-    /** Finds the rows of a batch; returns the `available_at` of the version. Errors: `refresh`'s, `file_damaged`. */
+    /** Finds the rows of a batch. Returns the version's `available_at`. Errors: those of `refresh`, `file_damaged`. */
     async lookUp(lookUp: BatchLookUp, table: Table) {
       const asked = await lookUp.readOwnKeys(dataset);
       if (asked.rows.length === 0) return table.lake().availableAtMs;

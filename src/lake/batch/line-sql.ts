@@ -5,12 +5,9 @@ import { sqlList, sqlText, utcDateSql } from '../sql/literals.ts';
 import type { EnrichedSelect } from '../files/enriched-rows.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 
-/**
- * SQL that reads event lines: each line is a row `r` of texts; values and validation are expressions. With other types
- * the engine would refuse the file for one value, or round a fraction silently.
- */
+/** SQL reads lines as rows `r` of texts. With other types, DuckDB would refuse a file for one value, or round it. */
 
-/** End of year 9999, the last time that the lake stores. */
+/** End of the year 9999, s: the last time that the lake stores. */
 const maxSeconds = 253_402_300_799;
 
 type NamedType = Pick<Column, 'name' | 'type'>;
@@ -29,7 +26,7 @@ const isText = (type: ColumnType): boolean => type === 'VARCHAR' || type === 'MA
 
 const placesOf = (type: ColumnType): number => Number(/^DECIMAL\(\d+,(\d+)\)$/.exec(type)?.[1] ?? 0);
 
-/** True for a text with more decimal places than its type has, which DuckDB would round. */
+/** Returns a condition that a text has too many decimal places, which DuckDB would round. */
 function roundedSql(name: string, type: ColumnType): string {
   const places = placesOf(type);
   return places === 0
@@ -37,10 +34,10 @@ function roundedSql(name: string, type: ColumnType): string {
     : `NOT regexp_full_match(r.${name}, '-?[0-9]+([.][0-9]{1,${places}})?')`;
 }
 
-/** Columns that every row has, besides its id and its kind. */
+/** Columns that every row has besides its id and kind. */
 const required = new Set(['id_app', 'event_time', 'received_at']);
 
-/** True for a row, of these columns, that cannot be stored; never NULL. `valueSql` returns a column's value. */
+/** Returns a condition, never NULL, that a row cannot be stored. `valueSql` returns a column's value. */
 export function badSql(columns: readonly Column[] = lineColumns, valueSql = castSql): string {
   const wrong = columns
     .filter(({ type }) => !isText(type))
@@ -53,7 +50,7 @@ export function badSql(columns: readonly Column[] = lineColumns, valueSql = cast
     });
   return [
     'TRY_CAST(r.event_id AS UUID) IS NULL',
-    // Bytes: only ASCII is a UUID.
+    // In bytes: only ASCII is a UUID.
     'strlen(r.event_id) <> 36',
     `(r.kind IN (${[...importKinds.keys()].map(sqlText).join(', ')})) IS NOT TRUE`,
     ...wrong,
@@ -66,7 +63,6 @@ export function lineValuesSql(columns: readonly Column[] = lineColumns, valueSql
   return `${values.join(', ')}, ${utcDateSql(valueSql({ name: 'event_time', type: 'TIMESTAMPTZ' }))} AS date`;
 }
 
-/** `FROM` the lines of a file, as rows `r` of texts. */
 export function readLinesSql(file: string): string {
   const columns = lineColumns.map(
     ({ name, type }) => `${sqlText(name)}: ${sqlText(type === 'MAP(VARCHAR, VARCHAR)' ? type : 'VARCHAR')}`,
@@ -79,7 +75,7 @@ const writtenSql = ({ kinds }: Dataset): string =>
 
 const known = new Set([...lineColumns.map(({ name }) => name), 'date', 'available_at']);
 
-/** The value of a column per kind that the pipeline states; undefined if it states none. */
+/** Returns the constant value of a column per kind, if the pipeline defines one. */
 function constantSql({ fields, kindSpecs }: Dataset, column: string): string | undefined {
   const cases = [...kindSpecs].flatMap(([kind, { values }]) =>
     Object.entries(values)
@@ -102,7 +98,7 @@ export const optionalColumns: readonly string[] = lineColumns
   .map(({ name }) => name)
   .filter((name) => !always.has(name));
 
-/** SQL of the columns of a row `r`; with `filled`, without columns that have no value. */
+/** SQL of the columns of a row `r`. `filled` leaves columns without a value out. */
 function columnList(
   dataset: Dataset,
   select: EnrichedSelect | undefined,
@@ -113,7 +109,7 @@ function columnList(
       if (known.has(name)) return filled === undefined || always.has(name) || filled.has(name) ? [`r.${name}`] : [];
       const own = constants.get(dataset)?.get(name);
       const found = select?.values.get(name);
-      // A text may be an enumeration, which is written faster and has the same type in the file.
+      // A text may be an ENUM, which is written faster and has the same type in the file.
       if (own === undefined && found !== undefined && type === 'VARCHAR') return [`${found} AS ${name}`];
       if (own === undefined && found === undefined && filled !== undefined) return [];
       return [`CAST(${own ?? found ?? 'NULL'} AS ${type}) AS ${name}`];
@@ -138,7 +134,7 @@ interface RowsSelect {
   /** SQL of the rows from `FROM` on [the new rows of `batch`]. */
   readonly from?: string;
   readonly enriched?: EnrichedSelect | undefined;
-  /** Columns that may have a value [all]. Leaving the others out saves three quarters of the time. */
+  /** Columns that may have a value [all]. Fewer save up to three quarters of the time. */
   readonly filled?: ReadonlySet<string>;
 }
 

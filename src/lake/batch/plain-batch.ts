@@ -16,35 +16,29 @@ import { ownKeyKinds } from './deduplicate.ts';
 export interface PlainLines {
   readonly file: string;
   readonly events: number;
-  /** Duplicates among them, in the table `left_out`; undefined: keys were not classified, and none may occur. */
+  /** Duplicates among them, in the table `left_out`. Undefined without classification, which excludes keys. */
   readonly repeats?: number;
 }
 
 const plainKinds = leader.kinds.filter((kind) => !ownKeyKinds(leader).includes(kind));
 
-/** True for a line `r` of a kind that may be plain; never NULL. */
+/** Condition, never NULL, that a line `r` is of a kind that may be plain. */
 export const isPlainKindSql = `(r.kind IN (${plainKinds.map(sqlText).join(', ')})) IS TRUE`;
 
 const isKeptSql = '(checked.event_id, checked.received_at) NOT IN (SELECT (event_id, received_at) FROM left_out)';
 
-/**
- * Bytes of a row group; two are filled at a time. With 240,000 rows of 560 bytes half the memory of 122,880 rows, and 1
- * % more bytes.
- */
+/** Bytes of each of two row groups in progress. Needs half the memory of 122,880 rows, and 1 % more bytes. */
 const rowGroupBytes = 32 * 1024 ** 2;
 
-/** Lines that are read to learn the columns, and to try a spool before a lookup. */
+/** Lines that are read to find the columns, and to test a spool before a lookup. */
 const sampleLines = 2048;
 
-/** Texts that are looked up: selected even if no row has a value. */
+/** Texts that are looked up, selected even if no row has a value. */
 const lookedUp = ['ipv4', 'ipv6', 'user_agent'];
 
 const valueSql = ({ name }: Pick<Column, 'name'>): string => `r.value_${name}`;
 
-/**
- * `FROM` the plain lines of a spool that are not duplicates. The check is in `event_id`, so that reading it fails: as a
- * condition it would compute each value twice, a seventh of the time.
- */
+/** Renders FROM the plain, new lines of a spool. The check makes `event_id` fail: as a condition it is slower. */
 function plainLinesSql({ file: spool, repeats }: PlainLines, filled: ReadonlySet<string>): string {
   const [used = [], unused = []] = [true, false].map((isUsed) =>
     lineColumns.filter(({ name }) => (filled.has(name) || !optionalColumns.includes(name)) === isUsed),
@@ -73,7 +67,7 @@ async function withoutOrder<T>(duckdb: Duckdb, work: (engine: Duckdb) => Promise
   }
 }
 
-/** Undefined if the engine refuses a line, or has no memory. */
+/** Returns undefined if the engine refuses a line, or has no memory. */
 export async function unlessRefused<T>(work: () => Promise<T>): Promise<T | undefined> {
   try {
     return await work();
@@ -84,10 +78,8 @@ export async function unlessRefused<T>(work: () => Promise<T>): Promise<T | unde
 }
 
 /**
- * Writes a batch from the spool to the file in one query. All its lines must be plain: valid by the expressions of
- * line-sql.ts, of kinds of the events table without a natural key, with values only in columns of earlier batches, and
- * without an Idempotency-Key unless keys were classified (`loadKeyedLines`). The query checks each line and fails at
- * the first that is not plain.
+ * Writes a spool to the file in one query, which fails at the first line that is not plain. Plain lines are valid, of
+ * the events table, without a natural key, and without an Idempotency-Key unless classified.
  */
 export function createPlainWriter(duckdb: Duckdb, enrichment: BatchEnrichment | undefined) {
   const filled = new Set<string>();
@@ -107,12 +99,12 @@ export function createPlainWriter(duckdb: Duckdb, enrichment: BatchEnrichment | 
     learn(optionalColumns.filter((_, index) => Number(counts[index]) > 0));
   }
 
-  /** Tries the first lines: they nearly always show a spool that is not plain. */
+  /** Tests the first lines, which nearly always show a spool that is not plain. */
   async function assertBeginsPlain(from: string): Promise<void> {
     await duckdb.run(`SELECT count(event_id) FROM (SELECT event_id ${from} LIMIT ${sampleLines})`);
   }
 
-  /** Reads the texts before the lookups: a spool that cannot be read is not their failure. */
+  /** Reads the texts before the lookups: an unreadable spool is not their failure. */
   async function writeEnriched<T extends object>(
     enriching: BatchEnrichment,
     spool: string,
@@ -146,11 +138,7 @@ export function createPlainWriter(duckdb: Duckdb, enrichment: BatchEnrichment | 
 
   return {
     learn,
-    /**
-     * Writes the rows of a spool, unordered and without duplicates, to a young file. Undefined without a file if a line
-     * is not plain, or memory is short: the tables spill to disk. Durability and errors: those of `writeDataFile`, but
-     * `sql` and `memory`.
-     */
+    /** Writes a spool's new rows to a young file. Undefined if a line is not plain or memory is short. */
     write: (lines: PlainLines, file: string, availableAtMs: number) =>
       unlessRefused(() => writeRows(lines, file, availableAtMs)),
   };

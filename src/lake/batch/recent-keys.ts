@@ -11,13 +11,13 @@ import { hourMs } from './deduplicate.ts';
 import { type OnDamage, findWhole } from './known-rows.ts';
 import { assertFilesWhole } from '../files/data-file.ts';
 
-/** Age beyond the window up to which keys are kept, for clocks of ingest processes that differ, ms. */
+/** Time for which keys are kept beyond the window, because ingest clocks differ, ms. */
 const slackMs = hourMs;
-/** Maximum size of the files that are read for retries of requests that version 0.2 stored, bytes. */
+/** Limit of the files that are read for retries of requests of version 0.2, bytes. */
 const maxFormerBytes = 512 * 1024 ** 2;
 
 export interface KeysSeen {
-  /** The lake's `keysCommit` up to which the keys were complete. A commit that finds another one must classify again. */
+  /** The lake's `keysCommit` of complete keys. A commit that finds another one must classify again. */
   readonly keysSeen: string | undefined;
 }
 
@@ -53,7 +53,7 @@ async function loadKeys(
   }
 }
 
-/** Returns the files in which commits after a version added keyed events; undefined if some no longer exist. */
+/** Returns the files of later commits with keyed events; undefined if some no longer exist. */
 async function findNewFiles(
   tableDir: string,
   afterVersion: number,
@@ -104,7 +104,7 @@ async function judgeByFormer(
   return batch.judge({
     rule: 'stream',
     async load(lookUp) {
-      // First: the load overwrites the previous classification.
+      // Read first: the load overwrites the previous classification.
       const times = await lookUp.formerTimes();
       await load(lookUp);
       await lookUpFormer(dependencies, lookUp, times);
@@ -116,12 +116,12 @@ async function judgeByFormer(
 function createCoverage(dependencies: RecentKeysDependencies) {
   const { table } = dependencies;
   const { keys } = dependencies.tables;
-  /** Times of receipt for which the keys are complete, in order, without overlaps. */
+  /** Sorted and without overlaps. */
   let covered: Range[] = [];
   let seen: { readonly version: number; readonly keysCommit: string | undefined } | undefined;
 
   async function forget(): Promise<void> {
-    // First: `covered` must be true also after an error.
+    // Cleared first, since it must be true also after an error.
     covered = [];
     await keys.clear();
   }
@@ -138,7 +138,7 @@ function createCoverage(dependencies: RecentKeysDependencies) {
     }
   }
 
-  /** Adds keys of other commits: a replay, or an own flush whose end was not seen. */
+  /** Adds keys of other commits: of a replay, or a flush of this process with an unknown result. */
   async function catchUp(): Promise<void> {
     const snapshot = table.snapshot();
     if (covered.length === 0 || snapshot.lake?.keysCommit === seen?.keysCommit) return;
@@ -151,7 +151,7 @@ function createCoverage(dependencies: RecentKeysDependencies) {
   async function cover(batch: BatchLookUp): Promise<void> {
     const hours = await batch.keyedHours();
     if (hours.length === 0) return;
-    // Here, and not when keys are added: a committed batch must not fail for it.
+    // Done here, because a committed batch must not fail for it.
     await keys.slice();
     await table.refresh();
     await catchUp();
@@ -163,7 +163,6 @@ function createCoverage(dependencies: RecentKeysDependencies) {
     if (first === undefined) return;
     const fromMs = first - keyWindowMs - slackMs;
     if (fromMs <= (covered[0]?.fromMs ?? fromMs)) return;
-    // First, as in `forget`.
     covered = covered
       .filter(({ toMs }) => toMs >= fromMs)
       .map((range) => ({ ...range, fromMs: Math.max(range.fromMs, fromMs) }));
@@ -181,10 +180,7 @@ function createCoverage(dependencies: RecentKeysDependencies) {
   };
 }
 
-/**
- * Creates the compactor's cache of the events stored under Idempotency-Keys, empty; it is read from the lake on demand. It
- * covers ranges of times of receipt, and always all that a batch needs, also with skewed clocks or a backlog.
- */
+/** Creates the compactor's cache of Idempotency-Keys, which loads on demand all keys that a batch needs. */
 export function createRecentKeys(dependencies: RecentKeysDependencies) {
   const { table, tables } = dependencies;
   const coverage = createCoverage(dependencies);
@@ -208,16 +204,15 @@ export function createRecentKeys(dependencies: RecentKeysDependencies) {
     return { ...judged, keysSeen: coverage.seen()?.keysCommit };
   }
   return {
-    /** Loads in advance what a batch received now needs. Concurrent calls wait. Errors: as `judge`. */
+    /** Loads in advance what a batch received now needs. Concurrent calls wait. Errors: those of `judge`. */
     warmUp: (nowMs: number, signal: AbortSignal) =>
       oneAtATime.run(() =>
         coverage.load({ fromMs: nowMs - keyWindowMs - slackMs, toMs: Number.POSITIVE_INFINITY }, signal),
       ),
     size: () => tables.keys.size(),
     /**
-     * Classifies a batch of the stream by keys that are complete for it: commits of other processes, and all received
-     * within the window around its rows. `lookUpAll` also finds events that the lake has from another position of the
-     * stream; `loadMore` finds others. Errors: `file_damaged`, `retryable` if a file was replaced meanwhile.
+     * Classifies a batch by all keys in the window around its rows. `lookUpAll` also finds events by id. Error:
+     * `file_damaged`, retryable if a file was replaced.
      */
     judge: (batch: Pick<LoadedBatch, 'judge'>, lookUpAll: boolean, loadMore?: KnownEvents['load']) =>
       oneAtATime.run(() => judge(batch, lookUpAll, loadMore)),
@@ -242,10 +237,10 @@ interface Range {
   readonly toMs: number;
 }
 
-/** The times of receipt that classify keys received in an hour. */
+/** Returns the times of receipt that classify keys received in an hour. */
 const aroundHour = (fromMs: number): Range => ({ fromMs: fromMs - keyWindowMs, toMs: fromMs + hourMs + keyWindowMs });
 
-/** Returns the parts of a range that `covered`, ordered and without overlaps, lacks. */
+/** Returns the parts of a range that `covered`, sorted and without overlaps, lacks. */
 export function findUncovered({ fromMs, toMs }: Range, covered: readonly Range[]): Range[] {
   const gaps: Range[] = [];
   let next = fromMs;
@@ -280,11 +275,7 @@ async function addKeysOfBatch(lookUp: BatchLookUp, files: readonly DataFile[]): 
   await lookUp.addOwnKeys([...wanted]);
 }
 
-/**
- * Creates the lookup of one batch of failed events, of any age, which classifies it by the newest version of the table. A
- * repeated call reads only new files: under the maintenance lock only flushes change the table. The tables must have no
- * other known keys. Errors: `file_damaged`, those of `refresh`.
- */
+/** Creates the lookup of a batch of failed events, without other known keys. Repeated calls read only new files. */
 export function createLakeLookUp(table: Table) {
   const known = new Set<string>();
   return {

@@ -9,16 +9,15 @@ import type { FailedEvent, FailureReason } from '../files/failed-events.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { badSql, lineValuesSql, readLinesSql } from './line-sql.ts';
 
-/** An event that could not be converted; the flush adds `failedAt`. */
+/** An event that could not be converted. The flush adds `failedAt`. */
 export type Failure = Omit<FailedEvent, 'failedAt'>;
 
-/** A line that cannot be stored, by its index in the spool. */
 export interface BadLine {
   readonly line: number;
   readonly reason: FailureReason;
 }
 
-/** Splits the bytes of a spool into lines without their line breaks; the last line may lack it. */
+/** Splits a spool into lines without line breaks. The last line may lack it. */
 function* splitLines(bytes: Buffer): Generator<Buffer> {
   for (let start = 0; start < bytes.length;) {
     const found = bytes.indexOf(0x0a, start);
@@ -49,7 +48,7 @@ interface LineTrial {
   load(spool: string, events: number): Promise<{ writeUnjudged(file: string): Promise<void> }>;
 }
 
-/** Failures of a line, each while an empty line passes, until it counts as too large. */
+/** Failures of a line, while an empty line passes, after which it counts as too large. */
 const triesOfLine = 3;
 
 const newline = Buffer.from('\n');
@@ -58,7 +57,7 @@ function writeSpool(file: string, lines: readonly Buffer[]): Promise<void> {
   return writeWorkFile(file, Buffer.concat(lines.flatMap((line) => [line, newline])));
 }
 
-/** Reports whether the engine has the memory to read one line and write its row. */
+/** Reports whether the engine has the memory to read a line and write its row. */
 async function fits(tables: LineTrial, scratch: string, line: Buffer): Promise<boolean> {
   try {
     await writeSpool(scratch, [line]);
@@ -76,16 +75,13 @@ async function fits(tables: LineTrial, scratch: string, line: Buffer): Promise<b
 
 async function isTooLarge(tables: LineTrial, scratch: string, line: Buffer): Promise<boolean> {
   for (let attempt = 0; attempt < triesOfLine; attempt += 1) {
-    // If an empty line fails too, the engine is the cause.
+    // If an empty line fails too, the line is not the cause.
     if ((await fits(tables, scratch, line)) || !(await fits(tables, scratch, Buffer.from('{}')))) return false;
   }
   return true;
 }
 
-/**
- * Removes the lines of a spool of one message that the engine has no memory for, and returns them: they become failed
- * events and do not block the others. Reloads the tables. Errors: those of `load`, but `memory`.
- */
+/** Removes and returns the lines that exceed the engine's memory. Reloads the tables. Errors: those of `load`. */
 export async function takeOutTooLarge(tables: LineTrial, spool: string): Promise<Failure[]> {
   const good: Buffer[] = [];
   const failures: Failure[] = [];
@@ -115,7 +111,7 @@ async function loadBatch(duckdb: Duckdb, file: string): Promise<number> {
   return Number(row?.['n']);
 }
 
-/** Loads the lines of a spool that DuckDB can read; returns their indexes, and the bad lines. */
+/** Loads the lines of a spool that DuckDB can read. Returns their indexes, and the bad lines. */
 async function loadCleaned(duckdb: Duckdb, file: string) {
   const kept: number[] = [];
   const badLines: BadLine[] = [];

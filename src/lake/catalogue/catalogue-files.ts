@@ -7,7 +7,7 @@ import { shapeOf } from '../../runtime/store/shape.ts';
 
 export const catalogueName = 'catalogue';
 
-/** The form of packs and of their fold; those of other forms are made again. */
+/** Form of packs and of their fold. Other forms are recreated. */
 export const catalogueForm = 'v3';
 
 export function cataloguePaths(lakeDir: string) {
@@ -35,7 +35,7 @@ const isFacts = (document: unknown): document is FoldFacts => typeof document ==
 export function openFolds(lakeDir: string): FileRecords<FoldFacts> {
   const damaged = {
     code: 'record_damaged',
-    hint: "Remove the folder 'catalogue' of the lake: the compactor makes it anew.",
+    hint: "Remove the folder 'catalogue' of the lake: the compactor recreates it.",
   } as const;
   return openFileRecords(cataloguePaths(lakeDir).folder, { isValid: isFacts, damaged }, false);
 }
@@ -50,7 +50,7 @@ export const noticeKinds = [
 export type NoticeKind = (typeof noticeKinds)[number];
 
 export interface Notice {
-  /** The same id for the same change. */
+  /** Equal for the same change. */
   readonly id: string;
   readonly kind: NoticeKind;
   readonly idApp: number;
@@ -62,11 +62,10 @@ export interface Notice {
   readonly what: string;
   /** Newest date on which it was confirmed, if later. */
   readonly lastDate?: string;
-  /** A later check found it resolved. */
   readonly isResolved?: true;
 }
 
-/** The newest are kept: the maximum of fifty apps. */
+/** Limit of notices; the newest are kept. Enough for fifty apps. */
 const mostNotices = 5000;
 
 type NoticeList = { readonly notices: readonly Notice[] };
@@ -74,7 +73,7 @@ type NoticeList = { readonly notices: readonly Notice[] };
 function openLists(lakeDir: string): Records<NoticeList> {
   return createRecords(openStore(cataloguePaths(lakeDir).folder), {
     isValid: shapeOf<NoticeList>({ notices: Array.isArray }),
-    damaged: { code: 'record_damaged', hint: 'Remove it: what is still so is found again.' },
+    damaged: { code: 'record_damaged', hint: 'Remove it: notices that still apply are found again.' },
   });
 }
 
@@ -90,7 +89,6 @@ async function writeList(lakeDir: string, id: string, notices: readonly Notice[]
   else await openLists(lakeDir).put(id, { notices: notices.slice(0, mostNotices) });
 }
 
-/** Reads the notices of all apps, newest first. */
 export async function readNotices(lakeDir: string): Promise<Notice[]> {
   const all = [...(await readList(lakeDir, foundId)), ...(await readList(lakeDir, keysId))];
   return all.toSorted((a, b) => Date.parse(b.foundAt) - Date.parse(a.foundAt));
@@ -100,7 +98,7 @@ export const readFoundNotices = (lakeDir: string) => readList(lakeDir, foundId);
 
 export const writeNotices = (lakeDir: string, notices: readonly Notice[]) => writeList(lakeDir, foundId, notices);
 
-/** Adds notices of events that a flush could not store, once per id, durably. The catalogue writes the other list. */
+/** Adds notices of events that a flush could not store, durably and once per id. Only flushes write this list. */
 export async function addKeyNotices(lakeDir: string, notices: readonly Notice[]): Promise<void> {
   const known = await readList(lakeDir, keysId);
   const added = notices.filter(({ id }) => !known.some((other) => other.id === id));

@@ -9,7 +9,7 @@ import { sqlList, sqlText } from '../sql/literals.ts';
 import { foldedKeyLength, listSources, partBounds, partKey } from './parts.ts';
 import { type Catalogue, type CatalogueEvent, isoSql, readCatalogue } from './read-catalogue.ts';
 
-/** UTC dates, `YYYY-MM-DD`, inclusive. */
+/** Inclusive UTC dates, `YYYY-MM-DD`. */
 export interface CatalogueDates {
   readonly from: string;
   readonly to: string;
@@ -22,18 +22,18 @@ interface CatalogueQuestion {
   readonly dates?: CatalogueDates | undefined;
 }
 
-/** A custom event within the dates; `sealed`: its events of all dates, from which its parameters are. */
+/** A custom event within the dates. `sealed`: its events of all dates, which its parameters come from. */
 type CurrentEvent = CatalogueEvent & { readonly sealed: number };
 
-/** The catalogue of the newest version: unsealed events are counted, but not searched for parameters. */
+/** The catalogue of the newest version. Unsealed events are counted, but not searched for parameters. */
 export interface CurrentCatalogue extends Omit<Catalogue, 'keys' | 'customEvents'> {
   readonly customEvents: readonly CurrentEvent[];
   readonly isComplete: boolean;
-  /** ISO 8601: events before it were searched for parameters; absent: all were. */
+  /** Events before it were searched for parameters, ISO 8601. Absent: all were. */
   readonly sealedUntil?: string;
 }
 
-/** Events without a part of the catalogue, by name and date; times are ISO 8601. */
+/** Events that the catalogue lacks, by name and date. Times are ISO 8601. */
 interface Fresh {
   readonly event: string;
   readonly date: string;
@@ -42,7 +42,7 @@ interface Fresh {
   readonly last: string;
 }
 
-/** Limit of rows that are counted, of the newest files. */
+/** Limit of counted rows, of the newest files. */
 const mostRows = 20_000_000;
 /** Rows that are read in the time of opening a file. */
 const leastRows = 10_000;
@@ -54,7 +54,6 @@ const shorten = (key: string): string => key.slice(0, foldedKeyLength);
 /** Lists the files that the fold lacks: young ones first, then the newest. */
 function listFresh({ files }: Snapshot, keys: ReadonlySet<string>, { idApp, dates }: CatalogueQuestion): DataFile[] {
   const sealed = new Set(listSources(files).map(({ key }) => shorten(key)));
-  // A fold with replaced files has the rows of their replacements.
   const isBehind = [...keys].some((key) => !sealed.has(key));
   const eventTime = dates && {
     fromMs: Date.parse(`${dates.from}T00:00:00Z`),
@@ -136,7 +135,7 @@ const newEvent = (customEventName: string): CatalogueEvent => ({
   parameters: [],
 });
 
-/** Merges the fold's events and fresh ones, largest first, up to the fold's bound. */
+/** Merges the fold's and newer events, largest first, up to the fold's limit. */
 function merge(
   { customEvents, more }: Pick<Catalogue, 'customEvents' | 'more'>,
   fresh: readonly Fresh[],
@@ -184,7 +183,7 @@ async function readOnce(lakeDir: string, question: CatalogueQuestion, isLast: bo
   };
 }
 
-/** Reads the catalogue of an app as of the newest version of the lake. Errors: `readCatalogue`'s, the engine's. */
+/** Reads the catalogue of an app as of the newest version. Errors: those of `readCatalogue`, the engine's. */
 export async function readCurrentCatalogue(lakeDir: string, question: CatalogueQuestion): Promise<CurrentCatalogue> {
   for (let attempt = 1; ; attempt += 1) {
     try {

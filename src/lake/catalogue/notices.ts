@@ -4,11 +4,7 @@ import { sqlList, sqlText } from '../sql/literals.ts';
 import type { Notice } from './catalogue-files.ts';
 import { typeColumn, typeFamilies } from './parameter-types.ts';
 
-/**
- * The rules of notices. `day` is the newest date whose events are sealed; recent are the three dates up to it, compared
- * with the four weeks before them. A notice is not repeated for five weeks for the same kind, app, event and parameter,
- * unless it was resolved for more than a week.
- */
+/** Compares the three dates up to `day`, the newest sealed one, with four weeks before. A notice repeats after five. */
 export const noticeRules = {
   recentDays: 3,
   beforeDays: 28,
@@ -21,17 +17,17 @@ export const noticeRules = {
   lostShare: 0.2,
   changedFrom: 0.9,
   changedTo: 0.5,
-  /** Volume: minimum median of the weekday in the previous four weeks, and the share of it that is too low. */
+  /** Volume: minimum median of the weekday in four weeks, and the share of it that is too low. */
   medianEvents: 100,
   fallenTo: 0.5,
-  /** Rows of one app (largest events first), and its notices within `repeatDays` and of one day. */
+  /** Rows of an app, largest events first, and its notices within `repeatDays` and of a day. */
   mostRows: 1000,
   mostOfApp: 100,
   mostOfDay: 50,
 } as const;
 
 const r = noticeRules;
-/** Types between which a parameter may change freely: an integer is a decimal. */
+/** Compatible types: an integer is a decimal. */
 const [numbers = [], times = []] = typeFamilies;
 const groups = {
   number: numbers.map(typeColumn).join(' + '),
@@ -80,14 +76,10 @@ const parametersSql = (files: readonly string[], day: string): string => `
   QUALIFY row_number() OVER (PARTITION BY id_app ORDER BY before DESC, event, parameter) <= ${r.mostRows}
   ORDER BY before DESC, id_app, event, parameter`;
 
-/** Events that an event may have in addition to those in the parts. */
+/** Events that may exist in addition to those in the parts. */
 const unnamedSql = 'CASE WHEN event IS NULL THEN 0 ELSE coalesce(unnamed.most, 0) END';
 
-/**
- * Events below half of their weekday's median, and with a smaller share of it than their app; a row of an app has no
- * event. A missing weekday counts as zero. In a file with more names than its part, an event outside of the part may
- * have as many events as the smallest inside.
- */
+/** Events below half of their weekday's median, with a smaller share of it than their app, whose row has no event. */
 const fallenSql = (files: readonly string[], day: string): string => `
   WITH parts AS (
     SELECT id_app, event, (DATE ${sqlText(day)} - date) // 7 AS week, events FROM read_parquet(${sqlList(files)})
@@ -133,13 +125,13 @@ function describe(row: Row): string {
   const parameter = `parameter ${JSON.stringify(row.parameter)}`;
   switch (row.kind) {
     case 'parameter_new':
-      return `${parameter} is new: ${row['recent_seen']} of ${row['recent']} events looked at have it`;
+      return `${parameter} is new: ${row['recent_seen']} of ${row['recent']} sampled events have it`;
     case 'parameter_lost':
-      return `${parameter} is gone: ${row['before_seen']} of ${row['before']} events looked at in the four weeks before had it, none of ${row['recent']} since`;
+      return `${parameter} is missing: ${row['before_seen']} of ${row['before']} sampled events of the previous four weeks had it, none of ${row['recent']} since`;
     case 'parameter_changed':
-      return `${parameter} changed its type: ${describeType(row, 'before')} of the four weeks before, ${describeType(row, 'recent')} since`;
+      return `${parameter} changed its type: ${describeType(row, 'before')} of the previous four weeks, ${describeType(row, 'recent')} since`;
     case undefined:
-      return `${row['events']} events, where the same weekday had ${row['usual']} in the four weeks before`;
+      return `${row['events']} events; the same weekday had ${row['usual']} in the previous four weeks`;
     default:
       return row.kind satisfies never;
   }
@@ -193,7 +185,7 @@ function boundApps(found: readonly Notice[], known: readonly Notice[], day: stri
   return found.filter(isTaken);
 }
 
-/** Finds new notices, and updates known ones (newest first). The events of `day` must all be sealed. */
+/** Finds new notices, and updates known ones. `day` must be completely sealed. */
 export async function findNotices(
   duckdb: Duckdb,
   files: readonly string[],
@@ -207,7 +199,7 @@ export async function findNotices(
   ];
   const seen = rows.map((row) => toNotice(row, day, nowMs));
   const isSo = new Set(seen.map(subjectOf));
-  // Of several notices of one subject the newest continues.
+  // The newest notice of a subject continues.
   const newest = new Map(known.toReversed().map((notice) => [subjectOf(notice), notice]));
   const fresh = seen.filter((notice) => {
     const before = newest.get(subjectOf(notice));

@@ -6,7 +6,7 @@ import { sqlList, sqlText } from '../sql/literals.ts';
 import { catalogueForm } from './catalogue-files.ts';
 import { writeParts, type PartSource } from './parts.ts';
 
-/** Beyond this number packs are merged: the fold opens each. */
+/** Number of packs above which they are merged, since the fold opens each. */
 const mostPacks = 24;
 
 const groupRows = 16_384;
@@ -28,10 +28,7 @@ function findOwners(packs: readonly Part[], wanted: ReadonlySet<string>): Map<st
   return owners;
 }
 
-/**
- * Opens the parts of sealed files, several in a pack `packs/UUID.v3.parquet`, whose rows have the hash of their file as
- * `key`. For the one process that maintains the lake. Errors: the file system's; the engine's except for damage.
- */
+/** Opens the packs `packs/UUID.v3.parquet` of sealed files' parts; `key` is a file's hash. For one process. */
 export async function openPacks(folder: string, duckdb: Duckdb, crashPoint: CrashPoint = noCrashPoint) {
   const packs = openPartFolder(folder, {
     end: `.${catalogueForm}.parquet`,
@@ -41,7 +38,6 @@ export async function openPacks(folder: string, duckdb: Duckdb, crashPoint: Cras
     afterStep: (step) => crashPoint(`pack-${step}`),
   });
 
-  /** Replaces packs by one with the keys that they own. */
   async function rewrite(engine: Duckdb, some: readonly Part[], owners: ReadonlyMap<string, string>): Promise<void> {
     const kept = some.map(({ file }) => [...owners].filter(([, owner]) => owner === file).map(([key]) => key));
     const sources = some.map(
@@ -67,10 +63,7 @@ export async function openPacks(folder: string, duckdb: Duckdb, crashPoint: Cras
         .list()
         .map(({ file }) => file)
         .toSorted((a, b) => (a < b ? -1 : 1)),
-    /**
-     * Removes parts of other files and leftovers, follows what an operator or another process did to the folder, and
-     * merges many packs. Returns whether it removed any parts.
-     */
+    /** Removes leftovers and parts of other files, and merges packs. Returns whether it removed parts. */
     async keep(engine: Duckdb, wanted: ReadonlySet<string>) {
       await packs.follow(engine);
       await packs.removeOthers();
@@ -81,10 +74,7 @@ export async function openPacks(folder: string, duckdb: Duckdb, crashPoint: Cras
       if (all.length > mostPacks) await rewrite(engine, all, findOwners(all, wanted));
       return stale.length > 0;
     },
-    /**
-     * Removes unreadable packs, to be made again; returns whether there were any. Errors: of a stopped or failed
-     * engine.
-     */
+    /** Removes unreadable packs, which are then recreated. Returns whether there were any. */
     async mend(engine: Statements) {
       const damaged: Part[] = [];
       for (const pack of packs.list())

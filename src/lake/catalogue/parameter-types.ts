@@ -1,14 +1,11 @@
 import { sqlText } from '../sql/literals.ts';
 
-/**
- * The form of a parameter's text, with an SQL type each for the columns of views.sql. Every number of JSON is a number,
- * also as JavaScript writes it: `1e-7`, `1.7e+308`.
- */
+/** Type of a parameter's text and of its column in views.sql. Numbers include JavaScript's `1e-7` and `1.7e+308`. */
 export const parameterTypes = ['integer', 'long', 'decimal', 'boolean', 'date', 'time', 'text', 'empty'] as const;
 export type ParameterType = (typeof parameterTypes)[number];
 export type TypedType = Exclude<ParameterType, 'text' | 'empty'>;
 
-/** Types of one column, narrow ones first: a column of the last one takes the values of all. */
+/** Types of one column, narrow ones first. The last one fits all values. */
 export const typeFamilies: readonly (readonly TypedType[])[] = [
   ['integer', 'long', 'decimal'],
   ['date', 'time'],
@@ -18,7 +15,7 @@ export const typeFamilies: readonly (readonly TypedType[])[] = [
 export const typeColumn = (type: ParameterType): string => `n_${type}`;
 
 const integerForm = '-?(0|[1-9][0-9]*)';
-/** Complete forms, ASCII digits only. As in JSON, a number has no leading zeros: such a text is an identifier. */
+/** Forms in ASCII digits. A text with leading zeros is an identifier, not a number. */
 const forms = {
   integer: '-?(0|[1-9][0-9]{0,17})',
   long: '-?(0|[1-9][0-9]{0,37})',
@@ -34,7 +31,7 @@ const matches = (value: string, form: keyof typeof forms): string =>
 const toTimeSql = (value: string): string =>
   `TRY_CAST(CASE WHEN regexp_matches(${value}, '(Z|[+-][0-9]{2}:?[0-9]{2})$') THEN ${value} ELSE ${value} || 'Z' END AS TIMESTAMPTZ)`;
 
-/** SQL of a text as a value of a type; NULL if it has another form, is infinite, or is not in the calendar. */
+/** SQL of a text as a value of a type; NULL if it does not have this type, or is infinite. */
 export function typedSql(value: string, type: TypedType): string {
   switch (type) {
     case 'integer':
@@ -54,7 +51,6 @@ export function typedSql(value: string, type: TypedType): string {
   }
 }
 
-/** SQL of the narrowest type that has a value for a text. */
 export function typeOfSql(value: string): string {
   const typed = typeFamilies.flat().map((type) => `WHEN (${typedSql(value, type)}) IS NOT NULL THEN ${sqlText(type)}`);
   return `CASE WHEN ${value} IS NULL OR trim(${value}) = '' THEN 'empty' ${typed.join(' ')} ELSE 'text' END`;
@@ -62,7 +58,7 @@ export function typeOfSql(value: string): string {
 
 export type TypeCounts = Readonly<Record<ParameterType, number>>;
 
-/** Share of the non-empty values from which a parameter is typed. */
+/** Share of the non-empty values for which a parameter is typed. */
 const typedShare = 0.99;
 
 const sumOf = (counts: TypeCounts, types: readonly ParameterType[]): number =>
@@ -80,22 +76,22 @@ export function mainType(counts: TypeCounts): { readonly type: ParameterType; re
 }
 
 /**
- * A count of distinct values by two bitmaps of 320 bytes together, merged by OR. The first has one bit per value:
- * nearly exact up to hundreds. The second is that of Flajolet and Martin (PCSA): within about a tenth for any number.
+ * Distinct counts by two mergeable bitmaps of 320 bytes. The first has a bit per value, and is exact up to hundreds.
+ * The second (PCSA of Flajolet and Martin) is within about a tenth.
  */
 const fewBits = 1024;
 const buckets = 64;
 const levels = 24;
-/** Free bits down to which the first bitmap is the better one. */
+/** Free bits down to which the first bitmap is more exact. */
 const fewestFree = 100;
 
-/** SQL of a value's hash, the same in all versions of the engine. */
+/** SQL of a value's hash, which is the same in all versions of the engine. */
 export const valueHashSql = (value: string): string => `md5_number_lower(${value})`;
 
-/** SQL of the two bitmaps over a group's hashes: BLOBs named `few` and `many`. */
+/** SQL of two bitmaps over a group's hashes: BLOBs named `few` and `many`. */
 export function sketchSql(hash: string): string {
   const rest = `CAST(${hash} >> 16 AS BIGINT)`;
-  // Trailing zeros; for zero itself the last level.
+  // Trailing zeros; for zero the last level.
   const level = `least(CASE WHEN ${rest} = 0 THEN ${levels} ELSE bit_count(xor(${rest}, ${rest} - 1)) - 1 END, ${levels - 1})`;
   return `CAST(bitstring_agg(CAST(${hash} % ${fewBits} AS INTEGER), 0, ${fewBits - 1}) AS BLOB) AS few,
     CAST(bitstring_agg(CAST((${hash} // ${fewBits}) % ${buckets} * ${levels} + ${level} AS INTEGER), 0, ${buckets * levels - 1}) AS BLOB) AS many`;
@@ -103,7 +99,6 @@ export function sketchSql(hash: string): string {
 
 export const mergedSketchSql = 'bit_or(few::BIT) AS few, bit_or(many::BIT) AS many';
 
-/** SQL of the number of distinct values, from merged bitmaps. */
 export const estimateSql = `CAST(CASE
     WHEN ${fewBits} - bit_count(few) > ${fewestFree} THEN round(-${fewBits} * ln((${fewBits} - bit_count(few)) / ${fewBits}))
     ELSE round(${buckets} / 0.77351 * power(2, list_sum(list_transform(range(${buckets}),

@@ -1,10 +1,10 @@
 /**
- * The catalogue of parameters of custom events.
+ * Builds the catalogue of parameters of custom events.
  *
- * In: sealed files of the events table. Out: a part per file, a function of its bytes, stored under their hash in packs
- * (packs.ts); the fold of all parts, from which the export API, the command and views.sql are made.
- * Invariant: a part belongs to the file of its hash; parts of files that the table does not name are removed.
- * Crash: missing parts are made by the next run, leftovers removed.
+ * In: sealed files of the events table. Out: a part per file, stored under the file's hash in packs (packs.ts); the
+ * fold of all parts, for the export API, the command and views.sql.
+ * Invariant: a part depends only on its file's bytes. Parts of files that the table does not name are removed.
+ * Crash: the next run creates missing parts and removes leftovers.
  */
 import { localFiles } from '../../runtime/store/open-store.ts';
 import { createHash } from 'node:crypto';
@@ -22,13 +22,13 @@ import {
   valueHashSql,
 } from './parameter-types.ts';
 
-/** Bounds of a part: an app may send a million names. */
+/** Limits of a part. An app may send a million names. */
 export const partBounds = {
-  /** Events of one app, largest first; the others are counted. */
+  /** Events of an app, largest first. The others are counted. */
   events: 500,
-  /** Parameters of one event, most frequent first; the others are counted. */
+  /** Parameters of an event, most frequent first. The others are counted. */
   parameters: 100,
-  /** Events of a large file that are read because no sampled block had their name, largest first. */
+  /** Events of a large file that are read because no sampled block had their name. */
   others: 1000,
   /** Examples of a parameter, and their length in characters. */
   examples: 3,
@@ -36,7 +36,7 @@ export const partBounds = {
 } as const;
 
 const blockRows = 2048;
-/** Files up to this number of blocks are read entirely, of others one block in `ofBlocks`, at most `mostBlocks`. */
+/** Files up to this number of blocks are read entirely. Of others, one block in `ofBlocks` is. */
 const wholeBlocks = 2;
 const ofBlocks = 16;
 const mostBlocks = 8;
@@ -48,7 +48,7 @@ export interface PartSource {
   readonly rows: number;
 }
 
-/** Key of a file's part: the hash of its bytes, or without one in the log of its path and size. */
+/** Key of a part: the file's hash, or without one its path and size. */
 export const partKey = ({ sha256, path, sizeBytes }: DataFile): string =>
   sha256 ?? createHash('sha256').update(`${path} ${sizeBytes}`).digest('hex');
 
@@ -69,7 +69,6 @@ function stepOf({ rows }: PartSource): number {
     : Math.ceil(blocks / Math.min(mostBlocks, Math.max(1, Math.ceil(blocks / ofBlocks))));
 }
 
-/** A source with the local path of its file. */
 interface LocalSource extends PartSource {
   readonly path: string;
 }
@@ -81,7 +80,7 @@ interface Scan {
   readonly sources: readonly LocalSource[];
 }
 
-/** Divides files into scans, and numbers them; files that are read entirely are first. */
+/** Divides files into numbered scans, with those that are read entirely first. */
 function toScans(sources: readonly LocalSource[]): Scan[] {
   const scans: Scan[] = [];
   const steps = [...new Set(sources.map(stepOf))].toSorted((a, b) => a - b);
@@ -99,10 +98,7 @@ const firstOf = (columns: readonly string[]): string =>
 const userSql = firstOf(['custom_user_id', 'custom_platform_user_id', 'CAST(sezam_user_id AS VARCHAR)']);
 const deviceSql = firstOf(['instance_id', 'lvid', 'gaid', 'android_id', 'app_set_id', 'idfa', 'ios_vendor_id']);
 
-/**
- * The sender of an event: an example is a value from two users, or from two devices without a user. A user and a device
- * may be the same person. The hash of NULL is a number.
- */
+/** Hash of the sender: an example needs two users, or two devices without a user. */
 const lookedColumns = `, custom_event_params AS params, CASE WHEN ${userSql} IS NOT NULL THEN hash(${userSql}) END AS from_user,
   CASE WHEN ${userSql} IS NULL AND ${deviceSql} IS NOT NULL THEN hash(${deviceSql}) END AS from_device`;
 
@@ -123,7 +119,7 @@ const lookedSql = (scan: Scan, emptyFile: string): string =>
 const countColumns =
   'file, id_app, event, date, count(*) AS events, min(event_time) AS first_seen, max(event_time) AS last_seen';
 
-/** Numbers of events by name, with ids; names beyond the bound share a row without a name. */
+/** Numbers of events by name, with ids. Names beyond the limit share a row without a name. */
 function eventsSql(scans: readonly Scan[], emptyFile: string): string {
   const counts = scans.map((scan) =>
     scan.step === 1
@@ -143,7 +139,6 @@ function eventsSql(scans: readonly Scan[], emptyFile: string): string {
 
 const onEvent = 'USING (file, id_app, event, date)';
 
-/** Values of each parameter of each event. */
 const valuesSql = `
   SELECT id, parameter, coalesce(value, '') AS value, count(*) AS n, min(event_time) AS first_seen, max(event_time) AS last_seen,
     coalesce(min(from_user) <> max(from_user), false) OR coalesce(min(from_device) <> max(from_device), false) AS shared
@@ -154,7 +149,7 @@ const typeCounts = parameterTypes.map(
   (type) => `coalesce(sum(n) FILTER (type = ${sqlText(type)}), 0)::BIGINT AS ${typeColumn(type)}`,
 );
 
-/** Summaries of the parameters. A value may be in many events: its text is analyzed once. */
+/** Summaries of the parameters. A value may repeat: its text is analyzed once. */
 const parametersSql = `
   WITH texts AS (
     SELECT value, ${typeOfSql('value')} AS type, ${valueHashSql('value')} AS hash, length(value) <= ${partBounds.exampleLength} AS short
@@ -169,7 +164,7 @@ const parametersSql = `
 const noTypes = parameterTypes.map((type) => `0::BIGINT AS ${typeColumn(type)}`).join(', ');
 const types = parameterTypes.map(typeColumn).join(', ');
 
-/** The rows of parts; `keys` are indexed by file number. A row with a file alone marks its part as made. */
+/** Rows of parts. `keys` are indexed by file number. A row with a file alone marks its part as complete. */
 const rowsSql = (keys: string): string => `
   SELECT unnest(${keys}) AS key, NULL::BIGINT AS id_app, NULL::VARCHAR AS event, NULL::VARCHAR AS parameter, NULL::DATE AS date,
     0::BIGINT AS events, 0::BIGINT AS seen, 0::BIGINT AS more, ${noTypes}, NULL::BLOB AS few, NULL::BLOB AS many,
@@ -202,11 +197,7 @@ async function lookAtOthers(duckdb: Duckdb, scans: readonly Scan[], emptyFile: s
   }
 }
 
-/**
- * Writes the parts of sealed files into one Parquet file; the caller makes it durable. Cost: small files are scanned
- * once; of larger ones a few columns, and the parameters of one block in sixteen. Memory is bounded, the engine spills.
- * Errors: the engine's, also if a file no longer exists.
- */
+/** Writes the parts of sealed files to a Parquet file, sampling large ones. Spills. Errors: the engine's. */
 export async function writeParts(
   duckdb: Duckdb,
   sources: readonly PartSource[],
@@ -239,7 +230,6 @@ async function writeScans(duckdb: Duckdb, scans: readonly Scan[], emptyFile: str
   }
 }
 
-/** Days of an event's volumes, newest. */
 const mostDays = 400;
 
 /** Characters of the keys in a fold. */
@@ -250,10 +240,9 @@ const isNamed = `event IS NOT NULL AND rank <= ${partBounds.events}`;
 const sums = parameterTypes.map((type) => `sum(${typeColumn(type)})::BIGINT AS ${typeColumn(type)}`).join(', ');
 
 /**
- * The fold of all parts: a row per event of each app and per parameter. An event has its number, the number searched as
- * `seen`, and `days`; a parameter has the number of these with it as `seen`. The row of an app without an event counts
- * the names beyond the bound, that of an event its parameters beyond. A row without an app has the beginning of a
- * part's key.
+ * Merges all parts: a row per event of each app and per parameter. `seen`: events searched for parameters, or those
+ * with the parameter. Rows without an event or a parameter count those beyond the limit. Rows without an app have a
+ * prefix of a part's key.
  */
 const foldSql = (files: readonly string[]): string => `
   WITH parts AS (SELECT * FROM read_parquet(${sqlList(files)}) WHERE id_app IS NOT NULL),
@@ -291,7 +280,7 @@ const foldSql = (files: readonly string[]): string => `
   UNION ALL
   SELECT NULL, left(key, ${foldedKeyLength}), NULL, 0, 0, 0, ${noTypes}, NULL, NULL, NULL, [], [] FROM read_parquet(${sqlList(files)}) WHERE id_app IS NULL`;
 
-/** Writes the fold of at least one pack into a Parquet file. The engine spills. */
+/** Writes the fold of at least one pack to a Parquet file. Spills. */
 export async function writeFold(duckdb: Duckdb, files: readonly string[], target: string): Promise<void> {
   await duckdb.run(
     `COPY (${foldSql(files)} ORDER BY id_app, event, parameter NULLS FIRST) TO ${sqlText(target)} (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 8192)`,

@@ -11,7 +11,6 @@ import {
 } from './catalogue-files.ts';
 import { type ParameterType, type TypeCounts, mainType, parameterTypes, typeColumn } from './parameter-types.ts';
 
-/** A parameter of an event, from the events that were searched. */
 export interface CatalogueParameter {
   readonly name: string;
   readonly type: ParameterType;
@@ -27,7 +26,7 @@ export interface CatalogueParameter {
   readonly lastSeen: string;
 }
 
-/** A custom event of an app; times are ISO 8601. */
+/** A custom event of an app. Times are ISO 8601. */
 export interface CatalogueEvent {
   readonly customEventName: string;
   readonly events: number;
@@ -40,16 +39,14 @@ export interface CatalogueEvent {
   readonly parameters: readonly CatalogueParameter[];
 }
 
-/** The custom events of an app in the newest sealed files. */
 export interface Catalogue {
-  /** Version of the events table; undefined: not made yet. */
+  /** Version of the events table; undefined before the first run. */
   readonly version: number | undefined;
   readonly missingFiles: number;
   readonly customEvents: readonly CatalogueEvent[];
-  /** Names beyond the bound, and their events. */
   readonly more: Pick<CatalogueEvent, 'events' | 'days'> & { readonly names: number };
   readonly notices: readonly Notice[];
-  /** Beginnings of the keys of its files. */
+  /** Prefixes of the keys of its files. */
   readonly keys: ReadonlySet<string>;
 }
 
@@ -76,7 +73,7 @@ const toRowSql = (
   seen: seen, more: more, types: {${parameterTypes.map((type) => `"${type}": ${typeColumn(type)}`).join(', ')}}, "values": "values",
   first: ${isoSql('first_seen')}, last: ${isoSql('last_seen')}, examples: ${examples}, days: ${days}})::VARCHAR`;
 const rowSql = toRowSql('examples', 'days');
-/** Without days and examples, most of the bytes. */
+/** Omits days and examples, most of the bytes. */
 const shortRowSql = toRowSql('[]', '[]');
 
 function toParameter({ parameter, seen, types, values, examples, first, last }: FoldRow): CatalogueParameter {
@@ -93,7 +90,6 @@ function toParameter({ parameter, seen, types, values, examples, first, last }: 
   };
 }
 
-/** Groups the rows of one app into events with their parameters. */
 function toEvents(rows: readonly FoldRow[]): CatalogueEvent[] {
   const parametersOf = new Map<string, CatalogueParameter[]>();
   for (const row of rows) {
@@ -121,7 +117,6 @@ function toEvents(rows: readonly FoldRow[]): CatalogueEvent[] {
   });
 }
 
-/** Reads the events of an app without parameters, or one event with them; and the row of the others. */
 async function readRows(duckdb: Duckdb, file: string, idApp: number, event?: string): Promise<FoldRow[]> {
   const where = event === undefined ? 'parameter IS NULL' : '(event = $2 OR event IS NULL)';
   const rows = await duckdb.rows(
@@ -143,10 +138,7 @@ export interface AppEvents {
   readonly events: readonly CatalogueEvent[];
 }
 
-/**
- * Reads the largest events of all apps from a fold, with parameters and without days and examples. Their columns
- * together are at most `most`, with `own` per event in addition to its parameters; long names count as several columns.
- */
+/** Reads the largest events from a fold, with at most `most` columns in total; `own`: further ones per event. */
 export async function readLargest(
   duckdb: Duckdb,
   file: string,
@@ -173,7 +165,7 @@ const tries = 3;
 function refuseDamaged(error: unknown): never {
   throw new AppError('record_damaged', `the catalogue of parameters is damaged: ${describeError(error)}`, {
     cause: error,
-    hint: "Remove the folder 'catalogue' of the lake: the compactor makes it anew.",
+    hint: "Remove the folder 'catalogue' of the lake: the compactor recreates it.",
   });
 }
 

@@ -28,7 +28,6 @@ export function digestOf(keys: Iterable<string>): string {
   return hash.digest('hex');
 }
 
-/** Steps at which crashes are tested. */
 export const catalogueSteps = [
   'pack-written',
   'pack-renamed',
@@ -50,7 +49,6 @@ export async function findFolded(lakeDir: string) {
     : undefined;
 }
 
-/** Reports whether no part of a catalogue exists. */
 export async function isWithdrawn(lakeDir: string): Promise<boolean> {
   const { notices, viewsSql: file } = cataloguePaths(lakeDir);
   for (const each of [openFolds(lakeDir).nameOf(catalogueName), notices]) if (await exists(each)) return false;
@@ -77,20 +75,19 @@ export async function hasFollowed(lakeDir: string, version: number): Promise<boo
 }
 
 export interface RenewOptions {
-  /** Version of the events table that the parts are of. */
   readonly tableVersion: number;
   readonly missingFiles: number;
   readonly crashPoint?: CrashPoint;
 }
 
-/** Withdraws the catalogue if it has no file. The record goes last: while it exists, this is retried. */
+/** Removes a catalogue without files. The record goes last, so that a crash is retried. */
 export async function withdrawCatalogue(lakeDir: string): Promise<void> {
   await writeViews(lakeDir, []);
   await writeNotices(lakeDir, []);
   if (await exists(cataloguePaths(lakeDir).folder)) await openFolds(lakeDir).withdraw(catalogueName);
 }
 
-/** Folds the packs, at least one, and publishes the result durably. The record comes last. */
+/** Folds the packs, at least one, and publishes the result durably. The record is written last. */
 export async function renewCatalogue(
   lakeDir: string,
   duckdb: Duckdb,
@@ -116,7 +113,6 @@ export async function renewCatalogue(
   }
 }
 
-/** Creates an empty views.sql if there is none. */
 export async function ensureViews(lakeDir: string): Promise<void> {
   if (!(await exists(cataloguePaths(lakeDir).viewsSql))) await writeViews(lakeDir, []);
 }
@@ -127,7 +123,7 @@ async function writeViews(lakeDir: string, apps: readonly AppEvents[]): Promise<
   if ((await findTextFile(file)) !== text) await writeFileDurably(file, text, tableFileMode);
 }
 
-/** Removes notices of names that the fold no longer has: they may have been erased. */
+/** Removes notices of names that the fold no longer has, because they may have been erased. */
 async function keepNotices(lakeDir: string, duckdb: Duckdb, file: string): Promise<void> {
   const known = await readFoundNotices(lakeDir);
   if (known.length === 0) return;
@@ -152,7 +148,7 @@ async function keepNotices(lakeDir: string, duckdb: Duckdb, file: string): Promi
     );
 }
 
-/** Updates the notices by a day whose events are all sealed, durably. Returns the new ones. */
+/** Updates the notices by a completely sealed day, durably. Returns the new ones. */
 export async function renewNotices(
   lakeDir: string,
   duckdb: Duckdb,

@@ -3,35 +3,30 @@ import type { AppEvents, CatalogueEvent, CatalogueParameter } from './read-catal
 import { typedSql, typeFamilies, type TypedType } from './parameter-types.ts';
 
 /**
- * The text of views.sql: a schema per app, and in it a table macro per custom event with its parameters as typed
- * columns: `FROM app_1.level_complete()`. Macros, since views would open every file of the lake when they are made.
- * They read the views of snapshot.sql, which is run first. Values that do not fit their column are in `untyped_params`.
- * Names from clients are always quoted, and contain no control characters.
+ * Renders views.sql: a schema per app, and a table macro per custom event with typed parameters, such as `FROM
+ * app_1.level_complete()`. Views would open every file at creation. Values of another type are in `untyped_params`.
  */
 
-/** Columns of all macros together: an engine reads a text of some megabytes in a second. */
+/** Columns of all macros. An engine reads some megabytes of text in a second. */
 export const mostColumns = 20_000;
 
 export const ownColumns = ['event_id', 'date', 'event_time', 'received_at', 'available_at', 'custom_user_id'] as const;
 
 export const lastColumns = ['custom_event_params', 'untyped_params'] as const;
 
-/** SQL of a text; one with control or invisible characters by its bytes. */
+/** Renders a text as SQL, with control or invisible characters as bytes. */
 function literal(text: string): string {
   return /[\p{C}\p{Z}]/u.test(text.replaceAll(' ', ''))
     ? `decode(unhex('${Buffer.from(text, 'utf8').toString('hex')}'))`
     : sqlText(text);
 }
 
-/** A quoted name has at least one character, and no invisible ones. */
+/** Replaces invisible characters of a name, which must not be empty. */
 const toPlain = (text: string): string => text.replaceAll(/[\p{C}\p{Zl}\p{Zp}]/gu, '_') || '_';
 
 type Named<T> = readonly [one: T, name: string];
 
-/**
- * Assigns unique names by text; the engine ignores case. A text that is a valid name keeps it, the first of those that
- * differ by case only; others get unused numbers. In text order, so that names do not depend on volumes.
- */
+/** Assigns unique names, ignoring case. The first of equal texts keeps its name, others get numbers. */
 function nameEach<T>(things: readonly T[], toText: (one: T) => string, taken: readonly string[] = []): Named<T>[] {
   const names = new Set(taken.map((name) => name.toLowerCase()));
   const named: Named<T>[] = [];
@@ -59,11 +54,11 @@ function columnSql({ name, type, types, untyped }: CatalogueParameter, column: s
   const value = `custom_event_params[${literal(name)}]`;
   if (type === 'text' || type === 'empty') return `${value} AS ${sqlName(column)}`;
   const filled = Object.values(types).reduce((sum, count) => sum + count, 0) - types.empty;
-  const remark = untyped === 0 ? '' : ` /* NULL: ${untyped} of ${filled} values looked at */`;
+  const remark = untyped === 0 ? '' : ` /* NULL: ${untyped} of ${filled} sampled values */`;
   return `${castOf(type)}(${value}) AS ${sqlName(column)}${remark}`;
 }
 
-/** SQL of the entries of typed parameters that have no value of their type. */
+/** SQL of the entries of typed parameters with a value of another type. */
 function untypedSql(parameters: readonly CatalogueParameter[]): string {
   const tests = typeFamilies.flat().flatMap((type) => {
     const names = parameters.filter((each) => each.type === type).map(({ name }) => literal(name));
@@ -92,7 +87,7 @@ export function viewsSql(apps: readonly AppEvents[]): string {
       );
       return `CREATE SCHEMA IF NOT EXISTS app_${idApp};\n${macros.join('\n')}`;
     });
-  return `-- Typed parameters of custom events, by DuckDB 1.3 or newer. Run snapshot.sql first: the rows are those of its views.
+  return `-- Typed parameters of custom events, for DuckDB 1.3 or newer. Run snapshot.sql first: it creates the views with the rows.
 -- FROM app_1.level_complete(): the custom event of that name of app 1, its parameters as columns of their types.
 -- A value of another form than its column is NULL, and stands in untyped_params; custom_event_params has all as they came.
 -- The service writes it anew as events are sealed: an hour after they came, where no setting says otherwise.

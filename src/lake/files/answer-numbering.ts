@@ -1,18 +1,14 @@
 import type { AgentField, EnrichedColumn, PlaceField } from '../../datasets/enriched-columns.ts';
 
-/** Numbers the answers to texts: many texts share one, and each is sent to the engine once. Pure. */
+/** Dictionary-encodes lookup results: many texts share one, and the engine receives each once. Pure. */
 
-/** Distinct answers that are remembered: 10 MB. */
+/** Limit of distinct results in the dictionary, 10 MB. */
 const maxAnswers = 20_000;
-/**
- * Distinct texts of a column up to which the engine stores it as an enumeration. With more, the list would outweigh the
- * savings.
- */
+/** Limit of distinct texts of a column for an ENUM. Above it, the list costs more than it saves. */
 const maxEnumerated = 4096;
-/** What is known of a text, by field. */
 export type Answer = Readonly<Partial<Record<PlaceField | AgentField, string | number>>>;
 
-/** Renders an answer as members of a JSON object; undefined if it is empty. */
+/** Renders a result as members of a JSON object; undefined if it is empty. */
 function renderAnswer(columns: readonly EnrichedColumn[], answer: Answer): string | undefined {
   const members = columns.flatMap(({ column, field }) =>
     answer[field] === undefined ? [] : [[column, answer[field]] as const],
@@ -21,19 +17,16 @@ function renderAnswer(columns: readonly EnrichedColumn[], answer: Answer): strin
 }
 
 export interface Numbering {
-  /** Returns the number of an answer; undefined if it is empty. */
   numberOf(answer: Answer): number | undefined;
   count(): number;
-  /** Returns how many answers wait for `take`. */
   waiting(): number;
-  /** Returns the answers since the last call, as members of a JSON array with their numbers as `v`. */
+  /** Returns the results since the last call, as members of a JSON array with their numbers as `v`. */
   take(): string[];
-  /** Returns all texts of a column so far; undefined if there are too many for an enumeration. */
+  /** Lists all texts of a column; undefined if they are too many for an ENUM. */
   listTexts(column: string): readonly string[] | undefined;
 }
 
 export function createNumbering(columns: readonly EnrichedColumn[]): Numbering {
-  // Most texts share an answer: the same object.
   const byAnswer = new Map<Answer, number | undefined>();
   const byText = new Map<string, number>();
   const texts = new Map(columns.map(({ column }) => [column, new Set<string>()]));
@@ -59,7 +52,6 @@ export function createNumbering(columns: readonly EnrichedColumn[]): Numbering {
     numberOf(answer) {
       const known = byAnswer.get(answer);
       if (known !== undefined || byAnswer.has(answer)) return known;
-      // If it returns, it gets another number.
       if (byAnswer.size >= maxAnswers) {
         byAnswer.clear();
         byText.clear();
@@ -79,7 +71,7 @@ export function createNumbering(columns: readonly EnrichedColumn[]): Numbering {
     },
     listTexts(column) {
       const all = [...(texts.get(column) ?? [])];
-      // A statement ends at a NUL character.
+      // A NUL character would end the statement.
       return all.length > maxEnumerated || all.some((text) => text.includes('\0')) ? undefined : all;
     },
   };

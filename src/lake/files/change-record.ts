@@ -3,12 +3,9 @@ import path from 'node:path';
 import { parseChecked, renderChecked } from '../../runtime/files/checked-json.ts';
 import { AppError } from '../../runtime/errors.ts';
 
-/**
- * The stored record of a change in progress. Its paths are relative to the lake's folder, with `/`: a copied or moved
- * folder completes the change on its own files only.
- */
+/** Paths in the record of a change are relative to the lake's folder, so that a copy changes only its own files. */
 
-/** A file in the folder of a change, by name, and its final absolute path. */
+/** Name of a file in the folder of a change, and its final absolute path. */
 export interface Move {
   readonly name: string;
   readonly to: string;
@@ -18,15 +15,15 @@ export interface ChangeRecord {
   readonly commitId: string;
   /** The version below the commit, or an earlier one. */
   readonly baseVersion: number;
-  /** Absolute paths of new files of the table: hard links, made before the commit. */
+  /** Absolute paths of new files of the table, which are hard-linked before the commit. */
   readonly files: readonly string[];
-  /** Files outside the table that are renamed into their folder after the commit. */
+  /** Files outside the table that are renamed after the commit. */
   readonly moves: readonly Move[];
   /** Absolute paths of files outside the table that are removed after the commit. */
   readonly unlink: readonly string[];
 }
 
-const hint = "Put its folder away and run 'tributary lake check': what it had begun to replace may be there twice.";
+const hint = "Move its folder away and run 'tributary lake check': rows that it was replacing may exist twice.";
 
 export function damagedRecord(what: string, cause?: unknown): AppError {
   return new AppError('rewrite_damaged', what, { ...(cause === undefined ? {} : { cause }), hint });
@@ -45,7 +42,7 @@ function isInside(relative: string): boolean {
 
 function toRelative(lakeDir: string, file: string): string {
   const relative = path.relative(lakeDir, file).split(path.sep).join('/');
-  if (!isInside(relative)) throw new Error(`a change of ${lakeDir} must not touch ${file}`);
+  if (!isInside(relative)) throw new Error(`${file} is outside the lake ${lakeDir}`);
   return relative;
 }
 
@@ -70,7 +67,7 @@ export function toPaths(stored: unknown, toPath: (stored: unknown) => string): s
   return stored.map(toPath);
 }
 
-/** Renders a record. Throws if a path is outside the lake. */
+/** Renders a record. Throws for a path outside the lake. */
 export function renderRecord(lakeDir: string, record: ChangeRecord): string {
   return renderChecked({
     ...record,
@@ -80,14 +77,12 @@ export function renderRecord(lakeDir: string, record: ChangeRecord): string {
   });
 }
 
-/**
- * Parses the text of `file`, a record in the lake at `lakeDir`. Error: `rewrite_damaged` if it is damaged or names a
- * path outside the lake.
- */
+/** Parses a record's text. `file`: for errors. Error: `rewrite_damaged`, also for a path outside the lake. */
 export function parseRecord(file: string, text: string, lakeDir: string): ChangeRecord {
   try {
     const { commitId, baseVersion, files, moves, unlink } = parseChecked(text);
-    if (typeof commitId !== 'string' || typeof baseVersion !== 'number') throw new Error('it names no commit');
+    if (typeof commitId !== 'string' || typeof baseVersion !== 'number')
+      throw new Error('it has no commit id or version');
     const toPath = (stored: unknown): string => toAbsolute(lakeDir, stored);
     return {
       commitId,
@@ -101,10 +96,7 @@ export function parseRecord(file: string, text: string, lakeDir: string): Change
   }
 }
 
-/**
- * Refuses a change whose files are outside the lake through a symbolic link: a copied link would lead to the original.
- * Error: `rewrite_damaged`.
- */
+/** Throws `rewrite_damaged` if a symbolic link leads outside the lake: a copied link would name the original. */
 export async function assertInsideLake(lakeDir: string, commitId: string, files: readonly string[]): Promise<void> {
   const root = await findRealFolder(lakeDir);
   for (const folder of new Set(files.map((file) => path.dirname(file)))) {
@@ -113,7 +105,7 @@ export async function assertInsideLake(lakeDir: string, commitId: string, files:
     throw new AppError(
       'rewrite_damaged',
       `the rewrite ${commitId} would change files outside the lake: ${folder} is a link to ${real}`,
-      { hint: 'Replace the link by the folder itself, then start again.' },
+      { hint: 'Replace the link with the folder, then restart.' },
     );
   }
 }

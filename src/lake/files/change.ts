@@ -1,14 +1,13 @@
 /**
- * A change of a table that brings files: seal, erasure, enrichment, new columns, replay, repair, load and the undoing of
- * one.
+ * Commits a change of a table that brings files: seal, erasure, enrichment, new columns, replay, repair, load or
+ * unload.
  *
- * In: files that are complete and fsynced in the folder of the change, below `staging/`. Out: the same files under new
- * names of the table, one commit that names them, and what follows it: sealed files at their places, records beside the
- * table.
- * Order: the record of the change, hard links, fsync of their folders, the commit, what follows, the end of the record.
- * Invariant: a name of a data file is given once and its bytes never change.
- * Crash: the record tells links that no commit names, which go, from a commit after which something is left to do. The
- * folder is locked while its process lives, and nobody else's until then.
+ * In: complete, fsynced files in the change's folder below `staging/`. Out: the files under new names in the table, a
+ * commit that names them, and follow-ups, such as their links for readers of folders.
+ * Order: record, hard links, fsync of their folders, commit, follow-ups, removal of the record.
+ * Invariant: a data file's name is used once, and its bytes never change.
+ * Crash: recovery removes links without a commit, and completes the follow-ups of a commit. The folder is locked while
+ * its process lives.
  */
 import path from 'node:path';
 import { isTableName } from '../../datasets/pipeline-file.ts';
@@ -44,25 +43,23 @@ export const changeSteps = [
   'change-ended',
 ] as const;
 
-/** A complete file of a change: its absolute path, and its new path relative to the table's folder. */
+/** A complete file of a change: absolute path, and new path relative to the table's folder. */
 export interface NewFile {
   readonly file: string;
   readonly path: string;
 }
 
-/** What follows the commit, outside the table. */
+/** Actions after the commit, outside the table. */
 export type FollowUp = Partial<Pick<ChangeRecord, 'moves' | 'unlink'>>;
 
 export interface OpenChange {
-  /** Identifies the commit, and is in the names of its files. */
+  /** Id of the commit, also in the names of its files. */
   readonly id: string;
-  /** Absolute path of its private folder. */
   readonly folder: string;
-  /** Creates a subfolder. */
   makeRoom(name: string): Promise<string>;
   /**
-   * Publishes the files and commits them. After an error the table is unchanged unless the commit is in doubt; the
-   * caller may retry. Errors: those of `build`, `commit_conflict` if a removed file is no longer live.
+   * Publishes and commits the files. An error leaves the table unchanged unless the commit is in doubt. Errors: those
+   * of `build`, `commit_conflict` if a removed file is no longer live.
    */
   commit(files: readonly NewFile[], build: BuildChange, followUp?: FollowUp): Promise<void>;
   close(): Promise<void>;
@@ -70,7 +67,7 @@ export interface OpenChange {
 
 const recordFile = (folder: string): string => path.join(folder, 'change.json');
 
-/** Opens a change of a table. `stagingDir` is that table's own. `isLoad`: it holds no lock of the table. */
+/** Opens a change of a table in the table's `stagingDir`. `isLoad`: it holds no lock of the table. */
 export async function openChange(
   table: Table,
   stagingDir: string,
@@ -84,7 +81,7 @@ export async function openChange(
 
   async function linkFiles(record: ChangeRecord, files: readonly NewFile[]): Promise<void> {
     await writeFileDurably(recordFile(folder), renderRecord(lakeDir, record));
-    // Otherwise a power cut could take the folder and leave links that no record names.
+    // A power failure could otherwise lose the folder and leave links without a record.
     await syncFolder(stagingDir);
     await crashPoint('change-written');
     await tableStore(table.dir).publish(
@@ -116,8 +113,8 @@ export async function openChange(
           const change = build(state, lake);
           const gone = change.actions.find(({ remove }) => remove !== undefined && !state.files.has(remove.path));
           if (gone !== undefined)
-            throw new AppError('commit_conflict', `${gone.remove?.path} was replaced by another change meanwhile`, {
-              hint: 'Repeat the command.',
+            throw new AppError('commit_conflict', `${gone.remove?.path} was replaced by a concurrent change`, {
+              hint: 'Retry the command.',
             });
           return change;
         }, id);
@@ -146,8 +143,8 @@ export async function openChange(
 
 async function endRecord(folder: string): Promise<void> {
   await removeFile(recordFile(folder));
-  // Otherwise a power cut could restore the record after the log has dropped its commit, and its files would be
-  // removed.
+  // A power failure could otherwise restore the record after its commit was trimmed, and recovery would remove its
+  // files.
   await syncFolder(folder);
 }
 
@@ -156,7 +153,7 @@ async function withdraw(folder: string, { files }: ChangeRecord): Promise<void> 
   await endRecord(folder);
 }
 
-/** Does what follows a commit. Idempotent. */
+/** Executes the follow-ups of a commit. Idempotent. */
 async function follow(table: Table, folder: string, { files, moves, unlink }: ChangeRecord): Promise<void> {
   const firsts = files
     .map((file) => path.relative(table.dir, file).split(path.sep).join('/'))
@@ -174,7 +171,6 @@ async function follow(table: Table, folder: string, { files, moves, unlink }: Ch
   await syncFolders([...moves.map(({ to }) => to), ...unlink].map((file) => path.dirname(file)));
 }
 
-/** Settles an interrupted change; reports whether it was committed. */
 async function settle(table: Table, folder: string): Promise<boolean> {
   const intent = await findTextFile(path.join(folder, intentName));
   if (intent !== undefined) return finishEarlier(table, folder, intent);
@@ -204,11 +200,7 @@ async function settle(table: Table, folder: string): Promise<boolean> {
   return true;
 }
 
-/**
- * Settles the changes of a table that a crash interrupted, and removes other leftovers in its staging folder, except
- * locked ones. Returns how many were committed. Error: `rewrite_damaged` if a record is damaged or names a path outside
- * the table.
- */
+/** Completes or reverts interrupted changes. Returns the number of committed ones. Error: `rewrite_damaged`. */
 export async function recoverChanges(table: Table, stagingDir: string): Promise<number> {
   let finished = 0;
   await forEachLeftOver(stagingDir, async (folder) => {

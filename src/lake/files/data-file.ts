@@ -1,12 +1,10 @@
 /**
- * The files of a table: Parquet, failed events, and the rewrites of what is there.
+ * Writes and verifies the files of a table.
  *
- * In: queries and actions of whoever holds the right to commit. Out: files with their statistics and hash, for the log.
- * Invariant: a file is complete and fsynced before a commit names it; it is compared with its hash (data-file.ts)
- * before anything is made of its rows; its bytes never change. Other files of the same rows come by a change
- * (change.ts), and readers of folders see them at their places (places.ts).
- * Crash: files that no commit names, swept at the next start of the compactor; changes, settled
- * under the maintenance lock; pending failed events, settled by the log (failed-events.ts).
+ * In: queries. Out: files with statistics and hash, for the log.
+ * Invariant: a file is complete and fsynced before a commit names it. Its hash is verified before its rows are
+ * rewritten. Its bytes never change.
+ * Crash: the next start of the compactor removes files that no commit names.
  */
 import { tableFileMode, tableFolderMode } from '../../runtime/files/group-access.ts';
 import type { ObjectStore } from '../../runtime/store/object-store.ts';
@@ -29,11 +27,10 @@ export interface WrittenFile {
   readonly sizeBytes: number;
   readonly numRecords: number;
   readonly stats: FileStats;
-  /** SHA-256 of its bytes, hex. */
   readonly sha256: string;
 }
 
-/** Columns with minimum and maximum in the log, and how a value is rendered there. */
+/** Columns with minimum and maximum in the log, and their format there. */
 const statColumns: Readonly<Record<string, (value: string) => unknown>> = {
   event_id: String,
   kind: String,
@@ -44,10 +41,7 @@ const statColumns: Readonly<Record<string, (value: string) => unknown>> = {
   available_at: toIsoTime,
 };
 
-/**
- * Returns the table property that names the columns with statistics. delta-rs takes any other column for NULL in every
- * file unless the property leaves it out.
- */
+/** Returns the property that names the columns with statistics. Without it, delta-rs reads other columns as NULL. */
 export function statsProperty(columns: readonly { readonly name: string }[]): Readonly<Record<string, string>> {
   const named = columns.map(({ name }) => name).filter((name) => Object.hasOwn(statColumns, name));
   return { 'delta.dataSkippingStatsColumns': named.join(',') };
@@ -84,42 +78,29 @@ function toStats(numRecords: number, statistics: readonly ColumnStatistics[]): F
   return { numRecords, minValues, maxValues, nullCount };
 }
 
-/**
- * Zstandard levels of files that are soon rewritten, and of files that stay. Measured on a million events: level 3 is 3
- * % smaller than 1, level 9 another 10 % for twice the time; snappy is 70 % larger. Row groups of 122,880 rows
- * (DuckDB's default) read fastest; Bloom filters made files a quarter larger and no lookup faster.
- */
+/** Zstandard levels. Level 3 is 3 % smaller than 1; level 9 another 10 % in twice the time (a million events). */
 const levels = { young: 1, sealed: 3 } as const;
 
-/**
- * Distinct values in a row group of a young file up to which a column gets a dictionary. DuckDB builds one for a column
- * of ids, and drops it when it is full: its default, a fifth of the rows, takes 4 % more bytes and more time.
- */
+/** Limit of distinct values for a dictionary in a young file. DuckDB's default costs 4 % more bytes and more time. */
 const maxDictionary = 4096;
 const youngSql = `COMPRESSION_LEVEL ${levels.young}, DICTIONARY_SIZE_LIMIT ${maxDictionary}`;
 const levelSql = { young: youngSql, sealed: `COMPRESSION_LEVEL ${levels.sealed}` } as const;
 
-/**
- * Bounds of row groups, which the engine holds uncompressed in memory until written. `bytes` needs an engine with
- * `boundRowGroups`.
- */
+/** Limits of row groups, which the engine holds uncompressed until written. `bytes` needs `boundRowGroups`. */
 export interface RowGroup {
   readonly rows?: number;
   readonly bytes?: number;
-  /** Bytes of the dictionary of a text column: the engine holds one per column while it writes. */
+  /** Bytes of a text column's dictionary, which the engine holds while it writes. */
   readonly dictionaryBytes?: number;
 }
 
-/** Renders the options of a COPY, starting with a comma; empty if there are none. */
+/** Renders options of a COPY, with a leading comma unless empty. */
 export function rowGroupSql(duckdb: Duckdb, { rows, bytes, dictionaryBytes }: RowGroup): string {
   const dictionary = dictionaryBytes === undefined ? '' : `, STRING_DICTIONARY_PAGE_SIZE_LIMIT ${dictionaryBytes}`;
   return `${dictionary}${rows === undefined ? '' : `, ROW_GROUP_SIZE ${rows}`}${bytes === undefined || duckdb.boundRowGroups !== true ? '' : `, ROW_GROUP_SIZE_BYTES ${bytes}`}`;
 }
 
-/**
- * Runs a query into one Parquet file and fsyncs it; the caller makes its name durable (syncFolder). After an error
- * there is no file. Readers must not see the path until then.
- */
+/** Writes a query's rows to a Parquet file and fsyncs it. The caller syncs the folder. An error leaves no file. */
 export async function writeDataFile(
   duckdb: Duckdb,
   query: string,
@@ -146,18 +127,14 @@ export async function writeDataFile(
   }
 }
 
-/** Files that are fsynced and hashed at a time: one uses the disk, the other the processor. */
+/** Limit of files that are fsynced and hashed concurrently. */
 const finishedAtOnce = 2;
 
-/** One of several files of a query. */
 export interface WrittenPart extends WrittenFile {
   readonly file: string;
 }
 
-/**
- * Runs a query into young Parquet files in an empty folder, `rowGroupsPerFile` row groups each, and fsyncs them and the
- * folder. Order is not kept. A query without rows has no file. The caller removes what an error leaves.
- */
+/** Writes a query's rows, unordered, to synced young files in an empty folder. An error may leave files. */
 export async function writeDataFiles(
   duckdb: Duckdb,
   query: string,
@@ -186,10 +163,7 @@ export async function writeDataFiles(
   return written;
 }
 
-/**
- * Returns the action that adds a written file, at a path relative to the table's folder. `keyless`: none of its events
- * was stored under an Idempotency-Key.
- */
+/** Returns the add of a file. `keyless`: none of its events was stored under an Idempotency-Key. */
 export function toAdd(
   relativePath: string,
   written: WrittenFile,
@@ -212,44 +186,34 @@ export function tableStore(tableDir: string): ObjectStore {
   return openStore(tableDir, { mode: tableFileMode, folderMode: tableFolderMode, isGrowing: true });
 }
 
-/**
- * Lists the Parquet files in a table's folder that may hold events, named by the log or not: young, sealed, rewritten,
- * and those of other engines.
- */
+/** Lists the Parquet files in a table's folder that may have events, whether the log names them or not. */
 export async function listDataFiles(tableDir: string): Promise<string[]> {
   const log = `${path.basename(logFolder(tableDir))}/`;
   const names = await tableStore(tableDir).list('');
   return names.filter((name) => name.endsWith('.parquet') && !name.startsWith(log) && name !== emptyFileName);
 }
 
-const hint = "Restore the file from a copy; 'tributary lake check' lists every damaged one.";
+const hint = "Restore the file from a backup; 'tributary lake check' lists all damaged files.";
 
-/**
- * Finds what is wrong with a data file: `file_damaged`, `retryable` if it is missing, which an erasure may have caused.
- * Reads it entirely: Parquet readers verify no checksums, so a flipped bit would yield a plausible value.
- */
+/** Finds damage by reading the entire file, since Parquet readers verify no checksums. A missing file is retryable. */
 export async function findFileDamage({
   absolutePath,
   sizeBytes,
   sha256,
 }: Pick<DataFile, 'absolutePath' | 'sizeBytes' | 'sha256'>): Promise<AppError | undefined> {
   const size = await findSize(absolutePath);
-  if (size === undefined)
-    return new AppError('file_damaged', `${absolutePath} is not there`, { retryable: true, hint });
+  if (size === undefined) return new AppError('file_damaged', `${absolutePath} is missing`, { retryable: true, hint });
   if (size !== sizeBytes)
     return new AppError('file_damaged', `${absolutePath} is damaged: it has ${size} bytes instead of ${sizeBytes}`, {
       hint,
     });
   if (sha256 === undefined || (await hashFile(absolutePath)) === sha256) return undefined;
-  return new AppError('file_damaged', `${absolutePath} is damaged: its bytes are not those that were written`, {
+  return new AppError('file_damaged', `${absolutePath} is damaged: checksum mismatch`, {
     hint,
   });
 }
 
-/**
- * Throws the first damage among files whose rows are about to be used. Files of another engine are checked by size
- * only.
- */
+/** Throws the first damage of files. Those of other engines are checked by size only. */
 export async function assertFilesWhole(files: readonly DataFile[]): Promise<void> {
   for (const file of files) {
     const damage = await findFileDamage(file);
@@ -266,7 +230,7 @@ function holdsRows(lakeDir: string, { table, partitionBy }: Dataset): boolean {
   );
 }
 
-/** Reports whether rows were ever written to a lake, by its folders only: also correct if the log is damaged. */
+/** Reports whether a lake ever had rows, by its folders only, so that a damaged log has no effect. */
 export function holdsEvents(lakeDir: string): boolean {
   return (
     ['failed', 'quarantine', 'orphans'].some((folder) => listReadableNames(path.join(lakeDir, folder)).length > 0) ||

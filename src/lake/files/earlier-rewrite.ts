@@ -9,10 +9,7 @@ import type { Change, Table } from '../log/table.ts';
 import { assertInsideLake, damagedRecord, toAbsolute, toMoves, toPaths, type Move } from './change-record.ts';
 import { isCommitted } from './failed-events.ts';
 
-/**
- * The intent of a rewrite in which version 0.2 or 0.3 was killed. Those versions renamed files before the commit, so an
- * intent is completed; one with `movesAfter` and no commit is dropped, as they did.
- */
+/** An unfinished rewrite of 0.2 or 0.3 is completed; one with `movesAfter` and without a commit is dropped. */
 
 export const intentName = 'intent.json';
 
@@ -25,13 +22,10 @@ export interface Intent {
   readonly movesAfter?: readonly Move[];
 }
 
-/** The end of a path of version 0.2, which wrote absolute ones: a data file or a file of failed events. */
+/** End of an absolute path of version 0.2: a data file or a file of failed events. */
 const lakePath = /\/((?:events\/(?:fresh\/[^/]+|kind=[^/]+\/date=[^/]+\/[^/]+)|failed\/[^/]+))$/;
 
-/**
- * Parses the text of `file`, an intent in the lake at `lakeDir`. Error: `rewrite_damaged` if it is damaged or names a
- * path outside the lake.
- */
+/** Parses an intent's text. `file`: for errors. Error: `rewrite_damaged`, also for a path outside the lake. */
 export function parseIntent(file: string, text: string, lakeDir: string): Intent {
   const toPath = (stored: unknown): string => {
     const isAbsolute = typeof stored === 'string' && path.isAbsolute(stored);
@@ -56,16 +50,16 @@ async function moveStaged(folder: string, moves: readonly Move[]): Promise<void>
   for (const { name, to } of moves) {
     const from = path.join(folder, name);
     if (await exists(from)) await moveFile(from, to);
-    // Another engine's clean-up may have removed a renamed file that no commit named yet.
+    // Another engine's VACUUM may have removed a renamed file that no commit named yet.
     else if (!(await exists(to)))
-      throw new AppError('file_damaged', `${to}, which a rewrite has written, is gone`, {
+      throw new AppError('file_damaged', `${to}, which a rewrite has written, is missing`, {
         hint: "Restore it from a copy, and run 'tributary lake check'.",
       });
   }
   await syncFolders(folders);
 }
 
-/** Completes a rewrite of an earlier version, or drops it; reports whether it was committed. */
+/** Completes or drops a rewrite of an earlier version. Reports whether it was committed. */
 export async function finishEarlier(table: Table, folder: string, text: string): Promise<boolean> {
   const lakeDir = path.dirname(table.dir);
   const file = path.join(folder, intentName);
@@ -82,7 +76,7 @@ export async function finishEarlier(table: Table, folder: string, text: string):
     await table.commit((state) => {
       const gone = change.actions.find(({ remove }) => remove !== undefined && !state.files.has(remove.path));
       if (gone !== undefined)
-        throw logDamaged(`${gone.remove?.path} was to be replaced by a rewrite, and the log does not name it any more`);
+        throw logDamaged(`${gone.remove?.path}, which a rewrite was to replace, is no longer in the log`);
       return change;
     }, commitId);
   }

@@ -1,10 +1,8 @@
 /**
- * Rows with what their addresses and User-Agents say: what is found of their texts (text-tables.ts) is joined to the rows
- * in SQL.
+ * Enriches rows by their IP addresses and User-Agents: joins the lookup results of text-tables.ts in SQL.
  *
- * In: the SQL of some rows. Out: temporary tables of the places and agents that are known, and expressions that fill
- * the columns of a row which says nothing itself.
- * Bounds: User-Agents that are not parsed within the time of a look-up stay unknown.
+ * In: the SQL of rows. Out: temporary tables of results, and expressions for columns without a client's value.
+ * Limits: User-Agents that are not parsed within the time of a lookup stay unknown.
  */
 import { geoDateColumn } from '../../datasets/field-schema.ts';
 import type { EnrichedGroup, AgentField, PlaceField } from '../../datasets/enriched-columns.ts';
@@ -12,23 +10,22 @@ import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
 import { createTextTables, noTime, type TextSort, type TextSource } from './text-tables.ts';
 
-/** Time for parsing the User-Agents of one look-up, ms: enough for 200,000 distinct usual ones. */
+/** Time for parsing the User-Agents of a lookup, ms: enough for 200,000 distinct usual ones. */
 export const agentBudgetMs = 3000;
 
 /** Bytes: an address of each version; 2,048 characters of up to three bytes. */
 const places: TextSort = { name: 'places', keys: ['ipv4', 'ipv6'], textBytes: 128 };
 const agents: TextSort = { name: 'agents', keys: ['user_agent'], textBytes: 6144 };
 
-/** SQL of enriched rows, where `r` is the row. */
 export interface EnrichedSelect {
   readonly joins: string;
   /** Expressions of the columns that may be filled, by name. */
   readonly values: ReadonlyMap<string, string>;
-  /** Condition: any column of the row is filled. */
+  /** Condition that any column of the row is filled. */
   readonly isFilled: string;
 }
 
-/** Condition: a row has no value of a group. Columns that the rows lack have none. */
+/** Returns a condition that a row has no value of a group. */
 function saysNothing({ saidBy }: EnrichedGroup, has: (column: string) => boolean): string {
   return ['true', ...saidBy.filter(has).map((column) => `r.${column} IS NULL`)].join(' AND ');
 }
@@ -44,7 +41,7 @@ function readPlaces(enricher: Enricher, groups: readonly EnrichedGroup[]): TextS
   };
 }
 
-/** Calls `onOver` once, when the time is over. */
+/** Calls `onOver` once the time has run out. */
 function readAgents(
   enricher: Enricher,
   groups: readonly EnrichedGroup[],
@@ -69,7 +66,7 @@ function readAgents(
   };
 }
 
-/** Condition: the row names no country, or that of the address, by the first field that both have. */
+/** Returns a condition that the row has no country, or that of its address. */
 function isSameCountry({ name }: TextSort, country: EnrichedGroup, has: (column: string) => boolean): string {
   const same = country.columns
     .filter(({ column }) => has(column))
@@ -77,14 +74,13 @@ function isSameCountry({ name }: TextSort, country: EnrichedGroup, has: (column:
   return `coalesce(${[...same, `(${saysNothing(country, has)})`].join(', ')})`;
 }
 
-/** Condition: a row has no value of the group, and some are known. */
+/** Returns a condition that a row has no value of the group, and some are known. */
 function isFilledSql(sort: TextSort, group: EnrichedGroup, has: (column: string) => boolean): string {
   const isKnown = group.columns.map(({ column }) => `${sort.name}.${column} IS NOT NULL`).join(' OR ');
   const isThere = group.within === undefined ? '' : ` AND ${isSameCountry(sort, group.within, has)}`;
   return `((${saysNothing(group, has)}) AND (${isKnown})${isThere})`;
 }
 
-/** Returns the expression of a column. */
 function fillSql(
   { name }: TextSort,
   column: string,
@@ -99,38 +95,30 @@ function fillSql(
 export interface RowsToEnrich {
   readonly source: string;
   readonly groups: readonly EnrichedGroup[];
-  /** Whether the relation has a column. */
   readonly has: (column: string) => boolean;
-  /** Time for User-Agents, ms; `agentBudgetMs` by default. */
+  /** Time for User-Agents, ms [`agentBudgetMs`]. */
   readonly agentBudgetMs?: number;
 }
 
 export interface EnrichedRows {
-  /** Undefined if nothing is known of any row. */
+  /** Undefined if no row can be enriched. */
   readonly select: EnrichedSelect | undefined;
   /** Whether the time ran out before all User-Agents were parsed. */
   readonly isCutShort: boolean;
 }
 
-/** Looks up rows, one batch after another, in temporary tables of an engine. */
 export interface LookUps {
-  /**
-   * Looks up the addresses and User-Agents of rows. The result is valid until `release` or the next look-up. Errors:
-   * the engine's.
-   */
+  /** Looks up addresses and User-Agents. The result is valid until `release` or the next call. Errors: the engine's. */
   lookUp(rows: RowsToEnrich): Promise<EnrichedRows>;
-  /**
-   * Runs queries of enriched rows with the hash tables built from the answers. By default the engine builds them from
-   * the smaller relation: if that is the rows, with a hundred columns each, they cost twice as much to write.
-   */
+  /** Makes the results the build side of hash joins: wide rows would cost twice as much. */
   joined<T>(work: () => Promise<T>): Promise<T>;
-  /** Removes the answers for the last rows. Texts stay remembered for a while. */
+  /** Removes the results for the last rows. Texts stay cached for a while. */
   release(): Promise<void>;
-  /** Removes everything, since it is personal data. */
+  /** Removes all texts, since they are personal data. */
   forget(): Promise<void>;
 }
 
-/** Creates the look-ups. `of` separates their tables from those of other rows in the engine. */
+/** Creates lookups. `of` separates their tables from others in the engine. */
 export function createLookUps(duckdb: Duckdb, enricher: Enricher, of: string): LookUps {
   const [placeTables, agentTables] = [createTextTables(duckdb, of, places), createTextTables(duckdb, of, agents)];
   return {
@@ -171,7 +159,6 @@ export function createLookUps(duckdb: Duckdb, enricher: Enricher, of: string): L
         await reset();
         return done;
       } catch (error) {
-        // The first error is reported instead.
         await reset().catch(() => undefined);
         throw error;
       }
@@ -187,18 +174,18 @@ export function createLookUps(duckdb: Duckdb, enricher: Enricher, of: string): L
   };
 }
 
-/** Finds what addresses and User-Agents say, by field. Nothing throws. */
+/** Looks up addresses and User-Agents. Never throws. */
 export interface Enricher {
-  /** Date of the database of places, YYYY-MM-DD; undefined if there is none. */
+  /** Date of the geo database, YYYY-MM-DD. */
   readonly databaseDate: string | undefined;
-  /** Number of the database: earlier answers may be outdated when it changes. */
+  /** Number of the loaded database. A change outdates earlier results. */
   readonly edition: number;
   findPlace(address: string): Readonly<Partial<Record<PlaceField, string | number>>> | undefined;
   parseAgent(userAgent: string): Readonly<Partial<Record<AgentField, string | number>>>;
-  /** Loads a database that has replaced the previous one. */
+  /** Loads a replaced database. */
   refresh(): Promise<void>;
-  /** Called when rows were written without answers. */
+  /** Is called when rows were written without enrichment. */
   failed(error: unknown): void;
-  /** Called when rows were written with answers. */
+  /** Is called when rows were written with enrichment. */
   passed(): void;
 }

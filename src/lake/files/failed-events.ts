@@ -12,16 +12,16 @@ import { missingObject, findText, type ObjectStore, type Tag } from '../../runti
 export const failureReasons = ['bad_json', 'bad_value', 'key_reused', 'too_large'] as const;
 export type FailureReason = (typeof failureReasons)[number];
 
-/** An event that could not be written: one line of JSON in a file of `failed/`. */
+/** An event that could not be written: a line of JSON in a file of `failed/`. */
 export interface FailedEvent {
   readonly reason: FailureReason;
   /** ISO 8601. */
   readonly failedAt: string;
   /** The event as in the stream. */
   readonly line: string;
-  /** The bytes of the line if they are not UTF-8. */
+  /** Bytes of a line that is not UTF-8. */
   readonly lineBase64?: string;
-  /** A row of a loaded file: `line` is then the row, as JSON. */
+  /** Set for a row of a loaded file, whose `line` is the row as JSON. */
   readonly load?: {
     readonly id: string;
     readonly dataset: string;
@@ -36,11 +36,7 @@ export interface FailedEvent {
   };
 }
 
-/**
- * A file of failed events belongs to the commit that counts them. Until that commit its name begins with `pending-` and
- * the version below it; then the prefix is dropped. After a crash the log decides, so failed events are kept exactly
- * once, as rows are.
- */
+/** A file is `pending-VERSION-` until its commit. After a crash the log decides: events are kept exactly once. */
 const pendingName = /^pending-(\d+)-([0-9a-f-]{36})\.ndjson$/;
 const settledName = /^[0-9a-f-]{36}\.ndjson$/;
 
@@ -48,10 +44,10 @@ const settledKey = (commitId: string): string => `${commitId}.ndjson`;
 
 const checkOf = (rest: string): string => createHash('sha256').update(rest).digest('hex').slice(0, 16);
 const checkedHead = /^\{"check":"([0-9a-f]{16})",/;
-/** The start of a line of a version before 0.4, which has no checksum. */
+/** Start of a line before 0.4, without a checksum. */
 const uncheckedHead = /^\{"(?:reason|line|lineBase64|failedAt|load)":/;
 
-/** Renders failed events as lines of JSON, each of which begins with a checksum of the rest. */
+/** Renders failed events as lines of JSON, each with a checksum first. */
 export function renderFailed(events: readonly FailedEvent[]): string {
   return events
     .map((event) => {
@@ -61,21 +57,21 @@ export function renderFailed(events: readonly FailedEvent[]): string {
     .join('');
 }
 
-/** Throws `file_damaged` if a line differs from what was written. */
+/** Throws `file_damaged` for a changed line. */
 function assertLines(text: string, file: string): void {
   for (const [index, line] of text.split('\n').entries()) {
     const [head, check] = checkedHead.exec(line) ?? [];
     if (head === undefined ? line === '' || uncheckedHead.test(line) : checkOf(line.slice(head.length)) === check)
       continue;
-    throw new AppError('file_damaged', `${file} is damaged: line ${index + 1} is not what was written`, {
-      hint: "Restore the file from a backup; 'tributary lake check' lists every damaged one.",
+    throw new AppError('file_damaged', `${file} is damaged: checksum mismatch in line ${index + 1}`, {
+      hint: "Restore the file from a backup; 'tributary lake check' lists all damaged files.",
     });
   }
 }
 
 const failedStore = (folder: string): ObjectStore => openStore(folder, { isGrowing: true });
 
-/** Writes the failed events of a future commit durably. Returns the path for `settleFailed`. */
+/** Writes failed events durably before their commit. Returns the path for `settleFailed`. */
 export async function writePendingFailed(
   folder: string,
   baseVersion: number,
@@ -87,7 +83,6 @@ export async function writePendingFailed(
   return path.join(folder, name);
 }
 
-/** Renames a pending file after its commit. */
 export async function settleFailed(folder: string, file: string, commitId: string): Promise<void> {
   await failedStore(folder).move(path.basename(file), settledKey(commitId));
 }
@@ -101,7 +96,6 @@ export async function isCommitted(tableDir: string, baseVersion: number, commitI
   }
 }
 
-/** The name of a file: the id of its commit, and if it is pending the version below. */
 interface FailedName {
   readonly name: string;
   readonly commitId: string;
@@ -121,7 +115,7 @@ async function listNames(folder: string): Promise<FailedName[]> {
 const isVisible = async ({ base, commitId }: FailedName, tableDir: string): Promise<boolean> =>
   base === undefined || (await isCommitted(tableDir, base, commitId));
 
-/** Settles what a crash left: committed files are renamed, others removed. Only for the one writer of the lake. */
+/** Renames committed files and removes others after a crash. Only for the lake's one writer. */
 export async function recoverFailed(folder: string, tableDir: string): Promise<void> {
   for (const found of await listNames(folder)) {
     const { name, base, commitId } = found;
@@ -132,12 +126,16 @@ export async function recoverFailed(folder: string, tableDir: string): Promise<v
   await syncFolder(folder);
 }
 
-/** Returns the lowest version below a pending file: later commits must stay. Infinity if all are settled. */
+/** Returns the lowest version below a pending file, which trimming must keep. Infinity if all are settled. */
 export async function oldestPendingBase(folder: string): Promise<number> {
-  return (await listNames(folder)).reduce((least, { base = Infinity }) => Math.min(least, base), Infinity);
+  let oldest = Infinity;
+  // Nearly all files are settled: a large folder is neither sorted nor described.
+  for (const name of await failedStore(folder).list(''))
+    oldest = Math.min(oldest, Number(pendingName.exec(name)?.[1] ?? Infinity));
+  return oldest;
 }
 
-/** Lists the files whose events count as failed, by name. */
+/** Lists the names of files whose events count as failed. */
 export async function listFailedFiles(folder: string, tableDir: string): Promise<string[]> {
   const files: string[] = [];
   for (const found of await listNames(folder))
@@ -145,10 +143,10 @@ export async function listFailedFiles(folder: string, tableDir: string): Promise
   return files;
 }
 
-/** The files whose events count as failed: the path of each, by its final name. */
+/** Paths of files whose events count as failed, by final name. */
 export type FailedListing = ReadonlyMap<string, string>;
 
-/** Creates a cached list of the files whose events count as failed: the same object until the folder changes. */
+/** Creates a cached list of the files whose events count as failed. */
 export function createFailedList(folder: string, tableDir: string): () => Promise<FailedListing> {
   let known: { readonly tag: Tag; readonly listing: FailedListing } | undefined;
 
@@ -174,17 +172,13 @@ async function listCommitIds(tableDir: string, afterVersion: number): Promise<Re
   }
 }
 
-/** A file of failed events that belongs to a version of the table. */
 export interface FailedFileAt {
-  /** Its paths when it was listed, and since. */
+  /** Its paths, pending and final. */
   readonly files: readonly string[];
   readonly name: string;
 }
 
-/**
- * Lists the files whose events count as failed at a version that is no longer the newest, during flushes. Under the
- * maintenance lock, with nothing left to recover: other changes of these files wait for it.
- */
+/** Lists the files whose events count as failed at an older version. Under the maintenance lock, after a recovery. */
 export async function listFailedFilesAt(folder: string, tableDir: string, version: number): Promise<FailedFileAt[]> {
   const names = await listNames(folder);
   // Read after the folder: a file that was renamed by then has its commit in the log.
@@ -198,13 +192,13 @@ export async function listFailedFilesAt(folder: string, tableDir: string, versio
   return found;
 }
 
-/** Lists the files with their final name: those that a rewrite may replace. */
+/** Lists the files with their final name, which a rewrite may replace. */
 export async function listSettledFiles(folder: string): Promise<string[]> {
   const names = await listNames(folder);
   return names.filter(({ base }) => base === undefined).map(({ name }) => path.join(folder, name));
 }
 
-/** Reads one file; a pending one also under its final name. Errors: `file_damaged`, ENOENT. */
+/** Reads a file, also a pending one that was renamed. Errors: `file_damaged`, ENOENT. */
 export async function readFailedText(file: string): Promise<string> {
   const store = failedStore(path.dirname(file));
   const commitId = pendingName.exec(path.basename(file))?.[2];
@@ -226,10 +220,7 @@ export async function readFailedFile(file: string): Promise<FailedEvent[]> {
     });
 }
 
-/**
- * Rows of loaded files that could not be loaded, if that was allowed: a file per load, in a folder per table below that
- * of the failed events. It belongs to the commit of its load: it counts while the log has this load in this generation.
- */
+/** Failed rows of loads have a file per load. It counts while the log has its load and generation. */
 
 const fileName = /^load-([0-9a-f]{32})-(\d+)\.ndjson(\.tmp)?$/;
 
@@ -237,9 +228,7 @@ export function failedRowsFolder(failedDir: string, tableDir: string): string {
   return path.join(failedDir, path.basename(tableDir));
 }
 
-/**
- * Writes the failed rows of a load before its commit, durably. The caller excludes other loads of the id (staging.ts).
- */
+/** Writes failed rows of a load durably before its commit. The caller excludes other loads of the id (staging.ts). */
 export async function writeFailedRows(
   folder: string,
   { loadId, generation }: { readonly loadId: string; readonly generation: number },
@@ -247,7 +236,6 @@ export async function writeFailedRows(
 ): Promise<void> {
   await ensureFolder(folder);
   const name = `load-${loadId}-${generation}.ndjson`;
-  // Overwrites what a killed load left.
   const temporary = path.join(folder, `${name}.tmp`);
   const handle = await openEmptyFile(temporary);
   try {
@@ -277,7 +265,6 @@ export async function listFailedRows(
   return { files, stale };
 }
 
-/** Removes stale files, of one load or of all. */
 export async function removeFailedRows(folder: string, files: readonly string[], loadId?: string): Promise<void> {
   const names = files.map((file) => path.basename(file));
   await failedStore(folder).remove(names.filter((name) => loadId === undefined || name.startsWith(`load-${loadId}-`)));

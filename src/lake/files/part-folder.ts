@@ -5,24 +5,22 @@ import { findSize } from '../../runtime/files/file-checks.ts';
 import { findNames } from '../../runtime/files/folder-names.ts';
 import type { Statements } from '../sql/duckdb.ts';
 
-/** A Parquet file with rows that were derived from data files. */
+/** A Parquet file with rows derived from data files. */
 export interface Part {
   readonly file: string;
   readonly bytes: number;
   /** Keys of the data files that it covers. */
   readonly covers: ReadonlySet<string>;
-  /** When it was read or written, by `performance.now()`. */
-  readonly readMs: number;
 }
 
 interface PartForm {
-  /** End of the names of parts. */
+  /** Suffix of the names of parts. */
   readonly end: string;
-  /** Reads the keys of a part; undefined: it is not intact, and is removed. */
+  /** Reads the keys of a part; undefined removes it as damaged. */
   readonly readCovers: (duckdb: Statements, file: string) => Promise<ReadonlySet<string> | undefined>;
-  /** Returns the name of a written part, without its end. */
+  /** Returns the name of a written part without its suffix. */
   readonly nameOf: (file: string) => Promise<string>;
-  /** Age at which a temporary file is a leftover of a killed process, ms. */
+  /** Age of leftover temporaries, ms. */
   readonly leftoverMs: number;
   readonly afterStep?: (step: 'written' | 'renamed') => Promise<void>;
 }
@@ -33,16 +31,16 @@ const temporaryEnd = '.tmp';
 const ageOf = (name: string): number =>
   name.endsWith(temporaryEnd) ? Date.now() - Number(name.split('.')[0]) : Number.NaN;
 
-/**
- * Opens a folder of parts, which is created with the first one. Parts are written atomically and durably, and never
- * change; all of them can be made again.
- */
+/** Opens a folder of parts, which the first one creates. Parts are atomic, durable and immutable caches. */
 export function openPartFolder(folder: string, { end, readCovers, nameOf, leftoverMs, afterStep }: PartForm) {
   const parts = new Map<string, Part>();
+  /** When each was read or written, by `performance.now()`. */
+  const readAtMs = new Map<string, number>();
 
   async function remove(some: readonly Pick<Part, 'file'>[]): Promise<void> {
     for (const { file } of some) {
       parts.delete(file);
+      readAtMs.delete(file);
       await removeFile(file);
     }
     if (some.length > 0) await syncFolder(folder);
@@ -50,20 +48,24 @@ export function openPartFolder(folder: string, { end, readCovers, nameOf, leftov
 
   return {
     list: () => [...parts.values()],
-    /** Keys of all covered data files. */
     covered: (): ReadonlySet<string> => new Set([...parts.values()].flatMap(({ covers }) => [...covers])),
-    /** Reads the parts that the folder has now, and again those that were read longer ago, ms. */
+    /** Reads new parts, and again those that were read longer ago than `maxAgeMs`. */
     async follow(duckdb: Statements, maxAgeMs = Infinity): Promise<void> {
       const files = new Set((await findNames(folder)).map((name) => path.join(folder, name)));
       for (const file of parts.keys()) if (!files.has(file)) parts.delete(file);
       for (const file of files) {
-        const readMs = performance.now();
-        if (!file.endsWith(end) || readMs - (parts.get(file)?.readMs ?? -Infinity) < maxAgeMs) continue;
+        const nowMs = performance.now();
+        const isRead = parts.has(file) && nowMs - (readAtMs.get(file) ?? -Infinity) < maxAgeMs;
+        if (!file.endsWith(end) || isRead) continue;
         const bytes = await findSize(file);
         if (bytes === undefined) continue;
         const covers = await readCovers(duckdb, file);
-        if (covers === undefined) await remove([{ file }]);
-        else parts.set(file, { file, bytes, covers, readMs });
+        if (covers === undefined) {
+          await remove([{ file }]);
+          continue;
+        }
+        if (!parts.has(file)) parts.set(file, { file, bytes, covers });
+        readAtMs.set(file, nowMs);
       }
     },
     /** Removes leftovers of killed processes, and files of other forms. */
@@ -71,7 +73,6 @@ export function openPartFolder(folder: string, { end, readCovers, nameOf, leftov
       const others = (await findNames(folder)).filter((name) => !name.endsWith(end) && !(ageOf(name) < leftoverMs));
       await remove(others.map((name) => ({ file: path.join(folder, name) })));
     },
-    /** Writes a part; `copy` writes its rows to a file. */
     async write(covers: ReadonlySet<string>, copy: (file: string) => Promise<void>): Promise<Part> {
       await ensureFolder(folder);
       const startedAt = leftoverMs > 0 ? `${Date.now()}.` : '';
@@ -81,11 +82,12 @@ export function openPartFolder(folder: string, { end, readCovers, nameOf, leftov
         await syncFile(temporary);
         await afterStep?.('written');
         const file = path.join(folder, `${await nameOf(temporary)}${end}`);
-        const part = { file, bytes: (await findSize(temporary)) ?? 0, covers, readMs: performance.now() };
+        const part = { file, bytes: (await findSize(temporary)) ?? 0, covers };
         await moveFile(temporary, file);
         await syncFolder(folder);
         await afterStep?.('renamed');
         parts.set(file, part);
+        readAtMs.set(file, performance.now());
         return part;
       } finally {
         await removeFile(temporary);

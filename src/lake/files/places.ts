@@ -1,12 +1,11 @@
 /**
- * The places of sealed files: what readers of the plain glob see of a table.
+ * Shows sealed files to readers of the plain glob.
  *
- * In: the live files of the log. Out: at the place of each a hard link to it, in the Hive folder of its partition. Hard
- * links, because every reader and every tool takes them for plain files, none can dangle, and the log needs them anyway;
- * a copy that does not keep them is as good, and the next start of the service makes links of it again.
- * Invariant: each place changes in one step: one new link, or one rename of a link over the file that was shown. A
- * rewrite takes its place once that file has been out of the table for the retention. So a row is shown once, always.
- * Crash: the log says what is to be shown; each place is compared with it at the first look of a start.
+ * In: the live files of the log. Out: a hard link to each in the Hive folder of its partition. Readers and tools take
+ * hard links for plain files. After a copy without links, the next start links the files again.
+ * Invariant: each path changes in one step, by a new link or a rename over the file that was shown. A rewrite is shown
+ * once that file has been out of the table for the retention, so that every row is shown exactly once.
+ * Crash: the first run after a start compares each path with the log.
  */
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';
@@ -30,7 +29,6 @@ import { findFileDamage } from './data-file.ts';
 
 export const placeSteps = ['place-linked', 'place-taken'] as const;
 
-/** Compares the place of a sealed file with the file. */
 export async function findShown(
   tableDir: string,
   { path: relative, place }: Pick<DataFile, 'path' | 'place'>,
@@ -41,7 +39,7 @@ export async function findShown(
   return shown === (await findFileId(path.join(tableDir, relative))) ? 'itself' : 'another';
 }
 
-/** Renames a link of a sealed file to its place. `workDir`: a folder on the same file system. */
+/** Renames a link of a sealed file to `place`. `workDir`: a folder on the same file system. */
 async function takePlace(tableDir: string, file: string, place: string, workDir: string): Promise<void> {
   const temporary = path.join(workDir, `${randomUUID()}.link`);
   await linkFile(path.join(tableDir, file), temporary);
@@ -53,7 +51,7 @@ async function takePlace(tableDir: string, file: string, place: string, workDir:
   }
 }
 
-/** Shows a sealed file at its place, durably. The folder of the place exists. */
+/** Shows a sealed file at its path durably, in an existing folder. */
 export async function showFile(tableDir: string, relative: string, workDir: string): Promise<void> {
   const place = placeOf(relative);
   if (place === undefined || (await findShown(tableDir, { path: relative, place })) === 'itself') return;
@@ -61,7 +59,7 @@ export async function showFile(tableDir: string, relative: string, workDir: stri
   await syncFolder(path.dirname(path.join(tableDir, place)));
 }
 
-/** Lists the rewrites that are not shown yet, of some files of a table. */
+/** Lists the rewrites that are not shown yet. */
 export async function listUnshown(tableDir: string, files: readonly DataFile[]): Promise<DataFile[]> {
   const unshown: DataFile[] = [];
   for (const file of files)
@@ -69,18 +67,12 @@ export async function listUnshown(tableDir: string, files: readonly DataFile[]):
   return unshown;
 }
 
-/**
- * Returns when the file that is shown at a file's place left the table, if this file left it now: a rewrite that is not
- * shown yet passes on its time. Undefined: at the next commit.
- */
+/** Returns when the file shown at this file's path left the table; undefined if its removal is yet to be committed. */
 export async function passOnSince(tableDir: string, file: DataFile): Promise<number | undefined> {
   return file.sinceMs !== undefined && (await findShown(tableDir, file)) === 'another' ? file.sinceMs : undefined;
 }
 
-/**
- * Restores the live files that are missing or truncated, and intact at their places: another engine's clean-up may have
- * removed them. Under the maintenance lock. Returns how many.
- */
+/** Restores missing or truncated live files from their links, under the maintenance lock. */
 export async function restoreFromPlaces(table: Table): Promise<number> {
   let restored = 0;
   for (const file of table.snapshot().files) {
@@ -99,19 +91,15 @@ export async function restoreFromPlaces(table: Table): Promise<number> {
 
 export interface PlaceOptions {
   readonly nowMs: number;
-  /** How long a replaced file stays for readers of older versions, ms. */
   readonly retentionMs: number;
   readonly stagingDir: string;
   readonly crashPoint: CrashPoint;
 }
 
-/** The path of the file that was found at each place: a place is compared once. */
+/** The file that was found at each path. A path is compared once. */
 export type SettledPlaces = Map<string, string>;
 
-/**
- * Shows each live sealed file at its place once it is due. Returns how many places changed. Error: `file_damaged` if a
- * rewrite is damaged, after the others: the shown file is then the only copy and stays.
- */
+/** Shows each due live sealed file. Returns the number of changed paths. Error: `file_damaged`, after the others. */
 export async function renewPlaces(
   table: Table,
   { nowMs, retentionMs, stagingDir, crashPoint }: PlaceOptions,
@@ -134,7 +122,7 @@ export async function renewPlaces(
         if (shown === 'none') await ensureFolder(path.dirname(path.join(table.dir, place)), tableFolderMode);
         work ??= await openStagingFolder(stagingDir, 'the renewal of places');
         await crashPoint('place-linked');
-        // Readers of the table find a missing file.
+        // Readers of the table report a missing file.
         await unlessMissing(takePlace(table.dir, relative, place, work.folder), undefined);
         await crashPoint('place-taken');
         changed.push(place);

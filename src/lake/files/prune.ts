@@ -1,12 +1,12 @@
 import type { DataFile } from '../log/snapshot.ts';
 
-/** A closed range of Unix milliseconds; an absent bound is open. */
+/** A closed range of Unix ms. An absent bound is open. */
 export interface TimeRange {
   readonly fromMs?: number;
   readonly toMs?: number;
 }
 
-/** The filter of a reader; all members must hold. An empty set matches no row. */
+/** The filter of a reader. All members must hold. An empty set matches no row. */
 export interface FileFilter {
   readonly idApps?: readonly number[];
   readonly kinds?: readonly string[];
@@ -15,7 +15,7 @@ export interface FileFilter {
   readonly availableAt?: TimeRange;
 }
 
-/** Reports whether a value may be within the file's [min, max]; unknown statistics never exclude. */
+/** Reports whether a value may be within a file's minimum and maximum. Unknown statistics match. */
 function mayHoldOneOf(file: DataFile, column: string, values: readonly (string | number)[] | undefined): boolean {
   if (values === undefined) return true;
   const min = file.minValues[column];
@@ -33,13 +33,13 @@ function parseTime(value: unknown): number {
 
 function mayHoldTime(file: DataFile, column: string, range: TimeRange | undefined): boolean {
   if (range === undefined) return true;
-  // The log keeps milliseconds: a maximum may stand for up to one more. NaN compares as "may hold".
+  // The log keeps milliseconds: a maximum may stand for up to one more. NaN compares as a match.
   const endsBefore = parseTime(file.maxValues[column]) + 1 < (range.fromMs ?? -Infinity);
   const startsAfter = parseTime(file.minValues[column]) > (range.toMs ?? Infinity);
   return !endsBefore && !startsAfter;
 }
 
-/** Keeps the files that may have rows of a filter, by the log's statistics. Never drops a file with such a row. */
+/** Returns the files that may have rows of a filter, by their statistics in the log. */
 export function pruneFiles(files: readonly DataFile[], filter: FileFilter): DataFile[] {
   return files.filter(
     (file) =>

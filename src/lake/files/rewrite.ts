@@ -1,9 +1,6 @@
 /**
- * The rewrite of live files: the same rows with other values, or fewer of them, by one commit, while everybody reads.
- *
- * A young file gets a new one beside it. A sealed one gets one that takes its place in time (places.ts): readers of the
- * glob see the file as it was until the retention is over. The old files wait for their readers.
- * Crash: all or nothing, by one change (change.ts).
+ * Rewrites live files with other values or fewer rows by one atomic change (change.ts), concurrently with readers.
+ * Readers of the glob see a new sealed file after the retention (places.ts).
  */
 import path from 'node:path';
 import { localFiles } from '../../runtime/store/open-store.ts';
@@ -30,29 +27,23 @@ export interface RewriteDependencies {
   readonly duckdb: Duckdb;
   readonly clock: Clock;
   readonly crashPoint: CrashPoint;
-  /** Bounds of the row groups of sealed files; none by default. */
   readonly rowGroup?: RowGroup;
 }
 
-/** A text file that a rewrite adds to the table's folder. */
 export interface Companion {
   /** A new name, relative to the table's folder. */
   readonly path: string;
   readonly text: string;
 }
 
-/** A live file to be rewritten. */
 export interface Rewrite {
   readonly file: DataFile;
   readonly rowsLeftOut: number;
-  /**
-   * Returns the query for the rows, in their order, from the SQL of the file. Called when the file's turn comes; an
-   * error aborts the rewrite.
-   */
+  /** Returns the query for the rows, in order, from the SQL of the file. An error aborts the rewrite. */
   readonly toQuery: (source: string) => string;
 }
 
-/** Other parts of the commit; its actions come before those of the files. */
+/** Other parts of the commit. Their actions precede those of the files. */
 export type RewriteChange = Omit<Change, 'actions'> & { readonly actions?: readonly Action[] };
 
 /** Returns the path of a rewritten file, relative to the table's folder. */
@@ -60,12 +51,11 @@ export function rewrittenPath({ young, place }: Pick<DataFile, 'young' | 'place'
   return young || place === undefined ? `${youngFolder}/${id}-${index}.parquet` : sealedPath(place, { id, index });
 }
 
-/** Marks the add of a rewrite with the time when the file shown at its place left the table. */
+/** Adds to an add when the file shown at its path left the table. */
 export function withSince(add: AddAction, sinceMs: number): AddAction {
   return { ...add, tags: { ...add.tags, since: String(sinceMs) } };
 }
 
-/** Returns the actions of a rewritten file at the time of the commit. */
 type ToActions = (nowMs: number) => Action[];
 
 interface Written {
@@ -73,10 +63,7 @@ interface Written {
   readonly toActions: ToActions;
 }
 
-/**
- * Reports whether a rewrite has no file. A sealed file without rows has an empty one: otherwise readers who have just
- * listed the glob would miss it.
- */
+/** Reports whether a rewrite has no file. A sealed one is kept without rows, for readers that have listed the glob. */
 function isDropped({ file, rowsLeftOut }: Rewrite): boolean {
   return file.young && rowsLeftOut === file.numRecords;
 }
@@ -101,8 +88,8 @@ async function writeRewrite(
   if (file.numRecords !== undefined && written.numRecords + rowsLeftOut !== file.numRecords) {
     throw new AppError(
       'file_damaged',
-      `the rewrite of ${file.path} has ${written.numRecords} rows, and ${rowsLeftOut} of ${file.numRecords} are to be left out`,
-      { hint: "Run 'tributary lake check', and restore what it names from a backup." },
+      `the rewrite of ${file.path} has ${written.numRecords} rows, expected ${file.numRecords} minus ${rowsLeftOut}`,
+      { hint: "Run 'tributary lake check', and restore the files that it lists from a backup." },
     );
   }
   const to = rewrittenPath(file, id, index);
@@ -125,9 +112,8 @@ function withoutDataChange({ add, remove, ...rest }: Action): Action {
 }
 
 /**
- * Rewrites files by one commit; `toChange` returns its other parts. Under the maintenance lock; the caller has verified
- * the files. Space: that of the files, until the retention has passed. Returns the number of rewrites. Errors:
- * `file_damaged` if a rewrite has unexpected rows, those of the change and of `toChange`; then the table is unchanged.
+ * Rewrites verified files by one commit under the maintenance lock. `toChange` returns its other parts. Returns the
+ * number of rewrites. Errors: `file_damaged` for unexpected rows, those of the change and `toChange`.
  */
 export async function rewriteFiles(
   dependencies: RewriteDependencies,
@@ -154,7 +140,6 @@ export async function rewriteFiles(
       const actions = [...(change.actions ?? []), ...written.flatMap(({ toActions }) => toActions(nowMs))];
       return {
         ...change,
-        // A new column changes no row.
         actions: change.cause === 'schema' ? actions.map(withoutDataChange) : actions,
         metrics: { ...change.metrics, filesIn: rewrites.length, filesOut: files.length },
       };

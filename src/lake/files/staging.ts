@@ -9,12 +9,8 @@ import { acquireLock, isLocked, type Lock } from '../../runtime/files/lock.ts';
 import { makeFolder } from '../../runtime/files/make-folder.ts';
 import { removeTree } from '../../runtime/files/work-files.ts';
 
-/**
- * The staging folder of a table: work in hand, a folder for each. A folder is locked while its process lives; what
- * nobody has locked is left over, and whoever takes the table's maintenance lock next settles or removes it.
- */
+/** Staging has a locked folder per running work. The next holder of the maintenance lock settles unlocked ones. */
 
-/** A locked, private folder for one piece of work. */
 export interface StagingFolder {
   readonly id: string;
   readonly folder: string;
@@ -23,7 +19,7 @@ export interface StagingFolder {
 }
 
 const loadPrefix = 'load-';
-/** Attempts to create a folder: a recovery may lock a new one first. */
+/** Attempts to create a folder. A recovery may lock a new one first. */
 const maxOpenings = 100;
 const lockWaitMs = 120_000;
 
@@ -44,7 +40,7 @@ function toStagingFolder(id: string, folder: string, lock: Lock): StagingFolder 
   };
 }
 
-/** Creates a folder in the staging folder of a table. `isLoad`: the work holds no lock of the table. */
+/** Creates a folder in a table's staging folder. `isLoad`: it holds no lock of the table. */
 export async function openStagingFolder(stagingDir: string, holder: string, isLoad = false): Promise<StagingFolder> {
   await ensureFolder(stagingDir);
   for (let opening = 1; ; opening += 1) {
@@ -59,10 +55,7 @@ export async function openStagingFolder(stagingDir: string, holder: string, isLo
   }
 }
 
-/**
- * Serializes the commits of loads of an id, whose failed rows are written before the commit. Waits up to two minutes;
- * `assertGoesOn` throws if the load must end. Errors: `locked`, those of `assertGoesOn`.
- */
+/** Serializes the commits of loads of an id. Waits up to two minutes. Error: `locked`. */
 export async function lockLoad(stagingDir: string, loadId: string, assertGoesOn: () => void): Promise<StagingFolder> {
   const folder = path.join(stagingDir, `${loadPrefix}${loadId}`);
   const attempt = async (): Promise<Lock> => {
@@ -73,24 +66,23 @@ export async function lockLoad(stagingDir: string, loadId: string, assertGoesOn:
   return toStagingFolder(loadId, folder, await retry(attempt, { forMs: lockWaitMs, everyMs: 100, retryable: isHeld }));
 }
 
-/** Lists the work in progress of a table. The staging folder of the events also has those of the other tables. */
+/** Lists the staged work of a table. The events table's folder also has that of other tables. */
 export async function listStaged(stagingDir: string): Promise<string[]> {
   return (await findNames(stagingDir)).filter((name) => !isTableName(name));
 }
 
-/** Reports whether any load into a table is running. */
 export async function hasRunningLoad(stagingDir: string): Promise<boolean> {
   const names = await listStaged(stagingDir);
   return names.some((name) => name.startsWith(loadPrefix) && isLocked(path.join(stagingDir, name)));
 }
 
-/** Creates a test of whether a file, by its path, belongs to work in progress. */
+/** Creates a test of whether a file belongs to work in progress. */
 export async function findNamesInHand(stagingDir: string): Promise<(file: string) => boolean> {
   const ids = (await listStaged(stagingDir)).map((name) => name.replace(loadPrefix, ''));
   return (file) => ids.some((id) => path.basename(file).startsWith(`${id}-`) || file.includes(`.${id}-`));
 }
 
-/** Locks each folder that is not locked, and removes it after `settle`. */
+/** Removes each unlocked folder after `settle`. */
 export async function forEachLeftOver(stagingDir: string, settle: (folder: string) => Promise<void>): Promise<void> {
   for (const name of await listStaged(stagingDir)) {
     const folder = path.join(stagingDir, name);

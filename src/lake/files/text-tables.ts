@@ -1,12 +1,11 @@
 /**
- * Texts of rows and what they say: each distinct one is looked up in JavaScript, and what was found lies in temporary
- * tables of the engine, for rows to be joined with.
+ * Looks up distinct texts of rows in JavaScript, and stores the results in temporary tables for joins.
  *
- * In: the SQL of some rows. Out: their distinct texts, each with the number of an answer, and the answers.
- * Memory: from one batch to the next it is remembered what texts say: most come again, of the same people, and to hand
- * one to JavaScript and back costs more than the rest of its row.
- * Bounds: what is remembered has a part of the engine's memory, and is forgotten after some minutes; a page of texts at a
- * time in JavaScript; the event loop runs between stretches of 20 ms.
+ * In: the SQL of rows. Out: their distinct texts with result numbers, and the results.
+ * Caches results between batches, because most texts repeat and transfers to JavaScript cost more than the rest of a
+ * row.
+ * Limits: cached texts have a share of the engine's memory and expire. JavaScript holds one page of texts, and yields
+ * to the event loop every 20 ms.
  */
 import { setImmediate } from 'node:timers/promises';
 import type { EnrichedColumn } from '../../datasets/enriched-columns.ts';
@@ -14,83 +13,75 @@ import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
 import { createNumbering, type Answer, type Numbering } from './answer-numbering.ts';
 
-/** Distinct texts per look-up: 33 MB of the longest User-Agents. */
+/** Distinct texts per page: 33 MB of the longest User-Agents. */
 const pageRows = 8192;
-/** Longest stretch without yielding, ms. */
 const stretchMs = 20;
-/** Lifetime of answers, ms: texts are personal data. */
+/** Lifetime of cached texts, ms: they are personal data. */
 export const rememberMs = 600_000;
 
-/** Share of the engine's memory for remembered texts. Beyond it, all are forgotten. */
+/** Share of the engine's memory for cached texts. Above it, all are dropped. */
 const memoryPart = 1 / 16;
-/** Answers beyond which all are forgotten: 10 MB in JavaScript. */
+/** Results above which all are dropped: 10 MB in JavaScript. */
 const maxAnswers = 20_000;
 
-/** Instead of an answer: the time ran out. The text is looked up again. */
+/** Result of a text that timed out. It is looked up again. */
 export const noTime = Symbol('no time');
 
-/** A kind of text that rows have. */
 export interface TextSort {
   readonly name: 'places' | 'agents';
-  /** Columns that are looked up together. */
   readonly keys: readonly string[];
   /** Largest text in the engine's memory, bytes. */
   readonly textBytes: number;
 }
 
-/** The source of answers. Answers of other columns, constants or another edition are forgotten. */
+/** Source of results. Other columns, constants or another edition clear the cache. */
 export interface TextSource {
   readonly columns: readonly EnrichedColumn[];
-  /** Columns that every answer has besides its own: names and SQL. */
+  /** Names and SQL of columns that every result has. */
   readonly constants: readonly string[];
   readonly edition: number;
-  /** Finds the answer to texts in the order of the keys. */
+  /** Returns the result of texts in the order of the keys. */
   readonly find: (text: unknown, other: unknown) => Answer | typeof noTime | undefined;
 }
 
 export interface TextTables {
-  /**
-   * Looks up the texts of the rows `r` that match a condition. Returns the columns in which any remembered answer has a
-   * value. Errors: the engine's.
-   */
+  /** Looks up texts of rows `r` that match. Returns the columns in which any cached result has a value. */
   lookUp(source: string, condition: string, from: TextSource): Promise<ReadonlySet<string>>;
-  /** SQL that joins rows `r` with their answers, under the name of the kind. */
+  /** SQL that joins rows `r` with their results, named after the kind. */
   readonly joinSql: string;
-  /** Removes the data of the last rows, and everything if it is too much. */
+  /** Removes the data of the last rows, and the cache if it is too large. */
   release(): Promise<void>;
   forget(): Promise<void>;
 }
 
-/** Instead of a number: nothing is known of a text. */
+/** Number of a text without a result. */
 const unknown = -1;
-/** Instead of a number: the time ran out. */
+/** Number of a text that timed out. */
 const skipped = -2;
 
 interface Memory {
-  /** Identifies the source. */
   readonly key: string;
   readonly sinceMs: number;
   readonly numbering: Numbering;
   texts: number;
-  /** Columns in which any answer has a value. */
+  /** Columns in which any result has a value. */
   filled: ReadonlySet<string>;
 }
 
-/** Table names. */
 interface Names {
-  /** The distinct texts of the rows, each with the number of its answer, `v`. */
+  /** Distinct texts of the rows, each with its result number `v`. */
   readonly asked: string;
-  /** New ones, and the numbers of their answers in the same order. */
+  /** New texts, and result numbers in the same order. */
   readonly fresh: string;
   readonly numbers: string;
-  /** Remembered texts, each with the number of its answer. */
+  /** Cached texts with result numbers. */
   readonly known: string;
-  /** The answers by number, and in the form that rows are joined with. */
+  /** Results by number, and in the form that rows are joined with. */
   readonly answers: string;
   readonly told: string;
 }
 
-/** Looks up a page of texts, yielding to the event loop. Returns the numbers of their answers. */
+/** Looks up a page of texts, yielding to the event loop. Returns result numbers. */
 async function findPage(
   [places = [], texts = [], others = []]: readonly (readonly unknown[])[],
   find: TextSource['find'],
@@ -123,10 +114,7 @@ async function addAnswers(duckdb: Duckdb, answers: string, from: TextSource, num
   );
 }
 
-/**
- * Builds the table that rows are joined with: with the constants, and with enumerations if there are few texts. Returns
- * the columns in which any answer has a value: writing an empty column takes as long as any.
- */
+/** Builds the joined table. Returns the non-empty columns: others would cost as much to write. */
 async function tell(
   duckdb: Duckdb,
   { answers, told }: Names,
@@ -144,7 +132,7 @@ async function tell(
   return new Set(Object.keys(counts).filter((column) => Number(counts[column]) > 0));
 }
 
-/** Looks up the texts of `asked` without a number, a page at a time, and remembers the answers. */
+/** Looks up the texts of `asked` without a number, by page, and caches the results. */
 async function learn(duckdb: Duckdb, { keys }: TextSort, names: Names, from: TextSource, into: Memory): Promise<void> {
   const { numbering } = into;
   const { asked, fresh, numbers, known, answers } = names;
@@ -160,7 +148,7 @@ async function learn(duckdb: Duckdb, { keys }: TextSort, names: Names, from: Tex
     into.texts += found.filter((number) => number !== skipped).length;
     await duckdb.appendIntegers(numbers, [found]);
     const isLast = found.length < pageRows;
-    // A statement costs as much as a thousand answers.
+    // A statement costs as much as a thousand results.
     if (numbering.waiting() > 0 && (isLast || numbering.waiting() >= pageRows)) {
       await addAnswers(duckdb, answers, from, numbering);
       isTold = false;
@@ -174,7 +162,7 @@ async function learn(duckdb: Duckdb, { keys }: TextSort, names: Names, from: Tex
   await drop(duckdb, fresh, numbers);
 }
 
-/** Creates the tables of a kind of text. `of` separates them from those of other rows in the engine. */
+/** Creates the tables of a kind of text. `of` separates them from others in the engine. */
 export function createTextTables(duckdb: Duckdb, of: string, sort: TextSort): TextTables {
   const { name, keys, textBytes } = sort;
   const maxTexts = (duckdb.memoryMb * 1024 ** 2 * memoryPart) / textBytes;
@@ -187,7 +175,7 @@ export function createTextTables(duckdb: Duckdb, of: string, sort: TextSort): Te
     keys.map((key) => `${one}.${key} ${by} ${other}.${key}`).join(' AND ');
   let memory: Memory | undefined;
 
-  /** Returns the memory, or a new one if that is outdated. */
+  /** Returns the cache, or a new one if it is outdated. */
   async function recall({ columns, constants, edition }: TextSource): Promise<Memory> {
     const key = JSON.stringify([columns, constants, edition]);
     const nowMs = performance.now();
@@ -198,7 +186,7 @@ export function createTextTables(duckdb: Duckdb, of: string, sort: TextSort): Te
     return { key, sinceMs: nowMs, numbering: createNumbering(columns), texts: 0, filled: new Set() };
   }
 
-  /** Lists the distinct texts, with the numbers of the known ones. */
+  /** Lists the distinct texts, with the numbers of the cached ones. */
   async function ask(source: string, condition: string, isEmpty: boolean): Promise<void> {
     const isThere = keys.map((key) => `${key} IS NOT NULL`).join(' OR ');
     const distinct = `SELECT DISTINCT ${keys.join(', ')} FROM ${source} AS r WHERE (${isThere}) AND (${condition})`;
@@ -221,7 +209,7 @@ export function createTextTables(duckdb: Duckdb, of: string, sort: TextSort): Te
   return {
     async lookUp(source, condition, from) {
       const into = await recall(from);
-      // Until it succeeds: after a failure the tables and the numbers may disagree.
+      // Unset until success: after a failure tables and numbers may disagree.
       memory = undefined;
       await ask(source, condition, into.texts === 0);
       if ((await countAsked('v IS NULL')) > 0) await learn(duckdb, sort, names, from, into);

@@ -8,28 +8,25 @@ import { exists, hashFile, findStamp } from '../../runtime/files/file-checks.ts'
 import { findNames } from '../../runtime/files/folder-names.ts';
 import { writeDataFile } from '../files/data-file.ts';
 import { openChange } from '../files/change.ts';
-import { findNewestState } from '../log/change-feed.ts';
+import { createStateSearch } from '../log/change-feed.ts';
 import type { ErasedIdsState } from '../log/lake-state.ts';
-import { listLog } from '../log/log-files.ts';
 import type { Table } from '../log/table.ts';
 import { openDuckdb, type Duckdb, type Statements } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
 import { idStartOf, type Sought } from './find-rows.ts';
 
 /**
- * The hashes of erased ids, so that an erased event is not reported as never seen: 64 bits of a SHA-256 of app and id,
- * and for a keyed event another of the start of its request's ids. All erasures are in one order, so that the hashes
- * show neither owner, nor group, nor time.
+ * Hashes of erased ids, so that an erased event is not reported as unknown. A hash is 64 bits of a SHA-256 of app and
+ * id; a keyed event has another, of its request's id start. Sorted, so that they show neither owner nor time.
  *
- * A Parquet file of one sorted column, written atomically under the maintenance lock of the events table before the
- * rows are erased; until then the lookup finds the rows first. The log has the number of hashes and the file's hash, so
- * that a missing or damaged file is detected. The commit comes first: until the file is moved, it is found in staging.
- * Backups include it.
+ * A Parquet file of one column, written atomically under the maintenance lock of the events table before the rows are
+ * erased. The log has the number of hashes and the file's hash, which detect damage. The commit comes first: until the
+ * file is moved, it is found in staging. Backups include it.
  */
 
-/** Hashes that are kept: 80 MB. Later ones are not recorded. */
+/** Limit of stored hashes: 80 MB. Later ones are not recorded. */
 const maxHashes = 10_000_000;
-/** A lookup reads 160 kB. */
+/** Rows of a row group. A lookup reads 160 kB. */
 const rowsOfGroup = 20_480;
 
 const hashSql = (id: string): string => `('0x' || substr(sha256(id_app::VARCHAR || chr(10) || ${id}), 1, 16))::UBIGINT`;
@@ -43,7 +40,7 @@ export interface OwnedId {
   readonly eventId: string;
 }
 
-/** Reads the id from the line of a failed event; undefined if it cannot be read. */
+/** Reads the id from a failed event's line, if it is readable. */
 export function readOwnedId(line: string): OwnedId | undefined {
   const { eventId = '', idApp } = readEventHead(line) ?? {};
   return idApp !== undefined && Number.isSafeInteger(idApp) && isOwnId(eventId) ? { idApp, eventId } : undefined;
@@ -63,18 +60,18 @@ export interface ErasedIdsPlace {
 }
 
 const hint =
-  "Put it back from a backup. Without one, run 'tributary lake repair --accept-loss': events that were erased before are then as if they had never come.";
+  "Restore it from a backup. Without one, run 'tributary lake repair --accept-loss': events that were erased before are then reported as unknown.";
 
 const damaged = (what: string, cause?: unknown): AppError =>
   new AppError('file_damaged', what, { ...(cause === undefined ? {} : { cause }), hint });
 
 export interface ErasedIds {
   readonly file: string | undefined;
-  /** All ids that were erased since hashes are kept are included. */
+  /** Whether all erased ids are included. */
   readonly isComplete: boolean;
 }
 
-/** Finds the hashes. Rereads a changed file only. Errors: `file_damaged`. */
+/** Reads the hashes, and again after a change of the file. Error: `file_damaged`. */
 export type FindErasedIds = () => Promise<ErasedIds>;
 
 export function createErasedIdsSearch({ erasedIds: file, table, staging }: ErasedIdsPlace): FindErasedIds {
@@ -87,7 +84,7 @@ export function createErasedIdsSearch({ erasedIds: file, table, staging }: Erase
     return known.sha256;
   }
 
-  /** A committed erasure that has not moved its file yet has it in its staging folder. */
+  /** A committed erasure may still have the file in its staging folder. */
   async function findFile({ sha256 }: ErasedIdsState): Promise<string | undefined> {
     if ((await findHash()) === sha256) return file;
     for (const name of await findNames(staging)) {
@@ -97,7 +94,8 @@ export function createErasedIdsSearch({ erasedIds: file, table, staging }: Erase
     return (await findHash()) === sha256 ? file : undefined;
   }
 
-  const readState = async () => (await findNewestState(table, (await listLog(table)).commits))?.erasedIds;
+  const findState = createStateSearch(table);
+  const readState = async () => (await findState())?.erasedIds;
 
   return async () => {
     let state = await readState();
@@ -112,8 +110,8 @@ export function createErasedIdsSearch({ erasedIds: file, table, staging }: Erase
       if (state?.sha256 !== before.sha256) continue;
       throw damaged(
         (await exists(file))
-          ? `${file} is damaged: it does not have the bytes that the log names for the hashes of ${hashes} erased ids`
-          : `${file}, the hashes of ${hashes} erased ids, is not there`,
+          ? `${file} is damaged: checksum mismatch of the hashes of ${hashes} erased ids`
+          : `${file}, the hashes of ${hashes} erased ids, is missing`,
       );
     }
   };
@@ -125,12 +123,12 @@ interface AddErasedDependencies {
   readonly crashPoint: CrashPoint;
 }
 
-/** For a file that the log does not describe: one of a version before 0.4. */
+/** Reads a file of a version before 0.4, which the log does not describe. */
 async function readUnnamed<T>(file: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {
-    throw damaged(`${file}, the hashes of erased ids, cannot be read`, error);
+    throw damaged(`cannot read ${file}, the hashes of erased ids`, error);
   }
 }
 
@@ -153,10 +151,7 @@ async function collectHashes(duckdb: Duckdb, selects: readonly string[], most: n
   }
 }
 
-/**
- * Adds the ids of rows that are about to be erased, durably, by a commit that names the file. `selects`: SQL of their
- * `id_app` and `event_id`, run one after the other. Under the maintenance lock. Errors: `file_damaged`, the engine's.
- */
+/** Adds the ids of rows to be erased by a commit that names the file. `selects`: their `id_app` and `event_id`. */
 export async function addErasedIds(
   { table, duckdb, crashPoint }: AddErasedDependencies,
   place: ErasedIdsPlace,
@@ -184,7 +179,7 @@ export async function addErasedIds(
   }
 }
 
-/** Describes, for the log, a file that a version before 0.4 has written. Undefined: missing or damaged. */
+/** Describes a file of a version before 0.4 for the log; undefined if it is missing or damaged. */
 export async function describeUnnamedErasedIds(file: string): Promise<ErasedIdsState | undefined> {
   if (!(await exists(file))) return undefined;
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
@@ -196,23 +191,23 @@ export async function describeUnnamedErasedIds(file: string): Promise<ErasedIdsS
   }
 }
 
-/** Reads a file to its end; returns what is wrong with it. Not all damaged bytes show. */
+/** Finds damage by reading the entire file. Not all damage is detected. */
 export async function findErasedIdsDamage(duckdb: Duckdb, file: string): Promise<string | undefined> {
   try {
     const [row] = await duckdb.rows(
       `SELECT count(*) FILTER (WHERE h > before IS NOT TRUE) AS misplaced FROM (SELECT h, lag(h, 1, -1) OVER () AS before FROM (SELECT h::HUGEINT AS h FROM (${oldSql(file)})))`,
     );
     if (Number(row?.['misplaced']) === 0) return undefined;
-    throw new Error(`${String(row?.['misplaced'])} of its hashes are not in their order`);
+    throw new Error(`${String(row?.['misplaced'])} of its hashes are out of order`);
   } catch (error) {
     return `${describeError(error)}; ${hint}`;
   }
 }
 
-/** SQL that is true for a row whose id is among the hashes of a file. */
+/** Returns a condition that a row's id is among the hashes of a file. */
 export const isErasedSql = (file: string): string => `${hashSql('event_id')} IN (${oldSql(file)})`;
 
-/** Reports whether the event was erased from one of the apps. Errors: `file_damaged`. */
+/** Reports whether the event was erased from one of the apps. Error: `file_damaged`. */
 export async function wasErased(
   duckdb: Statements,
   { file }: ErasedIds,

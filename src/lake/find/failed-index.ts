@@ -18,7 +18,7 @@ export interface FoundFailed extends EventHead {
   readonly failedAt: string;
 }
 
-/** Failed events whose hashes are kept: 56 MB. */
+/** Limit of indexed failed events: 56 MB. */
 const maxKnown = 4_000_000;
 const maxFound = 256;
 /** An id in an event's line, a text inside a line of JSON, and the app if it follows as ingest renders it. */
@@ -35,7 +35,7 @@ function halvesOf(start: string): readonly [low: number, high: number] {
 
 type Halves = ReturnType<typeof halvesOf>;
 
-/** Hashes ids with their apps by a secret of this process: a lookup of another app's event leads to no file. */
+/** Hashes ids with their apps and a secret of this process: a lookup of another app's event leads to no file. */
 function createOwnHalves(): (idApp: number, start: string) => Halves {
   const secret = randomBytes(16);
   const masks = new Map<number, Halves>();
@@ -78,14 +78,14 @@ async function findInFile(file: string, sought: Sought): Promise<FoundFailed[]> 
 const filesAtOnce = 100;
 
 const tooMany = (): AppError =>
-  new AppError('overloaded', `there are more than ${maxKnown} failed events: not all of them can be looked through`, {
-    hint: "Replay them by 'tributary failed replay', or look through what 'tributary failed list' gives.",
+  new AppError('overloaded', `cannot search more than ${maxKnown} failed events`, {
+    hint: "Replay them with 'tributary failed replay', or search the output of 'tributary failed list'.",
   });
 
 const stillToRead = (files: number): AppError =>
-  new AppError('overloaded', `${files} files of failed events are still to be read`, { hint: 'Ask again in a while.' });
+  new AppError('overloaded', `${files} files of failed events are not indexed yet`, { hint: 'Retry in a minute.' });
 
-/** Creates the index, empty. With more than `maxFiles` unread files a lookup leaves them to `readOn`. */
+/** Creates an empty index. With more than `maxFiles` unread files, a lookup leaves them to `readOn`. */
 export function createFailedIndex(folder: string, tableDir: string, maxFiles = Infinity) {
   const list = createFailedList(folder, tableDir);
   const ownHalves = createOwnHalves();
@@ -109,7 +109,7 @@ export function createFailedIndex(folder: string, tableDir: string, maxFiles = I
     names.set(group, name);
   }
 
-  /** Drops removed files; returns the unread ones. */
+  /** Drops removed files, and returns the unread ones. */
   function compare(listing: FailedListing): (readonly [name: string, file: string])[] {
     for (const [name, { group }] of groups) {
       if (listing.has(name)) continue;
@@ -133,7 +133,7 @@ export function createFailedIndex(folder: string, tableDir: string, maxFiles = I
   }
 
   return {
-    /** Finds at most 256 failed events. Errors: `overloaded` while files are unread, or with too many failed events. */
+    /** Finds at most 256 failed events. Error: `overloaded` if files are unread, or failed events too many. */
     async find(sought: Sought, idApps: readonly number[], deadlineMs: number) {
       const listing = await list();
       await catchUp(listing, deadlineMs);
@@ -146,9 +146,9 @@ export function createFailedIndex(folder: string, tableDir: string, maxFiles = I
       }
       return found;
     },
-    /** Number of events in the files that were read: at least those that exist, unless files are missing. */
+    /** Number of events in the files that were read. */
     count: () => [...groups.values()].reduce((sum, { events }) => sum + events, 0),
-    /** Reads the unread files, one after the other with pauses, as far as hashes are kept. */
+    /** Reads the unread files up to the limit, with pauses. */
     async readOn(signal: AbortSignal) {
       const listing = await list();
       if (listing === known) return;
@@ -164,8 +164,5 @@ export function createFailedIndex(folder: string, tableDir: string, maxFiles = I
   };
 }
 
-/**
- * Finds failed events by id: hashes in memory, 10 to 14 bytes an event, made at the first lookup. A file is read once,
- * and again if it may have the id: one that was replaced or removed since gives its current content.
- */
+/** Index of failed events by id: hashes in memory, 10 to 14 bytes per event. Reads only files that may have the id. */
 export type FailedIndex = ReturnType<typeof createFailedIndex>;

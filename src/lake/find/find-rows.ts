@@ -15,13 +15,13 @@ export interface DatasetTable {
   readonly snapshot: Snapshot;
 }
 
-/** A row. Times are Unix ms; rows of other engines may lack some. */
+/** A row. Times are Unix ms. Rows of other engines may lack some. */
 export interface FoundRow extends Omit<EventHead, 'idApp'> {
   readonly availableAtMs: number | undefined;
 }
 
 export interface WholeRow extends FoundRow {
-  /** As in the event's line: numbers as texts, Unix seconds (`received_at` ms), maps as objects, null for none. */
+  /** As in the event's line: numbers as texts, Unix s (`received_at` ms), maps as objects, null for none. */
   readonly values: Readonly<Record<string, unknown>>;
 }
 
@@ -71,7 +71,7 @@ export const idStartOf = (sought: Sought): string => ('eventId' in sought ? soug
 
 export const isSought = (sought: Sought, eventId: string): boolean => eventId.startsWith(idStartOf(sought));
 
-/** Reports whether ids with this start may be between the least and the greatest id of a file. */
+/** Reports whether a file's least and greatest id permit ids with this start. */
 function mayHoldId({ minValues, maxValues }: DataFile, start: string): boolean {
   const [min, max] = [minValues['event_id'], maxValues['event_id']];
   return !(typeof min === 'string' && min > `${start}~`) && !(typeof max === 'string' && max < start);
@@ -85,13 +85,12 @@ export function mayHoldHashed(dataset: Dataset, { keyless }: DataFile): boolean 
   return keyless !== true || hasOwnKeys(dataset);
 }
 
-/** The index of ids that do not contain their time of receipt. */
 interface IndexUse {
   readonly index: IdIndex;
   readonly idApps: readonly number[];
   /** End of indexing, by `performance.now()`. */
   readonly deadlineMs: number;
-  /** Larger files are indexed by the maintenance only [no limit]. */
+  /** Limit of files that are indexed here [none]. Maintenance indexes larger ones. */
   readonly maxIndexedBytes?: number | undefined;
 }
 
@@ -116,7 +115,7 @@ async function findCandidates(
   );
 }
 
-/** Indexes missing files before the deadline, and looks the id up in them. */
+/** Indexes missing files before the deadline, and looks up the id in them. */
 async function findInMissing(
   duckdb: Statements,
   missing: readonly DataFile[],
@@ -131,11 +130,9 @@ async function findInMissing(
     // Maintenance with a newer version of the table may remove an index again.
     for (let isIndexed = false; !isIndexed;) {
       if (performance.now() >= deadlineMs || file.sizeBytes > maxIndexedBytes)
-        throw new AppError(
-          'overloaded',
-          `the ids of ${missing.length - done} files of the lake are still to be indexed`,
-          { hint: 'Ask again in a while.' },
-        );
+        throw new AppError('overloaded', `${missing.length - done} files of the lake are not indexed yet`, {
+          hint: 'Retry in a minute.',
+        });
       await index.add(duckdb, file);
       const answer = await index.find(duckdb, [file], keys);
       candidates.push(...answer.candidates);
@@ -171,9 +168,8 @@ async function readCandidates(
 }
 
 /**
- * Finds the rows of an id or a request in one version of a table. Ids of version 7 are found by their time of receipt,
- * others by the index. Errors: `overloaded` while files are indexed that may have them; the engine's, also if a file
- * was removed since the snapshot.
+ * Finds the rows of an id or a request in a version of a table, by the time in an id of version 7 or by the index.
+ * Error: `overloaded` while files are indexed.
  */
 export async function findRows(
   duckdb: Statements,
@@ -183,13 +179,13 @@ export async function findRows(
 ): Promise<FoundRow[]> {
   const { candidates, missing } = await findCandidates(duckdb, table, sought, use);
   const rows = await readCandidates(duckdb, table, sought, candidates);
-  // An id has one event; those of a request may be in several files.
+  // An id has one event. Those of a request may be in several files.
   if (missing.length === 0 || (rows.length > 0 && 'eventId' in sought)) return rows;
   const more = await findInMissing(duckdb, missing, idStartOf(sought), use);
   return [...rows, ...(await readCandidates(duckdb, table, sought, more))];
 }
 
-/** Finds whole rows of ids in the files that a filter selects, without an index. Errors: as `findRows`. */
+/** Finds complete rows of ids in the files that a filter selects, without an index. Errors: those of `findRows`. */
 export async function findWholeRows(
   { dataset, snapshot }: DatasetTable,
   eventIds: readonly string[],

@@ -27,13 +27,13 @@ export interface IndexAnswer {
 }
 
 const partEnd = '.ids.parquet';
-/** Age at which a temporary file is a leftover, ms. */
+/** Age of leftover temporaries, ms. */
 const leftAfterMs = 3_600_000;
 const partsOfMerge = 16;
-/** Larger parts (5 million requests) are not merged, bytes. */
+/** Limit of parts that are merged (5 million requests), bytes. */
 const mostMergedBytes = 32 * 1024 * 1024;
 const spanMs = 65_536;
-/** Time after which a part is read again before a lookup: damage must not make an event unknown, ms. */
+/** Time after which a lookup reads a part again, since damage could hide events, ms. */
 const trustedMs = 600_000;
 
 const digitsOfKey = 12;
@@ -49,15 +49,15 @@ export function indexKeyOf(idApp: number, idStart: string): number {
 
 const keySql = `('0x' || substr(sha256(id_app::VARCHAR || chr(10) || substr(event_id, 1, ${sharedLength})), 1, ${digitsOfKey}))::BIGINT`;
 
-/** Short name of a data file. Files of other engines have no hash in the log, and never change. */
+/** Short name of a data file. Those of other engines have no hash in the log, and never change. */
 function nameOf({ sha256, path: name, sizeBytes }: DataFile): string {
   return (sha256 ?? createHash('sha256').update(`${name}\n${sizeBytes}`).digest('hex')).slice(0, 32);
 }
 
-/** Sizes that differ by less than 16 times are merged, so that a row is rarely rewritten. */
+/** Parts with sizes within a factor of 16 are merged, so that a row is rarely rewritten. */
 const sizeClassOf = ({ bytes }: Part): number => Math.floor(Math.log2(1 + bytes / 4096) / 4);
 
-/** Reads the short names of the data files of a part; undefined: it is not intact. */
+/** Reads the short names of a part's data files; undefined if it is damaged. */
 async function readCovers(duckdb: Statements, file: string): Promise<ReadonlySet<string> | undefined> {
   if (`${await hashFile(file).catch(() => '')}${partEnd}` !== path.basename(file)) return undefined;
   const [row] = await duckdb.rows(
@@ -66,68 +66,92 @@ async function readCovers(duckdb: Statements, file: string): Promise<ReadonlySet
   return new Set(String(row?.['covers']).split(' '));
 }
 
-/** Looks keys up in the current parts: files that are added meanwhile count as missing. */
+/** Data files by the part that has their rows. */
+interface Owners {
+  readonly owned: ReadonlyMap<Part, readonly DataFile[]>;
+  /** The files without a part. */
+  readonly missing: readonly DataFile[];
+}
+
+/** Creates the search of the current part of each file. It remembers them: a lake may have a million files. */
+function createOwners(parts: PartFolder): (files: readonly DataFile[]) => Owners {
+  const known = new WeakMap<DataFile, Part>();
+  return (files) => {
+    // Largest first: most files are there, and files of two parts stay with one.
+    const all = parts.list().toSorted((a, b) => b.bytes - a.bytes);
+    const owned = new Map(all.map((part): [Part, DataFile[]] => [part, []]));
+    const missing: DataFile[] = [];
+    for (const file of files) {
+      const before = known.get(file);
+      let own = before === undefined ? undefined : owned.get(before);
+      if (own === undefined) {
+        const name = nameOf(file);
+        const part = all.find(({ covers }) => covers.has(name));
+        if (part !== undefined) known.set(file, part);
+        own = part === undefined ? missing : owned.get(part);
+      }
+      own?.push(file);
+    }
+    return { owned, missing };
+  };
+}
+
+/** Looks up keys in the parts of some files. Files that are added meanwhile count as missing. */
 async function lookUp(
   duckdb: Statements,
-  parts: PartFolder,
-  wanted: ReadonlyMap<string, DataFile>,
+  { owned, missing }: Owners,
+  files: readonly DataFile[],
   keys: readonly number[],
 ): Promise<IndexAnswer> {
-  const some = parts.list().filter(({ covers }) => [...covers].some((name) => wanted.has(name)));
-  const covered = new Set(some.flatMap(({ covers }) => [...covers]));
-  const missing = [...wanted].flatMap(([name, file]) => (covered.has(name) ? [] : [file]));
+  const some = [...owned].flatMap(([{ file }, own]) => (own.length > 0 ? [file] : []));
   if (some.length === 0 || keys.length === 0) return { candidates: [], missing };
   const rows = await duckdb.rows(
-    `SELECT file, min(span) AS first, max(span) AS last FROM read_parquet(${sqlList(some.map(({ file }) => file))}, hive_partitioning = false)
+    `SELECT file, min(span) AS first, max(span) AS last FROM read_parquet(${sqlList(some)}, hive_partitioning = false)
      WHERE key IN (${keys.join(', ')}) GROUP BY file`,
   );
-  const candidates = rows.flatMap(({ file: name, first, last }) => {
-    const file = wanted.get(String(name));
-    if (file === undefined) return [];
-    return [{ file, fromMs: Number(first) * spanMs, toMs: (Number(last) + 1) * spanMs - 1 }];
+  if (rows.length === 0) return { candidates: [], missing };
+  const found = new Map(rows.map(({ file, first, last }) => [String(file), [Number(first), Number(last)] as const]));
+  const candidates = files.flatMap((file) => {
+    const [first, last] = found.get(nameOf(file)) ?? [];
+    if (first === undefined || last === undefined) return [];
+    return [{ file, fromMs: first * spanMs, toMs: (last + 1) * spanMs - 1 }];
   });
   return { candidates, missing };
 }
 
-function planMerges(parts: readonly Part[], live: readonly DataFile[]): Merge[] {
-  const young = new Set(live.filter((file) => file.young).map(nameOf));
-  const wanted = new Set(live.map(nameOf));
+function planMerges({ owned }: Owners): Merge[] {
   const groups = new Map<string, Part[]>();
   const planned: Part[][] = [];
-  for (const part of parts) {
-    // Young files are removed together when they are sealed: they do not share parts with others.
-    const isYoung = [...part.covers].some((name) => young.has(name));
-    const group = `${isYoung} ${sizeClassOf(part)}`;
-    if ([...part.covers].some((name) => !wanted.has(name))) planned.push([part]);
+  for (const [part, own] of owned) {
+    // Sealing removes young files together, so they share no parts with others.
+    const group = `${own.some(({ young }) => young)} ${sizeClassOf(part)}`;
+    if (own.length < part.covers.size) planned.push([part]);
     else if (part.bytes <= mostMergedBytes) groups.set(group, [...(groups.get(group) ?? []), part]);
   }
   planned.push(...[...groups.values()].filter((some) => some.length >= partsOfMerge));
   return planned
-    .map((some) => ({
-      parts: some,
-      covers: new Set(some.flatMap(({ covers }) => [...covers].filter((name) => wanted.has(name)))),
-    }))
+    .map((some) => ({ parts: some, covers: new Set(some.flatMap((part) => (owned.get(part) ?? []).map(nameOf))) }))
     .filter(({ covers }) => covers.size > 0);
 }
 
 /**
- * Opens the index of ids that do not contain their time of receipt: those under an Idempotency-Key or of a natural key.
+ * Opens the index of ids that do not contain their time of receipt: those under an Idempotency-Key or a natural key.
  *
- * Its parts are Parquet files of (key, file, span), sorted by key. A key is 48 bits of a hash of the app and of the
- * start of the id that its request's events share; including the app keeps lookups of another app's events from any
- * file. A span is the time of receipt in units of 65 s, which finds the row in the data file by row group statistics. A
- * row per request and file takes 6 bytes; a lookup in a part of 5 million takes 2 to 4 ms.
+ * Its parts are Parquet files of (key, file, span), sorted by key. A key is 48 bits of a hash of app and request's id
+ * start; the app keeps lookups of others' events from any file. A span is the time of receipt in units of 65 s, which
+ * finds the row by row group statistics. A row takes 6 bytes. A lookup among 5 million takes 2 to 4 ms.
  *
- * A part covers data files, and is named after the hash of its bytes; its metadata has the hashes of its data files. So
- * damage is detected, and parts remain valid if the lake is moved, copied or restored. It is a cache: missing, damaged
- * or older parts are made again, and until then their files count as missing. Several processes may share a folder.
+ * A part is named after the hash of its bytes, and its metadata has the hashes of its data files. So damage is
+ * detected, and copied or restored parts are valid. The index is a cache: missing or damaged parts are recreated, and
+ * until then their files count as missing. Several processes may share a folder.
  */
 export function openIdIndex(folder: string) {
   const parts = openPartFolder(folder, { end: partEnd, readCovers, nameOf: hashFile, leftoverMs: leftAfterMs });
+  const ownersOf = createOwners(parts);
 
   const write = (duckdb: Statements, select: string, covers: ReadonlySet<string>): Promise<Part> =>
     parts.write(covers, (file) =>
-      // Hashes do not compress; version 2 of Parquet packs ordered numbers.
+      // Hashes do not compress. Version 2 of Parquet packs ordered numbers.
       duckdb.run(
         `COPY (${select} ORDER BY key) TO ${sqlText(file)} (FORMAT parquet, PARQUET_VERSION v2, COMPRESSION uncompressed, KV_METADATA {covers: ${sqlText([...covers].join(' '))}})`,
       ),
@@ -135,16 +159,15 @@ export function openIdIndex(folder: string) {
 
   return {
     async find(duckdb: Statements, files: readonly DataFile[], keys: readonly number[]): Promise<IndexAnswer> {
-      const wanted = new Map(files.map((file) => [nameOf(file), file]));
       await parts.follow(duckdb, trustedMs);
-      return lookUp(duckdb, parts, wanted, keys).catch(async (error: unknown) => {
+      return lookUp(duckdb, ownersOf(files), files, keys).catch(async (error: unknown) => {
         if (!(await isFileError(duckdb, error))) throw error;
         // A part was removed or damaged since it was read.
         await parts.follow(duckdb, 0);
-        return lookUp(duckdb, parts, wanted, keys);
+        return lookUp(duckdb, ownersOf(files), files, keys);
       });
     },
-    /** Indexes a file. Errors: the engine's, also if the file is damaged or missing. */
+    /** Indexes a file. Errors: the engine's, also for a damaged or missing file. */
     async add(duckdb: Statements, file: DataFile): Promise<void> {
       const name = nameOf(file);
       await localFiles.use([file], (paths) =>
@@ -156,23 +179,15 @@ export function openIdIndex(folder: string) {
         ),
       );
     },
-    /** Removes parts that cover none of the files, and leftovers of killed processes. Returns the files without an index. */
+    /** Removes parts that cover none of the files, and leftovers. Returns the files without an index. */
     async keepOnly(duckdb: Statements, live: readonly DataFile[]): Promise<DataFile[]> {
       await parts.follow(duckdb);
-      const wanted = new Map(live.map((file) => [nameOf(file), file]));
-      const owned = new Set<string>();
-      // Largest first: files of two parts stay with one.
-      for (const part of parts.list().toSorted((a, b) => b.bytes - a.bytes)) {
-        const own = [...part.covers].filter((name) => wanted.has(name) && !owned.has(name));
-        for (const name of own) owned.add(name);
-        if (own.length === 0) await parts.remove([part]);
-      }
+      const { owned, missing } = ownersOf(live);
+      for (const [part, own] of owned) if (own.length === 0) await parts.remove([part]);
       await parts.removeOthers();
-      return [...wanted].flatMap(([name, file]) => (owned.has(name) ? [] : [file]));
+      return [...missing];
     },
-    /** Lists due merges: of parts that cover a removed file, and of many small parts. */
-    planMerges: (live: readonly DataFile[]): Merge[] => planMerges(parts.list(), live),
-    /** Merges parts into one, without the rows of removed files. */
+    planMerges: (live: readonly DataFile[]): Merge[] => planMerges(ownersOf(live)),
     async merge(duckdb: Statements, { parts: some, covers }: Merge): Promise<void> {
       const source = `read_parquet(${sqlList(some.map(({ file }) => file))}, hive_partitioning = false)`;
       const written = await write(

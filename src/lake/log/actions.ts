@@ -1,10 +1,6 @@
 import { AppError } from '../../runtime/errors.ts';
 
-/**
- * Actions of the Delta log that this table uses, and their parser. Protocol reader 1, writer 7 with a feature of our
- * own. Other engines write more: members that are not needed are optional, and unknown actions are ignored, as the
- * protocol requires.
- */
+/** Actions of the Delta log. Unknown members and actions are ignored, as the protocol requires. */
 
 export interface FileStats {
   readonly numRecords?: number;
@@ -13,35 +9,31 @@ export interface FileStats {
   readonly nullCount?: Readonly<Record<string, unknown>>;
 }
 
-/** Adds a file. `path` is relative to the table's folder and URL-encoded. */
+/** Path relative to the table's folder, URL-encoded. */
 export interface AddAction {
   readonly path: string;
   readonly partitionValues: Readonly<Record<string, string>>;
   readonly size: number;
-  /** Unix ms. */
   readonly modificationTime: number;
   readonly dataChange: boolean;
-  /** FileStats as JSON text. */
   readonly stats?: string;
   /**
-   * `sha256`: hash of the file's bytes, hex, by which `lake check` finds damage that Parquet itself does not show.
-   * `since`: of a rewrite, when the file that is shown at its place left the table, Unix milliseconds
-   * (lake/files/places.ts).
-   * `replaces`: of a rewrite of version 0.3, the URL-encoded path of its place.
-   * `keyed`: `0` where none of its events was stored under an Idempotency-Key; else nobody knows.
+   * `sha256`: hash of the file's bytes, hex, which detects damage.
+   * `since`: for a rewrite, when the file shown at its path left the table, Unix ms (lake/files/places.ts).
+   * `replaces`: for a rewrite of version 0.3, the URL-encoded path of the shown file.
+   * `keyed`: `0` if none of its events was stored under an Idempotency-Key; otherwise unknown.
    */
   readonly tags?: Readonly<Record<string, string>>;
 }
 
-/** Removes a file; readers of older versions may use it until the retention has passed. */
+/** Removes a file. Readers of older versions may use it until the retention has passed. */
 export interface RemoveAction {
   readonly path: string;
-  /** Unix ms. */
   readonly deletionTimestamp: number;
   readonly dataChange: boolean;
 }
 
-/** The progress of an application: here the last stream sequence in the table. */
+/** The progress of an application, here the last committed stream sequence. */
 export interface TxnAction {
   readonly appId: string;
   readonly version: number;
@@ -51,9 +43,7 @@ export interface TxnAction {
 export interface ProtocolAction {
   readonly minReaderVersion: number;
   readonly minWriterVersion: number;
-  /** Only with reader version 3; null in other checkpoints. */
   readonly readerFeatures?: readonly string[] | null;
-  /** Only with writer version 7; null in other checkpoints. */
   readonly writerFeatures?: readonly string[] | null;
 }
 
@@ -68,7 +58,7 @@ export interface MetaDataAction {
   readonly createdTime?: number;
 }
 
-/** Provenance of a commit. `tributary` is present if and only if this service wrote it (lake-state.ts). */
+/** Provenance of a commit. Only this service writes `tributary` (lake-state.ts). */
 export interface CommitInfoAction {
   readonly timestamp: number;
   readonly operation: string;
@@ -78,7 +68,7 @@ export interface CommitInfoAction {
   readonly tributary?: unknown;
 }
 
-/** One line of a commit: exactly one member is set. */
+/** A line of a commit, with exactly one member. */
 export interface Action {
   readonly protocol?: ProtocolAction;
   readonly metaData?: MetaDataAction;
@@ -92,7 +82,7 @@ function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-/** Types that members must have for an action to be usable. */
+/** Required member types. */
 const required = {
   protocol: { minReaderVersion: 'number', minWriterVersion: 'number' },
   metaData: { id: 'string', schemaString: 'string' },
@@ -102,10 +92,7 @@ const required = {
   commitInfo: {},
 } as const satisfies Record<keyof Action, Readonly<Record<string, string>>>;
 
-/**
- * Parses one action. Returns undefined for a line without a known action (null counts as absent), and the problem as a
- * text for one that cannot be trusted.
- */
+/** Parses an action. Returns undefined for an unknown one, and a text that describes an invalid one. */
 export function parseAction(text: string): Action | string | undefined {
   let value: unknown;
   try {
@@ -125,7 +112,6 @@ export function parseAction(text: string): Action | string | undefined {
   return undefined;
 }
 
-/** Parses statistics; unreadable ones count as none. */
 export function parseStats(text: string | undefined): FileStats {
   if (text === undefined || text === null) return {};
   try {
@@ -136,7 +122,7 @@ export function parseStats(text: string | undefined): FileStats {
   }
 }
 
-/** Decodes the path of an add or a remove; undefined if it is invalid. */
+/** Decodes the path of an add or remove; undefined if invalid. */
 export function decodePath(encoded: string): string | undefined {
   try {
     return decodeURIComponent(encoded);
@@ -145,13 +131,11 @@ export function decodePath(encoded: string): string | undefined {
   }
 }
 
-/** A feature that only this service supports. */
 export const writerFeature = 'tributary-writer';
 
 /**
- * The protocol of the table. Reader version 1: every engine may read it. Writer version 7 with a feature of our own: an
- * engine that keeps to the Delta protocol refuses to write what it does not know, so that it cannot optimize, vacuum,
- * append or delete. Source: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#table-features
+ * Lets every engine read, and other engines refuse to write, since they lack the writer feature. Source:
+ * https://github.com/delta-io/delta/blob/master/PROTOCOL.md#table-features
  */
 export const tableProtocol: ProtocolAction = {
   minReaderVersion: 1,
@@ -162,7 +146,7 @@ export const tableProtocol: ProtocolAction = {
 /** The last writer version without features, which version 0.2 wrote. */
 const plainWriterVersion = 2;
 
-/** Says whether a table keeps other engines' writers out. */
+/** Reports whether a protocol makes other engines refuse to write. */
 export function isOwnProtocol(protocol: ProtocolAction | undefined): boolean {
   return (
     protocol?.minReaderVersion === 1 &&
@@ -179,22 +163,20 @@ export function assertProtocol(protocol: ProtocolAction | undefined): void {
   const features = [...(protocol.readerFeatures ?? []), ...(protocol.writerFeatures ?? [])];
   throw new AppError(
     'lake_protocol',
-    `the lake's table asks for reader ${protocol.minReaderVersion} and writer ${protocol.minWriterVersion}${features.length === 0 ? '' : ` (${features.join(', ')})`}, which this service does not know`,
+    `the lake's table requires reader ${protocol.minReaderVersion} and writer ${protocol.minWriterVersion}${features.length === 0 ? '' : ` (${features.join(', ')})`}, which this service does not support`,
     {
-      hint: 'A newer version of this service, or another engine, has changed the table: start that version, or restore the log from before that.',
+      hint: 'Run the newer version that changed the table, or restore the log from a backup.',
     },
   );
 }
 
-/** Returns the provenance of a commit. */
 export function findInfo(actions: readonly Action[]): CommitInfoAction | undefined {
   return actions.find((action) => action.commitInfo !== undefined)?.commitInfo;
 }
 
-/** Returns the error of a log that cannot be trusted. */
 export function logDamaged(what: string, cause?: unknown): AppError {
   return new AppError('log_damaged', what, {
     ...(cause === undefined ? {} : { cause }),
-    hint: "Run 'tributary lake check', and restore what it names from a backup.",
+    hint: "Run 'tributary lake check', and restore the files that it lists from a backup.",
   });
 }

@@ -5,20 +5,19 @@ import { type Snapshot, loadTableState, readSnapshot, toSnapshot } from './snaps
 import { findPoint, toPoint } from './version-points.ts';
 import { unmarked, type VersionPoint } from './version-ledger.ts';
 import { findErased, findLakeState, type LakeState, findStateOf } from './lake-state.ts';
-import { listLog, readCommit } from './log-files.ts';
+import { type Commit, findCommit, listLog, readCommit } from './log-files.ts';
 import { assertProtocol, logDamaged } from './actions.ts';
 import type { TableState } from './table-state.ts';
 
-/** A cursor of the change feed of a table, `VERSION-MARK`. The mark is that of the commit with the newest rows. */
+/** A cursor of the change feed of a table, `VERSION-MARK`. The mark identifies the commit with the newest rows. */
 export interface FeedPlace {
   readonly version: number;
-  /** Absent if the caller gave a version only. */
   readonly mark: string | undefined;
 }
 
 const placePattern = /^(0|[1-9]\d{0,11})(?:-([0-9a-f]{8}))?$/;
 
-/** Parses a cursor, or a version alone; undefined for anything else. */
+/** Parses a cursor, or a version alone. */
 export function parsePlace(text: string): FeedPlace | undefined {
   const [, version, mark] = placePattern.exec(text) ?? [];
   return version === undefined ? undefined : { version: Number(version), mark };
@@ -26,14 +25,13 @@ export function parsePlace(text: string): FeedPlace | undefined {
 
 const markIn = ({ mark = unmarked }: Pick<VersionPoint, 'mark'>): string => mark;
 
-/** Returns the cursor for changes after a snapshot. */
 export function nextPlace({ version, lake }: Snapshot): string {
   // A table without rows does not exist yet; its first version has none either.
   if (version < 0 || lake === undefined) return String(Math.max(version, 0));
   return `${version}-${markIn(toPoint(version, lake))}`;
 }
 
-/** Returns another table that the cursor belongs to, if there is one. */
+/** Finds another table that the cursor belongs to. */
 async function findTableOf({ version, mark }: FeedPlace, tableDir: string): Promise<string | undefined> {
   const lakeDir = path.dirname(tableDir);
   const others = (await listNames(lakeDir)).filter((name) => name !== path.basename(tableDir));
@@ -44,7 +42,7 @@ async function findTableOf({ version, mark }: FeedPlace, tableDir: string): Prom
   return undefined;
 }
 
-/** Refuses a cursor of another table, or of another history of this one. Error: `not_found`, with the hint. */
+/** Throws `not_found` for a cursor of another table, or of another history of this one. */
 export async function assertSameHistory(
   place: FeedPlace,
   point: Pick<VersionPoint, 'mark'>,
@@ -57,57 +55,44 @@ export async function assertSameHistory(
   throw new AppError(
     'not_found',
     table === undefined
-      ? `version ${version} is another one by now: the lake was restored from a backup after it was named`
-      : `${version}-${mark} is a place of the table ${table}, not of ${path.basename(tableDir)}: each dataset has its own`,
+      ? `version ${version} has changed: the lake was restored from a backup after the cursor was issued`
+      : `${version}-${mark} is a cursor of the table ${table}, not of ${path.basename(tableDir)}`,
     { hint },
   );
 }
 
-const fromTheStart = 'Ask for everything once, and go on from the place that the answer names.';
+const fromTheStart = 'Retry without a cursor to read all rows, then continue from the returned cursor.';
 
-/**
- * Returns the `available_at`, Unix ms, above which the rows of a snapshot are newer than a cursor. Errors: `not_found`
- * if the cursor is ahead of the snapshot, of another history or too old; `log_damaged`.
- */
+/** Returns the `available_at`, Unix ms, above which rows are newer than a cursor. Error: `not_found`. */
 export async function findSinceMs(place: FeedPlace, snapshot: Snapshot): Promise<number> {
   const { version } = place;
   const newest = Math.max(snapshot.version, 0);
   if (version > newest)
-    throw new AppError('not_found', `version ${version} is later than the one that is read, ${newest}`, {
+    throw new AppError('not_found', `version ${version} is later than the version that is read, ${newest}`, {
       hint: fromTheStart,
     });
-  // The first version creates the table without rows.
   if (version === 0) return 0;
   const point = await findPoint(snapshot.tableDir, version, snapshot.lake?.restamps);
   if (point === undefined)
-    throw new AppError('not_found', `nothing is known of version ${version} any more`, { hint: fromTheStart });
+    throw new AppError('not_found', `version ${version} is no longer known`, { hint: fromTheStart });
   await assertSameHistory(place, point, snapshot, fromTheStart);
   return point.availableAtMs;
 }
 
-/** The version that added rows, as far as the log and its ledger have it. */
 export interface FirstVersion {
   readonly version: number;
-  /** Whether the rows may be older: the previous version is unknown. */
+  /** Whether the rows may be older, because the previous version is unknown. */
   readonly orEarlier: boolean;
 }
 
-/** Finds versions of one table, for one caller at a time. */
 export interface VersionSearch {
-  /**
-   * Finds the first version that had assigned an `available_at`, Unix ms. `snapshot`: a version with such rows. Reads
-   * as many versions as the version number has binary digits. Error: `log_damaged`.
-   */
+  /** Finds the first version with an `available_at`, Unix ms, which `snapshot` has. Error: `log_damaged`. */
   find(snapshot: Snapshot, availableAtMs: number): Promise<FirstVersion>;
 }
 
-/** Remembered points, of 100 bytes each. */
 const mostRemembered = 10_000;
 
-/**
- * Creates a search with a memory of points. They are at powers of two from each other whatever the newest version is,
- * so that later searches use the same ones.
- */
+/** Creates a search with a cache. It probes at powers of two, so that searches from later versions hit the cache. */
 export function createVersionSearch(): VersionSearch {
   const points = new Map<number, VersionPoint>();
   let repairedAt = -1;
@@ -124,11 +109,11 @@ export function createVersionSearch(): VersionSearch {
 
   return {
     async find(snapshot, availableAtMs) {
-      // A repair of the clock has changed the times of earlier rows.
+      // A clock repair has changed the times of earlier rows.
       const newestRepair = snapshot.lake?.restamps?.at(-1)?.version ?? -1;
       if (newestRepair !== repairedAt) points.clear();
       repairedAt = newestRepair;
-      // Every version up to `before` is older or unknown; every one from `since` on has the rows.
+      // Versions up to `before` are older or unknown. Versions from `since` on have the rows.
       let [before, since] = [-1, Math.max(snapshot.version, 0)];
       let isKnown = true;
       while (since - before > 1) {
@@ -142,17 +127,14 @@ export function createVersionSearch(): VersionSearch {
   };
 }
 
-/** The versions that a table still has. */
 export interface KeptVersions {
-  /** -1: the table does not exist yet. */
   readonly newest: number;
-  /** The oldest that can be read as it was, by the log: its files are kept for the retention. */
+  /** The oldest version whose files the retention still keeps. */
   readonly oldest: number;
-  /** Undefined if there is no table. */
   readonly lake: LakeState | undefined;
 }
 
-/** Returns the newest state of this service among ascending commits, ignoring other engines. Error: `log_damaged`. */
+/** Returns the newest state of this service among ascending commits. Error: `log_damaged`. */
 export async function findNewestState(tableDir: string, commits: readonly number[]): Promise<LakeState | undefined> {
   for (const version of commits.toReversed()) {
     const { actions } = await readCommit(tableDir, version);
@@ -162,7 +144,28 @@ export async function findNewestState(tableDir: string, commits: readonly number
   return undefined;
 }
 
-/** Lists the available versions without reading files. Error: `log_damaged`. */
+/**
+ * Creates a repeated `findNewestState`, for one caller at a time. It reads the newest known commit and later ones; the
+ * log, which may have a million files, is listed first and after that commit was removed.
+ */
+export function createStateSearch(tableDir: string): () => Promise<LakeState | undefined> {
+  let known: (Pick<Commit, 'version' | 'sha256'> & { readonly lake: LakeState | undefined }) | undefined;
+  return async () => {
+    if (known === undefined || (await findCommit(tableDir, known.version))?.sha256 !== known.sha256) {
+      const { commits } = await listLog(tableDir);
+      const version = commits.at(-1);
+      if (version === undefined) return undefined;
+      const { sha256 } = await readCommit(tableDir, version);
+      known = { version, sha256, lake: await findNewestState(tableDir, commits) };
+    }
+    for (;;) {
+      const next = await findCommit(tableDir, known.version + 1);
+      if (next === undefined) return known.lake;
+      known = { version: next.version, sha256: next.sha256, lake: findStateOf(next.actions) ?? known.lake };
+    }
+  };
+}
+
 export async function findKeptVersions(tableDir: string): Promise<KeptVersions> {
   const { commits, checkpoints } = await listLog(tableDir);
   const lake = await findNewestState(tableDir, commits);
@@ -173,38 +176,34 @@ export async function findKeptVersions(tableDir: string): Promise<KeptVersions> 
   };
 }
 
-/**
- * Returns why a version cannot be read as it was; undefined if the log permits it. The newest always can; for a table
- * that does not exist yet, that is version 0. `idApps`: the apps whose rows are read; all by default.
- */
+/** Returns why a version is not available, if so. `idApps`: the apps whose rows are read; absent: all. */
 export function refuseVersion(version: number, kept: KeptVersions, idApps?: readonly number[]): string | undefined {
   const { oldest, lake = {} } = kept;
   const { before: forgetBefore, isErasing } = findErased(lake, idApps);
   const newest = Math.max(kept.newest, 0);
   if (version === newest) return undefined;
-  if (version > newest) return `version ${version} is not there yet: the newest is ${newest}`;
-  if (isErasing) return `version ${version} may have rows that are being erased: for now only ${newest} can be given`;
+  if (version > newest) return `version ${version} does not exist yet; the newest is ${newest}`;
+  if (isErasing)
+    return `version ${version} may have rows that are being erased; only version ${newest} is available for now`;
   if (version < forgetBefore)
-    return `version ${version} has rows that were erased since: the oldest that can be given is ${forgetBefore}`;
-  if (version < oldest) return `version ${version} is not kept any more: the oldest that is kept is ${oldest}`;
+    return `version ${version} has rows that were erased; the oldest available version is ${forgetBefore}`;
+  if (version < oldest) return `version ${version} is no longer available; the oldest available version is ${oldest}`;
   return undefined;
 }
 
-const withoutVersion = 'Ask without a version, for the newest.';
+const withoutVersion = 'Retry without a version to read the newest.';
 
 function refuse(why: string): AppError {
   return new AppError('not_found', why, { hint: withoutVersion });
 }
 
-/** Refuses a state of another engine, or of an unfinished repair. */
 function assertOwn({ version, foreign, lastCommit, protocol }: TableState): void {
   const lake = findLakeState(lastCommit);
   if (foreign !== undefined || lake === undefined || lake.cause === 'reset')
-    throw refuse(`version ${version} is what another engine has made of the table`);
+    throw refuse(`version ${version} is a commit of another engine`);
   assertProtocol(protocol);
 }
 
-/** Loads a version that is not the newest. Errors: `not_found` with the reason, `log_damaged`, `lake_protocol`. */
 async function loadOlder(
   tableDir: string,
   version: number,
@@ -214,7 +213,7 @@ async function loadOlder(
     if (isAppError(error, 'log_damaged')) return error;
     throw error;
   });
-  // Checked afterwards: the log may have been trimmed, or an erasure have begun, during the read.
+  // Checked after the read: a concurrent trim or erasure may have begun.
   const refusal = refuseVersion(version, await findKeptVersions(tableDir), idApps);
   if (refusal !== undefined) throw refuse(refusal);
   if (loaded instanceof AppError) throw loaded;
@@ -224,9 +223,8 @@ async function loadOlder(
 }
 
 /**
- * Reads a table at a cursor, for a reader of some apps or of all. Its files may have been removed after the retention.
- * Errors: `not_found` with the reason of `refuseVersion`, or for a version of another history or engine; those of
- * `readSnapshot`.
+ * Reads a table at a cursor, for a reader of some apps. Errors: those of `readSnapshot`; `not_found` for an unavailable
+ * version or one of another history or engine.
  */
 export async function readSnapshotAt(
   tableDir: string,

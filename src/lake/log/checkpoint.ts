@@ -11,13 +11,11 @@ import { localFiles } from '../../runtime/store/open-store.ts';
 import { missingObject, findText } from '../../runtime/store/object-store.ts';
 
 /**
- * How the rows of a checkpoint come out of the engine: as lines, thousands in one text, since each value that is handed
- * over by itself costs more than what it says. A line is the action as JSON; only a plain add, as nearly every one of
- * this service's is, has its members side by side instead: to write JSON, and to take it apart, is most of what such a
- * row costs. In a checkpoint that this service writes, the plain adds come last.
+ * Checkpoint rows leave the engine as lines, thousands per text, because each value has a fixed cost. A line is the
+ * action as JSON, or the separated fields of a plain add, the most frequent row. This service writes plain adds last.
  */
 
-/** The columns of a checkpoint: a struct per kind of action, one of them set in each row. */
+/** Columns of a checkpoint: one struct per kind of action, one of them set in each row. */
 export const checkpointColumns = {
   protocol: 'STRUCT("minReaderVersion" INTEGER, "minWriterVersion" INTEGER, "writerFeatures" VARCHAR[])',
   metaData:
@@ -30,17 +28,16 @@ export const checkpointColumns = {
   remove: 'STRUCT("path" VARCHAR, "deletionTimestamp" BIGINT, "dataChange" BOOLEAN)',
 } as const;
 
-/** Rows of a row group, and rows that are held in memory. */
+/** Rows of a row group, which are held in memory. */
 export const groupRows = 16_384;
 
-/** Approximate limit of a text, bytes: rows of other engines and with long ids may be large. */
 const textBytes = 16 * 1024 * 1024;
 
 const between = '\t';
 
 const tagNames = ['sha256', 'keyed'] as const;
 
-/** Members of a plain add, in the order of its line; the others are the same in all plain adds. */
+/** Members of a plain add, in the order of its line. The others are equal in all plain adds. */
 const memberSql = [
   'add.path',
   'add.size',
@@ -71,10 +68,7 @@ export function isPlainAdd({
   );
 }
 
-/**
- * The key for the row from which a file has plain adds only. The stored hash proves that the file is unchanged; other
- * engines write no such key.
- */
+/** Metadata key with the first row from which all rows are plain adds. The stored hash proves the file unchanged. */
 export const plainFromKey = 'tributary.plainFrom';
 
 async function findPlainFrom(duckdb: Duckdb, file: string): Promise<number> {
@@ -122,17 +116,13 @@ function parsePlainAdds(text: string): Action[] {
   return actions;
 }
 
-/** Rows that are read together, all of them plain adds or none. */
 interface RowRange {
   readonly from: number;
   readonly to: number;
   readonly isPlain: boolean;
 }
 
-/**
- * Divides a checkpoint into ranges. A range is within one row group, since the engine holds each that it reads in
- * memory, and a text takes a multiple of its bytes.
- */
+/** Divides a checkpoint into ranges. Each is within one row group, to bound memory. */
 async function planRanges(duckdb: Duckdb, file: string): Promise<RowRange[]> {
   const groups = await duckdb.rows(
     `SELECT any_value(row_group_num_rows) AS rows, sum(total_uncompressed_size) AS bytes
@@ -153,10 +143,7 @@ async function planRanges(duckdb: Duckdb, file: string): Promise<RowRange[]> {
   return ranges;
 }
 
-/**
- * Reads the actions of any checkpoint file, some thousands at a time, in no order. The engine reads ahead while the
- * caller works. Errors: `log_damaged` if a row cannot be trusted; the engine's.
- */
+/** Reads a checkpoint's actions in batches, in any order, ahead of the caller. Error: `log_damaged` for a bad row. */
 export async function* readActions(duckdb: Duckdb, file: string): AsyncGenerator<readonly Action[]> {
   const read = async ({ from, to, isPlain }: RowRange): Promise<string> => {
     const line = isPlain ? memberSql.join(' || chr(9) || ') : 'to_json(rows)::VARCHAR';
@@ -177,19 +164,19 @@ export async function* readActions(duckdb: Duckdb, file: string): AsyncGenerator
       const text = await next;
       range = others.shift();
       next = range === undefined ? undefined : read(range);
-      // Its error is thrown in its turn, or ignored if the caller stops before.
+      // Its error is thrown when the loop reaches it.
       next?.catch(() => undefined);
       yield isPlain ? parsePlainAdds(text) : parseActions(text.split('\n'), file);
     }
   } finally {
-    // Closing an engine that reads would crash the process.
+    // Closing an engine during a read would crash the process.
     await next?.catch(() => undefined);
   }
 }
 
 export const checkpointSteps = ['checkpoint-written', 'checkpoint-renamed'] as const;
 
-/** Returns the actions that are equivalent to the log up to this version; `mixed` are all but the plain adds. */
+/** Returns the actions equivalent to the log up to this version. `mixed`: all except the plain adds. */
 export function checkpointActions(state: Readonly<TableState>): { readonly mixed: Action[]; readonly plain: Action[] } {
   const mixed: Action[] = [];
   const plain: Action[] = [];
@@ -205,7 +192,7 @@ export function checkpointActions(state: Readonly<TableState>): { readonly mixed
   return { mixed, plain };
 }
 
-/** Lines per write: other work runs in between. */
+/** Lines per write. Other work runs in between. */
 const spoolLines = 1000;
 
 async function spoolActions(file: string, actions: readonly Action[]): Promise<void> {
@@ -220,10 +207,7 @@ async function spoolActions(file: string, actions: readonly Action[]): Promise<v
   }
 }
 
-/**
- * Writes the checkpoint of a version, then `_last_checkpoint`, both atomically. Returns the checkpoint's size, bytes.
- * The state must not change meanwhile. Crash: temporaries in the log folder, which the next start removes.
- */
+/** Writes a checkpoint, then `_last_checkpoint`, each atomically. Returns its size, bytes. */
 export async function writeCheckpoint(
   duckdb: Duckdb,
   tableDir: string,
@@ -244,13 +228,13 @@ export async function writeCheckpoint(
     );
     await syncFile(temporary);
     await crashPoint('checkpoint-written');
-    // First: a checkpoint without a hash would be trusted, as those of version 0.1.0 are.
+    // Hashed first: a checkpoint without a hash would be trusted, like those of 0.1.0.
     const sha256 = await hashFile(temporary);
     await store.replace(checkpointHashName(state.version), Buffer.from(`${sha256}\n`), 'any');
     const sizeBytes = await getSize(temporary);
     await store.upload(name, temporary);
     await crashPoint('checkpoint-renamed');
-    // Spark stores a checksum of its own file under this name, and would refuse ours.
+    // Spark may have stored a checksum of another file here, and would refuse this one.
     await store.remove(['._last_checkpoint.crc']);
     const last = { version: state.version, size: mixed.length + plain.length, sha256 };
     await store.replace('_last_checkpoint', Buffer.from(JSON.stringify(last)), 'any');
@@ -261,7 +245,7 @@ export async function writeCheckpoint(
   }
 }
 
-/** Returns the expected hash of a checkpoint; version 0.1.0 wrote it to `_last_checkpoint`. */
+/** Returns the expected hash of a checkpoint. Version 0.1.0 wrote it to `_last_checkpoint`. */
 async function findCheckpointHash(tableDir: string, version: number): Promise<string | undefined> {
   const text = await findText(logStore(tableDir), checkpointHashName(version));
   if (text !== undefined) return text.trim();
@@ -277,10 +261,7 @@ export async function isCheckpointWhole(tableDir: string, version: number): Prom
   return await localFiles.use([{ absolutePath: name }], async ([file = '']) => (await hashFile(file)) === sha256);
 }
 
-/**
- * Reads the actions of a checkpoint, some thousands at a time. Errors: ENOENT; `log_damaged` or `sql` if it cannot be
- * read entirely.
- */
+/** Reads the actions of a checkpoint in batches. Errors: ENOENT; `log_damaged` or `sql` for an incomplete read. */
 export async function readCheckpoint(
   duckdb: Duckdb,
   tableDir: string,
@@ -290,8 +271,7 @@ export async function readCheckpoint(
   const store = logStore(tableDir);
   const name = store.nameOf(checkpointName(version));
   if ((await store.findSize(checkpointName(version))) === undefined) throw missingObject(name);
-  if (!(await isCheckpointWhole(tableDir, version)))
-    throw logDamaged(`${name} is damaged: its bytes are not those that were written`);
+  if (!(await isCheckpointWhole(tableDir, version))) throw logDamaged(`${name} is damaged: checksum mismatch`);
   await localFiles.use([{ absolutePath: name }], async ([file = '']) => {
     for await (const actions of readActions(duckdb, file)) take(actions);
   });

@@ -23,10 +23,7 @@ export type CommitCause =
   | 'load'
   | 'unload';
 
-/**
- * Where every event that was in the stream has gone, since the lake was created:
- * `streamed` = rows in the lake + `failed` + `repeats` + `erased`.
- */
+/** Totals of the events in the stream: `streamed` = rows in the lake + `failed` + `repeats` + `erased`. */
 export interface Totals {
   readonly streamed: number;
   readonly stored: number;
@@ -37,82 +34,67 @@ export interface Totals {
 
 /** A period in which the lake follows one stream. */
 export interface Epoch {
-  /** Id of the txn action with the position: the stream's id, and a number after a fault of that stream. */
+  /** Id of the txn action with the position: the stream's id, numbered after a stream fault. */
   readonly appId: string;
-  /** Name and creation time of the stream. */
   readonly streamId: string;
-  /** Last stream sequence in the lake; 0 before the first. The txn action has it too. */
+  /** The last committed stream sequence; 0 before the first. The txn action has it too. */
   readonly position: number;
   /** SHA-256 (hex) of the message at `position`; absent at the start of an epoch. */
   readonly anchorHash?: string;
-  /**
-   * SHA-256 (hex) of the message after `position`, at the start of an epoch: without an anchor it shows whether
-   * sequences were reused.
-   */
+  /** SHA-256 (hex) of the message after the first `position` of an epoch, to detect reused sequences. */
   readonly nextHash?: string;
-  /** Events up to this sequence may be in the lake under another epoch: each is looked up by id. */
+  /** Events up to this sequence may be in the lake from another epoch: each is looked up by id. */
   readonly dedupeThrough: number;
-  /**
-   * Every event that was acknowledged before the broker's clock first showed this is in the stream up to `position`, Unix
-   * milliseconds (lake/watermark.ts). Absent: nothing of the epoch is in the lake yet, or it was taken in before this
-   * was written down.
-   */
+  /** Watermark at `position`, Unix ms (lake/watermark.ts). Absent before the first commit of the epoch. */
   readonly watermarkMs?: number;
 }
 
-/** A repair of the clock, which changed `available_at` of rows (lake/repair/restamp.ts). */
+/** A clock repair, which changed `available_at` of rows (lake/repair/restamp.ts). */
 export interface Restamp {
   readonly version: number;
   /** The newest `available_at` that it set, Unix ms. */
   readonly toMs: number;
-  /** The newest `available_at` that it read, Unix ms: later ones are unchanged. Absent: all. */
+  /** The newest `available_at` that it read, Unix ms. Later ones are unchanged. Absent: all. */
   readonly upToMs?: number;
-  /** File of the changed times, relative to the table's folder; absent if no row had one. */
+  /** File of the changed times, relative to the table's folder. Absent if no row had one. */
   readonly steps?: string;
 }
 
-/** The file of hashes of erased ids (lake/find/erased-ids.ts). */
 export interface ErasedIdsState {
   /** Number of hashes; 0 if the file was lost. */
   readonly hashes: number;
-  /** SHA-256 of its bytes, hex. */
   readonly sha256: string;
-  /** Whether hashes of earlier erasures were lost, and an operator accepted it. */
+  /** Whether hashes were lost, as accepted by an operator. */
   readonly isPartial?: true;
 }
 
-/** The service's part of a commit: totals and position accumulate, so the newest commit has all. */
+/** The service's part of a commit. Totals and position accumulate, so the newest commit has all. */
 export interface LakeState {
   readonly commitId: string;
   readonly cause: CommitCause;
-  /** SHA-256 (hex) of the previous commit: the log is a hash chain. */
+  /** SHA-256 (hex) of the previous commit, which makes the log a hash chain. */
   readonly previous?: string;
-  /**
-   * Versions before this one have erased rows: they are removed, with the files that only they name, at `forgetAtMs`.
-   */
+  /** Versions before this one have erased rows. They are removed at `forgetAtMs`. */
   readonly forgetBefore?: number;
-  /** An unfinished erasure removes rows of these apps (`true`: of any). */
+  /** Apps of an unfinished erasure; `true`: any. */
   readonly erasing?: true | readonly number[];
-  /** By app, or `all`: versions before this one have rows that were erased since. */
+  /** By app, or `all`: versions before this one have rows erased later. */
   readonly erasedBefore?: Readonly<Record<string, number>>;
-  /** End of the retention of the newest erasure, Unix ms; absent: immediately. */
+  /** End of the retention of the newest erasure, Unix ms. Absent: immediately. */
   readonly forgetAtMs?: number;
   readonly totals: Totals;
   readonly epoch?: Epoch;
-  /** The compactor that may flush and seal: each claims the lake at its start, which fences the previous one. */
+  /** Id of the compactor that may commit. Each claims the lake at its start, which fences the previous one. */
   readonly writer?: string;
-  /**
-   * The commitId of the newest commit that added events under Idempotency-Keys. A deduplicating writer must have read
-   * it: otherwise a flush and a replay in another process could store the same event twice.
-   */
+  /** The commitId of the newest commit with Idempotency-Keys. A writer must have read it to find all duplicates. */
   readonly keysCommit?: string;
-  /** Hashes of erased ids, in the log of the events only. Absent if nothing was erased since 0.4. */
+  /** Absent if nothing was erased since 0.4. Only in the events table. */
   readonly erasedIds?: ErasedIdsState;
-  /** The newest `available_at` assigned, Unix ms; it never decreases. */
+  /** The newest `available_at` assigned, Unix ms. It never decreases. */
   readonly availableAtMs: number;
-  /** The commitId of the commit that assigned it; absent for commits of earlier versions. */
+  /** The commitId of the commit that assigned it. Absent in earlier versions. */
   readonly availableBy?: string;
-  /** Repairs of the clock, oldest first. */
+  /** Clock repairs, oldest first. */
   readonly restamps?: readonly Restamp[];
   /** Time of the restored backup, ISO 8601, until a stream has been read. */
   readonly restoredFrom?: string;
@@ -128,7 +110,7 @@ export function findStateOf(actions: readonly Action[]): LakeState | undefined {
   return findLakeState(findInfo(actions));
 }
 
-/** Returns the service's part of a commit; undefined if another engine wrote it, or it cannot be trusted. */
+/** Returns the service's part of a commit; undefined for a foreign or invalid one. */
 export function findLakeState(info: CommitInfoAction | undefined): LakeState | undefined {
   const state = info?.tributary as Partial<LakeState> | undefined | null;
   if (typeof state !== 'object' || state === null) return undefined;
@@ -156,14 +138,11 @@ export function findLakeState(info: CommitInfoAction | undefined): LakeState | u
   return state as LakeState;
 }
 
-/**
- * Apps whose rows were erased, in the state of a log: readers of other apps still get the older versions, so that they
- * cannot see the erasures of another account. Pure.
- */
+/** Readers of other apps still get older versions, and cannot notice erasures of other accounts. */
 
 type Erasures = Pick<LakeState, 'forgetBefore' | 'erasing' | 'erasedBefore'>;
 
-/** Distinct apps; with more, the versions of the earliest erasures count for all apps. */
+/** Limit of distinct apps. Above it, the earliest erasures count for all apps. */
 const maxApps = 256;
 const all = 'all';
 
@@ -177,15 +156,12 @@ function bound(before: Readonly<Record<string, number>>): Readonly<Record<string
   );
 }
 
-/** Versions before 0.4 did not record the apps: then any. */
+/** Versions before 0.4 did not record the apps. */
 function erasedSoFar({ erasedBefore, forgetBefore }: Erasures): Readonly<Record<string, number>> {
   return erasedBefore ?? (forgetBefore === undefined ? {} : { [all]: forgetBefore });
 }
 
-/**
- * Returns the members of the next state. `erasedApps`: the apps of an erasure's commit; undefined: any. `forgetBefore`:
- * the version of the erasure's last commit.
- */
+/** Returns the members of the next state. `erasedApps`: absent: any. `forgetBefore`: the erasure's last version. */
 export function moveErasures(
   before: Erasures,
   isErasure: boolean,
@@ -205,7 +181,7 @@ export function moveErasures(
   };
 }
 
-/** Returns what erasures leave of older versions to a reader of some apps; undefined: of all. */
+/** Returns which older versions are erased for a reader of some apps; undefined: of all. */
 export function findErased(
   state: Erasures,
   idApps: readonly number[] | undefined,
@@ -219,17 +195,11 @@ export function findErased(
   };
 }
 
-/**
- * What holds from each commit of this service to the next. Both sides of the log assert it, in constant time: the
- * writer before a commit is linked, and whoever means to write when it has read one. A failure is a fault of the
- * service, since bytes that have changed on the disk are known by their checksum: it ends in an error, and in no commit
- * on top.
- */
+/** Writers and readers of the log assert invariants of consecutive commits, in constant time. A failure is a bug. */
 
-/** Totals that never decrease. */
 const growing = ['streamed', 'repeats', 'erased'] as const satisfies readonly (keyof Totals)[];
 
-/** Asserts that every event is accounted for, that the position advances, and that times keep their order. */
+/** Asserts that every event is counted, that the position advances, and that times keep their order. */
 export function assertFollows(before: LakeState, after: LakeState): void {
   const change = Object.fromEntries(
     Object.keys(emptyTotals).map((name) => [
@@ -241,12 +211,13 @@ export function assertFollows(before: LakeState, after: LakeState): void {
     change.streamed === change.stored + change.failed + change.repeats + change.erased,
     `a commit (${after.cause}) does not account for its events: ${JSON.stringify(change)}`,
   );
-  for (const name of growing) assert(change[name] >= 0, `a commit (${after.cause}) takes ${-change[name]} off ${name}`);
+  for (const name of growing)
+    assert(change[name] >= 0, `a commit (${after.cause}) decreases ${name} by ${-change[name]}`);
   for (const [name, total] of Object.entries(after.totals))
     assert(Number.isSafeInteger(total) && total >= 0, `a commit (${after.cause}) leaves ${total} ${name}`);
 
   const [was, is] = [before.epoch, after.epoch];
-  assert(was === undefined || is !== undefined, `a commit (${after.cause}) forgets the position`);
+  assert(was === undefined || is !== undefined, `a commit (${after.cause}) drops the position`);
   if (was?.appId === is?.appId)
     assert(
       (is?.position ?? 0) >= (was?.position ?? 0),
@@ -258,7 +229,7 @@ export function assertFollows(before: LakeState, after: LakeState): void {
   );
 }
 
-/** Asserts that both records of the position agree; `txns`: positions by appId. */
+/** Asserts that both records of the position agree. `txns`: positions by appId. */
 export function assertPosition({ epoch }: LakeState, txns: ReadonlyMap<string, number>): void {
   if (epoch === undefined) return;
   assert(
@@ -267,12 +238,9 @@ export function assertPosition({ epoch }: LakeState, txns: ReadonlyMap<string, n
   );
 }
 
-/**
- * `available_at` orders rows for incremental readers: every commit with rows has a later one than all earlier commits.
- * After a clock that was ahead, values advance by a millisecond per commit.
- */
+/** `available_at` orders rows: a commit with rows has a later one than all before, a millisecond later if needed. */
 
-/** A clock that is further behind was wrong before, or is now; time servers correct by less, ms. */
+/** Tolerance of clock differences, ms. Time servers correct by less. */
 export const clockToleranceMs = 5 * 60_000;
 
 /** Returns the `available_at` of the next commit with rows, Unix ms. */
@@ -280,7 +248,7 @@ export function nextAvailableAtMs(clock: Clock, lake: LakeState): number {
   return Math.max(clock.nowMs(), lake.availableAtMs + 1);
 }
 
-/** Reports whether a recorded time is so far in the future that a clock must be wrong. */
+/** Reports whether a recorded time is so far in the future that a clock was wrong. */
 export function isClockBehind(timeMs: number, nowMs: number): boolean {
   return timeMs - nowMs > clockToleranceMs;
 }
@@ -297,31 +265,24 @@ function describeSpan(ms: number): string {
   return `${count} ${unit}${count === 1 ? '' : 's'}`;
 }
 
-/** Describes an `available_at` ahead of the clock; `since`: when it was first seen, ISO 8601. */
+/** Describes an `available_at` ahead of the clock. `since`: when it was first seen, ISO 8601. */
 export function describeClock(availableAtMs: number, nowMs: number, since?: string): Problem {
   return {
     code: 'clock_behind_lake',
     message: `the newest available_at of the lake, ${new Date(availableAtMs).toISOString()}, is ${describeSpan(availableAtMs - nowMs)} ahead of this machine's clock${since === undefined ? '' : `, seen since ${since}`}: the clock was ahead when rows were stored, or is behind now; filters by availability miss new rows`,
     action:
-      "Set the clock right if it is behind; otherwise run 'tributary lake repair', which gives those rows a time that has passed, in the same order. Nothing is lost meanwhile.",
+      "Correct the clock if it is behind; otherwise run 'tributary lake repair', which sets those rows to past times in the same order. No rows are lost.",
   };
 }
 
-/**
- * The permanent state of each load: a txn action, which checkpoints keep after the commit is trimmed. The id of a load
- * identifies the contents of its file and the options.
- */
+/** Permanent state of each load, a txn action. A load id identifies the file's contents and the options. */
 
-/**
- * `loaded`: its rows are in the table, or were repeats of what is there. `review`: so they were, and a load that had
- * some of the same rows was undone since: loading the file again looks through its rows anew. `undone`: its rows were
- * taken out.
- */
+/** `review`: loaded rows that an undone load had too. Loading the file again checks each row. */
 export const loadStatuses = ['loaded', 'review', 'undone'] as const;
 export type LoadStatus = (typeof loadStatuses)[number];
 
 export interface LoadState {
-  /** How often the file was loaded, undone loads included; from 1. */
+  /** Number of loads of the file, including undone ones. */
   readonly generation: number;
   readonly status: LoadStatus;
 }

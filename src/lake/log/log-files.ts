@@ -6,7 +6,7 @@ import { parseAction, type Action, findInfo, logDamaged } from './actions.ts';
 import { openStore } from '../../runtime/store/open-store.ts';
 import { missingObject, type ObjectStore } from '../../runtime/store/object-store.ts';
 
-/** Contents of a log folder: versions of commits and of checkpoints, ascending. */
+/** Versions of the commits and checkpoints of a log folder, ascending. */
 export interface LogListing {
   readonly commits: readonly number[];
   readonly checkpoints: readonly number[];
@@ -20,7 +20,7 @@ export function logStore(tableDir: string): ObjectStore {
   return openStore(logFolder(tableDir), { mode: tableFileMode, isGrowing: true });
 }
 
-/** Returns the file name of a commit: its version, 20 digits. */
+/** Returns the file name of a commit: its version in 20 digits. */
 export function commitName(version: number): string {
   return `${String(version).padStart(20, '0')}.json`;
 }
@@ -33,7 +33,6 @@ export function checkpointHashName(version: number): string {
   return `${String(version).padStart(20, '0')}.checkpoint.sha256`;
 }
 
-/** Lists the log; empty for a table that does not exist yet. */
 export async function listLog(tableDir: string): Promise<LogListing> {
   const names = await logStore(tableDir).list('');
   const versions = (pattern: RegExp): number[] =>
@@ -47,18 +46,18 @@ export async function listLog(tableDir: string): Promise<LogListing> {
 export interface Commit {
   readonly version: number;
   readonly actions: readonly Action[];
-  /** SHA-256 of its bytes, hex: the next commit has it. */
+  /** SHA-256 of its bytes, hex, which the next commit stores. */
   readonly sha256: string;
 }
 
 const plainHead = '{"commitInfo":{';
-/** The start of a commit of this service: a hash of the rest. Only the next commit has the hash of the entire file. */
+/** The start of this service's commits, with a hash of the rest. The next commit has the hash of the entire file. */
 const sealedHead = (checksum: string): string => `${plainHead}"checksum":"${checksum}",`;
 const checksumAt = sealedHead('').length - '",'.length;
 const bodyAt = sealedHead('0'.repeat(64)).length;
 /** The only version that wrote commits without a checksum. */
 const uncheckedEngine = 'tributary/0.1';
-/** Text that only commits of this service contain: another engine's cannot be one whose first bytes are damaged. */
+/** Text that only this service's commits contain, also with damaged first bytes. */
 const ownMarks = /"tributary":|"engineInfo":"tributary\//;
 
 /** Renders a commit, whose first action is its provenance. */
@@ -69,7 +68,6 @@ export function renderCommit(actions: readonly Action[]): string {
   return `${sealedHead(hashCommit(body))}${body}`;
 }
 
-/** Finds the damage of a commit; undefined if it is intact or another engine's. */
 function findDamage(bytes: Buffer, actions: readonly Action[]): string | undefined {
   if (actions.length === 0) return 'it is empty';
   const head = bytes.toString('latin1', 0, bodyAt);
@@ -77,28 +75,22 @@ function findDamage(bytes: Buffer, actions: readonly Action[]): string | undefin
   const hasHead = head === sealedHead(checksum);
   const hasBody = hashCommit(bytes.subarray(bodyAt)) === checksum;
   if (hasHead && hasBody) return undefined;
-  if (hasHead || hasBody) return 'its bytes are not those that were written';
+  if (hasHead || hasBody) return 'checksum mismatch';
   const info = findInfo(actions);
-  return ownMarks.test(bytes.toString('utf8')) && info?.engineInfo !== uncheckedEngine
-    ? 'it lacks its checksum'
-    : undefined;
+  return ownMarks.test(bytes.toString('utf8')) && info?.engineInfo !== uncheckedEngine ? 'missing checksum' : undefined;
 }
 
 export function hashCommit(text: string | Buffer): string {
   return createHash('sha256').update(text).digest('hex');
 }
 
-/** Reads a commit. Errors: ENOENT, those of `findCommit`. */
 export async function readCommit(tableDir: string, version: number): Promise<Commit> {
   const commit = await findCommit(tableDir, version);
   if (commit === undefined) throw missingObject(logStore(tableDir).nameOf(commitName(version)));
   return commit;
 }
 
-/**
- * Finds a commit; undefined if there is none. Error: `log_damaged` if its bytes are not those that were written, or a
- * line cannot be trusted.
- */
+/** Finds a commit. Error: `log_damaged` if its bytes have changed or a line is invalid. */
 export async function findCommit(tableDir: string, version: number): Promise<Commit | undefined> {
   const store = logStore(tableDir);
   const file = store.nameOf(commitName(version));
@@ -115,7 +107,7 @@ export async function findCommit(tableDir: string, version: number): Promise<Com
   return { version, actions, sha256: hashCommit(bytes) };
 }
 
-/** Parses the lines of a commit or the rows of a checkpoint; `source` names the file in errors. */
+/** Parses lines of a commit or rows of a checkpoint. `source`: the file, for errors. */
 export function parseActions(lines: readonly string[], source: string): Action[] {
   return lines.flatMap((line, index) => {
     const action = parseAction(line);

@@ -22,21 +22,16 @@ import { AppError } from '../../runtime/errors.ts';
 import { assertFollows, assertPosition, findLakeState, type LakeState, findStateOf } from './lake-state.ts';
 import { hashCommit, renderCommit, type Commit, findCommit } from './log-files.ts';
 
-/**
- * An incremental snapshot: what `toSnapshot` returns for the state, built from the previous snapshot and the files of
- * later commits. A flush needs it often and must not iterate over all live files.
- */
+/** An incrementally updated snapshot. Flushes need it often and must not iterate over all live files. */
 export interface SnapshotView {
-  /** Returns the snapshot of the current state. Errors: those of `toSnapshot`. */
   current(): Snapshot;
   /** Records actions that are about to be applied to the state. */
   note(actions: readonly Action[]): void;
 }
 
-/** The changed paths: the new file of each, if any. */
+/** The new file of each changed path, if any. */
 type Changes = ReadonlyMap<string, DataFile | undefined>;
 
-/** Returns the first index in a list sorted by path whose path is not smaller. */
 function findPlace(files: readonly DataFile[], name: string, from: number): number {
   let [low, high] = [from, files.length];
   while (low < high) {
@@ -48,7 +43,6 @@ function findPlace(files: readonly DataFile[], name: string, from: number): numb
   return low;
 }
 
-/** Applies changes to a list that is sorted by path. */
 export function replaceFiles(files: readonly DataFile[], changes: Changes): DataFile[] {
   const replaced: DataFile[] = [];
   let from = 0;
@@ -67,12 +61,10 @@ export function replaceFiles(files: readonly DataFile[], changes: Changes): Data
   return replaced;
 }
 
-/** Creates the view of a state; `tableDir` is absolute. */
 export function createSnapshotView(tableDir: string, state: Readonly<TableState>): SnapshotView {
   let snapshot: Snapshot | undefined;
-  /** Encoded paths in commits since that snapshot. */
   let named = new Set<string>();
-  /** A path in another encoding may be next to one of the same file: such a log is sorted each time. */
+  /** A path in another encoding may name a file twice. Such a log is sorted each time. */
   let isOwn = true;
 
   function build(): Snapshot {
@@ -104,23 +96,15 @@ export function createSnapshotView(tableDir: string, state: Readonly<TableState>
   };
 }
 
-/** A table that a writer follows commit by commit. */
+/** A table whose log a writer reads commit by commit. */
 export interface LogFollower {
-  /** Changed by `refresh` and `apply` only. */
   readonly state: TableState;
   lake(): LakeState;
-  /** Returns the snapshot of the newest version; the same object until the next. Errors: those of `toSnapshot`. */
+  /** Returns the snapshot of the newest version, cached until the next one. */
   snapshot(): Snapshot;
-  /**
-   * Returns the commit of another engine at which the last refresh stopped; the state stays at the version before it.
-   */
   foreign(): ForeignCommit | undefined;
-  /**
-   * Reads the commits of other writers, up to a commit by which another engine has changed the table, and beyond it
-   * once it is repaired. Errors: `foreign_commit`, `log_damaged`, `lake_protocol`.
-   */
+  /** Reads other writers' commits, up to a foreign one. Errors: `foreign_commit`, `log_damaged`, `lake_protocol`. */
   refresh(): Promise<void>;
-  /** Applies a commit of this process as the next version. */
   apply(actions: readonly Action[]): void;
 }
 
@@ -129,9 +113,9 @@ function requireLake(state: TableState): LakeState {
   if (lake === undefined) {
     throw new AppError(
       'lake_protocol',
-      `the lake's log up to version ${state.version} has no commit of this service that could be read`,
+      `the lake's log has no readable commit of this service up to version ${state.version}`,
       {
-        hint: 'Another engine made the table, or its clean-up removed the commits of this service: restore the log from a backup.',
+        hint: 'Restore the log from a backup: another engine created the table, or removed the commits of this service.',
       },
     );
   }
@@ -142,7 +126,6 @@ function requireLake(state: TableState): LakeState {
 function follow(state: TableState, commits: readonly Commit[]): void {
   const before = requireLake(state);
   for (const commit of commits) replayCommit(state, commit);
-  // A repair has reverted another engine's changes of the position.
   const after = requireLake(state);
   assertFollows(before, after);
   assertPosition(after, state.txns);

@@ -25,24 +25,19 @@ import { findLakeState, type LakeState } from './lake-state.ts';
 import { listLog, readCommit, checkpointName, type Commit, logStore, commitName, findCommit } from './log-files.ts';
 import { missingObject } from '../../runtime/store/object-store.ts';
 
-/**
- * Paths that are the same in the log and the file system, as nearly all of ours: nothing encoded, no scheme, no dot
- * segment.
- */
+/** Paths that need no decoding, as nearly all of this service's: no scheme and no dot segment. */
 const plainPath = /^(?:[\w=-][\w=.-]*\/)*[\w=-][\w=.-]*$/;
 
 const nothing = {};
 
-/**
- * Returns when the file at the place of a rewrite left the table, Unix ms. A rewrite of version 0.3 does not record it.
- */
+/** Returns when the file shown at the path of a rewrite left the table, Unix ms. Version 0.3 does not record it. */
 function sinceOf({ tags, modificationTime }: AddAction): number | undefined {
   const since = tags?.['since'];
   if (typeof since === 'string') return Number(since);
   return typeof tags?.['replaces'] === 'string' ? modificationTime : undefined;
 }
 
-/** A live file as its add describes it. Statistics are parsed on demand, since few are used. */
+/** A live file. Its statistics are parsed on demand, since few are used. */
 class LiveFile implements DataFile {
   readonly path: string;
   readonly absolutePath: string;
@@ -85,23 +80,20 @@ class LiveFile implements DataFile {
   }
 }
 
-/**
- * Converts an add; `root` is the table's folder, absolute. Error: `lake_protocol` if the log names a file outside the
- * table.
- */
+/** Converts an add. `root`: the table's absolute folder. Error: `lake_protocol` for a path outside the table. */
 export function toDataFile(root: string, add: AddAction): DataFile {
   if (plainPath.test(add.path)) return new LiveFile(add, add.path, `${root}${path.sep}${add.path}`);
   const relative = decodePath(add.path);
   const absolutePath = relative === undefined ? root : path.resolve(root, relative);
   if (relative === undefined || /^[a-z][a-z0-9+.-]+:/i.test(relative) || !absolutePath.startsWith(root + path.sep)) {
     throw new AppError('lake_protocol', `the log names a file outside the table: ${add.path}`, {
-      hint: 'Another engine added it; copy the file into the lake by an import.',
+      hint: 'Load the rows of the file with an import: another engine added it.',
     });
   }
   return new LiveFile(add, relative, absolutePath);
 }
 
-/** Reports whether a path is encoded as this service does: then no other text in the log means the same file. */
+/** Reports whether a path is encoded as this service does, which is unique per file. */
 export function isOwnEncoding(encoded: string): boolean {
   if (plainPath.test(encoded)) return true;
   const relative = decodePath(encoded);
@@ -109,64 +101,53 @@ export function isOwnEncoding(encoded: string): boolean {
 }
 
 export interface DataFile {
-  /** Relative to the table's folder, URL-decoded, with `/`. */
+  /** Relative to the table's folder, URL-decoded. */
   readonly path: string;
   readonly absolutePath: string;
   readonly sizeBytes: number;
-  /** Undefined if the writer left it out. */
   readonly numRecords: number | undefined;
-  /** Statistics by column as in the log; timestamps are ISO 8601 text. Absent columns are unknown. */
+  /** Statistics by column. Timestamps are ISO 8601. Absent columns are unknown. */
   readonly minValues: Readonly<Record<string, unknown>>;
   readonly maxValues: Readonly<Record<string, unknown>>;
-  /** SHA-256 of its bytes, hex; undefined if another engine wrote it. */
+  /** SHA-256 of its bytes, hex; undefined for a file of another engine. */
   readonly sha256: string | undefined;
   /** Whether none of its events was stored under an Idempotency-Key. */
   readonly keyless?: boolean;
-  /** Whether the file is not sealed: it is in the young folder, outside the documented glob. */
+  /** Whether the file is not sealed. It is then outside the documented glob. */
   readonly young: boolean;
-  /**
-   * Path of the rows of a sealed file for readers of folders, relative to the table's folder; absent for a young one.
-   */
+  /** The path at which readers of folders find a sealed file's rows, relative to the table's folder. */
   readonly place?: string | undefined;
-  /** When the file shown at the place of this rewrite left the table, Unix ms. */
+  /** When the file shown at the path of this rewrite left the table, Unix ms. */
   readonly sinceMs?: number | undefined;
 }
 
-/** The table at one version. Files are sorted by path, so that reads of a snapshot are reproducible. */
+/** A table at one version. Files are sorted by path, so that reads are reproducible. */
 export interface Snapshot {
-  /** -1: the table does not exist yet. */
   readonly version: number;
   readonly tableDir: string;
   readonly files: readonly DataFile[];
-  /** The files that are not sealed. */
   readonly young: readonly DataFile[];
-  /** Position by txn appId. */
+  /** Positions by txn appId. */
   readonly txns: ReadonlyMap<string, number>;
-  /** The service's part of its newest commit; undefined if the table does not exist or another engine made it. */
+  /** The service's part of its newest commit; undefined for a missing table or another engine's. */
   readonly lake: LakeState | undefined;
-  /** The commit by which another engine has changed the table after this version, if any. */
   readonly foreign: ForeignCommit | undefined;
-  /**
-   * Absolute path of an empty local Parquet file with every column of the table. First in a read_parquet list with
-   * `union_by_name`, it keeps the list non-empty, and older files read later columns as NULL.
-   */
+  /** Absolute path of a Parquet file without rows. Read first, it gives older files later columns as NULL. */
   readonly emptyFile: string;
-  /** SHA-256 (hex) of the commit of this version, which has that of the previous one; undefined if it is missing. */
+  /** SHA-256 (hex) of the commit of this version; undefined if missing. */
   readonly head: string | undefined;
-  /** The columns of the table; undefined if it does not exist. */
   readonly schemaString: string | undefined;
-  /** The id of the table (`metaData.id`); that of the events is the lake's. */
+  /** `metaData.id` of the table. That of the events table is the lake's id. */
   readonly tableId: string | undefined;
 }
 
-/** The underscore hides it from readers of folders and other engines' clean-up. */
+/** The underscore hides it from readers of folders and from other engines' VACUUM. */
 export const emptyFileName = '_columns.parquet';
 
 export function emptyFilePath(tableDir: string): string {
   return path.join(tableDir, emptyFileName);
 }
 
-/** Returns a snapshot of a state with known live files, sorted by path. */
 export function describeState(
   root: string,
   state: Readonly<TableState>,
@@ -188,7 +169,7 @@ export function describeState(
   };
 }
 
-/** Converts a replayed log; `foreign`: another engine's later change. */
+/** Converts a replayed log. `foreign`: a later foreign commit. */
 export function toSnapshot(tableDir: string, state: Readonly<TableState>, foreign?: ForeignCommit): Snapshot {
   const root = path.resolve(tableDir);
   const files = [...state.files.values()].map((add) => toDataFile(root, add));
@@ -219,10 +200,7 @@ async function loadFromCheckpoint(tableDir: string, state: TableState, version: 
   }
 }
 
-/**
- * Reads the commits after the state's version, up to the last one listed. A concurrent listing may have a commit and
- * not the previous one. Error: `log_damaged` if one is missing.
- */
+/** Reads the listed commits after the state's version. Error: `log_damaged` if one is missing. */
 export async function catchUp(tableDir: string, state: TableState, commits: readonly number[]): Promise<void> {
   const listed = new Set(commits);
   const newest = commits.at(-1) ?? -1;
@@ -240,10 +218,7 @@ export async function catchUp(tableDir: string, state: TableState, commits: read
   }
 }
 
-/**
- * Completes a state from a checkpoint, which has no provenance: that of this service's newest commit up to there, and
- * later commits of other engines. The commit of each of our checkpoints is kept for it.
- */
+/** Adds provenance to a state from a checkpoint: that of this service's newest commit, and later foreign commits. */
 async function readProvenance(tableDir: string, state: TableState, commits: readonly number[]): Promise<void> {
   let foreign: ForeignCommit | undefined;
   for (let version = state.version; commits.includes(version); version -= 1) {
@@ -251,7 +226,7 @@ async function readProvenance(tableDir: string, state: TableState, commits: read
     if (version === state.version) state.lastHash = sha256;
     const info = findInfo(actions);
     const lake = findLakeState(info);
-    // The first half of a repair does not revert the other engine's change.
+    // The first half of a repair does not revert the foreign change.
     if (lake !== undefined && lake.cause !== 'reset') {
       state.lastCommit = info;
       state.foreign = foreign;
@@ -261,7 +236,6 @@ async function readProvenance(tableDir: string, state: TableState, commits: read
   }
 }
 
-/** Replays the log from a checkpoint, or from version 0. */
 async function loadFrom(
   tableDir: string,
   checkpoint: number | undefined,
@@ -278,10 +252,7 @@ async function loadFrom(
   return state;
 }
 
-/**
- * Replays the log from its newest checkpoint. If that is damaged and the later commits are complete, from an earlier
- * one or from version 0.
- */
+/** Replays the log from its newest checkpoint. If that is damaged, starts at an earlier one or at version 0. */
 async function tryLoad(tableDir: string, upTo: number): Promise<TableState> {
   const listed = await listLog(tableDir);
   const commits = listed.commits.filter((version) => version <= upTo);
@@ -290,7 +261,7 @@ async function tryLoad(tableDir: string, upTo: number): Promise<TableState> {
     return await loadFrom(tableDir, checkpoints.at(-1), commits);
   } catch (error) {
     if (!isAppError(error, 'log_damaged') || isSystemError(error.cause, 'ENOENT')) throw error;
-    // A checkpoint after the last commit shows that commits are missing, and they must not be ignored.
+    // A checkpoint after the last commit shows that commits are missing.
     const newest = Math.max(commits.at(-1) ?? -1, checkpoints.at(-1) ?? -1);
     const starts = [...checkpoints.slice(0, -1).toReversed(), ...(commits[0] === 0 ? [undefined] : [])];
     const isWhole = (start = 0): boolean => commits.filter((version) => version >= start).length === newest - start + 1;
@@ -302,10 +273,7 @@ async function tryLoad(tableDir: string, upTo: number): Promise<TableState> {
   }
 }
 
-/**
- * Replays the log of any writers from its newest checkpoint; `upTo` selects an older version that the log still has.
- * Lists again if the log is trimmed concurrently. Error: `log_damaged`.
- */
+/** Replays the log of any writers up to a version. Repeats after a concurrent trim. Error: `log_damaged`. */
 export async function loadTableState(tableDir: string, upTo = Number.MAX_SAFE_INTEGER): Promise<TableState> {
   for (let attempt = 1; ; attempt += 1) {
     try {
@@ -320,16 +288,13 @@ export async function loadTableState(tableDir: string, upTo = Number.MAX_SAFE_IN
   }
 }
 
-/** The newest state of this service, and the commit by which another engine has changed it since. */
+/** The newest state of this service, and a later foreign commit. */
 export interface OwnState {
   readonly state: TableState;
   readonly foreign: ForeignCommit | undefined;
 }
 
-/**
- * Loads the newest version without changes of other engines. Errors: `log_damaged`, `lake_protocol`, `foreign_commit`
- * if the log no longer has the version before another engine's change.
- */
+/** Loads the newest version without foreign changes. Errors: `log_damaged`, `lake_protocol`, `foreign_commit`. */
 export async function loadOwnState(tableDir: string): Promise<OwnState> {
   const newest = await loadTableState(tableDir);
   const { foreign } = newest;
@@ -341,7 +306,7 @@ export async function loadOwnState(tableDir: string): Promise<OwnState> {
     if (!isAppError(error, 'log_damaged')) throw error;
     throw new AppError('foreign_commit', foreignError(foreign).message, {
       cause: error,
-      hint: 'The log no longer has the version before it: restore the lake from a backup.',
+      hint: 'Restore the lake from a backup: the log no longer has the version before it.',
     });
   });
   assertProtocol(state.protocol);
@@ -349,9 +314,8 @@ export async function loadOwnState(tableDir: string): Promise<OwnState> {
 }
 
 /**
- * Reads the newest snapshot of a table: every row committed before the call, none twice. Works while the compactor
- * runs; the files stay on disk for the lake's retention. A table that does not exist has version -1 and no files. If
- * another engine has changed the table, it is the snapshot before that. Errors: those of `loadOwnState`.
+ * Reads the newest snapshot of a table: every row committed before the call, none twice. The retention keeps its files.
+ * Version -1 if the table does not exist. Errors: those of `loadOwnState`.
  */
 export async function readSnapshot(tableDir: string): Promise<Snapshot> {
   const { state, foreign } = await loadOwnState(tableDir);

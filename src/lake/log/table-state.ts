@@ -16,21 +16,19 @@ import { findLakeState, findStateOf } from './lake-state.ts';
 import type { Commit } from './log-files.ts';
 
 /**
- * Commits of other engines. Only this service may write the table, and the table's protocol says so (actions.ts); a
- * writer that does not look at it may commit all the same. A commit that changes nothing, such as those of a VACUUM, is
- * read over. One that changes the table stops every writer of ours at the version before it, until `tributary lake
- * repair` has brought the table on by a commit of cause `repair`; readers of ours answer from that version meanwhile.
+ * Only other engines that ignore the protocol (actions.ts) make foreign commits. One without changes, such as that of a
+ * VACUUM, is skipped. After one with changes, writers stop and readers use the previous version, until `tributary lake
+ * repair`.
  */
 export interface ForeignCommit {
   readonly version: number;
   readonly engine: string;
-  /** For example `OPTIMIZE`. */
   readonly operation: string;
-  /** ISO 8601, by that engine's clock; undefined if absent. */
+  /** ISO 8601, by that engine's clock. */
   readonly at: string | undefined;
 }
 
-/** Reports whether a commit changes the table: files, columns, protocol or a position. */
+/** Reports whether a commit changes files, columns, the protocol or a position. */
 export function changesTable(actions: readonly Action[]): boolean {
   return actions.some((action) => action.commitInfo === undefined);
 }
@@ -43,7 +41,7 @@ function shorten(value: unknown): string {
   return typeof value === 'string' && value !== '' ? value.slice(0, 80) : 'unknown';
 }
 
-/** Describes a commit of another engine by its own words, truncated. */
+/** Describes a foreign commit by its own, truncated fields. */
 export function toForeignCommit(version: number, info: CommitInfoAction | undefined): ForeignCommit {
   return {
     version,
@@ -53,23 +51,20 @@ export function toForeignCommit(version: number, info: CommitInfoAction | undefi
   };
 }
 
-/**
- * Describes the problem of a foreign commit. `table` names a table other than that of the events, into which no flush
- * is waiting.
- */
+/** Describes the problem of a foreign commit. `table`: a secondary table, which blocks no flush. */
 export function describeForeign({ version, engine, operation, at }: ForeignCommit, table?: string): Problem {
   if (table !== undefined)
     return {
       code: 'foreign_commit',
       subject: table,
-      message: `another engine (${engine}) has changed the lake's table ${table}: version ${version}, ${operation}, at ${at ?? 'an unknown time'}; nothing is written to it, and exports read version ${version - 1}`,
-      action: "Stop that engine's job, then run 'tributary lake repair': it brings the table back by a new commit.",
+      message: `another engine (${engine}) has changed the lake's table ${table}: version ${version}, ${operation}, at ${at ?? 'an unknown time'}; writes to it are blocked, and exports read version ${version - 1}`,
+      action: "Stop that engine's job, then run 'tributary lake repair', which reverts the change.",
     };
   return {
     code: 'foreign_commit',
     message: `another engine (${engine}) has changed the lake's table: version ${version}, ${operation}, at ${at ?? 'an unknown time'}; events wait in the stream, and exports read version ${version - 1}`,
     action:
-      "Stop that engine's job, then run 'tributary lake repair': it brings the table back by a new commit, and everything goes on by itself. Nothing acknowledged is lost.",
+      "Stop that engine's job, then run 'tributary lake repair', which reverts the change; the service then resumes. No acknowledged event is lost.",
   };
 }
 
@@ -78,9 +73,9 @@ export function foreignError(foreign: ForeignCommit): AppError {
   return new AppError('foreign_commit', message, { hint: action });
 }
 
-/** Totals of the live files of a table, updated by each commit: reading them costs nothing. */
+/** Totals of the live files, updated by each commit. */
 export interface TableSize {
-  /** Of files whose writer has recorded them. */
+  /** Counts only files whose writer recorded them. */
   rows: number;
   bytes: number;
   youngFiles: number;
@@ -91,7 +86,7 @@ export function createTableSize(): TableSize {
   return { rows: 0, bytes: 0, youngFiles: 0, sealedFiles: 0 };
 }
 
-/** The start of the statistics of our files: parsing all of them for this number would delay a start. */
+/** The start of this service's statistics. Parsing all of them would delay a start. */
 const firstNumber = /^\{"numRecords":(\d+)[,}]/;
 
 function findRows({ stats }: AddAction): number {
@@ -99,7 +94,6 @@ function findRows({ stats }: AddAction): number {
   return Number.isSafeInteger(Number(rows)) ? Number(rows) : 0;
 }
 
-/** Adds or subtracts a file. */
 export function addToSize(size: TableSize, file: AddAction, sign: 1 | -1): void {
   size.rows += sign * findRows(file);
   size.bytes += sign * file.size;
@@ -107,7 +101,7 @@ export function addToSize(size: TableSize, file: AddAction, sign: 1 | -1): void 
   else size.sealedFiles += sign;
 }
 
-/** The table at one version: the replayed log. Changed by `applyCommit` only. */
+/** A table at one version. Only `applyCommit` changes it. */
 export interface TableState {
   version: number;
   protocol: ProtocolAction | undefined;
@@ -118,11 +112,9 @@ export interface TableState {
   readonly tombstones: Map<string, RemoveAction>;
   readonly size: TableSize;
   readonly txns: Map<string, number>;
-  /** Provenance of this service's newest commit, if known. */
   lastCommit: CommitInfoAction | undefined;
-  /** The first unrepaired change by another engine. */
   foreign: ForeignCommit | undefined;
-  /** SHA-256 of the commit at `version`, hex; undefined if its JSON is missing. */
+  /** SHA-256 of the commit at `version`, hex; undefined if it is missing. */
   lastHash: string | undefined;
 }
 
@@ -162,7 +154,6 @@ export function applyActions(state: TableState, version: number, actions: readon
   }
 }
 
-/** Applies one commit; `sha256` is the hash of its bytes. */
 export function applyCommit(state: TableState, version: number, actions: readonly Action[], sha256: string): void {
   const info = findInfo(actions);
   const lake = findLakeState(info);
@@ -182,12 +173,11 @@ export function replayCommit(state: TableState, { version, actions, sha256 }: Co
     previous !== undefined &&
     previous !== state.lastHash
   ) {
-    throw logDamaged(`version ${version - 1} of the lake's log is not what version ${version} follows`);
+    throw logDamaged(`version ${version} of the lake's log does not follow version ${version - 1}`);
   }
   applyCommit(state, version, actions, sha256);
 }
 
-/** Copies a state for work beside further commits. */
 export function copyTableState(state: Readonly<TableState>): TableState {
   return {
     ...state,

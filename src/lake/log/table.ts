@@ -1,13 +1,12 @@
 /**
- * The Delta log of a table: commits, and the state that they add up to. Knows no dataset.
+ * Writes the Delta log of a table. Independent of datasets.
  *
- * In: a function that looks at the newest state and says what to change. Out: one durable entry of the log, or an
- * error.
- * Invariant: an entry is written to a temporary, fsynced and linked to the next number, which fails where that number
- * is taken: of two writers one wins, and the other decides anew on top of it. Each entry has a checksum and names the
- * hash of the one before.
- * Crash: an entry is there whole or not at all; a temporary in the log's folder is swept at the next start of the
- * compactor. A checkpoint (checkpoint.ts) repeats what the log says, and one that is missing costs time only.
+ * In: a function that derives the change from the newest state. Out: a durable log entry, or an error.
+ * Invariant: an entry is written to a temporary file, fsynced and linked to the next number, which fails if it is
+ * taken. Of two writers one succeeds, and the other builds its change again. Each entry has a checksum and the hash of
+ * the previous one.
+ * Crash: an entry is written atomically. The next start of the compactor removes temporaries. A missing checkpoint
+ * (checkpoint.ts) costs only time.
  */
 import { createMutex } from '../../runtime/async/semaphore.ts';
 import assert from 'node:assert/strict';
@@ -36,67 +35,47 @@ import type { Snapshot } from './snapshot.ts';
 
 export const commitSteps = ['commit-written', 'commit-linked', 'commit-synced'] as const;
 
-/** The change of one commit: `add`, `remove`, `txn` and `metaData` actions; the table adds the provenance. */
+/** The `add`, `remove`, `txn` and `metaData` actions of a commit. The table adds the provenance. */
 export interface Change {
   readonly cause: CommitCause;
   readonly actions: readonly Action[];
-  /** Added to the running totals. */
+  /** Increments of the totals. */
   readonly totals?: Partial<Totals>;
   readonly epoch?: Epoch;
   readonly writer?: string;
-  /** Of an erasure, with `forgetAtMs`; see lake-state.ts. */
+  /** Set by an erasure, with `forgetAtMs` (lake-state.ts). */
   readonly forgetBefore?: number;
   readonly forgetAtMs?: number;
-  /** Of an erasure: the apps whose rows it removes; absent: any. */
+  /** Apps whose rows an erasure removes; absent: any. */
   readonly erasedApps?: readonly number[];
   readonly erasedIds?: ErasedIdsState | undefined;
   readonly availableAtMs?: number;
-  /** Whether the commit adds events under Idempotency-Keys. */
   readonly addsKeys?: boolean;
-  /**
-   * Resets the newest `available_at` to this: only by a commit that leaves no later one in the table
-   * (lake/repair/restamp.ts).
-   */
+  /** Resets the newest `available_at`, if the table has no later one (lake/repair/restamp.ts). */
   readonly availableAtBackToMs?: number;
-  /**
-   * With it: the newest `available_at` that the change was based on. If a later one was assigned since, nothing is
-   * reset.
-   */
+  /** With it: the newest `available_at` that the change was based on. A later one prevents the reset. */
   readonly availableAtBackFromMs?: number;
   /** With it: the file of the changed times, relative to the table's folder. */
   readonly restampSteps?: string;
-  /** Time of the backup that the lake was restored from, ISO 8601. */
+  /** Time of the restored backup, ISO 8601. */
   readonly restoredFrom?: string;
   /** Figures for the history, such as rows and bytes. */
   readonly metrics?: Readonly<Record<string, string | number>>;
 }
 
-/**
- * Returns the change for the state at the instant of the commit, or throws: `fenced` if another compactor has moved the
- * position, `commit_conflict` if the work must be repeated.
- */
+/** Returns the change for the newest state. Throws `fenced` or, to repeat the work, `commit_conflict`. */
 export type BuildChange = (state: Readonly<TableState>, lake: LakeState) => Change;
 
-/**
- * A table open for writing. Commits of one process are serialized; those of several are decided by the creation of the
- * log entry.
- */
+/** A table open for writing. Commits of a process are serialized. */
 export interface Table {
   readonly dir: string;
-  /** Returns the newest known version. The object changes with the next commit or refresh. */
+  /** Returns the newest known version. The next commit or refresh changes the object. */
   state(): Readonly<TableState>;
   lake(): LakeState;
   snapshot(): Snapshot;
-  /**
-   * Returns the commit of another engine at which the last refresh stopped; the table stays at the version before it.
-   */
   foreign(): ForeignCommit | undefined;
-  /** Reads the commits of other writers. Error: `foreign_commit` if another engine has changed the table. */
   refresh(): Promise<void>;
-  /**
-   * Commits durably on top of all other writers' commits; `commitId` identifies the commit. `mayLink` is called at the
-   * last instant, and throws if the commit must not be made.
-   */
+  /** Commits durably after all other writers. `mayLink` is called last, and throws to prevent the commit. */
   commit(build: BuildChange, commitId?: string, mayLink?: () => void): Promise<LakeState>;
 }
 
@@ -130,7 +109,7 @@ export async function linkCommit(
     });
     if (result === 'exists') return false;
   } catch (error) {
-    // The start of another compactor removed our temporary: the caller tries again.
+    // A starting compactor removed the temporary: the caller retries.
     if (!isLinked && isSystemError(error, 'ENOENT')) return false;
     throw error;
   }
@@ -139,15 +118,12 @@ export async function linkCommit(
 }
 
 interface Stamp {
-  /** The version of the commit. */
   readonly version: number;
   readonly commitId: string;
   readonly nowMs: number;
-  /** Hash of the previous commit. */
   readonly previous: string | undefined;
 }
 
-/** Returns the times of rows after a change. */
 function moveTimes(
   before: LakeState,
   { availableAtMs, availableAtBackToMs, availableAtBackFromMs, restampSteps }: Change,
@@ -170,7 +146,6 @@ function moveTimes(
   };
 }
 
-/** Builds the provenance of a commit from the state before it and its change. */
 export function toCommitInfo(before: LakeState, change: Change, stamp: Stamp): CommitInfoAction {
   const { commitId, nowMs, previous } = stamp;
   const add = change.totals ?? {};
@@ -182,7 +157,7 @@ export function toCommitInfo(before: LakeState, change: Change, stamp: Stamp): C
   const { forgetBefore, forgetAtMs } = change.forgetBefore === undefined ? before : change;
   const erasedIds = change.erasedIds ?? before.erasedIds;
   const keysCommit = change.addsKeys === true ? commitId : before.keysCommit;
-  // Once a stream was read, the restore is complete.
+  // Reading a stream completes the restore.
   const restoredFrom = change.restoredFrom ?? (change.epoch === undefined ? before.restoredFrom : undefined);
   const lake: LakeState = {
     commitId,
@@ -202,7 +177,7 @@ export function toCommitInfo(before: LakeState, change: Change, stamp: Stamp): C
   };
   assert(
     change.availableAtMs === undefined || change.availableAtMs >= before.availableAtMs,
-    'rows are available after all before them',
+    'available_at must be later than that of all earlier rows',
   );
   assertFollows(before, lake);
   return {
@@ -215,15 +190,11 @@ export function toCommitInfo(before: LakeState, change: Change, stamp: Stamp): C
   };
 }
 
-/**
- * Dates a removal from its commit, however long the work took: readers of the previous version keep its files for the
- * whole retention.
- */
+/** Dates a removal from its commit, so that readers keep its files for the whole retention. */
 function stampRemoval(action: Action, deletionTimestamp: number): Action {
   return action.remove === undefined ? action : { ...action, remove: { ...action.remove, deletionTimestamp } };
 }
 
-/** Renders the next version, and asserts that it follows the state. */
 function toActions(
   follower: LogFollower,
   change: Change,
@@ -233,30 +204,26 @@ function toActions(
   const stamp = { version: state.version + 1, commitId, nowMs, previous: state.lastHash };
   const commitInfo = toCommitInfo(follower.lake(), change, stamp);
   const after = findLakeState(commitInfo);
-  assert(after !== undefined, 'the commit would not be known as one of this service');
+  assert(after !== undefined, 'the commit must be recognizable as one of this service');
   const moved = change.actions.flatMap(({ txn }) => (txn === undefined ? [] : [[txn.appId, txn.version] as const]));
   assertPosition(after, new Map([...state.txns, ...moved]));
   return [{ commitInfo }, ...change.actions.map((action) => stampRemoval(action, nowMs))];
 }
 
-/**
- * The newest commit is never trimmed: if it is missing, others have long moved on, and the next number is meaningless.
- */
+/** The newest commit is never trimmed. If it is missing, this process is outdated. */
 async function assertNotTrimmed(tableDir: string, version: number): Promise<void> {
   if ((await logStore(tableDir).findSize(commitName(version))) !== undefined) return;
-  throw new AppError('fenced', `version ${version} of the lake's table is gone from the log`, {
+  throw new AppError('fenced', `version ${version} is missing from the lake's log`, {
     hint: 'Start the compactor again.',
   });
 }
 
-/** A requested commit. */
 interface Order {
   readonly build: BuildChange;
   readonly commitId: string;
   readonly mayLink: (() => void) | undefined;
 }
 
-/** Commits on top of other writers' commits. */
 async function commitOnTop(
   tableDir: string,
   follower: LogFollower,
@@ -273,15 +240,12 @@ async function commitOnTop(
     follower.apply(actions);
     return follower.lake();
   }
-  throw new AppError('commit_conflict', `could not commit to the lake in ${maxAttempts} attempts`, {
-    hint: 'See whether another engine or service commits to it all the time; then repeat it.',
+  throw new AppError('commit_conflict', `cannot commit to the lake after ${maxAttempts} attempts`, {
+    hint: 'Check that no other engine or service commits to the lake, then retry.',
   });
 }
 
-/**
- * Opens an existing table. After a change by another engine, commits fail until it is repaired. Errors: those of
- * `loadOwnState`.
- */
+/** Opens an existing table, in which foreign commits block commits. Errors: those of `loadOwnState`. */
 export async function openTable(tableDir: string, options: TableOptions): Promise<Table> {
   const follower = await openLogFollower(tableDir);
   const { state } = follower;

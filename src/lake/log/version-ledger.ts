@@ -8,30 +8,23 @@ import { tableFileMode } from '../../runtime/files/group-access.ts';
 import { openForReading, type FileHandle } from '../../runtime/files/open-file.ts';
 
 /**
- * What the log said of versions whose commits are trimmed: up to which `available_at` the table had its rows then. So
- * `sinceVersion` holds for as long as the lake is there, and not only for the retention.
+ * Newest `available_at` of versions whose commits are trimmed. It keeps `sinceVersion` valid beyond the retention.
  *
- * One line of 45 bytes a version, in growing order, so that a version is found by a search in the file:
- * `VERSION,AVAILABLE_AT_MS,MARK,CHECK`, numbers with leading zeros, MARK eight hex digits that tell this history from
- * another with the same versions, CHECK those of the SHA-256 of the line before it. A version without a line of its own
- * brought no rows: it has what the line before says. A line with the mark `--------` says that from there on nothing is
- * known. A flush each five seconds is 284 MB a year.
- * Crash: lines are appended and fsynced before their commits go; what is cut off is written again.
+ * Fixed-size lines of 45 bytes in ascending order allow a binary search: `VERSION,AVAILABLE_AT_MS,MARK,CHECK`. MARK
+ * distinguishes histories with equal versions. CHECK is from the SHA-256 of the text before it. A version without rows
+ * has no line. Versions from a line with the mark `--------` on are unknown. Flushes every five seconds take 284 MB a
+ * year.
+ * Crash: lines are appended and fsynced before their commits are removed. A truncated line is written again.
  */
 
-/** The position of a version in the order of rows. */
 export interface VersionPoint {
   readonly version: number;
-  /** The newest `available_at` assigned, Unix ms. */
   readonly availableAtMs: number;
-  /**
-   * Distinguishes the commit that assigned it from those of another history, such as commits after the backup from
-   * which a lake was restored; undefined for versions of the service that wrote none.
-   */
+  /** Distinguishes its commit from one of another history, such as after a restore. Absent in early versions. */
   readonly mark: string | undefined;
 }
 
-/** The content of a line; without a point, nothing is known from that version on. */
+/** A parsed line. Without a point, versions from here on are unknown. */
 export interface LedgerLine {
   readonly version: number;
   readonly point: VersionPoint | undefined;
@@ -39,11 +32,11 @@ export interface LedgerLine {
 
 const lineBytes = 45;
 const nothingKnown = '--------';
-/** The mark of a point without one, such as that of a table without rows. */
+/** The mark of a point without a commit, such as that of an empty table. */
 export const unmarked = '00000000';
 const linePattern = /^(\d{12}),(\d{13}),([0-9a-f]{8}|-{8}),([0-9a-f]{8})\n$/;
 
-/** The underscore hides it from readers of folders and other engines' clean-up. */
+/** The underscore hides it from readers of folders and from other engines' VACUUM. */
 export const ledgerName = '_versions.csv';
 
 export function ledgerFile(tableDir: string): string {
@@ -54,7 +47,6 @@ function digits(text: string): string {
   return createHash('sha256').update(text).digest('hex').slice(0, 8);
 }
 
-/** Returns the mark of a commit. */
 export function markOf(commitId: string | undefined): string | undefined {
   return commitId === undefined ? undefined : digits(commitId);
 }
@@ -65,7 +57,7 @@ export function renderLine({ version, point }: LedgerLine): string {
   return `${text},${digits(text)}\n`;
 }
 
-/** Parses a line; undefined if it is damaged. */
+/** Parses a line; undefined if damaged. */
 function parseLine(text: string): LedgerLine | undefined {
   const [, versionText, availableAtMs, mark, check] = linePattern.exec(text) ?? [];
   if (versionText === undefined || digits(text.slice(0, -10)) !== check) return undefined;
@@ -79,11 +71,11 @@ const linesTogether = 1024;
 
 export function ledgerError(tableDir: string): AppError {
   return new AppError('log_damaged', `${ledgerFile(tableDir)} is damaged`, {
-    hint: 'Put it back from a backup; or remove it, when there is none: what is asked for since an older version than the log has is refused then.',
+    hint: 'Restore it from a backup. Without one, remove it: cursors older than the log are then rejected.',
   });
 }
 
-/** Reads some lines; undefined stands for a damaged one. */
+/** Reads lines; undefined for damaged ones. */
 async function readLines(file: FileHandle, from: number, count: number): Promise<(LedgerLine | undefined)[]> {
   const { buffer, bytesRead } = await file.read(
     Buffer.alloc(count * lineBytes),
@@ -97,11 +89,8 @@ async function readLines(file: FileHandle, from: number, count: number): Promise
   );
 }
 
-/** The intact part of the ledger. */
 export interface LedgerEnd {
-  /** Lines up to the last intact one. */
   readonly lines: number;
-  /** The last intact line, if any. */
   readonly last: LedgerLine | undefined;
   /** Whether more follows: an interrupted append or damage. */
   readonly isCutOff: boolean;
@@ -132,15 +121,11 @@ async function withLedger<T>(tableDir: string, absent: T, work: (file: FileHandl
   }
 }
 
-/** Finds the intact part of the ledger; a missing ledger is empty. */
 export function findEnd(tableDir: string): Promise<LedgerEnd> {
   return withLedger<LedgerEnd>(tableDir, { lines: 0, last: undefined, isCutOff: false }, readEnd);
 }
 
-/**
- * Returns the numbers, from 1, of damaged lines before the last intact one, at most ten. A line may be repeated: of two
- * compactors, one stopped while trimming and without its lease, each appends it.
- */
+/** Returns up to ten numbers, from 1, of damaged lines before the last intact one. Repeated lines are valid. */
 export function findBrokenLines(tableDir: string): Promise<number[]> {
   return withLedger<number[]>(tableDir, [], async (file) => {
     const { lines } = await readEnd(file);
@@ -158,15 +143,12 @@ export function findBrokenLines(tableDir: string): Promise<number[]> {
   });
 }
 
-/**
- * Finds a version in the ledger; undefined if it is not covered or unknown. Error: `log_damaged` if that part is
- * damaged.
- */
+/** Finds a version in the ledger; undefined if it is not covered. Error: `log_damaged`. */
 export function findInLedger(tableDir: string, version: number): Promise<VersionPoint | undefined> {
   return withLedger<VersionPoint | undefined>(tableDir, undefined, async (file) => {
     const { lines, last, isCutOff } = await readEnd(file);
     if (version > (last?.version ?? -1)) {
-      // An interrupted append is still in the log, where the caller has searched.
+      // An interrupted append is still in the log, which the caller has searched.
       if (isCutOff) throw ledgerError(tableDir);
       return undefined;
     }
@@ -176,7 +158,7 @@ export function findInLedger(tableDir: string, version: number): Promise<Version
       return line;
     };
     let [low, high] = [0, lines];
-    // Every line before `low` has a version up to this one; every one from `high` on has a later one.
+    // Lines before `low` have a version up to this one. Lines from `high` on have a later one.
     while (low < high) {
       const middle = (low + high) >>> 1;
       if ((await lineAt(middle)).version <= version) low = middle + 1;
@@ -186,7 +168,7 @@ export function findInLedger(tableDir: string, version: number): Promise<Version
   });
 }
 
-/** Appends lines durably, replacing an interrupted append. The caller has checked that they follow the last one. */
+/** Appends lines durably, replacing an interrupted append. The caller has checked their order. */
 export async function appendLines(tableDir: string, lines: readonly LedgerLine[]): Promise<void> {
   if (lines.length === 0) return;
   const { lines: whole } = await findEnd(tableDir);
@@ -197,19 +179,16 @@ export async function appendLines(tableDir: string, lines: readonly LedgerLine[]
   } finally {
     await file.close();
   }
-  // A power cut could lose a new file and not the removal of the commits.
+  // A power failure could lose a new file and not the removal of the commits.
   await syncFolder(tableDir);
 }
 
-/** The content of a copy. */
 export interface LedgerCopy {
-  /** Number of leading lines of the original; later ones are left out. */
+  /** Number of leading lines of the original to keep. */
   readonly lines: number;
-  /** Lines that follow them. */
   readonly added: readonly LedgerLine[];
 }
 
-/** Copies the ledger of a table into another folder, with further lines. */
 export async function copyLedger(tableDir: string, folder: string, { lines, added }: LedgerCopy): Promise<void> {
   await copyStart(ledgerFile(tableDir), ledgerFile(folder), lines * lineBytes);
   await appendLines(folder, added);

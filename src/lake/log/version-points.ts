@@ -18,31 +18,24 @@ import {
   type VersionPoint,
 } from './version-ledger.ts';
 
-/**
- * Positions of versions in the order of rows. Rows newer than version V are those with a later `available_at` than the
- * point of V, in any later version, whichever file has them.
- */
+/** Rows newer than a version have a later `available_at` than its point, in any later version and file. */
 
-/** An old `available_at` and its replacement by a repair of the clock, Unix ms. */
 export type RestampStep = readonly [oldMs: number, newMs: number];
 
-/** Folder of the changes of repairs of the clock, below the table's. */
+/** Folder of the steps of clock repairs, in the table's folder. */
 export const restampsFolder = '_restamps';
 
-/** Returns a new path for the steps of a repair, relative to the table's folder. */
 export const newStepsFile = (): string => `${restampsFolder}/${randomUUID()}.json`;
 
-/** Renders steps, ascending. */
 export function renderSteps(steps: readonly RestampStep[]): string {
   return renderChecked({ steps });
 }
 
-/** Reads the steps of a repair. Error: `log_damaged`. */
 export async function readSteps(tableDir: string, name: string): Promise<readonly RestampStep[]> {
   const file = path.join(tableDir, name);
-  const hint = `Put it back from a backup: exports with sinceVersion from before that repair need it.`;
+  const hint = 'Restore it from a backup: exports with a sinceVersion from before that repair need it.';
   const text = await findText(openStore(tableDir), name);
-  if (text === undefined) throw new AppError('log_damaged', `${file} is gone`, { hint });
+  if (text === undefined) throw new AppError('log_damaged', `${file} is missing`, { hint });
   try {
     return parseChecked(text)['steps'] as readonly RestampStep[];
   } catch (error) {
@@ -50,17 +43,13 @@ export async function readSteps(tableDir: string, name: string): Promise<readonl
   }
 }
 
-/**
- * Returns the new position of a time: that of the last step up to it, and at most the repair's newest time. A time
- * before the first step precedes all moved rows and follows all others.
- */
+/** Maps a time by the last step up to it, and to at most the repair's newest time. */
 function restampTime(atMs: number, steps: readonly RestampStep[], toMs: number): number {
   const step = steps.findLast(([oldMs]) => oldMs <= atMs);
   const beforeAllMs = (steps[0]?.[1] ?? Infinity) - 1;
   return Math.min(step?.[1] ?? Math.min(atMs, beforeAllMs), toMs);
 }
 
-/** Returns the point after the repairs of the clock that followed it. */
 async function followRestamps(
   tableDir: string,
   point: VersionPoint,
@@ -75,12 +64,10 @@ async function followRestamps(
   return { ...point, availableAtMs };
 }
 
-/** Returns the point of a version from its commit. */
 export function toPoint(version: number, { availableAtMs, availableBy }: LakeState): VersionPoint {
   return { version, availableAtMs, mark: markOf(availableBy) };
 }
 
-/** Reads the point of a version; undefined for another engine's commit, which has no rows of ours. */
 async function readPoint(tableDir: string, version: number): Promise<VersionPoint | undefined> {
   const lake = findStateOf((await readCommit(tableDir, version)).actions);
   return lake === undefined ? undefined : toPoint(version, lake);
@@ -96,10 +83,7 @@ async function findInLog(tableDir: string, version: number): Promise<VersionPoin
   return undefined;
 }
 
-/**
- * Finds the point of a version; undefined if it is older than the ledger. `restamps`: those of the version that is read
- * with it. Error: `log_damaged`.
- */
+/** Finds the point of a version, after `restamps`; undefined if it is older than the ledger. Error: `log_damaged`. */
 export async function findPoint(
   tableDir: string,
   version: number,
@@ -112,14 +96,14 @@ export async function findPoint(
 
 const commitsTogether = 64;
 
-/** Returns a line per commit; undefined for another engine's, which changes nothing. */
+/** Returns a line per commit; undefined for a foreign one, which has no rows. */
 async function readSaid(tableDir: string, versions: readonly number[]): Promise<(LedgerLine | undefined)[]> {
   const read = async (version: number): Promise<LedgerLine | undefined> => {
     try {
       const point = await readPoint(tableDir, version);
       return point === undefined ? undefined : { version, point };
     } catch (error) {
-      // A damaged commit is trimmed like any other; from then on nothing is known.
+      // A damaged commit is trimmed too. Later versions are then unknown.
       if (!isAppError(error, 'log_damaged')) throw error;
       return { version, point: undefined };
     }
@@ -134,7 +118,7 @@ function saysTheSame({ point: a }: LedgerLine, { point: b }: LedgerLine): boolea
   return a?.availableAtMs === b?.availableAtMs && a?.mark === b?.mark;
 }
 
-/** Keeps the lines that differ from the previous one, and the last, so that the ledger shows how far it reaches. */
+/** Keeps the lines that differ from the previous one, and the last, which marks the end. */
 function leaveOutRepeats(
   versions: readonly number[],
   said: readonly (LedgerLine | undefined)[],
@@ -151,10 +135,7 @@ function leaveOutRepeats(
   return lines;
 }
 
-/**
- * Returns the lines of commits after this end of a ledger. Error: `log_damaged` if the ledger has lost what the log no
- * longer has.
- */
+/** Returns the lines of commits after the ledger's end. Error: `log_damaged` if versions are missing between them. */
 async function listNewLines(
   tableDir: string,
   { last, isCutOff }: LedgerEnd,
@@ -175,10 +156,7 @@ export async function recordVersions(tableDir: string, versions: readonly number
   await appendLines(tableDir, await listNewLines(tableDir, await findEnd(tableDir), versions));
 }
 
-/**
- * Returns the ledger as if every commit up to a version were trimmed. Errors: those of `recordVersions`; ENOENT if a
- * commit is trimmed concurrently.
- */
+/** Returns the ledger as if every commit up to a version were trimmed. Error: ENOENT after a concurrent trim. */
 export async function listUntrimmed(tableDir: string, upTo: number): Promise<LedgerCopy> {
   const { commits } = await listLog(tableDir);
   const end = await findEnd(tableDir);

@@ -7,9 +7,7 @@ import { createErasedIdsSearch, type ErasedIdsPlace } from '../find/erased-ids.t
 import { isAppError } from '../../runtime/errors.ts';
 import { removeFile } from '../../runtime/files/durable-file.ts';
 
-/** A file in the log that is missing on disk. */
 export interface MissingFile {
-  /** Relative to the table's folder. */
   readonly path: string;
   readonly bytes: number;
   readonly rows: number;
@@ -42,10 +40,7 @@ export async function describeMissing(tableDir: string, adds: Iterable<AddAction
   return missing.toSorted((a, b) => (a.path < b.path ? -1 : 1));
 }
 
-/**
- * Removes missing files from the table by one commit, when the operator confirms that no copy exists. Their rows count
- * as erased. Under the maintenance lock.
- */
+/** Removes missing files from the table by one commit under the maintenance lock. Their rows count as erased. */
 export async function acceptLoss(table: Table, missing: readonly MissingFile[], nowMs: number): Promise<void> {
   const rows = missing.reduce((sum, file) => sum + file.rows, 0);
   const actions: Action[] = missing.map((file) => ({
@@ -59,10 +54,7 @@ export async function acceptLoss(table: Table, missing: readonly MissingFile[], 
   }));
 }
 
-/**
- * Records that the hashes of erased ids are lost, if their file is missing or damaged. Returns whether it was. Under
- * the maintenance lock of the events.
- */
+/** Records that the file of erased ids is missing or damaged, under the maintenance lock. Returns whether it was. */
 export async function acceptLostErasedIds(table: Table, place: ErasedIdsPlace): Promise<boolean> {
   try {
     await createErasedIdsSearch(place)();

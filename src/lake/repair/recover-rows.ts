@@ -26,10 +26,7 @@ function boundsSql(missing: readonly DataFile[]): string {
   return parts.length === 0 ? 'false' : parts.join(' OR ');
 }
 
-/**
- * Removes the copies whose rows, by event id, the table has: erased users must not stay readable in them. Returns the
- * removed ones.
- */
+/** Removes copies whose rows are all in the table, since erased users must not stay readable. */
 export async function dropKnownCopies(
   { table, duckdb }: RewriteDependencies,
   copies: readonly string[],
@@ -62,20 +59,13 @@ function readSql(emptyFile: string, list: readonly string[]): string {
   return `read_parquet(${sqlList([emptyFile, ...list])}, union_by_name = true, hive_partitioning = false)`;
 }
 
-/** Missing files, and the file that gets their rows. */
 interface Recovery {
   readonly missing: readonly DataFile[];
-  /**
-   * The missing rewrite of a file that is still shown at its place: that stays in the glob until the new one replaces
-   * it.
-   */
+  /** The missing rewrite of a file that is still shown. That file stays in the glob until the new one replaces it. */
   readonly rewrite?: DataFile;
 }
 
-/**
- * Plans one young file for the missing ones, and a rewrite for each whose place still shows another file: as young rows
- * its rows would be sealed beside that.
- */
+/** Plans a young file for missing ones, and rewrites of shown files, whose rows the glob would otherwise have twice. */
 async function planRecoveries({ table }: RewriteDependencies, missing: readonly MissingFile[]): Promise<Recovery[]> {
   const gone = new Set(missing.map((file) => file.path));
   const plain: DataFile[] = [];
@@ -88,10 +78,7 @@ async function planRecoveries({ table }: RewriteDependencies, missing: readonly 
   return plain.length === 0 ? recoveries : [...recoveries, { missing: plain }];
 }
 
-/**
- * Returns SQL of the rows of the copies that a recovery takes: those that no present file, at `paths`, has and a
- * missing one may have had.
- */
+/** Returns SQL of the copies' rows that a missing file may have had, and no file at `paths` has. */
 function recoverySql(
   { table }: RewriteDependencies,
   recovery: Recovery,
@@ -121,12 +108,10 @@ function recoverySql(
 }
 
 /**
- * Takes the rows of files that are gone from the copies that another engine has made of them, such as its OPTIMIZE
- * before a VACUUM: rows of the copies that no file still there has, and that a missing one may have had. They become
- * one young file in the place of the missing ones, and rewrites where such are missing, by one commit. `partly`: also
- * when fewer rows are found than are missing; the rest counts as erased. Returns how many rows were found; nothing is
- * changed when they are not those that are missing. Under the maintenance lock. The values are those that the other
- * engine has kept.
+ * Recovers rows of missing files from copies by another engine, such as its OPTIMIZE before a VACUUM: rows that a
+ * missing file may have had, and no present one has. Commits them as a young file, or as rewrites of missing rewrites.
+ * Changes nothing if their number differs from the log's; `partly` accepts fewer, and the rest counts as erased.
+ * Returns the number of rows. Under the maintenance lock.
  */
 export async function recoverRows(
   dependencies: RewriteDependencies,
@@ -172,7 +157,7 @@ export async function recoverRows(
       totals: { stored: -lost, erased: lost },
       metrics: { rows: found, lost, filesIn: missing.length },
     };
-    // A truncated file at the place of a sealed one breaks readers of the glob, and all of its rows were found.
+    // A truncated file breaks readers of the glob, and all of its rows were found.
     const cut = recoveries.flatMap((recovery) => recovery.missing).filter((file) => !file.young);
     const unlink = cut.flatMap(({ absolutePath, path: relative, place = relative, sinceMs }) =>
       sinceMs === undefined ? [absolutePath, path.join(table.dir, place)] : [absolutePath],

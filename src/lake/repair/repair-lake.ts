@@ -1,11 +1,11 @@
 /**
- * `tributary lake repair`: an operator's way out of what the service does not put right by itself.
+ * `tributary lake repair`: repairs what needs an operator's decision.
  *
- * In: a lake whose log another engine has changed, whose files are missing, or whose newest times lie in the future.
- * Out: new commits on top of the log, rows put aside or taken up again, and an answer that says what was done.
- * Invariant: no number of the log is used twice. What another engine wrote is put aside, and removed only where the
- * table has all its rows. A file that is gone leaves the log by --accept-loss only.
- * Crash: each step is one commit or can be done again; a second run finds what is left to do.
+ * In: a lake with foreign commits, missing files, or times in the future.
+ * Out: new commits, quarantined or recovered rows, and a report.
+ * Invariant: no version number is used twice. Another engine's files are quarantined, and removed only if the table has
+ * all their rows. A missing file leaves the log only by --accept-loss.
+ * Crash: each step is one commit or is repeatable. A second run continues.
  */
 import path from 'node:path';
 import { events, type Dataset } from '../../datasets/dataset.ts';
@@ -30,21 +30,17 @@ export interface RepairLakeDependencies {
 }
 
 export interface TableRepair {
-  /** Whether anything was changed. */
   readonly repaired: boolean;
-  /** The newest version afterwards. */
   readonly version: number;
-  /** Another engine's commits, and what was reverted. */
   readonly foreign?: Repaired;
-  /** Files that another engine did not commit: put aside, or removed if the table has all their rows. */
+  /** Uncommitted files of another engine that were quarantined, or removed if the table has all their rows. */
   readonly filesUnnamed: number;
   /** Rows of missing files that were recovered from another engine's copies. */
   readonly rowsRecovered: number;
   /** Removed checksums and temporaries of other engines, relative to the table's folder. */
   readonly leftovers: readonly string[];
-  /** Files that are missing: restore them from a backup. */
   readonly missing: readonly MissingFile[];
-  /** Missing files that were removed from the log (`--accept-loss`); their rows count as erased. */
+  /** Missing files that were removed from the log (`--accept-loss`). Their rows count as erased. */
   readonly lost: readonly MissingFile[];
   /** Whether damaged or missing hashes of erased ids were given up (`--accept-loss`). */
   readonly erasedIdsLost?: boolean;
@@ -52,12 +48,11 @@ export interface TableRepair {
   readonly clock: readonly Restamped[];
 }
 
-/** The result of `tributary lake repair`: of the table of the events, and of other tables with findings. */
+/** Results for the events table, and for other tables with findings. */
 export interface LakeRepair extends TableRepair {
   readonly tables?: Readonly<Record<string, TableRepair>>;
 }
 
-/** Removes the paths of files that were dropped since. */
 function withoutDropped(repaired: Repaired, dropped: readonly string[]): Repaired {
   const names = new Set(dropped.map((file) => path.basename(file)));
   return {
@@ -70,10 +65,8 @@ function withoutDropped(repaired: Repaired, dropped: readonly string[]): Repaire
 }
 
 /**
- * Mends what the service must not mend by itself, table by table: what another engine has done to the table, and the times that a clock
- * that was ahead has left. Works with the service running or stopped; a running compactor waits for the first and goes
- * on by itself. `acceptsLoss`: files that are gone for good are taken out of the table. Can be killed at any
- * instruction and repeated. Errors: `locked`, and those of `repairTable` and `restampLake`.
+ * Repairs foreign commits and future times in all tables. `acceptsLoss`: removes missing files from the log. Killable
+ * and repeatable. Errors: `locked`, those of `repairTable` and `restampLake`.
  */
 export async function repairLake(dependencies: RepairLakeDependencies, acceptsLoss = false): Promise<LakeRepair> {
   const leader = await repairOne(dependencies, events, acceptsLoss);
@@ -115,7 +108,7 @@ async function repairOne(
       }
     }
     const lost = acceptsLoss ? missing : [];
-    // While files are missing, the copies may be all that is left.
+    // While files are missing, the copies may be the only ones.
     const dropped = missing.length > 0 ? [] : await dropKnownCopies(dependencies, copies);
     if (lost.length > 0) await acceptLoss(table, lost, clock.nowMs());
     const erasedIdsLost = acceptsLoss && dataset === events && (await acceptLostErasedIds(table, paths));

@@ -1,12 +1,11 @@
 /**
- * Brings a table back that another engine has changed: by new commits on top of what is there, never by a number used
- * again, so that whoever has read the other engine's versions sees ours follow.
+ * Reverts foreign commits by new commits on top. Versions are never reused, so that readers of the foreign ones can
+ * continue.
  *
- * In: the last state of our own, and the newest one. Out: a commit of cause `repair`, at which our writers go on.
- * Invariant: what the log names after it is what it named before the other engine came: files, columns, protocol,
- * position. Rows that engine added are put aside (they did not come by the stream, so no total can hold them); rows it
- * removed are back as long as their files are. Crash: the files are put aside first, so a second run finds the same to
- * do.
+ * In: the last state of this service, and the newest one. Out: a commit of cause `repair`, from which writers continue.
+ * Invariant: the log then names the same files, columns, protocol and position as before. Rows that the other engine
+ * added are quarantined, because no total counts them. Rows that it removed are back if their files exist.
+ * Crash: files are quarantined first, so that a second run finds the same work.
  */
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';
@@ -36,7 +35,6 @@ export const repairSteps = ['repair-put-aside', 'repair-committed'] as const;
 
 export interface RepairDependencies {
   readonly tableDir: string;
-  /** Destination of the other engine's files. */
   readonly quarantineDir: string;
   readonly clock: Clock;
   readonly crashPoint: CrashPoint;
@@ -44,17 +42,12 @@ export interface RepairDependencies {
 
 /** The result of a repair. Paths are relative to the table's folder. */
 export interface Repaired {
-  /** The repaired version. */
   readonly version: number;
-  /** The other engine's reverted commits. */
   readonly undone: readonly ForeignCommit[];
-  /** Files of ours that the table names again, and their rows. */
+  /** This service's files that the table names again, and their rows. */
   readonly filesRestored: number;
   readonly rowsRestored: number;
-  /**
-   * The other engine's files: moved to `to`, below the lake's folder; absent: removed, since the table has all their
-   * rows, or outside the folder.
-   */
+  /** The other engine's files, with the path in quarantine; without one if removed or outside the folder. */
   readonly filesTakenOut: readonly { readonly path: string; readonly rows: number | undefined; readonly to?: string }[];
   readonly columnsRestored: boolean;
   readonly protocolRestored: boolean;
@@ -63,7 +56,7 @@ export interface Repaired {
 interface Damage {
   readonly own: TableState;
   readonly newest: TableState;
-  /** The commits from the other engine's first change on. */
+  /** The commits from the first foreign change on. */
   readonly commits: readonly Commit[];
 }
 
@@ -73,9 +66,9 @@ async function findDamage(tableDir: string): Promise<Damage | undefined> {
   const newest = await loadTableState(tableDir);
   const commits: Commit[] = [];
   for (let version = foreign.version; version <= newest.version; version += 1) {
-    // That engine's clean-up may have removed it.
+    // That engine's log clean-up may have removed it.
     const commit = await findCommit(tableDir, version);
-    // The first half of an interrupted repair is our own.
+    // The first half of an interrupted repair is not foreign.
     if (commit !== undefined && findStateOf(commit.actions) === undefined) commits.push(commit);
   }
   return { own, newest, commits };
@@ -130,7 +123,6 @@ function rowsOf(add: AddAction): number | undefined {
 
 const asidePrefix = 'foreign-';
 
-/** Returns the name of another engine's file in quarantine. */
 function toAsideName(tableDir: string, name: string): string {
   return quarantinedName({ table: path.basename(tableDir) }, `${asidePrefix}${name}`);
 }
@@ -140,15 +132,13 @@ export function isForeignFile(name: string): boolean {
   return name.startsWith(asidePrefix) || name.includes(`.${asidePrefix}`);
 }
 
-/** Lists the files of other engines that repairs have moved from a table to quarantine. */
+/** Lists the files of other engines that repairs have quarantined from a table. */
 export async function listForeignFiles(lakeDir: string, tableDir: string): Promise<string[]> {
   const files = await listQuarantined(lakeDir);
   return files.filter((file) => path.basename(file).startsWith(toAsideName(tableDir, ''))).toSorted();
 }
 
-/**
- * Quarantines uncommitted files of another engine in the table's own folder, where the service has none. Returns how many.
- */
+/** Quarantines uncommitted files of other engines in the table's own folder. Returns their number. */
 export async function putUnnamedAside(
   tableDir: string,
   quarantineDir: string,
@@ -199,7 +189,7 @@ async function takeOut(
 }
 
 interface Plan {
-  /** Removes that need a commit of their own before the same paths are added again. */
+  /** Removes that need a separate commit before the same paths are added again. */
   readonly resets: readonly Action[];
   readonly actions: readonly Action[];
   readonly restored: readonly AddAction[];
@@ -243,7 +233,7 @@ async function commitAll(
 ): Promise<boolean> {
   let before = findLakeState(own.lastCommit);
   if (before === undefined)
-    throw new AppError('lake_protocol', 'the lake has no commit of this service to go on from', {
+    throw new AppError('lake_protocol', 'the lake has no commit of this service to continue from', {
       hint: 'Restore the lake from a backup.',
     });
   let { version, lastHash: previous } = newest;
@@ -260,9 +250,8 @@ async function commitAll(
 }
 
 /**
- * Repairs the table; undefined if it is intact. Under the maintenance lock; a running compactor waits and then
- * continues. Errors: `foreign_commit` if the log no longer has the version before the other engine's first change,
- * `commit_conflict` if that engine keeps committing, `file_damaged`.
+ * Repairs the table under the maintenance lock; undefined if it is intact. Errors: `foreign_commit` if the version
+ * before it was trimmed, `commit_conflict` if the other engine keeps committing, `file_damaged`.
  */
 export async function repairTable(dependencies: RepairDependencies): Promise<Repaired | undefined> {
   const { tableDir, clock, crashPoint } = dependencies;
@@ -296,21 +285,16 @@ export async function repairTable(dependencies: RepairDependencies): Promise<Rep
     };
   }
   throw new AppError('commit_conflict', 'another engine keeps committing to the table', {
-    hint: 'Stop its job first, then run the repair again.',
+    hint: "Stop that engine's job, then run the repair again.",
   });
 }
 
-/**
- * Files of other engines in the log: checksums (Hadoop's of any file, Delta's of a version) and temporaries (delta-rs).
- */
+/** Files of other engines in the log: checksums of Hadoop and Delta, and temporaries of delta-rs. */
 const logLeftover = /\.crc$|^_commit_.*\.json\.tmp$/;
 /** Files of other engines among the data: checksums and deletion vectors. */
 const dataLeftover = /^\..*\.crc$|^deletion_vector_.*\.bin$/;
 
-/**
- * Removes leftovers of other engines in a table's folder, which no reader needs. Their checksums of rewritten files, or
- * of a version number used twice, make Spark refuse the table permanently. Returns the relative paths.
- */
+/** Removes leftovers of other engines. Their outdated checksums make Spark refuse the table permanently. */
 export async function clearForeignLeftovers(tableDir: string): Promise<string[]> {
   const log = path.basename(logFolder(tableDir));
   const names = await listTree(tableDir);

@@ -8,26 +8,22 @@ import type { DataFile } from '../log/snapshot.ts';
 import type { Table } from '../log/table.ts';
 import { assertFilesWhole } from '../files/data-file.ts';
 /**
- * Gives rows whose `available_at` lies in the future, because a clock was ahead when they were stored, a time that has
- * passed.
+ * Changes `available_at` values in the future, stored while a clock was ahead, to past times.
  *
- * The new values lie between the newest that had passed and now, as late as possible, in the order of the old ones: who
- * reads by `available_at` and has not read those rows yet finds them all, in the order they came. The files that have
- * such rows are written anew by one commit, sealed ones too, which only an operator's command may do; readers of the
- * glob see those with their old times until their places are renewed (lake/files/rewrite.ts). `event_time` and `received_at`
- * stay as they are, and with them `date` and the folders.
+ * The new values are between the newest past one and now, as late as possible and in the old order. Incremental readers
+ * therefore still find every row once. One commit rewrites the files, sealed ones too. Readers of the glob see old
+ * times until the new files are shown (lake/files/places.ts). `event_time`, `received_at` and `date` stay.
  * Crash: all or nothing, by one change.
  */
 
-/** The changed times, and instructions for readers by `available_at`. Times are ISO 8601. */
+/** The changed times, for readers by `available_at`. Times are ISO 8601. */
 export interface Restamped {
   readonly rows: number;
   readonly files: number;
-  /** The newest time in the past: up to here nothing has changed. Absent: no row has one. */
+  /** The newest time in the past, up to which nothing has changed. Absent: no row has one. */
   readonly unchangedUpTo?: string;
-  /** The old times, first and last. */
+  /** First and last old time. */
   readonly from: readonly [string, string];
-  /** The new times, first and last. */
   readonly to: readonly [string, string];
   readonly cursors: string;
 }
@@ -56,9 +52,7 @@ function hasFutureRows(file: DataFile, nowMs: number): boolean {
 
 const readSql = (paths: readonly string[]): string => `read_parquet(${sqlList(paths)}, hive_partitioning = false)`;
 
-/**
- * Maps the old values after `nowMs`, ascending, to distinct milliseconds up to now, later than all times in the past.
- */
+/** Maps the old values after `nowMs`, ascending, to distinct milliseconds between all past times and now. */
 async function planSteps(
   duckdb: Duckdb,
   table: Table,
@@ -108,7 +102,7 @@ function describe(steps: readonly Step[], passedMs: number, rows: number, files:
     ...(passedMs > 0 ? { unchangedUpTo: iso(passedMs) } : {}),
     from,
     to,
-    cursors: `A reader by available_at that has read everything sets its cursor from ${from[1]} or later to ${to[1]}; one whose cursor lies from ${from[0]} on and that has not, to ${passedMs > 0 ? iso(passedMs) : 'its start'}, and drops the event_ids that it has.`,
+    cursors: `A reader by available_at that has read all rows changes a cursor of ${from[1]} or later to ${to[1]}. A reader that has not changes a cursor of ${from[0]} or later to ${passedMs > 0 ? iso(passedMs) : 'its start'}, and skips the event_ids that it has.`,
   };
 }
 
@@ -141,7 +135,7 @@ async function restampOnce(
     const [counted] = await localFiles.use([file], (paths) =>
       duckdb.rows(`SELECT count(*) AS n FROM ${readSql(paths)} WHERE epoch_ms(available_at) > ${nowMs}`),
     );
-    // A file without statistics may have none, such as one whose rows are all erased.
+    // A file without statistics may have none, such as one with all rows erased.
     if (Number(counted?.['n']) > 0) rewrites.push({ file, rowsLeftOut: 0, toQuery });
     rows += Number(counted?.['n']);
   }
@@ -161,10 +155,7 @@ async function restampOnce(
   return { restamped: describe(steps, passedMs, rows, rewrites.length), lastMs };
 }
 
-/**
- * Sets removal times and waiting times of rewrites to now if they are further in the future than clocks are corrected
- * by.
- */
+/** Sets removal times in the future beyond the clock tolerance to now. */
 async function restampTombstones(table: Table, nowMs: number): Promise<boolean> {
   const late = [...table.state().tombstones.values()].filter((remove) => (remove.deletionTimestamp ?? 0) > nowMs);
   const waiting = [...table.state().files.values()].filter(({ tags }) => Number(tags?.['since']) > nowMs);
@@ -183,9 +174,7 @@ async function restampTombstones(table: Table, nowMs: number): Promise<boolean> 
   return true;
 }
 
-/**
- * Resets the newest time if no row has it, after an empty flush or an erasure. Directly after a pass without findings.
- */
+/** Resets the newest time if no row has it, directly after a pass without findings. */
 async function setBack(table: Table, nowMs: number, newestMs: number): Promise<void> {
   const { availableAtMs } = table.lake();
   await table.commit(() => ({
@@ -216,20 +205,16 @@ async function restampRows(dependencies: RewriteDependencies): Promise<Restamped
 
 export interface LakeRestamp {
   readonly passes: readonly Restamped[];
-  /** Whether removal times were changed. */
   readonly hasMendedRemovals: boolean;
 }
 
 /**
- * Mends the lake after a clock that was ahead; nothing is changed when nothing lies further in the future than clocks
- * are corrected by. Under the maintenance lock, with the compactor running or not: what it commits meanwhile is mended
- * by a further pass, and a flush that has taken its time before fails and is done again. Space: that of the files that
- * have such rows, until the retention has passed. Errors: `file_damaged` when one of them is damaged.
+ * Repairs future times beyond the clock tolerance, under the maintenance lock, also what a compactor commits meanwhile.
+ * Needs the space of the rewritten files for the retention. Error: `file_damaged`.
  */
 export async function restampLake(dependencies: RewriteDependencies): Promise<LakeRestamp> {
   const { table, clock } = dependencies;
   await table.refresh();
   const passes = isClockBehind(newestTime(table), clock.nowMs()) ? await restampRows(dependencies) : [];
-  // Also without such rows: a killed repair may have moved them.
   return { passes, hasMendedRemovals: await restampTombstones(table, clock.nowMs()) };
 }

@@ -1,12 +1,10 @@
 /**
- * DuckDB: the one engine that reads and writes Parquet in the lake, and the SQL that others read it by
- * (snapshot-sql.ts).
+ * Runs DuckDB, the only engine that reads and writes the lake's Parquet files.
  *
- * In: statements of the service's own words; values are bound, names of files are quoted (literals.ts). Out: rows;
- * errors with the codes `sql`, `memory` and `disk`.
- * Invariant: an engine has a bound on memory and threads, and no other library touches Parquet.
- * Crash: what an engine spills lies in the folder that its caller gave it and empties at start; snapshot.sql is written
- * whole.
+ * In: statements of the service. Values are bound, names of files are quoted (literals.ts). Out: rows; errors `sql`,
+ * `memory` and `disk`.
+ * Invariant: an engine has limits of memory and threads.
+ * Crash: an engine spills into the folder of its caller, who empties it at start.
  */
 import path from 'node:path';
 import * as duckdbApi from '@duckdb/node-api';
@@ -20,57 +18,42 @@ export { duckdbApi };
 // The library's decoder would drop a leading byte order mark of a text.
 Object.assign(dataAccessors, { textDecoder: new TextDecoder('utf-8', { ignoreBOM: true }) });
 
-/**
- * Limits of an engine. `tempDir` takes what does not fit into memory, and is created on demand; without it nothing
- * spills.
- */
+/** Limits of an engine. `tempDir` stores spilled data, and is created on demand. Without it nothing spills. */
 export interface DuckdbOptions {
-  /** Limit of DuckDB's buffer manager, MiB; the process needs some more. */
+  /** Limit of DuckDB's buffer manager, MiB. The process needs some more. */
   readonly memoryMb: number;
   readonly threads: number;
   readonly tempDir?: string;
-  /**
-   * Whether row groups are bounded by their bytes in memory (ROW_GROUP_SIZE_BYTES), which DuckDB does in one thread and
-   * without preserving order, except by ORDER BY.
-   */
+  /** Whether row groups are limited by bytes (ROW_GROUP_SIZE_BYTES), in one thread and unordered except by ORDER BY. */
   readonly boundRowGroups?: boolean;
 }
 
-/** A value bound to a parameter, never spliced into SQL. */
 export type SqlValue = string | number | bigint | boolean | null;
 
-/**
- * One row: BIGINT as bigint, timestamps as Date, MAP as a list of { key, value }. DECIMAL loses digits: cast it to
- * VARCHAR.
- */
+/** A row: BIGINT as bigint, timestamps as Date, MAP as a list of { key, value }. DECIMAL loses digits. */
 export type SqlRow = Readonly<Record<string, unknown>>;
 
-/** An in-memory engine with one connection: statements are serialized. */
+/** An in-memory engine with one connection. Statements are serialized. */
 export interface Duckdb {
   readonly memoryMb: number;
   readonly boundRowGroups?: boolean;
   run(sql: string, values?: readonly SqlValue[]): Promise<void>;
   /** Runs a query and returns all rows, which must be few. */
   rows(sql: string, values?: readonly SqlValue[]): Promise<SqlRow[]>;
-  /**
-   * Returns columns of a relation in one order, each a list of JSON values: texts and numbers, at a quarter of the cost
-   * of rows. The result must be small.
-   */
+  /** Returns columns of a small relation as lists of texts and numbers, at a quarter of the cost of rows. */
   columns(names: readonly string[], from: string): Promise<readonly (readonly unknown[])[]>;
-  /**
-   * Runs a query whose columns are all UINTEGER and not NULL; returns each as an array. Suited for millions of rows.
-   */
+  /** Returns the columns of a query as arrays. All are UINTEGER and not NULL. For millions of rows. */
   integers(sql: string): Promise<readonly Uint32Array[]>;
   /** Appends columns to a temporary table of INTEGER columns. */
   appendIntegers(table: string, columns: readonly (readonly number[])[]): Promise<void>;
-  /** Returns the progress of the running statement, 0 to 100; undefined if unknown. */
+  /** Returns the progress of the running statement, 0 to 100, if known. */
   progress(): number | undefined;
-  /** Aborts the running statement; a COPY leaves a partial file. */
+  /** Aborts the running statement. A COPY leaves a partial file. */
   interrupt(): void;
   close(): void;
 }
 
-/** The statements of an engine, which may be opened by the first of them. */
+/** The statements of an engine, which the first of them may open. */
 export type Statements = Pick<Duckdb, 'run' | 'rows'>;
 
 const hints: Readonly<Partial<Record<ErrorCode, string>>> = {
@@ -78,16 +61,13 @@ const hints: Readonly<Partial<Record<ErrorCode, string>>> = {
   memory: 'Raise TRIBUTARY_DUCKDB_MEMORY_MB.',
 };
 
-/** The start of errors of the system or of the engine's memory; others may quote client data. */
+/** Start of the errors of the system or of the engine's memory. Others may quote client data. */
 const ownTrouble = /^(?:IO|Out of Memory|FATAL|INTERNAL|TransactionContext) Error: |^(?:std::)?bad_alloc/;
 
-/** The start of a quotation of data or of the statement. */
+/** Start of a quotation of data or of the statement. */
 const quoted = /\nOriginal Line:|\n\nLINE \d/;
 
-/**
- * Returns the code of an engine's error, by its text before any quotation. A full spill disk is called "out of memory"
- * too.
- */
+/** Returns the code of an error, by its text before any quotation. "Out of memory" may be a full disk. */
 export function findErrorCode(message: string): 'disk' | 'memory' | 'sql' {
   if (!ownTrouble.test(message)) return 'sql';
   const [text = ''] = message.split(quoted);
@@ -112,13 +92,12 @@ async function attempt<T>(work: () => Promise<T>): Promise<T> {
   }
 }
 
-/** A connection to an engine of its own. */
 interface Connected {
   readonly connection: DuckDBConnection;
   readonly close: () => void;
 }
 
-/** Opens an engine of the library with limits. No extension is fetched or loaded: a server must not fetch code. */
+/** Opens an engine with limits. It never loads extensions, since a server must not download code. */
 export async function connectDuckdb(
   { memoryMb, threads, tempDir }: Pick<DuckdbOptions, 'memoryMb' | 'threads' | 'tempDir'>,
   prepare: (connection: DuckDBConnection) => Promise<unknown>,
@@ -182,7 +161,7 @@ async function appendIntegers(
 }
 
 async function readIntegers(connection: DuckDBConnection, sql: string): Promise<readonly Uint32Array[]> {
-  // The result is complete: asking for chunks one by one would take ten times as long.
+  // The result is complete: separate reads of chunks would take ten times as long.
   const result = await connection.run(sql);
   const chunks = Array.from({ length: result.chunkCount }, (_, index) => result.getChunk(index));
   const rows = chunks.reduce((sum, { rowCount }) => sum + rowCount, 0);
@@ -239,10 +218,7 @@ export function createLazyDuckdb(options: DuckdbOptions): Statements & { close()
   };
 }
 
-/**
- * Reports whether an error of a query is that of the files that it read, and not of an engine that was interrupted or
- * failed permanently. Not every error of a damaged file names it.
- */
+/** Reports whether an error is that of the query's files, and not of an interrupted or failed engine. */
 export async function isFileError(duckdb: Statements, error: unknown): Promise<boolean> {
   if (!isAppError(error, 'sql') || error.message.startsWith('duckdb: INTERRUPT')) return false;
   return await duckdb.rows('SELECT 1').then(

@@ -1,24 +1,18 @@
 import { partitionColumnsSql, type Parted, type Partition } from '../../datasets/partition.ts';
 
-/** Renders a text as an SQL string literal, where a parameter is not possible. */
 export function sqlText(text: string): string {
   return `'${text.replaceAll("'", "''")}'`;
 }
 
-/** Renders a list of texts as an SQL list literal. */
 export function sqlList(texts: readonly string[]): string {
   return `[${texts.map(sqlText).join(', ')}]`;
 }
 
-/** Renders a name as an SQL identifier. */
 export function sqlName(name: string): string {
   return `"${name.replaceAll('"', '""')}"`;
 }
 
-/**
- * Returns the UTC date of a TIMESTAMPTZ. A cast in a UTC session uses a calendar for each row and takes fifteen times
- * as long.
- */
+/** Returns the UTC date of a TIMESTAMPTZ. A cast in a UTC session takes fifteen times as long. */
 export function utcDateSql(moment: string): string {
   return `CAST(make_timestamp(epoch_us(${moment})) AS DATE)`;
 }
@@ -31,15 +25,12 @@ function tupleSql({ partitionBy }: Parted, partition: Partition): string {
   return `(${partitionBy.map((column) => valueSql(partition, column)).join(', ')})`;
 }
 
-/**
- * Returns a condition for the rows of one partition. Unlike a comparison of tuples, it lets the engine skip row groups
- * by statistics.
- */
+/** Returns a condition for a partition's rows. Unlike a comparison of tuples, it skips row groups by statistics. */
 export function partitionSql({ partitionBy }: Parted, partition: Partition): string {
   return partitionBy.map((column) => `${column.name} = ${valueSql(partition, column)}`).join(' AND ');
 }
 
-/** Returns a condition for the rows of some partitions of a dataset, never NULL. */
+/** Returns a condition, never NULL, for the rows of some partitions of a dataset. */
 export function partitionsSql(dataset: Parted, partitions: readonly Partition[]): string {
   if (partitions.length === 0) return 'false';
   return `(${partitionColumnsSql(dataset)}) IN (${partitions.map((one) => tupleSql(dataset, one)).join(', ')})`;
@@ -54,7 +45,6 @@ export interface SplitSql {
 /** Starts of what may contain semicolons: strings, quoted names, comments, dollar quotes. */
 const hiding = /'|"|--|\/\*|\$(?:[A-Za-z_]\w*)?\$/y;
 
-/** Returns the end of a nested comment. */
 function endOfComment(text: string, from: number): number {
   const marks = /\/\*|\*\//g;
   marks.lastIndex = from;
@@ -66,7 +56,7 @@ function endOfComment(text: string, from: number): number {
   return text.length;
 }
 
-/** Returns the end of a string or quoted name; `escapes`: with backslashes, as in E'...'. */
+/** Returns the end of a string or quoted name. `escapes`: with backslashes, as in E'...'. */
 function endOfQuoted(text: string, from: number, escapes: boolean): number {
   const quote = text.charAt(from);
   for (let at = from + 1; at < text.length; at += 1) {
@@ -90,10 +80,9 @@ function endOfHidden(text: string, from: number, mark: string): number {
   return mark === '--' ? end : end + mark.length;
 }
 
-/** Reports whether SQL is only space and comments. */
 const isBlank = (sql: string): boolean => sql.replaceAll(/--.*|\/\*[^]*?\*\//g, '').trim() === '';
 
-/** Splits a text at its semicolons, except those in strings, names and comments. Blank statements are left out. */
+/** Splits a text at semicolons, except those in strings, names and comments. Omits blank statements. */
 export function splitSql(text: string): SplitSql {
   const statements: string[] = [];
   let begin = 0;

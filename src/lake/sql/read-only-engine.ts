@@ -6,18 +6,15 @@ import { sqlList, sqlText } from './literals.ts';
 /** A row of a result: texts as the engine casts them, null for NULL. */
 export type TextRow = readonly (string | null)[];
 
-/** An engine for SQL of users: it can only read files of some folders. */
+/** An engine for SQL of users, which can only read files of some folders. */
 export interface ReadOnlyEngine {
-  /**
-   * Checks a statement with the engine's parser: one SELECT or equivalent (FROM, VALUES, DESCRIBE, SHOW TABLES,
-   * SUMMARIZE), or EXPLAIN of one. Returns whether it has rows of its own. Error: `sql`.
-   */
+  /** Checks that a statement is one SELECT or equivalent, or EXPLAIN of one, and returns which. Error: `sql`. */
   check(sql: string): Promise<'select' | 'explain'>;
   /** Returns the column names of a checked statement, and its rows as they arrive. */
   stream(sql: string): Promise<{ readonly names: readonly string[]; readonly rows: AsyncIterable<readonly TextRow[]> }>;
   /** Returns the rows of a checked SELECT as JSON objects. */
   streamJson(sql: string): AsyncIterable<readonly string[]>;
-  /** Writes the rows of a checked SELECT to the output file; `format` is of COPY. Returns how many. */
+  /** Writes the rows of a checked SELECT to the output file in a `format` of COPY. Returns their number. */
   copy(sql: string, format: string): Promise<number>;
   interrupt(): void;
   close(): void;
@@ -26,20 +23,15 @@ export interface ReadOnlyEngine {
 export interface ReadOnlyEngineOptions {
   readonly memoryMb: number;
   readonly threads: number;
-  /** Takes what does not fit into memory, and is created on demand. */
+  /** Folder for spilled data, created on demand. */
   readonly tempDir: string;
   /** Statements of the service that create views before the engine is locked. */
   readonly views: readonly string[];
-  /** The readable folders. */
   readonly folders: readonly string[];
-  /** The file that `copy` writes. */
   readonly outputFile?: string;
 }
 
-/**
- * Table functions that a statement may call. Others write anywhere on the machine, as enable_profiling() does, run a
- * text as SQL, or access memory.
- */
+/** Allowed table functions. Others write files, as enable_profiling() does, run SQL, or access memory. */
 const allowedFunctions = new Set(
   `duckdb_columns duckdb_constraints duckdb_databases duckdb_dependencies duckdb_functions duckdb_indexes duckdb_keywords
    duckdb_memory duckdb_schemas duckdb_settings duckdb_tables duckdb_types duckdb_variables duckdb_views
@@ -54,7 +46,6 @@ const ownSchema = /^app_\d+$/;
 
 const explained = /^explain\s+(?:analyze\s+)?/i;
 
-/** The result of json_serialize_sql(). */
 interface Parsed {
   readonly error: boolean;
   readonly error_type?: string;
@@ -80,14 +71,13 @@ function findRefused(node: unknown): string[] {
 
 function refuseSql(message: string): never {
   throw new AppError('sql', message, {
-    hint: 'One SELECT at a time is run, or EXPLAIN of one: the lake is only read.',
+    hint: 'Pass one SELECT, or EXPLAIN of one: queries are read-only.',
   });
 }
 
 function wrap(error: unknown): AppError {
   const message = error instanceof Error ? error.message : String(error);
   const code = findErrorCode(message);
-  // The quoted statement is the wrapped one.
   const hint = code === 'memory' ? { hint: 'Raise TRIBUTARY_DUCKDB_MEMORY_MB.' } : {};
   return new AppError(code, message.split(/\n\n(?:Possible solutions|LINE )/)[0] ?? message, hint);
 }
@@ -122,13 +112,10 @@ async function* readRows(result: DuckDBResult): AsyncIterable<readonly TextRow[]
   }
 }
 
-/** Wraps a statement as a table, on a line of its own: it may end with a comment. */
+/** Wraps a statement as a table, on a separate line because it may end with a comment. */
 const asTable = (sql: string): string => `(${sql}\n) AS tributary_row`;
 
-/**
- * Opens the engine, creates the views and locks it. The lock does not prevent writes: run only what `check` accepts.
- * Errors: `sql`, `memory`, `disk`.
- */
+/** Opens and locks the engine, which still permits writes: run only checked statements. Errors: those of the engine. */
 export async function openReadOnlyEngine(options: ReadOnlyEngineOptions): Promise<ReadOnlyEngine> {
   const { connection, close } = await attempt(() => open(options));
   return {
@@ -139,10 +126,10 @@ export async function openReadOnlyEngine(options: ReadOnlyEngineOptions): Promis
       );
       const parsed = JSON.parse(String(row[0])) as Parsed;
       if (parsed.error_type === 'not implemented') refuseSql('this is no SELECT');
-      if (parsed.error) throw new AppError('sql', parsed.error_message ?? 'the statement cannot be read');
-      if (parsed.statements?.length !== 1) refuseSql('a statement is expected');
+      if (parsed.error) throw new AppError('sql', parsed.error_message ?? 'cannot parse the statement');
+      if (parsed.statements?.length !== 1) refuseSql('expected one statement');
       const refused = findRefused(parsed);
-      if (refused.length > 0) refuseSql(`the function ${refused.join(', ')} is not for reading`);
+      if (refused.length > 0) refuseSql(`function ${refused.join(', ')} is not allowed`);
       return select === sql ? 'select' : 'explain';
     },
     async stream(sql) {

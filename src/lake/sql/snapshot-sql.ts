@@ -5,41 +5,33 @@ import type { Clock } from '../../runtime/clock.ts';
 import { tableFileMode } from '../../runtime/files/group-access.ts';
 
 /**
- * The text of snapshot.sql: plain DuckDB SQL, no extension, for `.read` in the CLI or `execute` of any client. When it
- * runs it lists the live files from the newest checkpoint and the commits after it; the views then read that snapshot.
- * DuckDB >= 1.3.
+ * Renders snapshot.sql, plain DuckDB SQL (>= 1.3) for `.read` in the CLI or any client. It lists the live files from
+ * the newest checkpoint and later commits, and creates views of that snapshot.
  *
- * The list is kept as the values of an ENUM type, one for each table of the lake, which is all that a view can name and
- * every cursor finds, also in a database file that is opened again: variables end with their connection, and table functions take no subquery. The
- * views lie in a schema of their own, `tributary`, and under their plain names where nothing else has those. A database
- * that cannot be written gets both in a second one in memory. Each statement that differs by case does so in a value
- * (`SET schema = ...`): SQL has no IF.
+ * The list is stored as values of an ENUM type per table, because a type outlives the connection and a view can name
+ * it. Variables end with their connection, and table functions take no subquery. The views are in the schema
+ * `tributary`, and have plain names if those are free. A read-only database gets both in a second one in memory. SQL
+ * has no IF, so that cases differ only in values (`SET schema = ...`).
  */
 
 export interface SnapshotSqlOptions {
   /** The lake's folder, or the data folder: an absolute path or an address without a trailing slash. */
   readonly root: string;
-  /** Tables of the lake besides that of the imported events. */
   readonly followers: readonly Dataset[];
-  /** How long the lake keeps replaced files, ms. */
   readonly retentionMs: number;
   /**
-   * For the file in the lake's folder: when it was written, Unix ms. The text then works only until that file, at
-   * `root`, is newer by more than a minute, so that a copy refuses to run. Undefined: the text reads `root`
-   * permanently.
+   * When the file in the lake's folder was written, Unix ms. The text fails once that file is a minute newer, so that a
+   * copy refuses to run. Undefined: the text reads `root` permanently.
    */
   readonly writtenAtMs?: number;
 }
 
 const writtenMark = '-- Written at ';
 
-/**
- * Largest age difference between a text and the file it was read from, ms: the file is rewritten at every commit, and
- * running a text takes a while. Until then a copy reads the original.
- */
+/** Tolerance between a text and the file it was read from, ms, since each commit rewrites the file. */
 const currentForMs = 60_000;
 
-/** Returns when a text was written, Unix ms, if it says so. */
+/** Returns when a text was written, Unix ms, if stated. */
 export function findWrittenAt(text: string): number | undefined {
   const [, digits] = new RegExp(`^${writtenMark}(\\d{1,15})$`, 'm').exec(text) ?? [];
   return digits === undefined ? undefined : Number(digits);
@@ -48,20 +40,20 @@ export function findWrittenAt(text: string): number | undefined {
 /** Returns a `glob` pattern that matches only this path: `[`, `*` and `?` are literal in brackets. */
 const patternSql = (path: string): string => `regexp_replace(${path}, '([[*?])', '[\\1]', 'g')`;
 
-/** Returns the name of the list of a table's files: a variable's, and that of the type that keeps it. */
+/** Returns the name of a table's list: of its variable, and of its type. */
 const filesOf = (table: string): string => (table === events.table ? 'tributary_files' : `tributary_files_${table}`);
 
 const variable = (name: string): string => `getvariable('tributary_${name}')`;
 
-/** Returns the SQL that names the folder; that of a file in a lake refuses to work from a copy. */
+/** Returns the SQL that names the folder. That of a file in a lake refuses to work from a copy. */
 function rootSql({ root, writtenAtMs }: SnapshotSqlOptions): string {
   if (writtenAtMs === undefined) return `SET VARIABLE tributary_at = ${sqlText(root)};`;
   // Both open a file by name and list no folder, which the lake's group may not.
   const file = sqlText(`${root}/snapshot.sql`);
   const accepted = sqlText(`${writtenAtMs} ${root}`);
-  const isGone = `The lake that this snapshot.sql was written for is not at ${root} any more. Where it lies now is named by SET VARIABLE tributary_root = '/path/of/lake'; or start its service once, which writes the file anew.`;
-  const isCopy = `This is not the newest text of ${root}/snapshot.sql: it was read from a copy of that lake, or is kept from before. Read that file again, or name the lake that is meant by SET VARIABLE tributary_root = '/path/of/lake'; a text to keep is what 'tributary lake snapshot' prints.`;
-  return `-- A text that has worked once goes on working on its connection. A pattern that matches nothing is no error, as a missing file is.
+  const isGone = `The lake of this snapshot.sql is no longer at ${root}. Set its path with SET VARIABLE tributary_root = '/path/of/lake', or start its service once, which rewrites the file.`;
+  const isCopy = `This is not the newest text of ${root}/snapshot.sql: it is from a copy of that lake, or outdated. Read that file again, or set the lake's path with SET VARIABLE tributary_root = '/path/of/lake'. For a text that stays valid, run 'tributary lake snapshot'.`;
+  return `-- A text that has worked once stays valid on its connection. A pattern without a match is not an error, unlike a missing file.
 SET VARIABLE tributary_newest = (SELECT coalesce(max(file), ${file} || '[.]') FROM glob(${file}));
 
 SET VARIABLE tributary_accepted = (
@@ -76,12 +68,11 @@ SET VARIABLE tributary_accepted = (
 SET VARIABLE tributary_at = coalesce(rtrim(${variable('root')}, '/'), ${sqlText(root)});`;
 }
 
-/** Finds the table of the events; the others are beside it. */
 const leaderSql = `SET VARIABLE tributary_at = (
   SELECT ${variable('at')} || CASE
     WHEN EXISTS (FROM glob(${patternSql(variable('at'))} || '/${events.table}/_delta_log/*.checkpoint.parquet')) THEN '/${events.table}'
     WHEN EXISTS (FROM glob(${patternSql(variable('at'))} || '/lake/${events.table}/_delta_log/*.checkpoint.parquet')) THEN '/lake/${events.table}'
-    ELSE error('There is no lake in ' || ${variable('at')} || ': name the folder that has ''${events.table}'' in it, or the data folder.') END);`;
+    ELSE error('No lake in ' || ${variable('at')} || ': pass the folder that contains ''${events.table}'', or the data folder.') END);`;
 
 /** Finds another table. If it is missing, as in a lake restored from an older backup, its view is empty. */
 const followerSql = (table: string): string => `SET VARIABLE tributary_leader = ${variable('at')};
@@ -134,10 +125,9 @@ SET VARIABLE tributary_taken = (
     SELECT database_name, schema_name, view_name FROM duckdb_views() WHERE NOT contains(sql, 'tributary_files'))
   WHERE database_name = current_database() AND schema_name = current_schema());`;
 
-/** Lifetime of the views, at least, ms: creating them takes time too. */
+/** Minimum lifetime of the views, ms, since their creation takes time too. */
 const minimumMs = 10_000;
 
-/** A view of rows of a table. */
 interface View {
   readonly name: string;
   readonly table: string;
@@ -149,13 +139,13 @@ function viewSql({ name, table, where }: View, retentionMs: number): string {
   const files = `enum_range(NULL::${filesOf(table)})`;
   const time =
     retentionMs < 3_600_000 ? `${retentionMs / 1000} seconds` : `${Math.round(retentionMs / 36_000) / 100} hours`;
-  const isOld = `This view shows the lake as it was when snapshot.sql was run, and the lake keeps the files of older versions for ${time} only: run snapshot.sql again.`;
+  const isOld = `This view is outdated, because the lake keeps the files of older versions for ${time} only: run snapshot.sql again.`;
   return `CREATE OR REPLACE VIEW ${name} AS SELECT * FROM read_parquet(
   CASE WHEN epoch_ms(now()) < ${files}[1]::BIGINT + ${Math.max(retentionMs, minimumMs)} THEN ${files}[2:] ELSE error(${sqlText(isOld)}) END,
   union_by_name = true, hive_partitioning = false)${where};`;
 }
 
-/** Renders the text; it is the same for every state of a lake with these tables. */
+/** Renders the text, which is the same for every state of a lake with these tables. */
 export function snapshotSql(options: SnapshotSqlOptions): string {
   const { retentionMs, writtenAtMs, root, followers } = options;
   const tables = [events, ...followers].map(({ table }) => table);
@@ -196,10 +186,10 @@ export function snapshotSql(options: SnapshotSqlOptions): string {
   const about =
     writtenAtMs === undefined
       ? `-- Reads the lake at ${JSON.stringify(root)}.`
-      : `-- Reads the lake that it lies in. That of a copy, before its service has started once: SET VARIABLE tributary_root = '/path/of/lake' first.
+      : `-- Reads the lake of its folder. For a copy whose service has not started yet: SET VARIABLE tributary_root = '/path/of/lake' first.
 ${writtenMark}${writtenAtMs}`;
-  return `-- The imported events${followers.length === 0 ? '' : ', and the other tables of the lake,'} as of now, by DuckDB 1.3 or newer. Run it again for a newer snapshot.
--- Views: ${names.join(', ')}; always also tributary.${events.table}, and tributary.login, say, where the database has a table of that name.
+  return `-- The imported events${followers.length === 0 ? '' : ', and the other tables of the lake,'} as of now, for DuckDB 1.3 or newer. Run it again for a newer snapshot.
+-- Views: ${names.join(', ')}; always also tributary.${events.table}, and for example tributary.login if the database has a table of that name.
 -- Other connections to a read-only database find them as tributary_memory.${events.table} and so on. Times are TIMESTAMPTZ.
 ${about}
 
@@ -226,10 +216,8 @@ ${[...used, ...tables.map(filesOf)].map((name) => `RESET VARIABLE ${name};`).joi
 
 export interface SnapshotFileOptions {
   readonly file: string;
-  /** The lake's folder, absolute. */
   readonly root: string;
   readonly clock: Clock;
-  /** How long the lake keeps replaced files, ms. */
   readonly retentionMs: number;
 }
 
@@ -247,10 +235,7 @@ async function writeSnapshotFile(
   );
 }
 
-/**
- * Ensures that the file exists, names the tables of the lake, and belongs to this folder: a copied one names the
- * original.
- */
+/** Ensures that the file exists, names the lake's tables, and is not a copy, which names the original folder. */
 export async function ensureSnapshotFile(options: SnapshotFileOptions, tables: readonly Dataset[]): Promise<void> {
   const { file, root, retentionMs } = options;
   const text = await findTextFile(file);
@@ -264,11 +249,10 @@ export async function ensureSnapshotFile(options: SnapshotFileOptions, tables: r
 
 /** Rewrites the file when a table has advanced, so that a copied text is recognized. */
 export interface SnapshotFile {
-  /** Takes the lake's tables with their versions. */
   renew(versions: ReadonlyMap<Dataset, number>): Promise<void>;
 }
 
-/** Keeps the time in a lake's snapshot.sql near that of its newest commit. For the one compactor. */
+/** Keeps the time in snapshot.sql near that of the newest commit. For the one compactor. */
 export function createSnapshotFile(options: SnapshotFileOptions): SnapshotFile {
   let written: string | undefined;
   return {

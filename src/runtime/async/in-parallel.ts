@@ -23,14 +23,11 @@ export async function inParallel<T>(
   if (failures.length > 0) throw failures[0];
 }
 
-/**
- * Waits for work at most `ms` milliseconds, then throws; the work continues and its result is ignored. For calls that
- * may block; work that can be aborted takes a signal instead.
- */
+/** Waits at most `ms` for work, then throws; the work continues. For calls that cannot be aborted. */
 export async function boundedBy<T>(ms: number, work: Promise<T>): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
   const bound = new Promise<never>((_resolve, reject) => {
-    timer = setTimeout(() => reject(new Error(`no answer within ${ms} ms`)), ms);
+    timer = setTimeout(() => reject(new Error(`no response within ${ms} ms`)), ms);
   });
   try {
     return await Promise.race([work, bound]);
@@ -39,10 +36,7 @@ export async function boundedBy<T>(ms: number, work: Promise<T>): Promise<T> {
   }
 }
 
-/**
- * Runs work with a signal that aborts as soon as one of several does. Unlike `AbortSignal.any()`, it leaves nothing with
- * signals that live on.
- */
+/** Runs work with a signal that aborts with any of several. Unlike `AbortSignal.any()`, it leaves no listeners. */
 export async function withAnySignal<T>(
   signals: readonly AbortSignal[],
   work: (signal: AbortSignal) => Promise<T>,
@@ -58,10 +52,7 @@ export async function withAnySignal<T>(
   }
 }
 
-/**
- * Runs several starts concurrently. The first failure aborts the signal of the others; its error is thrown when all
- * have settled, so that the caller knows all that did start.
- */
+/** Runs starts concurrently. The first failure aborts the others, and is thrown when all have settled. */
 export async function startTogether(
   starts: readonly ((signal: AbortSignal) => Promise<void>)[],
   signal: AbortSignal,

@@ -5,12 +5,11 @@ import type { Stoppable } from '../lifecycle.ts';
 export interface PollLoop extends Stoppable {
   /** Starts the next run at once, or when the current one has ended. */
   wake(): void;
-  /** Ends the loop; resolves when a current run has ended. */
   stop(): Promise<void>;
 }
 
 interface PollLoopOptions {
-  /** Delay after each run, ms, plus or minus a half; a function is called after each run. */
+  /** Delay after each run, ms, plus or minus half; a function is called after each run. */
   readonly everyMs: number | (() => number);
   /** Receives the error of a run; the loop continues after the delay. */
   readonly onError: (error: unknown) => void;
@@ -18,20 +17,14 @@ interface PollLoopOptions {
   readonly pausesFirst?: boolean;
 }
 
-/**
- * Returns the delay until the first multiple of the interval since the process started that is at least half an
- * interval away. Loops of one interval then run together: waking an idle process costs more than their work.
- */
+/** Returns the delay to a multiple of the interval. Loops of one interval run together, which saves wake-ups. */
 function pauseUntilTick(everyMs: number): number {
   if (everyMs === 0) return 0;
   const earliestMs = performance.now() + everyMs / 2;
   return Math.ceil(earliestMs / everyMs) * everyMs - performance.now();
 }
 
-/**
- * Starts a loop. The first run begins before this returns, unless `pausesFirst`; `stop` aborts the signal. A run that
- * returns no promise costs little more than its timer: an idle service has dozens of them per second.
- */
+/** Starts a loop; the first run begins at once unless `pausesFirst`. `stop` aborts the signal. */
 export function startPollLoop(
   run: (signal: AbortSignal) => Promise<void> | void,
   { everyMs, onError, pausesFirst = false }: PollLoopOptions,

@@ -1,10 +1,7 @@
-/** Maximum number of buckets: many different keys must not exhaust the memory. */
+/** Maximum number of buckets, so that many keys cannot exhaust the memory. */
 const maxBuckets = 10_000;
 
-/**
- * Creates full buckets: each key may make `size` calls at once, and `perSecond` calls over time. Time is monotonic, so
- * that setting the clock neither fills nor empties a bucket.
- */
+/** Creates token buckets: `size` calls per key at once, `perSecond` over time. Time is monotonic. */
 export function createTokenBuckets(size: number, perSecond: number) {
   const buckets = new Map<string | number, { tokens: number; filledMs: number }>();
   return {
@@ -20,7 +17,6 @@ export function createTokenBuckets(size: number, perSecond: number) {
   };
 }
 
-/** A limit on calls: at most `limit` in each window of `windowMs`. */
 export interface Quota {
   readonly limit: number;
   readonly windowMs: number;
@@ -34,10 +30,7 @@ interface Window {
 
 const rememberedKeys = 100_000;
 
-/**
- * Returns the calls in the last `windowMs`, estimated from two fixed windows: the previous one fades out as the current
- * one fills.
- */
+/** Estimates the calls in the last `windowMs` from two fixed windows: the previous one fades out. */
 function used(window: Window, windowMs: number, nowMs: number): number {
   const share = 1 - (nowMs - window.startMs) / windowMs;
   return window.current + window.previous * share;
@@ -51,10 +44,7 @@ function advance(window: Window, windowMs: number, nowMs: number): void {
   window.startMs += passed * windowMs;
 }
 
-/**
- * Creates a counter of several limits by key; without limits it accepts everything. Times are monotonic. Not token
- * buckets: they would allow twice the published limit in one window.
- */
+/** Counts calls by key against several limits; none accepts all. Token buckets would allow twice a limit per window. */
 export function createQuotaCounter(quotas: readonly Quota[]) {
   const byKey = new Map<string, Window[]>();
 

@@ -8,17 +8,13 @@ import { inParallel } from './in-parallel.ts';
 export interface RetryOptions {
   /** Total time for attempts, ms. */
   readonly forMs: number;
-  /** Delay between attempts, ms. */
   readonly everyMs: number;
   readonly signal?: AbortSignal;
   /** Returns false for errors that are thrown at once. */
   readonly retryable?: (error: unknown) => boolean;
 }
 
-/**
- * Calls `attempt` until it succeeds, its error is not retryable, time is up, or the signal aborts; throws the last
- * error.
- */
+/** Calls `attempt` until success, an error that is not retryable, a timeout or an abort. Throws the last error. */
 export async function retry<T>(attempt: () => Promise<T>, options: RetryOptions): Promise<T> {
   const deadline = performance.now() + options.forMs;
   for (;;) {
@@ -60,10 +56,7 @@ const batchSize = 16;
 /** Time of continuous work, ms. */
 const stretchMs = 50;
 
-/**
- * Runs a task for each item, at most `width` at a time, and pauses for as long as it has worked: for work that is not
- * urgent. An abort ends it early.
- */
+/** Runs a task per item, at most `width` at a time, and sleeps as long as it has worked. An abort ends it early. */
 export async function runAtHalfPace<T>(
   items: readonly T[],
   width: number,

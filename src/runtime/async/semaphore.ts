@@ -1,9 +1,6 @@
 type Key = number | string;
 
-/**
- * Creates a semaphore for `width` tasks of each key and `total` tasks in all. Tasks of one key start in their order;
- * waiting keys alternate. A key without tasks takes no memory.
- */
+/** Creates a semaphore: `width` tasks per key, `total` in all. Tasks of a key run in order; waiting keys alternate. */
 export function createKeyedSemaphore(width = 1, total = Infinity) {
   const running = new Map<Key, number>();
   const waiting = new Map<Key, (() => void)[]>();
@@ -72,7 +69,7 @@ export function createKeyedSemaphore(width = 1, total = Infinity) {
 
 export type KeyedSemaphore = ReturnType<typeof createKeyedSemaphore>;
 
-/** Creates a mutex: it runs tasks one after the other, in the order in which they were asked for. */
+/** Creates a mutex: it runs tasks one at a time, in the order of the calls. */
 export function createMutex(): { run<T>(task: () => Promise<T>): Promise<T> } {
   const semaphore = createKeyedSemaphore();
   return { run: (task) => semaphore.run(0, task) };

@@ -1,16 +1,11 @@
-/**
- * Conditions: problems as values that travel from a stage to the operator, and bounded logs. Nothing is stored here.
- */
+/** Conditions: problems as values that travel from a stage to the operator, and bounded logs. Stores nothing. */
 import { problemTable } from './problem-table.ts';
 
 export type ProblemCode = keyof typeof problemTable;
 
 export const problemCodes = Object.keys(problemTable) as readonly ProblemCode[];
 
-/**
- * A condition in one sentence and the operator's next step in another, as `/readyz`, the log and `tributary status`
- * show it. A warning has the same shape and does not affect readiness.
- */
+/** A condition in one sentence, and the operator's next step, in `/readyz`, the log and `tributary status`. */
 export interface Problem {
   readonly code: ProblemCode;
   /** The process, file or time, if one code can apply to several at once. */

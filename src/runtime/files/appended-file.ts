@@ -1,19 +1,16 @@
 import { open, copyFile, truncate } from 'node:fs/promises';
 import { unlessMissing } from '../errors.ts';
 
-/** A file that grows at its end. */
 interface AppendedFile {
   readonly fd: number;
   readonly bytes: number;
   append(data: Uint8Array | string): Promise<void>;
-  /** Makes appended bytes durable. The name of a new file is durable once the caller has synced the folder. */
+  /** Makes appended bytes durable. The caller syncs the folder of a new file. */
   sync(): Promise<void>;
   close(): Promise<void>;
 }
 
-/**
- * Opens a file for appending and truncates it to its first `keptBytes`. Creates a missing file, mode 0600 by default.
- */
+/** Opens a file for appending, truncated to its first `keptBytes`. Creates a missing file (mode 0600 by default). */
 export async function openAppendedFile(file: string, keptBytes: number, mode = 0o600): Promise<AppendedFile> {
   const handle = await open(file, 'a', mode);
   let bytes: number;
@@ -46,7 +43,7 @@ export async function openAppendedFile(file: string, keptBytes: number, mode = 0
   };
 }
 
-/** Copies the first bytes of a file, not durably. Does nothing if there is no file. */
+/** Copies the first bytes of a file, not durably. Does nothing if it does not exist. */
 export async function copyStart(file: string, copy: string, bytes: number): Promise<void> {
   await unlessMissing(
     copyFile(file, copy).then(() => truncate(copy, bytes)),

@@ -7,11 +7,9 @@ import { access, readdir } from 'node:fs/promises';
 import { describeKind } from './make-folder.ts';
 
 /**
- * The format of a data folder: a number in `format.json` that grows with each layout that an older program would
- * misread. A program refuses a folder of a newer format and an unfinished restore. A folder without the file is of a
- * version before 0.3 (format 0); the next start raises it.
- *
- * Plain JSON without a checksum: programs of all versions have to read it.
+ * The format of a data folder: a number in `format.json`, raised when an older program would misread the layout. A
+ * program rejects newer formats and unfinished restores. Without the file, the format is 0 (before 0.3). Programs of
+ * all versions read the file, so it has no checksum.
  */
 
 /** The format that this program writes, and the newest that it reads. */
@@ -20,7 +18,6 @@ export const dataFormat = 1;
 interface DataFormat {
   readonly format: number;
   readonly program: string;
-  /** Whether a restore into the folder is unfinished. */
   readonly restoring: boolean;
 }
 
@@ -34,7 +31,7 @@ export function programVersion(): string {
   return (readPackageJson('package.json') as { version: string }).version;
 }
 
-/** Reads a file without blocking: a named pipe in its place would make every command hang, deaf to signals. */
+/** Reads a file without blocking: a named pipe in its place would make every command hang. */
 function readText(file: string): string {
   const fd = openSync(file, constants.O_RDONLY | constants.O_NONBLOCK);
   try {
@@ -44,12 +41,12 @@ function readText(file: string): string {
   }
 }
 
-/** Reads the format of a data folder; undefined if there is no file or no folder. Errors: `record_damaged`, `disk`. */
+/** Reads the format of a data folder; undefined without the file or folder. Errors: `record_damaged`, `disk`. */
 export function findDataFormat(dataDir: string): DataFormat | undefined {
   const file = dataFormatPath(dataDir);
   try {
     const { format, program, restoring } = JSON.parse(readText(file)) as Partial<Record<keyof DataFormat, unknown>>;
-    if (!Number.isSafeInteger(format) || (format as number) < 0) throw new SyntaxError('it names no format');
+    if (!Number.isSafeInteger(format) || (format as number) < 0) throw new SyntaxError('it has no valid format number');
     return {
       format: format as number,
       program: typeof program === 'string' ? program : 'an unknown version',
@@ -58,9 +55,9 @@ export function findDataFormat(dataDir: string): DataFormat | undefined {
   } catch (error) {
     if (isSystemError(error, 'ENOENT', 'ENOTDIR')) return undefined;
     if (!(error instanceof SyntaxError) && !(error instanceof TypeError)) {
-      throw new AppError('disk', `${file} cannot be read`, {
+      throw new AppError('disk', `cannot read ${file}`, {
         cause: error,
-        hint: 'It has to be a file that can be read; --data may name the wrong folder.',
+        hint: 'Check that it is a readable file, and that --data is the right folder.',
         retryable: false,
       });
     }
@@ -71,7 +68,7 @@ export function findDataFormat(dataDir: string): DataFormat | undefined {
   }
 }
 
-/** Refuses a format that this program does not support. Error: `data_format`. */
+/** Rejects a format that this program does not support. Error: `data_format`. */
 export function assertKnownFormat(what: string, { format, program }: Pick<DataFormat, 'format' | 'program'>): void {
   if (format <= dataFormat) return;
   throw new AppError(
@@ -83,17 +80,14 @@ export function assertKnownFormat(what: string, { format, program }: Pick<DataFo
   );
 }
 
-/**
- * Refuses a data folder of a newer format or with an unfinished restore. A missing folder passes. Errors:
- * `data_format`, `record_damaged`.
- */
+/** Rejects a newer format or unfinished restore; a missing folder passes. Errors: `data_format`, `record_damaged`. */
 export function assertDataFormat(dataDir: string): void {
   const found = findDataFormat(dataDir);
   if (found === undefined) return;
   assertKnownFormat(`the data folder ${dataDir}`, found);
   if (!found.restoring) return;
-  throw new AppError('data_format', `a restore into ${dataDir} has not ended, or was interrupted`, {
-    hint: `Wait for it, or run 'tributary restore' with --data ${dataDir} again: it begins anew.`,
+  throw new AppError('data_format', `a restore into ${dataDir} is unfinished`, {
+    hint: `Wait for it, or run 'tributary restore' with --data ${dataDir} again; it starts over.`,
   });
 }
 
@@ -104,10 +98,9 @@ export async function writeDataFormat(
   await writeFileDurably(dataFormatPath(dataDir), `${JSON.stringify({ ...format, program: programVersion() })}\n`);
 }
 
-/** Raises a data folder of an older format, or of none, to this program's. Errors: those of `assertDataFormat`. */
+/** Raises an older format, or none, to this program's. Errors: those of `assertDataFormat`. */
 export async function raiseDataFormat(dataDir: string): Promise<void> {
   assertDataFormat(dataDir);
-  // Migrations of later formats go here.
   if ((findDataFormat(dataDir)?.format ?? 0) < dataFormat) await writeDataFormat(dataDir, { format: dataFormat });
 }
 
@@ -118,15 +111,10 @@ const searched = ['.', 'keys', 'nats', 'lake', 'lake/events/_delta_log', 'run'];
 async function findObstacle(folder: string): Promise<string | undefined> {
   const entries = await unlessMissing(readdir(folder, { withFileTypes: true }), [], 'ENOTDIR');
   const obstacle = entries.find((entry) => entry.isFIFO() || entry.isCharacterDevice());
-  return obstacle === undefined
-    ? undefined
-    : `${path.join(folder, obstacle.name)} is ${describeKind(obstacle)}, which has no place there`;
+  return obstacle === undefined ? undefined : `${path.join(folder, obstacle.name)} is ${describeKind(obstacle)}`;
 }
 
-/**
- * Creates a data folder and the folders `inside` it, durably. Error: `disk` if one cannot be created, read or written,
- * or has an entry that would block its reader.
- */
+/** Creates a data folder and the folders `inside` it, durably. Error: `disk`, also for a named pipe in it. */
 export async function ensureDataFolder(dataDir: string, inside: readonly string[] = []): Promise<void> {
   let obstacle: string | undefined;
   try {
@@ -134,15 +122,15 @@ export async function ensureDataFolder(dataDir: string, inside: readonly string[
     await access(dataDir, constants.R_OK | constants.W_OK | constants.X_OK);
     for (const name of searched) obstacle ??= await findObstacle(path.join(dataDir, name));
   } catch (error) {
-    throw new AppError('disk', `the data folder ${dataDir} cannot be used`, {
+    throw new AppError('disk', `cannot use the data folder ${dataDir}`, {
       cause: error,
-      hint: 'Name another by --data, or make it one that can be read and written.',
+      hint: 'Check that it can be read and written, or pass another folder with --data.',
       retryable: false,
     });
   }
   if (obstacle !== undefined)
-    throw new AppError('disk', `the data folder ${dataDir} cannot be used: ${obstacle}`, {
-      hint: 'Move it away.',
+    throw new AppError('disk', `cannot use the data folder ${dataDir}: ${obstacle}`, {
+      hint: 'Remove it.',
       retryable: false,
     });
 }

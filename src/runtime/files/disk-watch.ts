@@ -7,10 +7,7 @@ import { closeSync, openSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import type { Problem } from '../conditions/problem.ts';
 
-/**
- * Interval between checks, ms. While the disk is busy or low it is short, so that writes in between fit into any
- * sensible reserve.
- */
+/** Interval between checks, ms: short while the disk is busy or low, so that writes in between fit in the reserve. */
 const checkEveryMs = { busy: 500, idle: 3000 } as const;
 /** A disk counts as busy for this time after the last write, ms. */
 const busyMs = 3000;
@@ -18,11 +15,9 @@ const busyMs = 3000;
 interface DiskWatch extends Stoppable {
   /** Reports whether less than the reserve was free at the last check. */
   isLow(): boolean;
-  /** Checks now, and more often for a while. */
   expectWrites(): void;
 }
 
-/** The room on a file system, bytes. */
 export interface DiskRoom {
   /** Available to an ordinary user. */
   readonly freeBytes: number;
@@ -38,7 +33,6 @@ export async function readFreeBytes(folder: string): Promise<number> {
   return (await readDiskRoom(folder)).freeBytes;
 }
 
-/** Reports whether two existing folders are on the same file system. */
 export async function isSameDisk(folder: string, other: string): Promise<boolean> {
   const [one, two] = await Promise.all([stat(folder), stat(other)]);
   return one.dev === two.dev;
@@ -54,11 +48,11 @@ export async function startDiskWatch(folder: string, reserveBytes: number, logge
     low = !low;
     logger[low ? 'error' : 'info'](
       { folder, freeBytes, reserveBytes },
-      low ? 'disk has come down to its reserve' : 'disk has room again',
+      low ? 'free disk space is below the reserve' : 'free disk space is above the reserve again',
     );
   }
   const onError = (error: unknown): void =>
-    logger.warn({ folder, error: describeError(error) }, 'free space cannot be read');
+    logger.warn({ folder, error: describeError(error) }, 'cannot read free space');
   await look().catch(onError);
   const isBusy = (): boolean => performance.now() < busyUntilMs;
   const everyMs = (): number => checkEveryMs[low || isBusy() ? 'busy' : 'idle'];
@@ -74,7 +68,6 @@ export async function startDiskWatch(folder: string, reserveBytes: number, logge
   };
 }
 
-/** A disk, and the watched folders on it. */
 interface DiskUsage {
   readonly holds: readonly string[];
   readonly freeBytes: number;
@@ -97,13 +90,12 @@ export async function readDisks(folders: Readonly<Record<string, string>>): Prom
   return [...disks.values()];
 }
 
-/** Detects that a process has no file descriptor left: the kernel then accepts new connections and closes them. */
+/** Detects that a process has no free file descriptor: the kernel then accepts and closes new connections. */
 export interface DescriptorWatch {
-  /** Tries to open a file. Returns what is wrong, now or a moment ago. */
   problems(): readonly Problem[];
 }
 
-/** A finding holds for this time, ms: a flood takes each descriptor that is freed, and the problem would flap. */
+/** Minimum time for which a problem is reported, ms: a flood takes each freed descriptor, and it would flap. */
 const heldMs = 5000;
 const file = fileURLToPath(import.meta.url);
 
@@ -121,9 +113,9 @@ export function createDescriptorWatch(who: string): DescriptorWatch {
   const problem: Problem = {
     code: 'descriptors_exhausted',
     subject: who,
-    message: `${who} has no file descriptor left: it refuses new connections`,
+    message: `${who} has no free file descriptors and rejects new connections`,
     action:
-      'End the clients that hold so many connections, or raise the limit on open files (ulimit -n) and start again; it goes on by itself as soon as there is room.',
+      'Close connections of clients that hold many, or raise the limit on open files (ulimit -n) and restart. The service resumes as soon as it can open files.',
   };
   return {
     problems() {

@@ -23,7 +23,6 @@ export async function syncFolder(folder: string): Promise<void> {
   }
 }
 
-/** Makes the bytes of a file durable. */
 export async function syncFile(file: string): Promise<void> {
   const handle = await open(file, 'r+');
   try {
@@ -38,7 +37,7 @@ export async function ensureFolder(folder: string, mode = 0o700): Promise<void> 
   await ensureFolders([folder], mode);
 }
 
-/** Folders that are synced at a time: four cost little more than one. */
+/** Folders that are synced at a time: four take little longer than one. */
 const syncWidth = 4;
 
 export async function syncFolders(folders: Iterable<string>): Promise<void> {
@@ -57,10 +56,7 @@ async function syncFolderIfOurs(folder: string): Promise<void> {
   }
 }
 
-/**
- * Creates many folders as `ensureFolder` does, and syncs each parent once. Parents of existing folders are synced too:
- * a killed process may have created them and not synced.
- */
+/** Creates folders and syncs each parent once, also those of existing folders: a killed process may not have. */
 export async function ensureFolders(folders: Iterable<string>, mode = 0o700): Promise<void> {
   const created = new Set<string>();
   const doubted = new Set<string>();
@@ -93,10 +89,7 @@ export async function namingDisk<T>(file: string, write: () => Promise<T>): Prom
   }
 }
 
-/**
- * Writes a new file and syncs its bytes; its name is durable once the caller has synced the folder. Mode 0600 by
- * default. Error: EEXIST.
- */
+/** Writes a new file and syncs its bytes; the caller syncs the folder. Mode 0600 by default. Error: EEXIST. */
 export async function writeNewFile(file: string, data: string | Uint8Array, mode = 0o600): Promise<void> {
   await namingDisk(file, async () => {
     const handle = await open(file, 'wx', mode);
@@ -113,17 +106,13 @@ const temporaryOf = (file: string): string => `${file}.${process.pid}.${randomBy
 
 export interface CreateOptions {
   readonly mode?: number;
-  /** Path of the temporary, in the folder of the file. */
   readonly temporary?: string;
   /** Called between the steps. An error before the link undoes everything. */
   readonly onWritten?: () => Promise<void>;
   readonly onLinked?: () => Promise<void>;
 }
 
-/**
- * Creates a file durably unless there is one of that name: temporary file, fsync, link, fsync of the folder. Of several
- * writers at once, link(2) lets one win.
- */
+/** Creates a file durably unless it exists: temporary file, fsync, link, folder fsync. One of several writers wins. */
 export async function createExclusive(
   file: string,
   data: string | Uint8Array,
@@ -145,10 +134,7 @@ export async function createExclusive(
   return 'created';
 }
 
-/**
- * Writes a file durably: temporary file, fsync, rename, fsync of the folder. A reader sees the old bytes or the new
- * ones. Mode 0600 by default.
- */
+/** Replaces a file durably and atomically: temporary file, fsync, rename, folder fsync. Mode 0600 by default. */
 export async function writeFileDurably(file: string, data: string | Uint8Array, mode = 0o600): Promise<void> {
   const temporary = temporaryOf(file);
   try {
@@ -161,10 +147,7 @@ export async function writeFileDurably(file: string, data: string | Uint8Array, 
   await syncFolder(path.dirname(file));
 }
 
-/**
- * Writes a file so that a reader sees the old bytes or the new ones, without fsync: a power cut may restore or damage
- * it. Mode 0600 by default.
- */
+/** Replaces a file atomically without fsync: a power cut may restore or damage it. Mode 0600 by default. */
 export async function replaceFile(file: string, data: string | Uint8Array, mode = 0o600): Promise<void> {
   const temporary = temporaryOf(file);
   try {
@@ -181,17 +164,14 @@ export async function moveFile(from: string, to: string): Promise<void> {
   await rename(from, to);
 }
 
-/** Creates a hard link. Error: EEXIST. */
 export async function linkFile(file: string, second: string): Promise<void> {
   await link(file, second);
 }
 
-/** Reads a text file; undefined if there is none. */
 export async function findTextFile(file: string): Promise<string | undefined> {
   return await unlessMissing(readFile(file, 'utf8'), undefined);
 }
 
-/** Removes a file if it is there. */
 export async function removeFile(file: string): Promise<void> {
   await unlessMissing(unlink(file), undefined);
 }

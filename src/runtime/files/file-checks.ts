@@ -49,7 +49,6 @@ const partBytes = 8 * 1024 * 1024;
 /** Parts that are hashed at a time, each by a thread of Node. */
 const partsAtOnce = 2;
 
-/** Fills a buffer from a position in a file. Returns what the file has there. */
 async function readPart(handle: FileHandle, buffer: Buffer, position: number): Promise<Buffer> {
   let length = 0;
   for (;;) {
@@ -59,10 +58,7 @@ async function readPart(handle: FileHandle, buffer: Buffer, position: number): P
   }
 }
 
-/**
- * Returns the SHA-256 over the SHA-256 of each 8 MiB of a file, hex: as good an identity as one SHA-256 over all, in
- * half the time. Memory: two parts.
- */
+/** Returns the SHA-256 over the SHA-256 of each 8 MiB of a file, hex: half the time of one hash. Memory: two parts. */
 export async function hashFileByParts(file: string): Promise<string> {
   const handle = await open(file);
   try {
@@ -91,12 +87,11 @@ export function stampOf(stats: Pick<BigIntStats, 'ino' | 'size' | 'mtimeNs'>): s
 }
 
 export function findStamp(file: string): string | undefined {
-  // Asked several times a second about files that may never exist: an error would cost more.
+  // Called several times a second for files that may never exist: an error would cost more.
   const stats = statSync(file, { bigint: true, throwIfNoEntry: false });
   return stats === undefined ? undefined : stampOf(stats);
 }
 
-/** Returns when a folder was last changed, Unix ms; undefined if there is none. */
 export function findChangeMs(folder: string): number | undefined {
   return statSync(folder, { throwIfNoEntry: false })?.mtimeMs;
 }
@@ -107,7 +102,7 @@ export async function findFileId(file: string): Promise<string | undefined> {
   return stats === undefined ? undefined : `${stats.dev}:${stats.ino}`;
 }
 
-/** Refuses a file system without hard links, which commits need. `linkFile` stands in for link(2) in its test. */
+/** Rejects a file system without hard links, which commits need. Tests replace `linkFile`. */
 export async function assertHardLinks(folder: string, linkFile: typeof link = link): Promise<void> {
   const probe = path.join(folder, `.probe-${randomUUID()}.tmp`);
   try {

@@ -23,22 +23,15 @@ export function findFolderId(folder: string): string | undefined {
 /** Ids of the folders that a process was started on, by path. */
 export type FolderIds = Readonly<Record<string, string>>;
 
-/**
- * Reports whether every folder is still the same one. Takes a few microseconds: it may be asked for each group of
- * events.
- */
+/** Reports whether every folder is still the same one. Takes microseconds: each group commit may call it. */
 export function areSameFolders(ids: FolderIds): boolean {
   return Object.entries(ids).every(([folder, id]) => findFolderId(folder) === id);
 }
 
-/** The location of a folder, for operators. */
 export interface FolderPlace {
   readonly host: string;
   readonly folder: string;
-  /**
-   * Differs between a folder and its copies, on other machines too. A hint only: a cloned machine has the same one, and
-   * moving a folder changes it.
-   */
+  /** A hint that differs between copies of a folder. Moving changes it; a cloned machine has the same one. */
   readonly fingerprint: string;
 }
 
@@ -59,7 +52,7 @@ export function findFolderPlace(folder: string): FolderPlace {
   return { host: hostname(), folder: path.resolve(folder), fingerprint };
 }
 
-/** Reports whether a folder, which need not exist yet, is another one or inside it. Symbolic links are followed. */
+/** Reports whether a folder, which need not exist yet, is another one or inside it. Follows symbolic links. */
 export async function isWithin(folder: string, other: string): Promise<boolean> {
   const root = await stat(other, { bigint: true }).catch(() => undefined);
   for (let at = path.resolve(folder); ; at = path.dirname(at)) {

@@ -6,21 +6,15 @@ import type { Problem } from '../conditions/problem.ts';
 import { closeSync, constants, existsSync, fstatSync, openSync } from 'node:fs';
 import { areSameFolders, findFolderId, folderIdOf, type FolderIds } from './folder-id.ts';
 
-/**
- * Folders that are held open, to detect that others took their paths. Files are opened by path: after a folder was
- * moved, removed or replaced, writes by path reach another folder. An open folder keeps its inode, so a new one at its
- * path has another.
- */
+/** Folders that are held open: a path with another inode shows that its folder was moved, removed or replaced. */
 export interface FolderPins {
   /** Pins the folders of the list that exist and are not pinned yet. */
   pin(): void;
-  /** Returns the pinned folders that are no longer at their paths. */
   findLost(): readonly string[];
   ids(): FolderIds;
   close(): void;
 }
 
-/** Opens an existing folder; undefined if there is none. */
 function findDescriptor(folder: string): number | undefined {
   try {
     return openSync(folder, constants.O_RDONLY | constants.O_DIRECTORY);
@@ -38,7 +32,7 @@ export function openFolderPins(folders: readonly string[]): FolderPins {
     for (const folder of folders.filter((name) => !pinned.has(name))) {
       const fd = existsSync(folder) ? findDescriptor(folder) : undefined;
       if (fd === undefined) continue;
-      // The contents of a lost folder are not ours.
+      // A replaced folder has the data of another service.
       if (areSameFolders(ids())) pinned.set(folder, { fd, id: folderIdOf(fstatSync(fd)) });
       else closeSync(fd);
     }
@@ -60,10 +54,9 @@ export function openFolderPins(folders: readonly string[]): FolderPins {
   };
 }
 
-/** Interval between checks, ms. Writers check by themselves before they write or acknowledge. */
+/** Interval between checks, ms. Writers also check before they write or acknowledge. */
 const lookEveryMs = 1000;
 
-/** Watches whether a service still has its folders. */
 export interface FolderWatch extends Stoppable {
   /** Checks now and returns the problem; undefined if every folder is the service's. */
   findLoss(): Problem | undefined;
@@ -73,9 +66,8 @@ export interface FolderWatch extends Stoppable {
 interface FolderWatchOptions {
   readonly dataDir: string;
   readonly pins: FolderPins;
-  /** Returns the name of another service on the folder, if there is one. */
   readonly findRival: () => string | undefined;
-  /** Reports whether open files of the broker are no longer in its store. Not asked again after that. */
+  /** Reports whether the broker's open files are no longer in its store. Not called again after that. */
   readonly isStoreReplaced: () => boolean;
   /** Called when folders are lost and when all are back. */
   readonly onChange: (loss: Problem | undefined) => void;
@@ -83,12 +75,12 @@ interface FolderWatchOptions {
 }
 
 const lostTodo =
-  'No event is taken and nothing is written meanwhile. Put that folder back and the service goes on by itself; or stop it, and start it on the folder that is to be used from now on.';
+  'Imports are rejected and nothing is written. Restore that folder, and the service resumes; or stop the service and start it on the new folder.';
 
 export function describeLostFolder(folder: string): Problem {
   return {
     code: 'data_folder_replaced',
-    message: `the folder ${folder} was taken from under the running service: it was moved, removed or replaced`,
+    message: `the folder ${folder} was moved, removed or replaced while the service ran`,
     action: lostTodo,
   };
 }
@@ -112,14 +104,14 @@ export function startFolderWatch({
       return {
         code: 'data_folder_shared',
         message: `another service runs on the data folder ${dataDir}: ${rival}`,
-        action: 'Stop one of the two. No event is taken here meanwhile.',
+        action: 'Stop one of the two. This service rejects imports until then.',
       };
     if (!storeReplaced) return undefined;
     return {
       code: 'broker_store_replaced',
       message: `files of the broker's store in ${dataDir} were removed or replaced while the service ran`,
       action:
-        'Stop the service, see that the data folder is the one you want, and start it again: it compares the stream with the lake. No event is taken meanwhile.',
+        'Check that the data folder is the right one, and restart the service, which compares the stream with the lake. Imports are rejected until then.',
     };
   }
 
@@ -128,14 +120,14 @@ export function startFolderWatch({
     storeReplaced ||= isStoreReplaced();
     const loss = findLoss();
     if (loss?.message === reported?.message) return;
-    if (loss === undefined) logger.warn({ dataDir }, 'the data folder is back, the service goes on');
+    if (loss === undefined) logger.warn({ dataDir }, 'data folder restored, the service resumes');
     reported = loss;
     onChange(loss);
   }
 
   const loop = startPollLoop(look, {
     everyMs: lookEveryMs,
-    onError: (error) => logger.error({ dataDir, error: describeError(error) }, 'data folder cannot be checked'),
+    onError: (error) => logger.error({ dataDir, error: describeError(error) }, 'cannot check data folder'),
     pausesFirst: true,
   });
   return {

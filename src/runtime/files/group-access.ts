@@ -1,16 +1,10 @@
 /**
- * Who may read the lake: its owner, or a group as well (`TRIBUTARY_LAKE_GROUP`).
- *
- * Readable for the group are the tables (log and files), snapshot.sql, views.sql and watermark.json; not the failed
- * events, what was put aside, the catalogue and work in hand, which hold rows that are in no table. The data folder and
- * the lake's can be passed through and not listed: a member who could open the lake's folder could hold the compactor's
- * lock.
- *
- * The folders' own modes say whether it is so. What writes to the lake, a command from another shell too, asks for
- * `tableFileMode` and `tableFolderMode`, follows them by its umask (followGroupAccess), and leaves the group to the
- * set-group-id bits of the folders.
- * Crash: a table's folder, and last the lake's, get their mode when all below have theirs; the next start does what is
- * missing.
+ * Read access to the lake: its owner's, or also that of a group (`TRIBUTARY_LAKE_GROUP`). The group can read the
+ * tables, snapshot.sql, views.sql and watermark.json, but no failed events, quarantined files, catalogue or staged
+ * work. It can pass through the data folder and `lake/`, but not list them: a member who could open `lake/` could hold
+ * the compactor's lock. The modes of the folders store the setting. Writers use `tableFileMode` and `tableFolderMode`,
+ * take their umask from them (followGroupAccess), and inherit the group by set-group-id bits. Crash: each folder gets
+ * its mode after its contents, and `lake/` is last; the next start continues.
  */
 import { chmod, chown, lstat, readdir, realpath, stat, readFile } from 'node:fs/promises';
 import path from 'node:path';
@@ -62,7 +56,6 @@ const closedUmask = 0o077;
 const privateFolders: Readonly<Record<string, number>> = {
   failed: 0o700,
   quarantine: 0o700,
-  /** Of version 0.3. */
   orphans: 0o700,
   catalogue: 0o700,
   staging: setGroupId | 0o700,
@@ -78,28 +71,24 @@ async function isOpen(lakeDir: string): Promise<boolean> {
   return ((await stat(lakeDir)).mode & (setGroupId | 0o010)) === (setGroupId | 0o010);
 }
 
-/** Sets the umask of this process as the lake's folder says. */
+/** Sets the umask of this process by the mode of the lake's folder. */
 export async function followGroupAccess(lakeDir: string): Promise<void> {
   if (await isOpen(lakeDir)) process.umask(openUmask);
   // Reverts only its own change: a program that embeds the code has its own umask.
   else if (process.umask() === openUmask) process.umask(closedUmask);
 }
 
-/**
- * Returns the id of the group of a setting. Error: `config_invalid` if there is none, or this process is not a member.
- */
+/** Returns the id of a group. Error: `config_invalid` without such a group, or if this process is not a member. */
 export async function resolveLakeGroup(group: string): Promise<number> {
   const hint =
-    'Name a group that there is, and start the service as a member of it (usermod -aG GROUP USER, then log in anew; SupplementaryGroups= in systemd).';
+    'Set it to an existing group, and start the service as a member (usermod -aG GROUP USER, then log in again; SupplementaryGroups= in systemd).';
   const groupId = await findGroupId(group);
   if (groupId === undefined)
-    throw new AppError('config_invalid', `TRIBUTARY_LAKE_GROUP names '${group}', and there is no such group`, { hint });
+    throw new AppError('config_invalid', `TRIBUTARY_LAKE_GROUP: the group '${group}' does not exist`, { hint });
   if (!mayGiveTo(groupId))
-    throw new AppError(
-      'config_invalid',
-      `TRIBUTARY_LAKE_GROUP names '${group}', and this process is no member of that group`,
-      { hint },
-    );
+    throw new AppError('config_invalid', `TRIBUTARY_LAKE_GROUP: this process is not a member of the group '${group}'`, {
+      hint,
+    });
   return groupId;
 }
 
@@ -110,10 +99,7 @@ async function give(file: string, groupId: number, mode: number): Promise<void> 
   if (stats.gid !== groupId || modeOf(stats) !== mode) await chmod(file, mode);
 }
 
-/**
- * Gives a group the contents of a table's folder, and the folder itself last. A folder comes before its files, so that
- * new ones get the group.
- */
+/** Sets the group of a table's folders and files. A folder precedes its files, so that new files inherit the group. */
 async function giveFolder(folder: string, groupId: number): Promise<void> {
   await give(folder, groupId, setGroupId | 0o700);
   const entries = await readdir(folder, { withFileTypes: true });
@@ -134,10 +120,7 @@ async function listTables(root: string): Promise<string[]> {
     .map(({ name }) => path.join(root, name));
 }
 
-/**
- * Makes the lake, and what is written to it later, readable for a group. Takes a second for a year of files, once.
- * Error: `disk` if this process does not own the files.
- */
+/** Makes the lake and later writes readable for a group; a year of files takes a second. Error: `disk` if not owner. */
 export async function openToGroup(dataDir: string, lakeDir: string, groupId: number): Promise<void> {
   try {
     await makeFolder(lakeDir);
@@ -158,7 +141,7 @@ export async function openToGroup(dataDir: string, lakeDir: string, groupId: num
     await give(data, groupId, (modeOf(await lstat(data)) & 0o7707) | 0o010);
   } catch (error) {
     if (!isSystemError(error, 'EPERM', 'EACCES', 'EROFS')) throw error;
-    throw new AppError('disk', 'the lake cannot be given to the group of TRIBUTARY_LAKE_GROUP', {
+    throw new AppError('disk', 'cannot change the group of the lake to TRIBUTARY_LAKE_GROUP', {
       cause: error,
       retryable: false,
       hint: 'Run the service as the owner of the data folder, or give the files to it (chown -R); under systemd, leave RestrictSUIDSGID out of its unit.',

@@ -31,10 +31,7 @@ export async function* readPlain(file: string, gzip: boolean, start = 0): AsyncG
   }
 }
 
-/**
- * Reports whether a gzip file is complete: each member ends with a checksum. Reads all of it, unless aborted. Errors:
- * the system's.
- */
+/** Reports whether a gzip file is complete, by the checksums of its members. Reads all of it. Errors: the system's. */
 export async function isWholeGzip(file: string, signal: AbortSignal): Promise<boolean> {
   const plain = readPlain(file, true);
   try {
@@ -75,17 +72,14 @@ export async function writePieces(
 /** The descriptor by which a child learns that its standard input was complete. */
 export const wholeDescriptor = 3;
 
-/**
- * Reads an input to its end, then a byte from a descriptor by which the writer confirms that it was complete. A writer
- * that dies closes both. Error: `file_damaged` without that byte.
- */
+/** Reads an input, then the byte by which the writer confirms that it was complete. Error: `file_damaged`. */
 export async function* readTold(input: AsyncIterable<Uint8Array>, descriptor: number): AsyncGenerator<Uint8Array> {
   yield* input;
   const told = createReadStream('', { fd: descriptor });
   const { done } = await told[Symbol.asyncIterator]().next();
   if (done === true)
-    throw new AppError('file_damaged', 'the input ended before it was whole: nothing of it was loaded', {
-      hint: 'Send the file again.',
+    throw new AppError('file_damaged', 'the input is truncated; nothing was loaded', {
+      hint: 'Retry with the complete file.',
     });
 }
 
@@ -104,18 +98,15 @@ export async function* streamFile(file: string): AsyncGenerator<Uint8Array> {
 
 const others = 0o077;
 
-/**
- * Reads a text file with secrets; undefined if there is none. Error: `config_invalid` if others than its owner may read
- * or write it.
- */
+/** Reads a text file with secrets; undefined without one. Error: `config_invalid` if other users have access. */
 export async function findPrivateFile(file: string): Promise<string | undefined> {
   const handle = await unlessMissing(open(file, 'r'), undefined);
   if (handle === undefined) return undefined;
   try {
     const { mode } = await handle.stat();
     if ((mode & others) !== 0)
-      throw new AppError('config_invalid', `${file} holds secrets, and others than its owner may read or write it`, {
-        hint: `Run 'chmod 600 ${file}', and renew the secrets in it if somebody may have read them.`,
+      throw new AppError('config_invalid', `${file} has secrets and is accessible to other users`, {
+        hint: `Run 'chmod 600 ${file}', and rotate its secrets if other users may have read them.`,
       });
     return await handle.readFile('utf8');
   } finally {

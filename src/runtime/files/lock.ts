@@ -26,7 +26,6 @@ export interface Lock {
 const holderFile = (folder: string): string => path.join(folder, '.lock');
 
 interface Holder {
-  /** The holder's name in the error of a refused process. */
   readonly text: string;
   readonly pid: number;
   readonly processStart: string | undefined;
@@ -53,7 +52,6 @@ function writeHolder(folder: string, holder: string, onUnnamed?: (error: unknown
   }
 }
 
-/** Locks a descriptor; false if another process has the lock. */
 export function lockDescriptor(fd: number, place: string): boolean {
   const result = spawnSync('flock', ['-x', '-n', '3'], {
     stdio: ['ignore', 'ignore', 'pipe', fd],
@@ -71,7 +69,6 @@ export function lockDescriptor(fd: number, place: string): boolean {
   );
 }
 
-/** Opens and locks the folder at a path; undefined if another process has the lock. */
 function openLocked(folder: string): number | undefined {
   for (let opening = 0; opening < openings; opening += 1) {
     makeFolderSync(folder);
@@ -85,8 +82,8 @@ function openLocked(folder: string): number | undefined {
       if (!isOurs) closeSync(fd);
     }
   }
-  throw new AppError('folder_lost', `the folder ${folder} is replaced again and again`, {
-    hint: 'Stop what replaces it, then repeat the command.',
+  throw new AppError('folder_lost', `the folder ${folder} keeps being replaced`, {
+    hint: 'Stop the process that replaces it, then retry.',
   });
 }
 
@@ -99,11 +96,9 @@ export function isLocked(folder: string): boolean {
 }
 
 /**
- * Takes the exclusive lock of a folder, which is created if missing. The lock is flock(2) on the folder's inode:
- * removing a file cannot release it, and all paths to the folder share it. Node has no flock(2), so util-linux's
- * `flock` locks an inherited descriptor: the lock belongs to the open file description of this process, outlives the
- * helper, and ends with the process, also by `kill -9`. `onUnnamed` gets the error of writing the holder's name. Error:
- * `locked`, with the holder.
+ * Acquires the exclusive flock(2) lock of a folder, which is created if missing. Removing a file cannot release it.
+ * Node has no flock(2), so util-linux's `flock` locks an inherited descriptor; the lock ends with this process, also by
+ * `kill -9`. `onUnnamed` gets the error of writing the holder's name. Error: `locked`, with the holder.
  */
 export function acquireLock(folder: string, holder: string, onUnnamed?: (error: unknown) => void): Lock {
   const fd = openLocked(folder);
@@ -118,11 +113,9 @@ export function acquireLock(folder: string, holder: string, onUnnamed?: (error: 
     fd,
     assertHeld() {
       if (findFolderId(folder) !== id)
-        throw new AppError(
-          'folder_lost',
-          `the folder ${folder} was taken from under ${holder}: it was moved, removed or replaced`,
-          { hint: 'Put it back.' },
-        );
+        throw new AppError('folder_lost', `the folder ${folder} was moved, removed or replaced while ${holder} ran`, {
+          hint: 'Restore it.',
+        });
     },
     release: () => closeSync(fd),
   };
@@ -131,7 +124,7 @@ export function acquireLock(folder: string, holder: string, onUnnamed?: (error: 
 /** Changes of a table take seconds: a command waits this long for another one, ms. */
 const maintenanceMs = 120_000;
 
-/** Takes a lock as `acquireLock` does; waits for its holder to finish. */
+/** Acquires a lock as `acquireLock` does; waits for its holder to finish. */
 export async function waitForLock(folder: string, holder: string, waitMs = maintenanceMs): Promise<Lock> {
   return await retry(async () => acquireLock(folder, holder), {
     forMs: waitMs,
@@ -147,10 +140,7 @@ export interface TakeOverOptions {
   readonly assertFree?: () => void;
 }
 
-/**
- * Takes over the lock of a long-lived holder. Refuses at once while that one runs; waits up to `waitMs` if it has just
- * ended and a child that inherited the lock has not.
- */
+/** Acquires the lock of a long-lived holder: fails at once while it runs; waits `waitMs` for its children to end. */
 export async function takeOverLock(
   folder: string,
   holder: string,
@@ -177,10 +167,7 @@ export async function takeOverLock(
   });
 }
 
-/**
- * Takes the exclusive lock of an existing file, as `acquireLock` does that of a folder. Writes nothing. Errors:
- * `locked`, the system's.
- */
+/** Acquires the lock of an existing file, as `acquireLock` does for a folder. Errors: `locked`, the system's. */
 export function acquireFileLock(file: string, what: string): { release(): void } {
   const fd = openSync(file, 'r');
   let isOurs = false;

@@ -2,17 +2,15 @@ import { mkdirSync, statSync, type Stats } from 'node:fs';
 import path from 'node:path';
 import { isSystemError } from '../errors.ts';
 
-/**
- * Creates folders with their parents. The `recursive` of Node's mkdir loops forever, deaf to signals, where an existing
- * folder takes no new one (below /proc). Here each level is tried twice.
- */
+// Node's recursive mkdir loops forever, deaf to signals, where an existing folder does not allow new ones (below
+// /proc).
 
 const ownerOnly = 0o700;
 
 const reasons: Readonly<Record<string, string>> = {
-  ENOENT: 'its parent takes no new folder',
+  ENOENT: 'its parent does not allow new folders',
   ENOTDIR: 'a part of its path is a file',
-  ELOOP: 'its path leads in a circle of links',
+  ELOOP: 'too many symbolic links in its path',
   EACCES: 'permission denied',
   EPERM: 'permission denied',
   EROFS: 'the file system is read-only',
@@ -21,11 +19,10 @@ const reasons: Readonly<Record<string, string>> = {
   EDQUOT: "the disk's quota is used up",
 };
 
-/** Returns a system error with its code and the reason in words. */
 function explain(folder: string, error: unknown, reason?: string): Error {
   const { code = '', message } = error as NodeJS.ErrnoException;
   return Object.assign(
-    new Error(`the folder ${folder} cannot be made: ${reason ?? reasons[code] ?? message}`, { cause: error }),
+    new Error(`cannot create the folder ${folder}: ${reason ?? reasons[code] ?? message}`, { cause: error }),
     { code },
   );
 }
@@ -33,12 +30,8 @@ function explain(folder: string, error: unknown, reason?: string): Error {
 /** Throws unless mkdir failed because the folder exists. `stats`: those of its path, if it leads anywhere. */
 function assertThere(folder: string, error: unknown, stats: Stats | undefined): void {
   if (stats?.isDirectory() === true) return;
-  if (stats !== undefined) throw explain(folder, error, `there is ${describeKind(stats)} of that name`);
-  throw explain(
-    folder,
-    error,
-    isSystemError(error, 'EEXIST') ? 'there is a link of that name, which leads nowhere' : undefined,
-  );
+  if (stats !== undefined) throw explain(folder, error, `${describeKind(stats)} has that name`);
+  throw explain(folder, error, isSystemError(error, 'EEXIST') ? 'a broken symbolic link has that name' : undefined);
 }
 
 /** Names the kind of an entry, with an article. */
@@ -57,10 +50,7 @@ function findStats(folder: string): Stats | undefined {
   }
 }
 
-/**
- * Creates a folder with its parents, mode 0700 by default. Returns the first one created; undefined if all existed.
- * Errors: the system's, in words.
- */
+/** Creates a folder and its parents, mode 0700 by default. Returns the first one created; undefined if all existed. */
 export function makeFolderSync(folder: string, mode = ownerOnly): string | undefined {
   try {
     mkdirSync(folder, { mode });

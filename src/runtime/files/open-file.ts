@@ -31,7 +31,6 @@ export async function openEmptyFile(file: string): Promise<FileHandle> {
   return await open(file, 'w', 0o600);
 }
 
-/** Opens an existing file for appending. */
 export async function openForAppending(file: string): Promise<FileHandle> {
   return await open(file, constants.O_WRONLY | constants.O_APPEND);
 }
@@ -40,7 +39,6 @@ export function getTextSync(file: string): string {
   return readFileSync(file, 'utf8');
 }
 
-/** Writes a text file, not durably, mode 0600. */
 export function writeTextSync(file: string, text: string): void {
   writeFileSync(file, text, { mode: 0o600 });
 }
@@ -53,7 +51,7 @@ export function removeFileSync(file: string): void {
   rmSync(file, { force: true });
 }
 
-/** Writes a text that contains the id of its own file, not durably: `render` gets the id. */
+/** Writes a text that contains the id of the file, not durably: `render` gets the id. */
 export function writeWithId(file: string, render: (id: string) => string): void {
   const fd = openSync(`${file}.tmp`, 'w', 0o600);
   try {

@@ -7,8 +7,7 @@ import process from 'node:process';
 function findPackageRoot(folder: string): string {
   if (existsSync(path.join(folder, 'pipelines'))) return folder;
   const above = path.dirname(folder);
-  if (above === folder)
-    throw new Error('the package is not whole, its folder `pipelines` is missing: install it again');
+  if (above === folder) throw new Error('the package is incomplete, its folder `pipelines` is missing; reinstall it');
   return findPackageRoot(above);
 }
 
@@ -29,30 +28,24 @@ export function datasetsEnvironment(): { readonly TRIBUTARY_DATASETS_DIR?: strin
   return folder === undefined || !existsSync(folder) ? {} : { TRIBUTARY_DATASETS_DIR: path.resolve(folder) };
 }
 
-/**
- * Lists the absolute paths of the operator's pipelines, by name. Throws if the folder of the setting is missing or has
- * unexpected entries.
- */
+/** Lists the absolute paths of the operator's pipelines, by name. Throws for a missing folder or unexpected entries. */
 export function listDatasetFiles(): string[] {
   const { TRIBUTARY_DATASETS_DIR: folder } = datasetsEnvironment();
   if (folder === undefined) return [];
   if (!existsSync(folder)) throw new Error(`TRIBUTARY_DATASETS_DIR names ${folder}, which does not exist`);
   const names = readdirSync(folder).filter((name) => !name.startsWith('.'));
   const other = names.find((name) => name !== 'pipelines' && name !== 'schemas');
-  if (other !== undefined) throw new Error(`${path.join(folder, other)} must lie in pipelines or schemas/rows`);
+  if (other !== undefined) throw new Error(`${path.join(folder, other)} must be in pipelines or schemas/rows`);
   return names.includes('pipelines') ? listPackageJson(path.join(folder, 'pipelines')) : [];
 }
 
-/**
- * Reads a JSON file of the package, by its path below the package's root, or of the operator's datasets, by its
- * absolute path. Throws an error that names it.
- */
+/** Reads a JSON file by its path below the package root, or by absolute path. Throws an error that names it. */
 export function readPackageJson(file: string): unknown {
   const text = readFileSync(path.resolve(packageRoot, file), 'utf8');
   try {
     return JSON.parse(text);
   } catch (error) {
-    throw new Error(`${file} is no JSON`, { cause: error });
+    throw new Error(`${file} is not JSON`, { cause: error });
   }
 }
 
@@ -62,7 +55,6 @@ export interface Build {
   readonly commit: string | undefined;
 }
 
-/** Reads the version and commit that the build stored. */
 export function findBuild(): Build {
   const { version } = readPackageJson('package.json') as { version: string };
   const { commit } = (
@@ -79,7 +71,7 @@ export function listPackageJson(folder: string): string[] {
     .map((name) => `${folder}/${name}`);
 }
 
-/** Reads the files of a folder of the package, by relative path with `/`; undefined if there is no folder. */
+/** Reads the files of a folder of the package, by relative path with `/`; undefined without the folder. */
 export function readPackageFolder(folder: string): ReadonlyMap<string, Buffer> | undefined {
   const root = path.join(packageRoot, folder);
   if (!existsSync(root)) return undefined;

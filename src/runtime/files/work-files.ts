@@ -6,16 +6,13 @@ import { namingDisk, ensureFolder, removeEmptyFolder } from './durable-file.ts';
 import { findNames } from './folder-names.ts';
 import { acquireLock, isLocked, waitForLock, type Lock } from './lock.ts';
 
-/**
- * Files and folders for work in progress: nothing is fsynced, and the next owner of the folder removes what a crash
- * leaves. Private to the owner.
- */
+// Files and folders for work in progress: private and not fsynced. The next owner of a folder removes what a crash
+// leaves.
 
 export async function writeWorkFile(file: string, data: string | Uint8Array): Promise<void> {
   await namingDisk(file, () => writeFile(file, data, { mode: 0o600 }));
 }
 
-/** Creates a folder, mode 0700. Error: EEXIST. */
 export async function makeWorkFolder(folder: string): Promise<void> {
   await mkdir(folder, { mode: 0o700 });
 }
@@ -29,12 +26,10 @@ export async function setMode(file: string, mode: number): Promise<void> {
   await chmod(file, mode);
 }
 
-/** Appends text to a file, which is created if missing. */
 export async function appendText(file: string, text: string): Promise<void> {
   await appendFile(file, text, { mode: 0o600 });
 }
 
-/** Removes a folder and its contents, if it is there. */
 export async function removeTree(folder: string, maxRetries = 0): Promise<void> {
   await rm(folder, { recursive: true, force: true, maxRetries });
 }
@@ -105,7 +100,7 @@ export async function openUnnamedFile(): Promise<UnnamedFile> {
   };
 }
 
-/** A folder for the work of one command. */
+/** A scratch directory of one command. */
 export interface WorkRoom {
   readonly dir: string;
   close(): Promise<void>;
@@ -113,7 +108,6 @@ export interface WorkRoom {
 
 const lockWaitMs = 10_000;
 
-/** Removes the rooms of killed commands. */
 async function removeLeft(parent: string): Promise<void> {
   for (const name of await findNames(parent)) {
     const room = path.join(parent, name);
@@ -121,7 +115,7 @@ async function removeLeft(parent: string): Promise<void> {
   }
 }
 
-/** Removes the rooms that killed commands left below `parent`. */
+/** Removes the scratch directories that killed commands left below `parent`. */
 export async function clearWorkRooms(parent: string, holder: string): Promise<void> {
   if ((await findNames(parent)).length === 0) return;
   const one = await waitForLock(parent, holder, lockWaitMs);
@@ -132,9 +126,7 @@ export async function clearWorkRooms(parent: string, holder: string): Promise<vo
   }
 }
 
-/**
- * Creates and locks a room. Under the lock of the parent, so that no room is removed between its creation and its lock.
- */
+/** Creates and locks a scratch directory under the parent's lock, so that none is removed before it is locked. */
 async function makeRoom(parent: string, dir: string, holder: string): Promise<Lock> {
   const one = await waitForLock(parent, holder, lockWaitMs);
   try {
@@ -145,7 +137,7 @@ async function makeRoom(parent: string, dir: string, holder: string): Promise<Lo
   }
 }
 
-/** Opens a room below `parent`, a folder for rooms only. Errors: `locked`, the system's. */
+/** Opens a scratch directory below `parent`, which has no other entries. Errors: `locked`, the system's. */
 export async function openWorkRoom(parent: string, holder: string): Promise<WorkRoom> {
   await ensureFolder(parent);
   const dir = path.join(parent, randomUUID());

@@ -17,15 +17,11 @@ interface NewestExchanges {
 const logEveryMs = 10_000;
 
 /**
- * Replaces responses that Node's HTTP server sends without a body and unseen by the handlers: a request with an
- * expectation, with too many headers or without a Host reaches the handlers, and `findHeadFault` rejects it. A client
- * that ends its sending half after the request gets the response. The server is made with `requireHostHeader: false`.
- *
- * Closes and logs each connection beyond `maxConnections`. Node's own `maxConnections` logs nothing, and in a cluster
- * returns the connections to the supervisor, which keeps them.
- *
- * Node sends pipelined responses in order and holds each back until the earlier ones are sent. An exchange has ended
- * when its response was handed to the system.
+ * Passes each request to the handlers, also those that Node would answer without a body: with expectations, too many
+ * headers or no Host. `findHeadFault` rejects them. A client that ends its sending half still gets its response. The
+ * server needs `requireHostHeader: false`. Closes and logs connections beyond `maxConnections`: Node's own limit logs
+ * nothing, and in a cluster returns them to the supervisor, which keeps them. Node sends pipelined responses in order.
+ * An exchange ends when its response was handed to the system.
  */
 export function takeOverConnections(server: Server, maxConnections: number, logger: Logger) {
   server.maxHeadersCount = maxHeaderLines;
@@ -47,10 +43,7 @@ export function takeOverConnections(server: Server, maxConnections: number, logg
     }
   });
   return {
-    /**
-     * Reports whether the server may write its own response to bytes that are not HTTP on the socket: only if the
-     * client cannot take it for the response to another request. Only the broken request may be unanswered.
-     */
+    /** Reports whether the server may answer invalid HTTP on the socket: never as the response to another request. */
     mayAnswer(socket: Socket): boolean {
       const { previous, last } = newest.get(socket) ?? {};
       if (last === undefined) return true;
@@ -76,7 +69,7 @@ function limitConnections(server: Server, maxConnections: number, logger: Logger
     refused += 1;
     if (performance.now() - toldMs < logEveryMs) return;
     toldMs = performance.now();
-    logger.warn({ maxConnections, refused }, 'connections refused: too many');
+    logger.warn({ maxConnections, refused }, 'too many connections, new ones refused');
     refused = 0;
   });
 }

@@ -12,10 +12,7 @@ interface EventStreamOptions {
 /** Heartbeats after a client has ended its sending half, ms: a disconnected client resets the connection. */
 const probeMs = [0, 250, 1000];
 
-/**
- * Starts the response. Its connection ends with it, and proxies must not store, change or buffer it. Event ids are
- * numbers of this response; a reconnecting client gets nothing again.
- */
+/** Starts an event stream, unbuffered by proxies. Event ids count within the response: a reconnect replays nothing. */
 export function openEventStream(response: ServerResponse, options: EventStreamOptions) {
   const { retryMs, maxWaitingBytes, onEnd } = options;
   let id = 0;
@@ -60,7 +57,6 @@ export function openEventStream(response: ServerResponse, options: EventStreamOp
       write(`event: ${name}\nid: ${id}\ndata: ${data.replaceAll(/[\r\n]+/g, ' ')}\n\n`);
       return true;
     },
-    /** Sends a heartbeat. */
     beat,
     /** Returns for how long the client has not read buffered data, ms; 0 if nothing is buffered. */
     stalledMs: (): number => (stalledSinceMs === undefined ? 0 : performance.now() - stalledSinceMs),

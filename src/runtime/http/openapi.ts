@@ -6,7 +6,6 @@ type Schemas = Readonly<Record<string, Schema>>;
 export const text: Schema = { type: 'string' };
 export const count: Schema = { type: 'integer', minimum: 0 };
 export const flag: Schema = { type: 'boolean' };
-/** ISO 8601. */
 export const moment: Schema = { type: 'string', format: 'date-time' };
 export const date: Schema = { type: 'string', format: 'date' };
 /** A SHA-256 or an Ed25519 key, hex. */
@@ -48,7 +47,6 @@ export function parameter(name: string, schema: Schema, description?: string, pl
 /** The two areas of the API, each on its own host (docs/api.md). */
 type OpenApiArea = 'import' | 'export';
 
-/** A Server Object of OpenAPI. */
 export interface OpenApiServer {
   readonly url: string;
   readonly description: string;
@@ -61,13 +59,11 @@ export interface OpenApiExample {
   readonly given?: OpenApiObject;
   /** The request body, or the fields of a form. */
   readonly body?: unknown;
-  /** The body of the response 200. */
   readonly answer?: unknown;
 }
 
 /** One area's part of the API reference. Paths and component names must be unique among the areas. */
 export interface OpenApiPart {
-  /** The area whose servers each path gets. */
   readonly area: OpenApiArea;
   /** By path, then by lower-case verb. */
   readonly paths: Readonly<Record<string, unknown>>;
@@ -89,7 +85,6 @@ interface Operation extends OpenApiObject {
   readonly responses: Readonly<Record<string, OpenApiObject & Content>>;
 }
 
-/** Adds an example to each media type of a body. */
 function showBody<T extends Content>(body: T, example: unknown): T {
   if (body.content === undefined || example === undefined) return body;
   const content = Object.entries(body.content).map(([type, described]) => [type, { ...described, example }]);
@@ -113,10 +108,7 @@ function showExample(operation: Operation, { given = {}, body, answer }: OpenApi
   };
 }
 
-/**
- * Returns the operation's name in generated clients, such as `rawExportCreate`. Of several verbs of a path one has the
- * plain name, POST before GET; the others have theirs as a suffix.
- */
+/** Returns the operation's name in generated clients, such as `rawExportCreate`. Verbs but the first are suffixes. */
 function nameOperation(path: string, verb: string, verbs: readonly string[]): string {
   const words = path
     .replace(/\.json$/, '')
@@ -127,7 +119,6 @@ function nameOperation(path: string, verb: string, verbs: readonly string[]): st
   return verb === plain ? name : `${name}By${verb.charAt(0).toUpperCase()}${verb.slice(1)}`;
 }
 
-/** Returns the path item with its servers, operation names and examples. */
 function describePath(path: string, described: unknown, server: OpenApiServer, example: OpenApiExample): OpenApiObject {
   const operations = Object.entries(described as Readonly<Record<string, Operation>>);
   const verbs = operations.map(([verb]) => verb);
@@ -149,10 +140,7 @@ function merge<T>(maps: readonly Readonly<Record<string, T>>[]): Record<string, 
   return merged;
 }
 
-/**
- * Joins the areas' parts into one OpenAPI 3.1 document. Every path names the servers of its area: without them it would
- * belong to the document's host. Throws if two parts describe the same thing.
- */
+/** Joins the areas into one OpenAPI 3.1 document. Each path names the servers of its area. Throws if parts overlap. */
 export function assembleOpenApi(
   version: string,
   servers: Readonly<Record<OpenApiArea, OpenApiServer>>,

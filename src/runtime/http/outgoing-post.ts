@@ -20,13 +20,12 @@ interface OutgoingPost {
 /** Returns why an address is rejected before its host is looked up. */
 export function refuseUrl(url: URL, rules: OutgoingRules): string | undefined {
   if (url.protocol !== 'https:' && url.protocol !== 'http:') return 'it must begin with https:// or http://';
-  if (url.username !== '' || url.password !== '') return 'it must hold no user and no password';
+  if (url.username !== '' || url.password !== '') return 'it must not have a user or password';
   const host = hostOf(url);
   if (!rules.allowsHost(host)) return `the operator does not allow ${host}`;
   return isIP(host) !== 0 && !rules.allowsAddress(host) ? `${host} is not a public address` : undefined;
 }
 
-/** Returns the host without the brackets of an IPv6 address. */
 function hostOf(url: URL): string {
   return url.hostname.replace(/^\[|\]$/g, '');
 }
@@ -73,17 +72,17 @@ function begin(
   return url.protocol === 'https:' ? requestHttps(url, options) : requestHttp(url, options);
 }
 
-/**
- * Sends a message and returns the status of the response, whose body is not read. Redirects are not followed. Throws if
- * the address is not allowed, and on a timeout.
- */
+/** Sends a message and returns the status, without the body or redirects. Throws for a denied address or a timeout. */
 export async function postOutside(post: OutgoingPost, rules: OutgoingRules): Promise<number> {
   const refusal = refuseUrl(post.url, rules);
   if (refusal !== undefined) throw new Error(refusal);
   const addresses = await findAddresses(post, rules);
   return await new Promise<number>((resolve, reject) => {
     const request = begin(post, addresses);
-    const timer = setTimeout(() => request.destroy(new Error(`no answer within ${post.timeoutMs} ms`)), post.timeoutMs);
+    const timer = setTimeout(
+      () => request.destroy(new Error(`no response within ${post.timeoutMs} ms`)),
+      post.timeoutMs,
+    );
     request.once('response', (response) => {
       resolve(response.statusCode ?? 0);
       response.destroy();
@@ -96,7 +95,7 @@ export async function postOutside(post: OutgoingPost, rules: OutgoingRules): Pro
     request.once('error', reject);
     request.once('close', () => {
       clearTimeout(timer);
-      reject(new Error('the connection was closed without an answer'));
+      reject(new Error('the connection was closed without a response'));
     });
     request.end(post.body);
   });

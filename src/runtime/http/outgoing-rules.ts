@@ -3,14 +3,10 @@ import { lookup as resolveHost, type LookupAddress } from 'node:dns';
 import { once } from 'node:events';
 import { createKeyedSemaphore } from '../async/semaphore.ts';
 
-/**
- * Addresses that users may make the service send to: public ones, and those that the operator allows. A user must not
- * reach the service's own network by a webhook.
- */
+/** Addresses that webhooks may reach: public ones, and those that the operator allows. */
 export interface OutgoingRules {
   /** Reports whether a host may be named. An IPv6 address has no brackets. */
   allowsHost(host: string): boolean;
-  /** Reports whether an IP address may be connected to. */
   allowsAddress(address: string): boolean;
 }
 
@@ -25,7 +21,6 @@ function isIn(networks: BlockList, address: string): boolean {
   return version !== 0 && networks.check(address, `ipv${version}`);
 }
 
-/** Adds an address or a network; returns false for other texts. */
 function addNetwork(networks: BlockList, entry: string): boolean {
   const [address = '', bits, ...rest] = entry.split('/');
   const version = versionOf(address);
@@ -57,9 +52,8 @@ function isPublic(address: string): boolean {
 const namePattern = /^(?:\*\.)?[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$/;
 
 /**
- * Creates the rules from an operator's list: allowed addresses and networks (`10.1.0.0/16`) besides the public ones,
- * and names (`hooks.example.com`, `*.example.com`). If the list has names, no others are allowed. Returns the first
- * invalid entry.
+ * Creates the rules from an operator's addresses, networks (`10.1.0.0/16`) and names (`hooks.example.com`,
+ * `*.example.com`), besides public addresses. With names, no others are allowed. Returns the first invalid entry.
  */
 export function createOutgoingRules(entries: readonly string[]): OutgoingRules | string {
   const listed = new BlockList();
@@ -101,10 +95,7 @@ async function untilAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T
   }
 }
 
-/**
- * Creates name lookups by owner. The system runs two lookups at a time for the whole process, and one without a
- * response takes about ten seconds. Therefore each owner has one at a time, and each name once.
- */
+/** Creates name lookups, one at a time per owner: the system runs two at once, and one may take ten seconds. */
 export function createNameLookups() {
   const turns = createKeyedSemaphore();
   /** Running and waiting lookups by owner and name. */

@@ -32,26 +32,20 @@ async function listen(host: string, wanted: WantedPort): Promise<Server> {
   });
 }
 
-/**
- * Resolves a host name to one address, IPv4 before IPv6. Listening on a name would listen on each of its addresses,
- * with separate limits.
- */
+/** Resolves a host name to one address, IPv4 first: listening on a name would mean several addresses. */
 export async function resolveHost(host: string): Promise<string> {
   try {
     const addresses = await lookup(host, { all: true });
     return (addresses.find(({ family }) => family === 4) ?? addresses[0])?.address ?? host;
   } catch (error) {
-    throw new AppError('start_failed', `the host ${host} cannot be resolved`, {
+    throw new AppError('start_failed', `cannot resolve the host ${host}`, {
       cause: error,
-      hint: 'Name an address of this machine, such as 127.0.0.1 or 0.0.0.0.',
+      hint: 'Set an address of this machine, such as 127.0.0.1 or 0.0.0.0.',
     });
   }
 }
 
-/**
- * Ports below the range of outgoing connections (`ip_local_port_range` begins at 32768): a free one stays free until
- * the process that will listen on it has started.
- */
+/** Ports below the range of outgoing connections (32768 and up): a free one stays free until a child listens on it. */
 const quietPorts = { first: 10_000, count: 22_000 } as const;
 const quietTries = 20;
 
@@ -72,10 +66,7 @@ function portOf(server: Server): number {
   return typeof address === 'object' && address !== null ? address.port : 0;
 }
 
-/**
- * Chooses the ports to listen on: each requested one if it is free, any free one for 0, each only once. A restarted
- * process then returns at the same address.
- */
+/** Chooses free ports to listen on, each only once; 0 means any. A restarted process returns to its address. */
 export async function settlePorts(host: string, wanted: readonly WantedPort[]): Promise<number[]> {
   const servers: Server[] = [];
   try {
@@ -97,7 +88,6 @@ function joinHostPort(host: string, port: number): string {
   return `${host.includes(':') ? `[${host}]` : host}:${port}`;
 }
 
-/** Returns the HTTP address of a host and port, with IPv6 in brackets. */
 export function httpAddress(host: string, port: number): string {
   return `http://${joinHostPort(host, port)}`;
 }

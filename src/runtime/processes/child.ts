@@ -35,7 +35,6 @@ export interface ForkOptions {
   readonly shared: boolean;
   /** Timeout of the start, ms. */
   readonly readyMs: number;
-  /** Aborts the start. */
   readonly signal: AbortSignal;
   readonly onReport: (report: { facts: Readonly<Record<string, unknown>> }) => void;
   readonly onMetrics: (metrics: unknown[]) => void;
@@ -74,23 +73,20 @@ function stoppedError(role: string): AppError {
   return new AppError('stopping', `${role} was stopped while it started`);
 }
 
-/**
- * Waits until a child is ready and returns its port. A child that reports a failure, times out or is aborted is ended;
- * the error is thrown after its exit. Reports are forwarded for as long as it runs.
- */
+/** Waits for a child to be ready and returns its port. Otherwise ends the child and throws. Forwards its reports. */
 async function awaitReady(
   child: ChildProcess,
   exited: Promise<Exit>,
   options: ForkOptions,
 ): Promise<number | undefined> {
   const { role, readyMs, signal: unwanted } = options;
-  const logHint = `Its log lines ("role":"${role}")`;
+  const logHint = `Check its log lines ("role":"${role}")`;
   return await new Promise<number | undefined>((resolve, reject) => {
     let failure: AppError | undefined;
     const onLate = (): void =>
       giveUp(
         new AppError('start_failed', `${role} was not ready after ${readyMs} ms`, {
-          hint: `${logHint} say how far it came; a slow disk is the usual cause. Start again.`,
+          hint: `${logHint}. A slow disk is the usual cause.`,
         }),
       );
     const timer = setTimeout(onLate, readyMs);
@@ -136,7 +132,7 @@ async function awaitReady(
       reject(
         failure ??
           new AppError('start_failed', `${role} ended while starting (${signal ?? `exit ${code}`})`, {
-            hint: `${logHint}, and its own words before them, say why.`,
+            hint: `${logHint} and the lines before them.`,
           }),
       );
     });
@@ -165,9 +161,8 @@ function createSender(child: ChildProcess): (message: SupervisorMessage) => void
 }
 
 /**
- * Starts a role's process and waits until it is ready. Errors: the one that the child reports; `start_failed` if it
- * exits or times out; `stopping` if the signal aborts. Throws only after the child's exit, so that its locks and ports
- * are free.
+ * Starts a role's process and waits until it is ready. Errors: the child's; `start_failed` after an exit or timeout;
+ * `stopping` after an abort. Throws after the child's exit, which frees its locks and ports.
  */
 export async function forkRole(options: ForkOptions): Promise<RoleChild> {
   if (options.signal.aborted) throw stoppedError(options.role);

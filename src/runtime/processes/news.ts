@@ -1,15 +1,9 @@
 import type { Logger } from '../logger.ts';
 
-/**
- * Heartbeat interval, ms. A check per second then results in one every three seconds, well within the ten after which a
- * process counts as unresponsive.
- */
+/** Heartbeat interval, ms: with a check per second, one every three seconds. Ten seconds count as unresponsive. */
 const defaultSilenceMs = 2500;
 
-/**
- * Creates a heartbeat, which passes a state when it changes, and at a fixed interval otherwise. Writing and reading an
- * unchanged state each second would be the largest cost of an idle service.
- */
+/** Creates a heartbeat: passes a state when it changes, and else at an interval, since each write costs. */
 export function createNews(silenceMs = defaultSilenceMs) {
   let told: string | undefined;
   let toldAtMs = 0;
@@ -27,7 +21,7 @@ export function createNews(silenceMs = defaultSilenceMs) {
 
 export type News = ReturnType<typeof createNews>;
 
-/** A process with heartbeats, as its supervisor sees it. */
+/** A process with heartbeats. */
 export interface ReportingProcess {
   readonly name: string;
   /** Time of the last report, or of the start. */
@@ -40,9 +34,8 @@ export interface ReportingProcess {
 const patience = 30;
 
 /**
- * Creates the watch, which kills processes that run and no longer report: they hold requests of clients that would
- * never get a response. It counts its checks, not the time: after a suspension of this process or of the machine, every
- * process has half a minute again.
+ * Creates the watch that kills unresponsive processes, which hold requests without a response. It counts checks, not
+ * time: after a suspension of the machine, every process has half a minute again.
  */
 export function createSilenceWatch(logger: Logger) {
   let seen = new Map<string, { readonly reportedAtMs: number; readonly looks: number }>();
@@ -56,7 +49,7 @@ export function createSilenceWatch(logger: Logger) {
         const looks = before?.reportedAtMs === reportedAtMs ? before.looks + 1 : 0;
         now.set(name, { reportedAtMs, looks });
         if (looks < patience) continue;
-        logger.error({ process: name, silentLooks: looks }, 'process does not report, it is ended and started again');
+        logger.error({ process: name, silentLooks: looks }, 'process unresponsive, restarting it');
         now.delete(name);
         process.renew();
       }

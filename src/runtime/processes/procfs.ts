@@ -38,7 +38,6 @@ export function findVariable(pid: number, name: string): string | undefined {
     ?.slice(name.length + 1);
 }
 
-/** Returns the path of a process's program. Throws if it is not readable. */
 export function getExecutable(pid: number): string {
   return getLinkSync(`/proc/${pid}/exe`);
 }
@@ -77,10 +76,7 @@ export function isProcessAlive(pid: number): boolean {
   }
 }
 
-/**
- * Returns the start time in clock ticks, which together with the id identifies a process: ids are reused, in a
- * container even the same one at each start. Undefined for an exited process, a zombie, and a system without /proc.
- */
+/** Returns the start time, ticks: with the id it identifies a process. Undefined after its exit and without /proc. */
 export function findProcessStart(pid: number): string | undefined {
   const fields = findProcessFields(pid) ?? [];
   return ['Z', 'X'].includes(fields[0] ?? '') ? undefined : fields[19];

@@ -73,7 +73,6 @@ export interface Stage extends Stoppable {
 }
 
 function send(message: RoleMessage): void {
-  // The disconnect event reports a supervisor that has exited.
   process.send?.(message, undefined, {}, () => undefined);
 }
 
@@ -82,7 +81,7 @@ function stopRequested(): Promise<string> {
   return new Promise((resolve) => {
     process.once('SIGTERM', () => resolve('asked to stop'));
     const orphaned = (): void => {
-      resolve('supervisor is gone');
+      resolve('supervisor exited');
       setTimeout(() => process.exit(1), orphanGraceMs).unref();
     };
     process.once('disconnect', orphaned);
@@ -92,9 +91,8 @@ function stopRequested(): Promise<string> {
 }
 
 /**
- * Runs a stage as a supervised process: starts it, reports readiness, changes and heartbeats, sends metrics, and drains
- * it when the supervisor asks for it or has exited. Returns the exit code; an error of the start is sent to the
- * supervisor.
+ * Runs a stage as a supervised process: reports readiness, changes, heartbeats and metrics; drains it when the
+ * supervisor asks or has exited. Returns the exit code, after sending the error of a failed start.
  */
 export async function runRoleProcess(start: () => Promise<Stage>, metrics: Metrics, logger: Logger): Promise<number> {
   const stop = stopRequested();
@@ -120,7 +118,7 @@ export async function runRoleProcess(start: () => Promise<Stage>, metrics: Metri
   const answerMetrics = (): void =>
     void metrics.snapshot().then(
       (snapshot) => send({ type: 'metrics', metrics: snapshot }),
-      (error: unknown) => logger.error({ error: describeError(error) }, 'metrics cannot be read'),
+      (error: unknown) => logger.error({ error: describeError(error) }, 'cannot read metrics'),
     );
   process.on('message', (value) => {
     const message = parseSupervisorMessage(value);
@@ -136,7 +134,7 @@ export async function runRoleProcess(start: () => Promise<Stage>, metrics: Metri
   };
   const reporting = startPollLoop(report, {
     everyMs: reportEveryMs,
-    onError: (error) => logger.error({ error: describeError(error) }, 'report cannot be made'),
+    onError: (error) => logger.error({ error: describeError(error) }, 'cannot create report'),
     pausesFirst: true,
   });
   let code = 0;

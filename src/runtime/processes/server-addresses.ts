@@ -19,10 +19,7 @@ function decode(text: string): string | undefined {
   }
 }
 
-/**
- * Parses `nats://[user:password@]host[:port]`, or a comma-separated list of them. Credentials of any address apply to
- * all. A problem's text contains no secrets.
- */
+/** Parses comma-separated `nats://[user:password@]host[:port]`. Credentials apply to all. Problems show no secrets. */
 export function parseServerAddresses(text: string): ServerAddresses | { readonly problem: string } {
   const parts = text.split(',').map((part) => part.trim());
   const urls = parts.flatMap((part) => (URL.canParse(part) ? [new URL(part)] : []));
@@ -33,8 +30,7 @@ export function parseServerAddresses(text: string): ServerAddresses | { readonly
   }
   if (urls.some((url) => !['', '/'].includes(url.pathname) || url.search !== '' || url.hash !== '')) {
     return {
-      problem:
-        'must end each address after host and port; characters such as / ? # % in a password are written as %2F %3F %23 %25',
+      problem: 'must end each address after host and port; write / ? # % in a password as %2F %3F %23 %25',
     };
   }
   if (new Set(urls.map((url) => url.protocol)).size > 1) return { problem: 'must not mix nats:// and tls://' };

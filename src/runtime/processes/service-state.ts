@@ -19,15 +19,11 @@ export interface ServiceState {
   readonly writtenAt: string;
   readonly s2s: string | undefined;
   readonly api: string | undefined;
-  /**
-   * The broker's address with credentials, for commands of the same operator; the file has mode 0600. Absent without a
-   * broker.
-   */
+  /** Broker's address with credentials, for the operator's commands (file mode 0600). Absent without a broker. */
   readonly natsUrl?: string | undefined;
   /** Absent in the state of an earlier version. */
   readonly streamName?: string;
   readonly processes: readonly ProcessState[];
-  /** The last report of each process. */
   readonly facts: Readonly<Record<string, Readonly<Record<string, unknown>>>>;
   /** When each problem and warning was first observed, ISO 8601, by `problemKey`. Absent before 0.3. */
   readonly since?: Readonly<Record<string, string>>;
@@ -53,10 +49,7 @@ export function removeServiceState(runFolder: string, pid: number): void {
   removeFileSync(`${stateFile(runFolder, pid)}.tmp`);
 }
 
-/**
- * Reads a state; undefined if it was removed, is truncated, or is a copy and so belongs to another folder or to this
- * one before a restore.
- */
+/** Reads a state; undefined if it was removed, is truncated, or was copied with a folder. */
 function findState(file: string): ServiceState | undefined {
   const found = findWithId(file);
   if (found === undefined) return undefined;
@@ -96,10 +89,7 @@ export function readServiceStates(runFolder: string): readonly ServiceState[] {
   return readStates(runFolder).filter(isOfRunningProcess);
 }
 
-/**
- * Lists the last states of supervisors that were killed or lost with the machine. The next start removes them. States
- * of earlier versions have no folder id and are omitted.
- */
+/** Lists the states of killed supervisors, which the next start removes. States before 0.3 are omitted. */
 export function listLostServices(runFolder: string): readonly ServiceState[] {
   return readStates(runFolder).filter((state) => state.folder !== undefined && !isOfRunningProcess(state));
 }
@@ -107,10 +97,7 @@ export function listLostServices(runFolder: string): readonly ServiceState[] {
 /** Processes that a data folder has only once, in all its services. */
 const singleProcesses = ['nats-server', 'compact', 'export'];
 
-/**
- * Finds another service that runs one of these processes on the data folder; returns the holder's name in `locked`
- * errors. Services of other roles may run on the same folder with an external broker.
- */
+/** Finds another service that runs one of these processes on the data folder; returns the holder's name. */
 export function findRival(runFolder: string, processes: readonly string[]): string | undefined {
   const own = processes.filter((name) => singleProcesses.includes(name));
   // Called twice per second, usually without another file.

@@ -19,7 +19,6 @@ const unsteadyMs = 60_000;
 
 /** Creates the history of a child's recent exits and failed starts. */
 function createEndHistory() {
-  /** Newest last. */
   let ends: number[] = [];
   let unsteady = false;
   return {
@@ -83,7 +82,6 @@ interface Supervision<C extends RunningChild> {
   state: ProcessState['state'];
   restarts: number;
   lastError: string | undefined;
-  /** Whether the child was killed so that another is started. */
   renewed: boolean;
 }
 
@@ -97,7 +95,6 @@ async function tryStart<C extends RunningChild>(supervision: Supervision<C>): Pr
   } catch (error) {
     if (stopping.signal.aborted) return undefined;
     supervision.lastError = describeError(error);
-    // The condition is reported as a separate problem.
     if (!waitedFor.some((code) => isAppError(error, code))) history.record();
     logger.error(
       { process: name, error: supervision.lastError, retryInMs: backoff.currentMs() },
@@ -107,7 +104,6 @@ async function tryStart<C extends RunningChild>(supervision: Supervision<C>): Pr
   }
 }
 
-/** Starts another child with backoff, unless stopped. */
 async function startAgain<C extends RunningChild>(supervision: Supervision<C>): Promise<void> {
   const { name, stopping, backoff, logger } = supervision;
   while (!stopping.signal.aborted) {
@@ -144,10 +140,9 @@ async function supervise<C extends RunningChild>(supervision: Supervision<C>, si
 }
 
 /**
- * Starts a child and keeps it running. The signal of `start` aborts when the child is no longer needed; `signal` aborts
- * when the whole service stops, after which no exit causes a restart. Throws if the first start fails. `isExplained`
- * reports whether an exit now has a separately reported cause, such as a moved folder, and does not count towards a
- * crash loop.
+ * Starts a child and keeps it running; throws if the first start fails. `start`'s signal aborts when the child is no
+ * longer needed, `signal` when the service stops. `isExplained` reports whether another problem, such as a moved
+ * folder, explains an exit, which then does not count as a crash.
  */
 export async function startSupervisor<C extends RunningChild>(
   name: string,

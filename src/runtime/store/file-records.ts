@@ -6,8 +6,8 @@ import { createRecords, type RecordKind } from './records.ts';
 import { isCount, matching, shapeOf } from './shape.ts';
 
 /**
- * Large files that are replaced entirely, each named by a record: `NAME.json` has the name `NAME-HASH.parquet`, size
- * and hash of the current one. A reader of the record and then the file gets the bytes of that record or none.
+ * Large files, each named by a record: `NAME.json` has the name `NAME-HASH.parquet`, size and hash of the current one.
+ * A reader gets the bytes of the record that it has read, or none.
  */
 export interface RecordedFile {
   readonly file: string;
@@ -15,7 +15,6 @@ export interface RecordedFile {
   readonly sha256: string;
 }
 
-/** What a record has besides its file. */
 type Facts = object;
 /** `fileSha256`: `sha256` is the record's own checksum. */
 type FileDocument = { readonly file: string; readonly sizeBytes: number; readonly fileSha256: string };
@@ -28,18 +27,14 @@ const isFileDocument = shapeOf<FileDocument>({
   fileSha256: matching(/^[0-9a-f]{64}$/),
 });
 
-/** Files of one kind, by the id of their record. Error: that of the kind if a record is damaged. */
 export interface FileRecords<F extends Facts> {
   get(id: string): Promise<(RecordedFile & { readonly facts: F }) | undefined>;
   ids(prefix?: string): Promise<readonly string[]>;
-  /**
-   * Uploads a finished file and the record that names it, then removes the previous file. Crash: either record is
-   * current; the next change removes unnamed files.
-   */
+  /** Uploads a finished file and its record, then removes the previous file. Crash: either record is current. */
   publish(id: string, temporary: string, facts: F): Promise<void>;
   /** Removes a record, damaged or missing too, then its file. Returns whether there was one. */
   withdraw(id: string): Promise<boolean>;
-  /** Removes all files of a record but the current one, and files without a record: leftovers of a killed change. */
+  /** Removes all files of a record but the current one, and files without a record. */
   tidy(id: string): Promise<void>;
   /** Runs one change of these files at a time, across processes. */
   hold<R>(work: () => Promise<R>): Promise<R>;
@@ -48,10 +43,7 @@ export interface FileRecords<F extends Facts> {
 
 const folderOf = (id: string): string => id.slice(0, id.lastIndexOf('/') + 1);
 
-/**
- * Opens the files of a kind in a folder. `isMarked`: a record that disappears without a command is reported
- * (marked-records.ts).
- */
+/** Opens the files of a kind in a folder. `isMarked`: lost records are reported (marked-records.ts). */
 export function openFileRecords<F extends Facts>(
   folder: string,
   { isValid, ...kind }: RecordKind<F>,

@@ -92,14 +92,9 @@ async function inItsFolder<T>(file: string, change: () => Promise<T>): Promise<T
 export interface FolderStoreOptions {
   /** The folder that comparing changes lock; the store's own by default. */
   readonly lockFolder?: string;
-  /** Mode of new objects; 0600 by default. */
   readonly mode?: number;
-  /** Mode of new folders; 0700 by default. */
   readonly folderMode?: number;
-  /**
-   * Whether objects are only created, replaced and removed without a comparison: removals then take no lock, and a
-   * folder that was taken away is not created again.
-   */
+  /** Whether objects change without comparison: removals take no lock, and a lost folder is not created again. */
   readonly isGrowing?: boolean;
 }
 
@@ -131,7 +126,7 @@ function createReads(folder: string, fileOf: (key: string) => string): Pick<Obje
       const names = await findFiles(path.join(folder, prefix));
       return names
         .map((name) => prefix + name.split(path.sep).join('/'))
-        .filter((key) => !key.endsWith('.tmp') && !path.basename(key).startsWith('.'));
+        .filter((key) => !key.endsWith('.tmp') && !key.startsWith('.', key.lastIndexOf('/') + 1));
     },
     async findListTag(prefix) {
       const changedMs = findChangeMs(path.join(folder, prefix));

@@ -26,7 +26,7 @@ export async function ensureRecord<T>(records: Records<T>, id: string, create: (
   if (!(await records.ids()).includes(id)) await records.create(id, create());
 }
 
-/** Reads a key, and creates it on first use. */
+/** Reads a key; creates it on first use. */
 export async function ensureKey(keys: Records<Buffer>, name: string): Promise<Buffer> {
   await ensureRecord(keys, name, newKey);
   return (await keys.get(name)) ?? (await ensureKey(keys, name));

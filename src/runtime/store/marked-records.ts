@@ -5,12 +5,10 @@ import type { ObjectStore } from './object-store.ts';
 import { createRecords, type RecordKind, type Records } from './records.ts';
 
 /**
- * The records that a data folder is known to have: each has a mark, an empty object at the same path below `records/`.
- * A marked record that does not exist is missing: no command has removed it.
- *
- * Order: a record is written before its mark, and loses its mark before it is removed. Crash: a record may lack its
- * mark, and the running service adds it; a mark never outlives a removal. A copy of the data folder has the marks; a
- * backup has none, so a restored folder misses nothing.
+ * Records with marks: each has an empty object at the same path below `records/`. A marked record that does not exist
+ * was lost, not removed by a command. A record is written before its mark, and loses its mark before it is removed.
+ * Crash: a record may lack its mark, which the running service adds. A copy of the data folder has the marks, a backup
+ * has none.
  */
 export interface MarkedRecords<T> extends Records<T> {
   /** Removes a record, damaged, missing or not. Returns whether it was known. */

@@ -14,7 +14,6 @@ export interface StoredObject {
   readonly tag: Tag;
 }
 
-/** Steps of a creation, for checks at the last instant and for tests of a crash. */
 export interface CreateSteps {
   /** Called when the bytes are written and the object does not exist yet. An error aborts the creation. */
   readonly onWritten?: () => Promise<void>;
@@ -22,7 +21,6 @@ export interface CreateSteps {
   readonly onCreated?: () => Promise<void>;
 }
 
-/** A finished local file, and the key of its object. */
 export interface NewObject {
   readonly key: string;
   readonly file: string;
@@ -42,16 +40,11 @@ export interface ObjectStore {
   localPath(key: string): string;
   /** Moves a finished local file into the store, replacing an object of the key. */
   upload(key: string, localFile: string): Promise<void>;
-  /**
-   * Creates objects from durable local files, which stay unchanged. Calls `onEach` after each. Error: the system's if
-   * one exists.
-   */
+  /** Creates objects from durable local files, which stay unchanged. Calls `onEach` after each. Error if one exists. */
   publish(objects: readonly NewObject[], onEach?: () => Promise<void>): Promise<void>;
   /** Renames an object, replacing one of the new key. A power cut may undo it. */
   move(key: string, to: string): Promise<void>;
-  /** Reads an object; undefined if there is none. */
   get(key: string): Promise<StoredObject | undefined>;
-  /** Returns the size of an object, bytes; undefined if there is none. */
   findSize(key: string): Promise<number | undefined>;
   /** Reads an object unless it still has `tag`. Cheap while it has. */
   getIfChanged(key: string, tag: Tag): Promise<StoredObject | 'unchanged' | undefined>;
@@ -59,30 +52,22 @@ export interface ObjectStore {
   onHint(keys: readonly string[], listener: () => void): () => void;
   /** Lists the keys that begin with a prefix, which is empty or ends with `/`, in no order. */
   list(prefix: string): Promise<readonly string[]>;
-  /**
-   * Returns a tag of the keys under a prefix: they are unchanged while it is. Undefined if that costs as much as a
-   * list.
-   */
+  /** Returns a tag that changes with the keys under a prefix; undefined if that costs as much as a list. */
   findListTag(prefix: string): Promise<Tag | undefined>;
-  /** Removes the objects that exist. */
   remove(keys: readonly string[]): Promise<void>;
   /** Removes leftovers of killed writers under a prefix. No writer may be active. */
   sweep(prefix: string): Promise<void>;
-  /**
-   * Runs one piece of work of a name at a time, across processes; within this process in the order of the calls. The
-   * empty name is that of all comparing changes. Error: `locked` after 30 s.
-   */
+  /** Runs one task per name at a time, across processes; comparing changes use the empty name. Error: `locked`. */
   hold<T>(name: string, work: () => Promise<T>): Promise<T>;
-  /** Refuses a place that cannot keep the promises of this interface. Error: `start_failed`. */
+  /** Throws for storage that cannot keep the promises of this interface. Error: `start_failed`. */
   probe(): Promise<void>;
 }
 
 /** Returns the error of a missing object: that of a missing file. */
 export function missingObject(name: string): Error {
-  return Object.assign(new Error(`${name} is not there`), { code: 'ENOENT' });
+  return Object.assign(new Error(`${name} does not exist`), { code: 'ENOENT' });
 }
 
-/** Reads an object as text; undefined if there is none. */
 export async function findText(store: ObjectStore, key: string): Promise<string | undefined> {
   const found = await store.get(key);
   return found === undefined

@@ -1,14 +1,13 @@
 import { createFolderStore, type FolderStoreOptions } from './folder-store.ts';
 import type { ObjectStore } from './object-store.ts';
 
-/** Opens the store at an address. The only kind of address is a folder's path; others are to be distinguished here. */
+/** Opens the store at an address. The only kind of address is the path of a folder. */
 export function openStore(address: string, options: FolderStoreOptions = {}): ObjectStore {
   return createFolderStore(address, options);
 }
 
-/** An immutable file at rest, as the log names it. */
+/** An immutable stored file, as the log names it. */
 export interface StoredFile {
-  /** Its address: an absolute path, if a folder stores it. */
   readonly absolutePath: string;
   /** Undefined if unknown, as is the hash (hex). */
   readonly sizeBytes?: number | undefined;

@@ -15,7 +15,7 @@ export interface RecordKind<T> {
   readonly codec?: Codec<T>;
   /** Suffix of the keys; `.json` by default. */
   readonly ending?: string;
-  /** Form of the ids; others name no record. */
+  /** Form of valid ids. */
   readonly idForm?: RegExp;
 }
 
@@ -28,15 +28,13 @@ export interface Codec<T> {
 /** Small documents of one kind: typed, checksummed, changed atomically. Error: that of the kind if damaged. */
 export interface Records<T> {
   get(id: string): Promise<T | undefined>;
-  /** As `get`; undefined for a damaged one too. */
   getSound(id: string): Promise<T | undefined>;
   parse(id: string, object: StoredObject): T;
   create(id: string, record: T): Promise<'created' | 'exists'>;
-  /** Creates or replaces a record. */
   put(id: string, record: T): Promise<void>;
   /**
-   * Changes a record by compare-and-swap: `to` is called again if another change came first. It gets undefined if there
-   * is no record, and returns undefined or its argument to change nothing. Returns the record afterwards.
+   * Changes a record by compare-and-swap and returns the result; `to` runs again after a conflict. It gets undefined
+   * without a record, and returns undefined or its argument to change nothing.
    */
   change(id: string, to: (record: T | undefined) => T | undefined): Promise<T | undefined>;
   /** Removes a record, damaged or not. Returns whether there was one. */

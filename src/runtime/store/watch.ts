@@ -3,7 +3,7 @@ import { AppError, describeError, isAppError } from '../errors.ts';
 import type { Logger } from '../logger.ts';
 import type { ObjectStore, StoredObject, Tag } from './object-store.ts';
 
-/** Poll interval, ms. A change must be in force within a second, and a large object takes time to read. */
+/** Poll interval, ms. A change must apply within a second, and a large object takes time to read. */
 const everyMs = 250;
 
 /** The last value read from objects that other processes replace. */
@@ -18,7 +18,7 @@ type Tags = readonly (Tag | undefined)[];
 
 /**
  * Reads objects with `load`, in the order of their keys, and again when one changes. If the first read fails, the value
- * is undefined until one succeeds. Later failures are logged once and retried, and the last good value stays in force.
+ * is undefined until one succeeds. Later failures are logged once and retried, and the last valid value stays current.
  * The last object counts as damaged once it disappears. Error: `folder_lost` of the first read.
  */
 export async function watchObjects<T>(
@@ -50,7 +50,7 @@ export async function watchObjects<T>(
     const tags = objects.map((object) => object?.tag);
     failed = tags;
     if (!isFirst && objects.at(-1) === undefined)
-      throw new AppError('record_damaged', `${file} is gone`, { hint: 'Restore it from a backup.' });
+      throw new AppError('record_damaged', `${file} is missing`, { hint: 'Restore it from a backup.' });
     value = load(objects);
     [good, failed, problem] = [tags, undefined, undefined];
   }

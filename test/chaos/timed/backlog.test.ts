@@ -14,8 +14,8 @@ import { startWithApp } from '../../helpers/service-access.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
 /*
- * With no compactor at work events pile up in the stream: import must not feel them, refuse when the stream is full, and
- * the lake must have each of them in the end, while import goes on.
+ * Without a compactor events pile up in the stream. Import must not slow down, and must reject events when the stream
+ * is full. Afterwards the lake must store every event while import continues.
  */
 const events = chaosFigure('TRIBUTARY_TEST_BACKLOG', { short: 100_000, long: 10_000_000 });
 const roundEvents = chaosFigure('TRIBUTARY_TEST_BACKLOG_ROUND', { short: 2000, long: 100_000 });
@@ -24,7 +24,7 @@ const seed = chaosSeed();
 
 const wanted = { throughputRatio: 1.3, p99Ratio: 1.5, growthMegabytes: 64 } as const;
 const megabyte = 1e6;
-/** What a line of the backlog takes in the stream, and room for the rounds beside it. */
+/** Bytes of a backlog line in the stream, and space for the events of the rounds. */
 const streamMaxBytes = Math.ceil(events * 540 + 3 * rounds * roundEvents * 400 + 4 * megabyte);
 const longestMs = 60_000 + events / 5;
 
@@ -38,7 +38,7 @@ interface Speed {
   readonly p99Ms: number;
 }
 
-/** Sends the same load again and again; the middle of the rounds. */
+/** Sends the same load repeatedly; returns the medians of the rounds. */
 async function measure(ledger: Ledger, client: LoadOptions): Promise<Speed> {
   const speeds: Speed[] = [];
   for (let round = 0; round < rounds; round += 1) {
@@ -59,7 +59,7 @@ async function measure(ledger: Ledger, client: LoadOptions): Promise<Speed> {
   };
 }
 
-/** Largest process of a role, now. */
+/** Returns the present memory of the largest process of a role. */
 function residentMegabytes(service: TestService, role: 'ingest' | 'nats-server' | 'compact'): number {
   const sizes = service
     .processes()
@@ -69,7 +69,7 @@ function residentMegabytes(service: TestService, role: 'ingest' | 'nats-server' 
 }
 
 test(
-  `${events.toLocaleString('en-US')} waiting events do not slow import down, a full stream refuses events, and the whole backlog is stored while import continues`,
+  `${events.toLocaleString('en-US')} waiting events do not slow import down, a full stream rejects events, and the whole backlog is stored while import continues`,
   async ({ skip }) => {
     inLongForm(skip);
     const dataDir = path.join(testFolder(), 'data');
@@ -101,7 +101,7 @@ test(
     const waiting = await measure(ledger, client);
     const after = { ingest: residentMegabytes(intake, 'ingest'), nats: residentMegabytes(intake, 'nats-server') };
 
-    // fill it to the brim: large messages no longer fit, then single events do not
+    // fill it completely: first large messages no longer fit, then single events
     expect(await backlog.add(events)).toBe(false);
     const refusals: { ms: number; status: number }[] = [];
     const fullLoad = startLoad(ledger, {
@@ -128,7 +128,7 @@ test(
     await backlog.close();
     await intake.stop();
 
-    // the whole service now: the stream is full until the first flush
+    // the complete service now: the stream is full until the first flush
     const service = await startTestService({
       dataDir,
       settings: { ...settings, ...(isLongRun ? { TRIBUTARY_FLUSH_AGE_MS: '5000' } : {}) },
@@ -213,7 +213,7 @@ test(
     recordFinding({
       promise: 'P7',
       what: 'events waiting in the stream',
-      wanted: `throughput within ${wanted.throughputRatio} and p99 within ${wanted.p99Ratio} of none waiting (medians of ${rounds}), memory flat; 500 with Retry-After when full; worked off while import goes on, 0 lost`,
+      wanted: `throughput within ${wanted.throughputRatio} and p99 within ${wanted.p99Ratio} of none waiting (medians of ${rounds}), memory flat; 500 with Retry-After when full; stored while import continues, 0 lost`,
       figures,
       reached: misses.length === 0,
       ...(misses.length === 0 ? {} : { shortfall: misses.join(', ') }),

@@ -23,13 +23,13 @@ const seed = chaosSeed();
 const again = (what: string): string => `make chaos PART=timed/full-disk SEED=${seed} # ${what}`;
 const slowestWantedMs = 2000;
 const backWantedMs = 30_000;
-/** Without an operator; far beyond the wanted figure, so that a late return is measured and not guessed. */
+/** Without an operator; far beyond the wanted figure, so that a late recovery is measured. */
 const patienceMs = 180_000;
 const diskBytes = 128 * mebibyte;
 
 /**
- * The real service with one of its stores on a small disk, and clients that send; undefined where no disk can be
- * mounted.
+ * Starts a real service with one of its stores on a small disk, and clients; undefined if the system cannot mount a
+ * disk.
  */
 async function startOnSmallDisk(
   ctx: TestContext,
@@ -69,16 +69,16 @@ async function startOnSmallDisk(
     probe,
     acknowledged,
     moreAcknowledged,
-    /** Waits until `/readyz` tells of a problem. */
+    /** Waits until `/readyz` reports a problem. */
     problem: (what: RegExp) =>
       waitFor(
-        `/readyz tells ${what}`,
+        `/readyz reports ${what}`,
         async () => (await readReadiness(service))?.problems.some((problem) => what.test(problem.message)) === true,
         patienceMs,
       ),
     ready: () =>
       waitFor('the service is ready again', async () => (await readReadiness(service))?.status === 200, patienceMs),
-    /** Ends the clients, then the service, and balances the books of both. */
+    /** Ends the clients, then the service, and compares the events of both. */
     account: async () => {
       await Promise.all([load.stop(), probe.stop()]);
       await waitUntilWorkedOff(service);
@@ -97,7 +97,7 @@ describe('a full disk', () => {
     { how: 'down to the reserve', reserveBytes: 16 * mebibyte, frozen: false },
     { how: 'to the last byte, so that the stream freezes', reserveBytes: 0, frozen: true },
   ])(
-    'A full disk of the stream, $how, refuses events in time, and import resumes without an operator',
+    'A full disk of the stream, $how, rejects events in time, and import resumes without an operator',
     { timeout: rounds * 240_000 + 120_000 },
     async ({ how, reserveBytes, frozen }, ctx) => {
       if (!isLongRun && !frozen) ctx.skip('in the long form');
@@ -113,7 +113,7 @@ describe('a full disk', () => {
         await problem(
           frozen
             ? /^nats-server cannot write to the stream: .*no space left on device/
-            : /the stream's disk has come down to its reserve/,
+            : /free space on the stream's disk is below the reserve/,
         );
         await sleep(fullMs);
         const spaceMs = performance.now();
@@ -128,7 +128,7 @@ describe('a full disk', () => {
         await moreAcknowledged(200);
         await ready();
       }
-      const restarts = readLog(service).filter(({ msg }) => String(msg).includes('it is restarted')).length;
+      const restarts = readLog(service).filter(({ msg }) => String(msg).includes('restarting it')).length;
       const counted = await account();
 
       const refused = probe.answers.filter(({ status }) => status !== 200);
@@ -152,14 +152,14 @@ describe('a full disk', () => {
         seed,
         again: again('stream'),
       });
-      // refused as the contract says, except for what a restart of the broker's process cut off
+      // rejected as the contract states, except for requests that a restart of the broker interrupted
       expect(
         refused.every(
           ({ status, retryAfter, detail }) =>
             status === 500 && retryAfter === '1' && /^(not stored|unknown): /.test(detail ?? ''),
         ),
       ).toBe(true);
-      // one restart heals a freeze; a disk that only came down to its reserve needs none
+      // one restart ends a freeze; a disk that only reached its reserve needs none
       const [least, most] = frozen ? [rounds, 2 * rounds] : [0, 0];
       expect(restarts).toBeGreaterThanOrEqual(least);
       expect(restarts).toBeLessThanOrEqual(most);
@@ -174,7 +174,7 @@ describe('a full disk', () => {
     const catchUpMs: number[] = [];
     for (let round = 0; round < rounds; round += 1) {
       disk.fill(0);
-      await problem(/the lake's disk has come down to its reserve/);
+      await problem(/free space on the lake's disk is below the reserve/);
       await problem(/no events have been committed from the stream to the lake/);
       await moreAcknowledged(500);
       await sleep(fullMs);
@@ -230,17 +230,17 @@ describe('a full disk', () => {
           ((await service.status())['lake'] as { position: number }).position >= sequence;
         const { lastSequence } = (await service.status())['stream'] as { lastSequence: number };
         await waitFor('the lake has them', () => lakeHas(lastSequence), patienceMs);
-        // room for the request and its state, none for its result
+        // space for the request and its state, not for its result
         disk.fill(64 * 1024);
         const failures = (): number =>
           readLog(service).filter(
-            ({ msg }) => msg === 'export attempt failed' || msg === 'export request cannot be run now',
+            ({ msg }) => msg === 'export attempt failed' || msg === 'cannot run export request, will retry',
           ).length;
         const before = failures();
         const { idRawExport } = await call(`/api/raw/v1/export/create.json?${query}`);
         expect(idRawExport).toBeDefined();
-        await problem(/the disk of the reports has come down to its reserve/);
-        await waitFor('an attempt fails for want of space', () => failures() > before, patienceMs);
+        await problem(/free space on the disk of the reports is below the reserve/);
+        await waitFor('an attempt fails because the disk is full', () => failures() > before, patienceMs);
         await sleep(fullMs);
         disk.empty();
         let report: Record<string, unknown> = {};

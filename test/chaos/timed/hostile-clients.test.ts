@@ -21,7 +21,7 @@ import { waitFor } from '../../helpers/wait.ts';
 
 const seed = chaosSeed();
 const random = createRandom(seed);
-/** Clients of each of ten hostile sorts at each of the two areas. */
+/** Hostile clients of each of ten kinds, at each of the two areas. */
 const each = chaosFigure('TRIBUTARY_TEST_HOSTILE_CLIENTS', { short: 10, long: 150 });
 const crowdMs = chaosFigure('TRIBUTARY_TEST_HOSTILE_SECONDS', { short: 2, long: 60 }) * 1000;
 const again = `make chaos PART=timed/hostile-clients SEED=${seed}`;
@@ -42,7 +42,7 @@ async function start(): Promise<Started> {
   return { ...started, ledger: createLedger('good') };
 }
 
-/** What a good client of each area has met. */
+/** Responses that a good client of each area has received. */
 interface Meeting {
   readonly answers: number[];
   readonly notAnswered: string[];
@@ -50,9 +50,7 @@ interface Meeting {
   readonly apiNotAnswered: string[];
 }
 
-/**
- * Good clients: some that send events over kept connections, and one that asks the export area on a new one each time.
- */
+/** Starts good clients: some send events over kept connections, and one calls the export area on new ones. */
 function startGoodClients({ service, token, ledger }: Started): { readonly meeting: Meeting; stop(): Promise<void> } {
   const meeting: Meeting = { answers: [], notAnswered: [], apiAnswers: 0, apiNotAnswered: [] };
   const load: Load = startLoad(ledger, {
@@ -98,7 +96,7 @@ const listening = ['supervisor', 'ingest', 'export'] as const satisfies readonly
 
 describe(`hostile clients (seed ${seed})`, () => {
   it(
-    `A crowd of ${each * 20} slow, silent, half-open, flooding and never-reading clients keeps no good client from its answer`,
+    `A crowd of ${each * 20} slow, silent, half-open, flooding and never-reading clients keeps no good client from its response`,
     { timeout: crowdMs + 180_000 },
     async ({ skip }) => {
       inLongForm(skip);
@@ -180,7 +178,7 @@ describe(`hostile clients (seed ${seed})`, () => {
   );
 
   it(
-    'Clients that take every file descriptor cause no loss of acknowledged events and a reported problem, and the service recovers by itself once they go',
+    'Clients that use up the file descriptors cause no loss of acknowledged events and a reported problem, and the service recovers automatically once they leave',
     { timeout: 180_000 },
     async (context) => {
       inLongForm(context.skip);
@@ -213,7 +211,7 @@ describe(`hostile clients (seed ${seed})`, () => {
         readLog(service).filter(
           (line) => line['msg'] === message && String(line['what']).includes('no file descriptor left'),
         );
-      await waitFor('the log tells what is wrong', () => told('problem').length > 0);
+      await waitFor('the log reports the problem', () => told('problem').length > 0);
       expect(String(told('problem')[0]?.['action'])).toContain('ulimit -n');
       const answersMeanwhile = good.meeting.answers.length;
       await waitFor(
@@ -223,9 +221,9 @@ describe(`hostile clients (seed ${seed})`, () => {
       const refusedByService = refused;
 
       for (const socket of flood) socket.destroy();
-      // The compactor cannot work without descriptors: it may have ended, and have been started again.
+      // The compactor cannot work without descriptors: it may have exited and restarted.
       for (const { pid } of service.processes()) limitDescriptors(pid, undefined);
-      await waitFor('the log tells that it is over', () => told('problem resolved').length > 0, 60_000);
+      await waitFor('the log reports the end of the problem', () => told('problem resolved').length > 0, 60_000);
       const stillRefused = good.meeting.apiNotAnswered.length;
       const apiAnswers = good.meeting.apiAnswers;
       await waitFor('new connections are answered again', () => good.meeting.apiAnswers > apiAnswers + 5);
@@ -243,7 +241,7 @@ describe(`hostile clients (seed ${seed})`, () => {
       recordFinding({
         promise: 'P12',
         what: 'every file descriptor taken',
-        wanted: '0 acknowledged lost, told by the log, well again by itself',
+        wanted: '0 acknowledged lost, reported in the log, recovers automatically',
         figures,
         reached: true,
         seed,
@@ -263,7 +261,7 @@ function hasPrlimit(): boolean {
   }
 }
 
-/** Sets the soft limit on open files of a running process; undefined: as high as it may be. */
+/** Sets the soft limit on open files of a running process; undefined: the maximum. */
 function limitDescriptors(pid: number, most: number | undefined): void {
   const hard = /Max open files\s+\d+\s+(\d+)/.exec(readFileSync(`/proc/${pid}/limits`, 'utf8'))?.[1] ?? '';
   execFileSync('prlimit', ['--pid', String(pid), `--nofile=${most ?? hard}:${hard}`]);

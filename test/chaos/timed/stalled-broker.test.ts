@@ -13,15 +13,15 @@ import type { TestService } from '../../helpers/service.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
 /*
- * A process that stands still, by SIGSTOP, is the trouble that no restart policy sees: its sockets are open and nothing
- * comes back. The real service, under load, with each of its processes stopped in turn.
+ * A process suspended by SIGSTOP: no restart policy notices, because its sockets stay open and it never responds. Each
+ * process of a real service under load is suspended, one after the other.
  */
 const stallMs = chaosFigure('TRIBUTARY_TEST_STALL_SECONDS', { short: 2, long: 60 }) * 1000;
 const otherStallMs = chaosFigure('TRIBUTARY_TEST_STALL_SECONDS', { short: 1, long: 20 }) * 1000;
 const seed = chaosSeed();
 const again = `make chaos PART=timed/stalled-broker SEED=${seed}`;
 
-/** What P6 wants. */
+/** The limits of P6. */
 const wanted = { slowestMs: 2000, recoveryMs: 5000, growthMiB: 48 } as const;
 const mebibyte = 1024 * 1024;
 
@@ -37,7 +37,7 @@ interface Loaded extends ServiceWithApp {
   readonly load: Load;
 }
 
-/** Starts the service and lets clients send to it; returns when events flow. */
+/** Starts the service and its clients; returns when events flow. */
 async function startLoaded(clients: number): Promise<Loaded> {
   const dataDir = path.join(testFolder(), 'data');
   const { service, token } = await startWithApp({
@@ -75,7 +75,7 @@ function residentMiB(service: TestService): number {
   return Math.round(Math.max(...sizes) / mebibyte);
 }
 
-/** Stops a process for a while; `watch` is called now and then. Returns when it goes on, and the instant. */
+/** Suspends a process for a while, and calls `watch` from time to time. Returns when it continues, with the time. */
 async function stall(pid: number, forMs: number, watch: () => void = () => undefined): Promise<number> {
   const until = performance.now() + forMs;
   signalProcess(pid, 'SIGSTOP');
@@ -91,7 +91,9 @@ async function stall(pid: number, forMs: number, watch: () => void = () => undef
   return performance.now();
 }
 
-/** Ends the load, lets the lake take everything in, and balances the books: a false 200 is a lost event, and throws. */
+/**
+ * Ends the load, waits until the lake has everything, and compares the events: a false 200 is a lost event, and throws.
+ */
 async function settle({ service, ledger, load }: Loaded) {
   await load.stop();
   await waitUntilWorkedOff(service);
@@ -107,7 +109,7 @@ async function settle({ service, ledger, load }: Loaded) {
 }
 
 test(
-  `A broker stalled for ${stallMs / 1000} s under load loses no event, delays no answer beyond its limit, and has no effect a moment later`,
+  `A broker stalled for ${stallMs / 1000} s under load loses no event, delays no response beyond its limit, and has no effect a moment later`,
   async ({ skip }) => {
     inLongForm(skip);
     const loaded = await startLoaded(20);
@@ -132,7 +134,7 @@ test(
       memoryGrowthMegabytes: peak - before,
       ...(await settle(loaded)),
     };
-    // answered, each of them: with 200, or with the 500 that says "send it again"
+    // each has a response: 200, or the 500 for a retry
     expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([200, 500]));
     const misses = [
       figures.slowestMs > wanted.slowestMs ? `an answer took ${figures.slowestMs} ms` : [],
@@ -201,14 +203,14 @@ test(
 );
 
 test(
-  `One of two import processes stalled for ${otherStallMs / 1000} s does not keep the other from answering`,
+  `One of two import processes stalled for ${otherStallMs / 1000} s does not keep the other from responding`,
   async ({ skip }) => {
     inLongForm(skip);
     const loaded = await startLoaded(4);
     const { service, token, ledger } = loaded;
     const late: number[] = [];
     let asked = 0;
-    /** A client of its own, with a connection of its own. */
+    /** A new client with a new connection. */
     const ask = async (): Promise<void> => {
       const id = ledger.nextId();
       asked += 1;
@@ -233,7 +235,7 @@ test(
     });
     await Promise.all(asks);
     const account = await settle(loaded);
-    // The process that stands still may have accepted a connection just before; further ones go to the other.
+    // The suspended process may have accepted one connection before; further ones reach the other process.
     expect(late.length).toBeLessThanOrEqual(1);
     recordFinding({
       promise: 'P6',

@@ -12,14 +12,14 @@ import { createLogger } from '../../../src/runtime/logger.ts';
 import { testFolder } from '../../helpers/folder.ts';
 
 /**
- * Access data with thousands of apps in one account. Work is counted, not timed: elements that are sorted or searched
- * through, and characters that are parsed, on this thread.
+ * Access data with thousands of apps in one account. Work is counted, not timed: sorted and searched elements, and
+ * parsed characters, on this thread.
  */
 
 const logger = createLogger('silent');
 const tokenOf = (idApp: number): string => `token of ${idApp}`;
 
-/** Access data of many apps, as as many commands would have left it. */
+/** Writes access data of many apps, as commands do. */
 function writeApps(count: number): AccessPaths {
   const folder = testFolder();
   const paths = { access: path.join(folder, 'access.json'), keys: path.join(folder, 'keys') };
@@ -42,7 +42,7 @@ function writeApps(count: number): AccessPaths {
   return paths;
 }
 
-/** Counts from here on, to the end of the test. */
+/** Counts until the end of the test. */
 function countWork() {
   const work = { sorted: 0, searched: 0, parsed: 0 };
   const { toSorted, includes } = Array.prototype;
@@ -64,7 +64,7 @@ function countWork() {
 }
 
 describe('access data of many apps', () => {
-  it('The work of reading access data grows with the number of apps, not with its square', async () => {
+  it('The work of reading access data is linear in the number of apps', async () => {
     const paths = writeApps(2000);
     const work = countWork();
     const reader = await openAccessReader(paths, logger);
@@ -73,7 +73,7 @@ describe('access data of many apps', () => {
     expect(work.sorted).toBeLessThanOrEqual(3 * 2000);
   });
 
-  it('A change of access data with 100,000 apps reaches its readers, and a wrong token of any of them is none', async () => {
+  it('A change of access data with 100,000 apps reaches its readers, and a wrong token of any app is rejected', async () => {
     const paths = writeApps(100_000);
     const reader = await openAccessReader(paths, logger);
     onTestFinished(() => reader.close());
@@ -83,7 +83,7 @@ describe('access data of many apps', () => {
     expect(reader.current().findAppByToken(17, tokenOf(18))).toBeUndefined();
   });
 
-  it('Large access data stays in force when its file is damaged', async () => {
+  it('Large access data stays active when its file is damaged', async () => {
     const paths = writeApps(1000);
     const reader = await openAccessReader(paths, logger);
     onTestFinished(() => reader.close());
@@ -96,7 +96,7 @@ describe('access data of many apps', () => {
     expect(reader.current().findAppByToken(17, tokenOf(17))).toBeDefined();
   });
 
-  it('Users are read as apps are: each secret is decrypted when its user signs in', async () => {
+  it('Each secret is decrypted only when its user signs in', async () => {
     const paths = writeApps(1000);
     const { idUser, secret } = await addUser(paths, { name: 'ann', idAccount: 1, canExport: true });
     const reader = await openAccessReader(paths, logger);
@@ -111,7 +111,7 @@ describe('access data of many apps', () => {
 });
 
 describe('the apps of an export', () => {
-  it('The apps of an export are selected by values that are each looked up once, not once for each app', () => {
+  it('The apps of an export are selected by one lookup per value, not one per app', () => {
     const apps: ExportApp[] = Array.from({ length: 5000 }, (_, index) => ({
       idApp: index + 1,
       sdkKey: `key-${index + 1}`,

@@ -266,7 +266,7 @@ describe('catalogue of a lake that changes', () => {
     ]);
     const changed = (await readCatalogue(lakeDir, 1, 'buy')).notices.find(({ kind }) => kind === 'parameter_changed');
     expect(changed?.what).toBe(
-      'parameter "turned" changed its type: number in 1680 of 1680 values of the four weeks before, text in 180 of 180 values since',
+      'parameter "turned" changed its type: number in 1680 of 1680 values of the previous four weeks, text in 180 of 180 values since',
     );
     const again = await startTestCompact(folder, stream, options);
     stream.publish([line('buy', { price: '2' }, lastDayMs, 'u1')]);

@@ -252,7 +252,7 @@ describe('catalogue of parameters', () => {
     const [found] = (await readCatalogue(lakeDir, 1, 'level complete')).customEvents;
     expect(found?.parameters.filter(({ untyped }) => untyped > 0)).toMatchObject([{ name: 'ratio', untyped: 1 }]);
     expect(await readFile(cataloguePaths(lakeDir).viewsSql, 'utf8')).toContain(
-      `"ratio" /* NULL: 1 of 200 values looked at */`,
+      `"ratio" /* NULL: 1 of 200 sampled values */`,
     );
     const connection = await openViews(lakeDir);
     const [row] = (

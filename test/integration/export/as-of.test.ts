@@ -152,7 +152,7 @@ test('A version one of whose sealed files has given its place to a rewrite is no
   expect(await lake.exportAsOf(version)).toMatchObject({
     kind: 'failed',
     reason: 'user',
-    error: expect.stringContaining('is not kept any more'),
+    error: expect.stringContaining('is no longer available'),
   });
 });
 
@@ -201,7 +201,7 @@ test('Everything since version 0 is given where the log was trimmed before anybo
   await lake.stop();
   await trim(lake.table);
   expect((await readFeed(lake.table, '0')).ids).toHaveLength(8);
-  await expect(readFeed(lake.table, '1')).rejects.toThrow('nothing is known of version 1 any more');
+  await expect(readFeed(lake.table, '1')).rejects.toThrow('version 1 is no longer known');
 });
 
 test('Older versions are refused while rows are erased and afterwards, to whom rows of those apps are for and to no other account', async () => {
@@ -225,7 +225,7 @@ test('Older versions are refused while rows are erased and afterwards, to whom r
   ]);
   await lake.erase('erased', noCrashPoint);
   await lake.publish('later');
-  const erased = { kind: 'failed', reason: 'user', error: expect.stringContaining('rows that were erased since') };
+  const erased = { kind: 'failed', reason: 'user', error: expect.stringContaining('has rows that were erased') };
   expect(await lake.exportAsOf(version)).toMatchObject(erased);
   expect(await lake.exportAsOf(version - 1, 2)).toEqual(seen[2]);
 });
@@ -291,7 +291,7 @@ test('A place is refused where its version has another mark, or none', async () 
   const mark = next.slice(next.indexOf('-') + 1);
   const other = `${mark.startsWith('0') ? '1' : '0'}${mark.slice(1)}`;
   await expect(readSnapshotAt(lake.table, { version, mark })).resolves.toMatchObject({ version });
-  const anotherOne = expect.stringContaining('is another one by now');
+  const anotherOne = expect.stringContaining('has changed: the lake was restored');
   await expect(readSnapshotAt(lake.table, { version, mark: other })).rejects.toMatchObject({ message: anotherOne });
   await expect(readFeed(lake.table, `${version}-${other}`)).rejects.toMatchObject({ message: anotherOne });
   // A version before any row has no mark.
@@ -304,7 +304,7 @@ test('A place of another dataset is refused with the name of its table', async (
   await other.publish();
   const { next, version } = await readFeed(other.table, undefined);
   cpSync(other.table, path.join(path.dirname(lake.table), 'payments'), { recursive: true });
-  const message = expect.stringContaining(`${next} is a place of the table payments, not of events: each dataset`);
+  const message = expect.stringContaining(`${next} is a cursor of the table payments, not of events`);
   await expect(readFeed(lake.table, next)).rejects.toMatchObject({ message });
   const mark = next.slice(next.indexOf('-') + 1);
   await expect(readSnapshotAt(lake.table, { version, mark })).rejects.toMatchObject({ message });
@@ -316,13 +316,13 @@ test('A place from before the first row holds, and is refused where its version 
   expect(next).toMatch(/^\d+-0{8}$/);
   await lake.publish();
   expect((await readFeed(lake.table, next)).ids).toHaveLength(1);
-  const anotherOne = expect.stringContaining('is another one by now');
+  const anotherOne = expect.stringContaining('has changed: the lake was restored');
   const other = `${await lake.newest()}-00000000`;
   await expect(readFeed(lake.table, other)).rejects.toMatchObject({ message: anotherOne });
 });
 
 const refusals =
-  /^asOf: version \d+ (is not kept any more|has rows that were erased since|may have rows that are being erased)/;
+  /^asOf: version \d+ (is not kept any more|is no longer available|has rows that were erased|may have rows that are being erased)/;
 
 test(
   'A version that is asked for again and again, through seals and erasures, has the same bytes, or is refused as documented',

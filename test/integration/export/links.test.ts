@@ -240,8 +240,8 @@ describe('links', () => {
     truncateSync(fileOf(linkOf(0)), 20);
     const accept = 'text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8';
     for (const [link, status, title] of [
-      [forged, 403, 'This link does not work, or not any more'],
-      [linkOf(1), 404, 'The file is not there any more'],
+      [forged, 403, 'This link is invalid or has expired'],
+      [linkOf(1), 404, 'The file no longer exists'],
       [linkOf(0), 500, 'The file cannot be sent'],
     ] as const) {
       const answer = await send(running.port, link, { headers: { accept } });

@@ -29,7 +29,7 @@ function noticeOf(n: number, idApp: number, foundMs: number): Notice {
     parameter: `secretly-named-${n}`,
     date: '2026-06-09',
     foundAt: new Date(foundMs).toISOString(),
-    what: `parameter "secretly-named-${n}" is new: 30 of 60 events looked at have it`,
+    what: `parameter "secretly-named-${n}" is new: 30 of 60 sampled events have it`,
   };
 }
 

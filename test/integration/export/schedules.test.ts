@@ -223,7 +223,7 @@ describe('schedules', () => {
     await waitFor('both stop', async () =>
       [await get(ofApp), await get(ofOther)].every(({ status }) => status === 'Stopped'),
     );
-    expect(await get(ofApp)).toMatchObject({ reason: 'the account has none of the apps that it names' });
+    expect(await get(ofApp)).toMatchObject({ reason: 'the account has none of its apps' });
     expect(await get(ofOther)).toMatchObject({ reason: `user ${other.idUser} was removed` });
     expect([await slotsOf(ofApp), await slotsOf(ofOther)]).toEqual([[], []]);
     await restoreApp(paths, 8, Date.now());
@@ -327,7 +327,7 @@ describe('schedules', () => {
     const first = await add(daily);
     expect(await add(daily)).toBe(first);
     for (let n = 1; n < 20; n += 1) await add(`${daily}&eventName=e${n}`);
-    expect((await call(`create.json?${daily}&eventName=more`)).text).toContain('There are 20 schedules already');
+    expect((await call(`create.json?${daily}&eventName=more`)).text).toContain('The account already has 20 schedules');
     const stranger = await area.addUser({ idAccount: 2 });
     await waitFor('the stranger is known', async () => (await call('list.json', stranger, 'GET')).status === 200);
     expect((await call('list.json', stranger, 'GET')).data).toEqual({ schedules: [] });
@@ -349,7 +349,7 @@ describe('schedules', () => {
     const named = [...section.matchAll(/`(GET|POST) \/api\/schedule\/v1\/(\w+)\.json/g)];
     expect(named.length).toBe(6);
     for (const [, method, name = ''] of named)
-      expect((await call(`${name}.json`, undefined, method)).text).not.toContain('There is no such method');
+      expect((await call(`${name}.json`, undefined, method)).text).not.toContain('The method does not exist');
   });
 
   it('The command adds, lists, pauses, resumes and removes schedules beside the running service', async () => {

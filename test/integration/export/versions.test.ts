@@ -171,7 +171,7 @@ describe('versions of the data', () => {
     expect((await readChanges(table, undefined)).rows).toBe(sent);
     await expect(readChanges(table, '1-zz')).rejects.toMatchObject({ code: 'usage' });
     expect(await refusal(`${everything()}&asOf=${String(data['version'])}`)).toContain(
-      'is not kept any more: the oldest that is kept is',
+      'is no longer available; the oldest available version is',
     );
   });
 
@@ -255,16 +255,14 @@ describe('versions of the data', () => {
     };
     await eraseEvents(dependencies, { users: ['k'] }, { retentionMs });
     duckdb.close();
-    expect(await refusal(`${everything()}&asOf=${String(data['version'])}`)).toContain(
-      'has rows that were erased since',
-    );
+    expect(await refusal(`${everything()}&asOf=${String(data['version'])}`)).toContain('has rows that were erased');
     expect((await order(everything())).text).not.toContain('k\n');
   });
 
   it.each([
     ['sinceVersion=x', 'Argument sinceVersion is invalid'],
     ['sinceVersion=999999', 'is later than the version that is read'],
-    ['asOf=999999', 'is not there yet: the newest is'],
+    ['asOf=999999', 'does not exist yet; the newest is'],
     ['asOf=-1', 'Argument asOf is invalid'],
   ])('A version that cannot be given is refused: %s', async (parameters, detail) => {
     expect(await refusal(`${everything()}&${parameters}`)).toContain(detail);
@@ -272,7 +270,7 @@ describe('versions of the data', () => {
 
   it('What is found out from all rows cannot be asked for since a version', async () => {
     const detail = await refusal('event=sessions&selectors=customUserId&sinceVersion=1');
-    expect(detail).toContain('Argument sinceVersion does not suit event sessions');
+    expect(detail).toContain('Argument sinceVersion is not allowed for event sessions');
   });
 
   it.each(['sinceVersion', 'asOf'])('A place of another history ends the export with the reason: %s', async (name) => {
@@ -284,7 +282,7 @@ describe('versions of the data', () => {
     const raw = await running.call(user, `/api/raw/v1/export/get.json?idRawExport=${id}`);
     expect(raw.json?.data).toMatchObject({
       status: 'User error occurred',
-      errorMessage: expect.stringContaining(`${name}: version ${version} is another one by now`),
+      errorMessage: expect.stringContaining(`${name}: version ${version} has changed: the lake was restored`),
     });
   });
 
@@ -292,7 +290,7 @@ describe('versions of the data', () => {
     'What came since a place is not cut by %s, which would lose rows for good',
     async (name) => {
       const detail = await refusal(`event=customEvents&selectors=customUserId&sinceVersion=0&${name}=1`);
-      expect(detail).toContain(`Argument ${name} is invalid: sinceVersion says by itself`);
+      expect(detail).toContain(`Argument ${name} is invalid: sinceVersion already selects rows`);
     },
   );
 });

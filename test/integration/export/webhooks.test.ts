@@ -370,7 +370,11 @@ describe('webhooks', () => {
     const [{ timestampLastAttempt } = {}] = await lastOf();
     expect(timestampLastAttempt).toMatch(/^\d{10}$/);
     expect(await lastOf()).toMatchObject([
-      { lastError: 'it answered 503', timestampLastTry: timestampLastAttempt, lastProblem: 'it answered 503' },
+      {
+        lastError: 'the receiver returned HTTP 503',
+        timestampLastTry: timestampLastAttempt,
+        lastProblem: 'the receiver returned HTTP 503',
+      },
     ]);
     await running.export(user, 'event=customEvents&selectors=eventId&tsFrom=0&tsTo=1');
     await waitFor('its user sees that it was taken', async () => (await lastOf())[0]?.['lastError'] === undefined);

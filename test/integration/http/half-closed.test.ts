@@ -47,7 +47,7 @@ describe('a half-closed client', () => {
   }
   const stored = async (): Promise<unknown[]> => (await service.newLines()).map((line) => line['custom_user_id']);
 
-  it('A half-closed client gets the answer of import once its event is stored, and of each of several requests on one connection', async () => {
+  it('A half-closed client gets the import response once its event is stored, and one for each request on the connection', async () => {
     expect(await statuses(service.ingest.port, login('alone'))).toEqual([200]);
     expect(await statuses(service.ingest.port, login('first') + login('second') + login('third'))).toEqual([
       200, 200, 200,
@@ -55,7 +55,7 @@ describe('a half-closed client', () => {
     expect(await stored()).toEqual(['alone', 'first', 'second', 'third']);
   });
 
-  it('A client that half-closes while its event is being stored still gets the answer', async () => {
+  it('A client that half-closes while its event is being stored still gets the response', async () => {
     const received = (): Promise<number> => service.metric('tributary_ingest_events_received_total{kind="login"}');
     const before = await received();
     service.nats.signal('SIGSTOP');
@@ -68,24 +68,24 @@ describe('a half-closed client', () => {
     socket.end();
     service.nats.signal('SIGCONT');
     await once(socket, 'end');
-    // Either it was in time or it was not; what it says is true.
+    // In time or not, the response is true.
     const [answer] = readAnswers(text);
     expect([200, 500]).toContain(answer?.status);
     const lines = await stored();
     expect(answer?.status === 200 ? lines : ['slow']).toEqual(['slow']);
   });
 
-  it('A half-closed client whose last request is incomplete gets 400, and nothing of it is stored', async () => {
+  it('A half-closed client whose last request is incomplete gets 400, and the request is not stored', async () => {
     await service.newLines();
     expect(await statuses(service.ingest.port, login('whole').slice(0, -3))).toEqual([400]);
     expect(await stored()).toEqual([]);
   });
 
-  it('A client that half-closes without a request is disconnected without an answer', async () => {
+  it('A client that half-closes without a request is disconnected without a response', async () => {
     for (const port of [service.ingest.port, area.port]) expect(await talk(port, '')).toBe('');
   });
 
-  it('A half-closed client gets the id of its new export, the state of it, and the whole file', async () => {
+  it('A half-closed client gets the id, the state and the complete file of its new export', async () => {
     const call = (target: string): string =>
       `GET ${target} HTTP/1.1\r\nHost: 127.0.0.1:${area.port}\r\nAuthorization: ${basic(user)}\r\n\r\n`;
     const create =

@@ -23,7 +23,7 @@ beforeEach(async () => {
   await addTestApp(dataDir);
 });
 
-/** Runs the command as the route does, whose end of the pipes closes with a word that the file was whole, or without. */
+/** Runs the command as the route does, which confirms a complete file by the second pipe, or does not. */
 async function runCommand(isWhole: boolean): Promise<[number, unknown]> {
   const words = [entry, 'load', 'installs', '-', '--by-http', '--data', dataDir];
   const child = spawn(process.execPath, words, { stdio: ['pipe', 'pipe', 'inherit', 'pipe'] });
@@ -54,7 +54,7 @@ async function open(folder: string, idleMs?: number): Promise<Opened> {
 }
 
 describe('the command that a load by HTTP runs', () => {
-  it('A file whose sender dies before it has said that it is whole loads nothing, however whole its rows are', async () => {
+  it('A file whose sender dies before the confirmation loads nothing, even if its rows are complete', async () => {
     expect(await runCommand(false)).toEqual([
       1,
       { code: 'file_damaged', error: expect.stringContaining('before it was whole') as string },
@@ -64,7 +64,7 @@ describe('the command that a load by HTTP runs', () => {
 });
 
 describe('the route of loads', () => {
-  it('What is no fault of the file or the query is answered 500 with Retry-After', async () => {
+  it('Errors other than those of the file or the query get 500 with Retry-After', async () => {
     const { url, headers } = await open(path.join(dataDir, 'nowhere'));
     const response = await fetch(url, { method: 'POST', headers, body: file });
     expect([response.status, response.headers.get('retry-after')]).toEqual([500, '5']);
@@ -76,26 +76,26 @@ describe('the route of loads', () => {
     expect([wrong.status, wrong.headers.get('retry-after')]).toEqual([400, null]);
   });
 
-  it('A text for the client names no path of the service', async () => {
+  it('A message for the client has no path of the service', async () => {
     const { url, headers } = await open(dataDir);
     for (const map of ['xx', '{"a":1}', '[]']) {
       const response = await fetch(`${url}?map=${encodeURIComponent(map)}`, { method: 'POST', headers, body: file });
       const { error } = (await response.json()) as { readonly error: string };
       expect([response.status, error]).toEqual([400, expect.stringMatching(/^cannot use map: [^/]*$/)]);
     }
-    // A value of the client's own that only begins like a folder of the service stays.
+    // A client's value that only starts like a folder of the service stays.
     const own = `${dataDir}base`;
     const refused = await fetch(`${url}?app=${encodeURIComponent(own)}`, { method: 'POST', headers, body: file });
     expect(await refused.json()).toMatchObject({ error: expect.stringContaining(own) as string });
-    // A command that ends before it can answer says why in its log.
+    // A command that ends early reports the error in its log.
     mkdirSync(path.join(dataDir, 'datasets', 'astray'), { recursive: true });
     const ended = await fetch(url, { method: 'POST', headers, body: file });
     const { error } = (await ended.json()) as { readonly error: string };
-    expect([ended.status, error]).toEqual([500, expect.stringContaining('must lie in pipelines') as string]);
+    expect([ended.status, error]).toEqual([500, expect.stringContaining('must be in pipelines') as string]);
     expect(error).not.toContain(dataDir);
   });
 
-  it('A load that is under way is not ended by strangers who take all other places', async () => {
+  it('A load in progress is not ended by clients that take all other connections', async () => {
     const { url, headers } = await open(dataDir);
     const load = request(url, {
       method: 'POST',
@@ -116,14 +116,14 @@ describe('the route of loads', () => {
     expect([response.statusCode, JSON.parse(await text(response))]).toMatchObject([200, { rows: 2 }]);
   });
 
-  it('A command that refuses early says why, however much of the body is still to come', async () => {
+  it('A command that fails early returns its error before the end of the body', async () => {
     const { url, headers } = await open(dataDir);
     const body = file.repeat(200_000);
     const response = await fetch(`${url}?maxBad=many`, { method: 'POST', headers, body });
     expect([response.status, await response.json()]).toMatchObject([400, { code: 'usage' }]);
   });
 
-  it('A body that comes faster than the command takes it leaves no listener behind each piece that had to wait', async () => {
+  it('A body that is faster than the command leaves no stream listeners behind', async () => {
     const { url, headers } = await open(dataDir);
     const warnings: Error[] = [];
     const note = (warning: Error): void => void warnings.push(warning);
@@ -135,7 +135,7 @@ describe('the route of loads', () => {
     expect(warnings).toEqual([]);
   });
 
-  it('A client that falls silent in its body is given up, and others may load', async () => {
+  it('A client that stalls in its body is dropped, and others may load', async () => {
     const { url, headers } = await open(dataDir, 300);
     const silent: ClientRequest = request(url, { method: 'POST', headers: { ...headers, 'content-length': '1000' } });
     silent.on('error', () => undefined);

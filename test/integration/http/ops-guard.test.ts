@@ -18,7 +18,7 @@ async function startOps(names: readonly string[] = []): Promise<number> {
   return Number(new URL(server.url).port);
 }
 
-/** Opens connections that send the beginning of a request, and nothing more. */
+/** Opens connections that send only the start of a request. */
 async function openSlow(port: number, count: number, head: string): Promise<Socket[]> {
   const sockets = Array.from({ length: count }, () => connect({ port, host: '127.0.0.1', allowHalfOpen: true }));
   for (const socket of sockets) {
@@ -33,8 +33,8 @@ async function openSlow(port: number, count: number, head: string): Promise<Sock
 const statusOf = async (port: number, target: string, headers = {}): Promise<number> =>
   (await send(port, target, { headers })).status;
 
-describe("strangers on the operator's port", () => {
-  it('A load that is refused is answered, and its connection closes although its body still comes', async () => {
+describe("clients of the operator's port", () => {
+  it('A rejected load gets a response, and its connection closes before the end of the body', async () => {
     const port = await startOps();
     const head = 'POST /api/load/v1/installs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\nx';
     const [socket] = await openSlow(port, 1, head);
@@ -55,7 +55,7 @@ describe("strangers on the operator's port", () => {
     ['half a head', 'GET /readyz HTTP/1.1\r\nHost: local'],
     ['nothing', ''],
     ['metrics that are not read', 'GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n'],
-  ])('Health and metrics answer beside 130 connections with %s', async (_what, head) => {
+  ])('Health and metrics respond during 130 connections with %s', async (_what, head) => {
     const port = await startOps();
     await openSlow(port, 130, head);
     expect([
@@ -73,7 +73,7 @@ describe("strangers on the operator's port", () => {
     'tributary.example.evil',
     '1.2.3.4.5',
     '',
-  ])('A request whose Host is %j is refused by every route', async (host) => {
+  ])('Every route rejects a request whose Host is %j', async (host) => {
     const port = await startOps(['tributary.example']);
     const expected = host === '' ? [503, 200, 401] : [403, 403, 403];
     const load = await send(port, '/api/load/v1/installs', { method: 'POST', headers: { host } });
@@ -93,7 +93,7 @@ describe("strangers on the operator's port", () => {
     '10.1.2.3:80',
     'tributary.example',
     'Tributary.Example.:80',
-  ])('A request whose Host is %s is answered', async (host) => {
+  ])('A request whose Host is %s is accepted', async (host) => {
     expect(await statusOf(await startOps(['tributary.example']), '/metrics', { host })).toBe(200);
   });
 });

@@ -8,7 +8,7 @@ import { temporaryFolder } from '../../helpers/folder.ts';
 import { startTestIngest, type TestIngest } from '../../helpers/ingest.ts';
 import { readAnswers, talk, type TalkAnswer } from '../../helpers/talk.ts';
 
-/** What strangers, who have no token, no user and no link, can make either area do. */
+/** Requests without a token, a user or a link to both ports. */
 
 const seed = chaosSeed();
 const runs = 600;
@@ -84,21 +84,21 @@ const headers = [
 const bodies = ['', '{}', '{"customUserId":"u"}', 'event=installs&selectors=idApp', '\u0000\u00ff'];
 
 function requestOf(method: string, target: string, header: string, given: string): string {
-  // What stands behind a length of its own would be another request.
+  // Bytes after this length would be another request.
   const body = /^content-length/i.test(header) ? '' : given;
   const isChunked = /^transfer-encoding/i.test(header);
   const length = body === '' || isChunked ? '' : `Content-Length: ${body.length}\r\n`;
   return `${method} ${target} HTTP/1.1\r\nHost: a\r\n${length}${header === '' ? '' : `${header}\r\n`}\r\n${isChunked ? `${body.length.toString(16)}\r\n${body}\r\n${body === '' ? '' : '0\r\n\r\n'}` : body}`;
 }
 
-/** Whether an answer is of its area's own form: import's one field, or export's envelope, which repeats the status. */
+/** Reports whether a response has the format of its area: import's one field, or export's envelope with the status. */
 function isOwnForm(area: 'import' | 'export', { status, body }: TalkAnswer): boolean {
   const parsed = JSON.parse(body) as { error?: unknown; code?: unknown; message?: unknown };
   if (area === 'export') return parsed.code === status && typeof parsed.message === 'string';
   return Object.keys(parsed).length === 1 && typeof parsed.error === 'string';
 }
 
-describe(`a stranger (seed ${seed})`, () => {
+describe(`an unauthenticated client (seed ${seed})`, () => {
   const lines: string[] = [];
   const logger = pino({ level: 'trace' }, { write: (line) => void lines.push(line) });
   const [serviceDir, areaDir] = [temporaryFolder(), temporaryFolder()];
@@ -115,7 +115,7 @@ describe(`a stranger (seed ${seed})`, () => {
 
   const alarms = (): string[] => lines.filter((line) => (JSON.parse(line) as { level: number }).level >= 40);
 
-  /** Sends a request to both areas; each must answer it, once, in its own form, and not as a failure of the service. */
+  /** Sends a request to both areas. Each must respond once, in its format, and without a failure of the service. */
   async function sendBoth(method: string, target: string, header: string, body: string): Promise<TalkAnswer[]> {
     const text = requestOf(method, target, header, body);
     const answers = await Promise.all(
@@ -138,7 +138,7 @@ describe(`a stranger (seed ${seed})`, () => {
     return answers.flat();
   }
 
-  it('A stranger gets 404, in the form of every other refusal, by every method of HTTP that an area does not have', async () => {
+  it('An unauthenticated client gets 404 in the format of other errors for every unsupported HTTP method', async () => {
     for (const method of METHODS.filter((one) => !['POST', 'HEAD'].includes(one))) {
       const [imported, exported] = await sendBoth(
         method,
@@ -155,7 +155,7 @@ describe(`a stranger (seed ${seed})`, () => {
     expect(alarms()).toEqual([]);
   });
 
-  it("A stranger gets a refusal in the area's own form for an expectation, too many headers, and a missing, repeated or invalid Host", async () => {
+  it('An unauthenticated client gets an error in the format of the area for an expectation, too many headers, and a missing, repeated or invalid Host', async () => {
     const login = 'POST /v1/login/?idApp=1 HTTP/1.1\r\n';
     const cases = [
       [417, `${login}Host: a\r\nExpect: 200-maybe\r\n\r\n`],
@@ -172,7 +172,7 @@ describe(`a stranger (seed ${seed})`, () => {
         const [answer, ...more] = readAnswers(await talk(port, text));
         expect([answer?.status, more], text.slice(0, 100)).toEqual([status, []]);
         expect(answer !== undefined && isOwnForm(port === area.port ? 'export' : 'import', answer)).toBe(true);
-        // The one says why in its envelope, the other in a header.
+        // One has the reason in its envelope, the other in a header.
         expect(port === area.port ? answer?.body : answer?.head).toMatch(
           /(The|the) (request (must have one Host|has more than 2000 headers)|Host header must be|only expectation)/i,
         );
@@ -182,7 +182,7 @@ describe(`a stranger (seed ${seed})`, () => {
   });
 
   it(
-    'A stranger causes neither a failure nor a warning in the log by any method, target, header and body',
+    'An unauthenticated client causes neither a failure nor a warning in the log by any method, target, header and body',
     { timeout: 60_000 },
     async () => {
       const methods = METHODS.filter((one) => one !== 'CONNECT');

@@ -95,7 +95,7 @@ describe('import with broker trouble', () => {
       'the loss is seen',
       async () => (await service.post('web', 'login', { customUserId: 'unlucky' })).status === 500,
     );
-    expect(service.ingest.facts()['problems']).toMatchObject([{ message: 'the broker does not take events' }]);
+    expect(service.ingest.facts()['problems']).toMatchObject([{ message: 'the broker does not accept events' }]);
     await service.nats.restart();
     await waitFor(
       'the return is seen without a request',
@@ -120,7 +120,7 @@ describe('import with broker trouble', () => {
     expect(refused).toMatchObject({ status: 500, body: '{"error":"Internal Server Error"}' });
     expect(refused.headers.get('x-error-detail')).toBe('not stored: the stream is full');
     expect(await service.newLines()).toHaveLength(accepted);
-    expect(service.ingest.facts()['problems']).toMatchObject([{ message: 'the stream is full, events are refused' }]);
+    expect(service.ingest.facts()['problems']).toMatchObject([{ message: 'the stream is full; imports are rejected' }]);
     const { jetstreamManager } = await import('@nats-io/jetstream');
     await (await jetstreamManager(service.connection.nats)).streams.purge('TRIBUTARY_EVENTS', { keep: 1 });
     expect(await service.post('web', 'login', { customUserId: 'again' })).toMatchObject({ status: 200 });

@@ -217,7 +217,7 @@ describe('answers that help the sender', () => {
       const meant = query.startsWith('id') ? 'idApp' : 'validate';
       expect([answer.status, answer.headers.get('x-error-detail')]).toEqual([
         400,
-        `there is no parameter ${name}: ${meant} is one`,
+        `unknown parameter ${name}; did you mean ${meant}?`,
       ]);
       expect(await service.newLines()).toEqual([]);
     },
@@ -248,7 +248,7 @@ describe('answers that help the sender', () => {
   it('Who posts to what is asked by GET is told so', async () => {
     for (const name of ['event', 'live', 'receipt-key', 'refusals']) {
       const answer = await service.post('web', name, {});
-      expect([answer.status, answer.headers.get('x-error-detail')]).toEqual([404, 'it is asked by GET']);
+      expect([answer.status, answer.headers.get('x-error-detail')]).toEqual([404, 'the method is called by GET']);
     }
     expect((await service.post('web', 'events', {})).headers.get('x-error-detail')).toBe('no such method');
   });

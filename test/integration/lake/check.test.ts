@@ -21,7 +21,7 @@ async function flip(file: string): Promise<void> {
   await writeFile(file, bytes);
 }
 
-/** A lake of one sealed and two young files, with the compactor stopped. */
+/** Creates a lake of one sealed and two young files, with a stopped compactor. */
 async function writeLake(): Promise<{ lakeDir: string; table: string; sealed: string; log: string }> {
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');
@@ -48,7 +48,7 @@ function lineOf(version: number): LedgerLine {
   return { version, point: { version, availableAtMs: 1000 + version, mark: undefined } };
 }
 
-test('A whole lake passes, and its history and statistics add up', async () => {
+test('An intact lake passes, and its history and statistics add up', async () => {
   const { lakeDir } = await writeLake();
   expect(await checkLake(lakeDir)).toMatchObject({ ok: true, files: 3, rows: 4, problems: [] });
   const stats = await readLakeStats(lakeDir);
@@ -84,16 +84,16 @@ test('Each kind of damage is found and named', async () => {
   await rm(sealed);
   expect(await problems()).toEqual([`missing_file ${path.basename(sealed)}`]);
   await writeFile(sealed, backup);
-  // Readers of folders find the file that was damaged, or none, until the next start.
+  // Until the next start, readers of folders find the damaged file, or none.
   expect(await problems()).toEqual([`damaged_file ${path.basename(sealed)}`]);
   const place = sealed.replace('/_sealed/', '/');
   await rm(place);
   expect(await problems()).toEqual([`missing_file ${path.basename(sealed)}`]);
   await link(sealed, place);
 
-  const orphan = path.join(path.dirname(sealed), 'orphan.parquet');
+  const orphan = path.join(path.dirname(sealed), 'stray.parquet');
   await copyFile(sealed, orphan);
-  expect(await problems()).toEqual(['unreferenced_file orphan.parquet']);
+  expect(await problems()).toEqual(['unreferenced_file stray.parquet']);
   await rm(orphan);
 
   const entry = path.join(log, names[4] ?? '');
@@ -112,7 +112,7 @@ test('Each kind of damage is found and named', async () => {
   const whole = await readFile(checkpoint);
   await flip(checkpoint);
   expect(await problems()).toEqual([`damaged_checkpoint ${path.basename(checkpoint)}`]);
-  // The commits from the beginning are there, so that nobody needs it.
+  // All commits from the first exist, so that no reader needs it.
   expect((await readSnapshot(table)).files.length).toBe(3);
   await writeFile(checkpoint, whole);
   await truncate(path.join(table, '_columns.parquet'), 100);
@@ -122,7 +122,7 @@ test('Each kind of damage is found and named', async () => {
   expect(await checkLake(lakeDir)).toMatchObject({ ok: false });
 });
 
-test('A lake whose log is missing is reported, and no new log begins beside its files', async () => {
+test('A lake whose log is missing is reported, and no new log begins next to its files', async () => {
   const { lakeDir, log } = await writeLake();
   await rm(log, { recursive: true });
   const { ok, problems } = await checkLake(lakeDir);
@@ -139,13 +139,17 @@ test('A lake whose log is missing is reported, and no new log begins beside its 
   expect((await readdir(lakeDir, { recursive: true })).filter((name) => name.endsWith('.parquet'))).toEqual(before);
 });
 
-test('A ledger of versions, and the steps of a repair of the clock, that are damaged, short or gone are named', async () => {
+test('A damaged, short or missing version ledger is reported, and so are the steps of a clock repair', async () => {
   const { lakeDir, table, log } = await writeLake();
   await appendLines(table, [0, 1, 2].map(lineOf));
   expect(await checkLake(lakeDir)).toMatchObject({ ok: true });
   await flip(ledgerFile(table));
   expect((await checkLake(lakeDir)).problems).toEqual([
-    { problem: 'damaged_file', path: 'events/_versions.csv', detail: expect.stringContaining('the lines 2 are not') },
+    {
+      problem: 'damaged_file',
+      path: 'events/_versions.csv',
+      detail: expect.stringContaining('checksum mismatch in lines 2'),
+    },
   ]);
   await rm(ledgerFile(table));
   await appendLines(table, [lineOf(0)]);

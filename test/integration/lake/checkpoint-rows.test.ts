@@ -20,7 +20,6 @@ const plain: AddAction = {
   tags: { sha256: 'f'.repeat(64) },
 };
 
-/** Adds as this service writes them, and as others may. */
 const adds: readonly AddAction[] = [
   plain,
   { ...plain, path: '_young/b%20%C3%BC.parquet', tags: { sha256: '0', keyed: '0' } },
@@ -58,7 +57,7 @@ async function writeState(duckdb: Duckdb, state: TableState): Promise<string> {
   return path.join(logFolder(tableDir), checkpointName(state.version));
 }
 
-test('A checkpoint gives back each action as it was written, whatever its texts hold', async () => {
+test('A checkpoint returns each action as it was written, regardless of its texts', async () => {
   const state = createTableState();
   applyActions(state, 5, [
     { protocol: { minReaderVersion: 1, minWriterVersion: 2 } },
@@ -74,7 +73,7 @@ test('A checkpoint gives back each action as it was written, whatever its texts 
   expect(read.protocol).toMatchObject({ minReaderVersion: 1, minWriterVersion: 2 });
 });
 
-test('A checkpoint of more rows than are read at once has each of them once', async () => {
+test('A checkpoint that is read in several batches returns each row once', async () => {
   const state = createTableState();
   const count = 2 * groupRows + 5;
   applyActions(
@@ -89,7 +88,7 @@ test('A checkpoint of more rows than are read at once has each of them once', as
   expect(Math.min(...sizes)).toBe(0);
 });
 
-test('A checkpoint of another engine is read with all that its adds have', async () => {
+test('A checkpoint of another engine is read with all members of its adds', async () => {
   const file = path.join(testFolder(), 'other.parquet');
   const [read] = await withEngine(async (duckdb) => {
     await duckdb.run(`COPY (SELECT {'path': 'a', 'partitionValues': MAP {}, 'size': 5::BIGINT, 'modificationTime': 6::BIGINT,
@@ -108,7 +107,7 @@ test('A checkpoint of another engine is read with all that its adds have', async
   });
 });
 
-test('A row that cannot be trusted is damage', async () => {
+test('An invalid row is reported as damage', async () => {
   const file = path.join(testFolder(), 'bad.parquet');
   await withEngine(async (duckdb) => {
     await duckdb.run(`COPY (SELECT {'path': 'a'} AS add) TO ${sqlText(file)} (FORMAT parquet)`);
@@ -116,7 +115,7 @@ test('A row that cannot be trusted is damage', async () => {
   });
 });
 
-test('A row that cannot be trusted is damage also where more rows follow, and its engine can be closed at once', async () => {
+test('An invalid row before other rows is reported as damage, and its engine can be closed at once', async () => {
   const file = path.join(testFolder(), 'bad.parquet');
   for (let round = 0; round < 3; round += 1) {
     await withEngine(async (duckdb) => {
@@ -127,7 +126,7 @@ test('A row that cannot be trusted is damage also where more rows follow, and it
   }
 });
 
-test('A checkpoint of many large adds is read in the memory that there is for it', async () => {
+test('A checkpoint of many large adds is read within its memory limit', async () => {
   const file = path.join(testFolder(), 'large.parquet');
   const count = groupRows + 5;
   const actions = await withEngine(async (duckdb) => {

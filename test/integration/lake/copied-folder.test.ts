@@ -21,7 +21,7 @@ import { eventLine, readRows, startTestCompact } from '../../helpers/lake.ts';
 import { addSealedFile } from '../../helpers/sealed-file.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
-/** A folder that is copied is a service of its own: nothing in it names the place it was copied from. */
+/** A copied folder is a separate service, without references to the original path. */
 
 const messages = [1, 2, 3].map((age) => [eventLine({ age }), eventLine({ age, kind: 'registration' })]);
 const ids = messages
@@ -40,7 +40,7 @@ async function isSealed(folder: string): Promise<boolean> {
   return lake?.totals.stored === ids.length && files.length > 0 && files.every((file) => !file.young);
 }
 
-/** Seals a lake and copies its folder at each step of the rewrite; returns the original and the copies. */
+/** Seals a lake, and copies its folder at each step of the rewrite. Returns the original and the copies. */
 async function copyAtEachStep(): Promise<{ original: string; copies: { step: string; folder: string }[] }> {
   const root = testFolder();
   const original = path.join(root, 'original');
@@ -72,17 +72,17 @@ async function expectWorks(folder: string): Promise<void> {
   expect((await checkLake(path.join(folder, 'lake'))).problems).toEqual([]);
 }
 
-test('A folder copied at any step of a rewrite names no place, works at once, has every row once, and never touches the original', async () => {
+test('A folder copied at any step of a rewrite works at once, has every row once, and never changes the original', async () => {
   const { original, copies } = await copyAtEachStep();
   const before = hashFiles(original);
   const named = copies.flatMap(({ step, folder }) => filesNaming(folder, original).map((name) => `${step}: ${name}`));
-  // The SQL of the views has absolute paths; the start of the copy writes it anew.
+  // The SQL of the views has absolute paths, and the start of the copy rewrites it.
   expect(named.filter((name) => !name.endsWith('lake/snapshot.sql'))).toEqual([]);
   for (const { folder } of copies) await expectWorks(folder);
   expect(hashFiles(original)).toEqual(before);
 });
 
-/** Leaves a lake as version 0.2 or 0.3 left it when it was killed in a seal, after some of its steps. */
+/** Creates a lake in which version 0.2 or 0.3 was killed in a seal, after some of its steps. */
 async function leaveEarlierSeal(
   folder: string,
   { isAbsolute, until }: { isAbsolute: boolean; until: 'intent-written' | 'renamed' | 'intent-committed' },
@@ -122,7 +122,7 @@ test.each([
   { isAbsolute: false, until: 'renamed' },
   { isAbsolute: false, until: 'intent-committed' },
 ] as const)(
-  'A seal of an earlier version that was killed ($until, absolute paths: $isAbsolute) is finished where it lies',
+  'A killed seal of an earlier version ($until, absolute paths: $isAbsolute) is completed in its folder',
   async (left) => {
     const folder = path.join(testFolder(), 'data');
     await leaveEarlierSeal(folder, left);
@@ -134,7 +134,7 @@ test.each([
   },
 );
 
-test('A rewrite of version 0.3 that waits takes its place, leftovers of its loads are swept, and nothing is copied', async () => {
+test('A waiting rewrite of version 0.3 is shown, leftovers of its loads are removed, and nothing is copied', async () => {
   const folder = path.join(testFolder(), 'data');
   const lakeDir = path.join(folder, 'lake');
   const paths = lakePaths(lakeDir);
@@ -145,7 +145,7 @@ test('A rewrite of version 0.3 that waits takes its place, leftovers of its load
   const table = await openTable(paths.table, { clock: createClock(0), crashPoint: noCrashPoint });
   await table.commit((state) => {
     const [add] = state.files.values();
-    if (add === undefined) throw new Error('there is no sealed file');
+    if (add === undefined) throw new Error('no sealed file');
     return {
       cause: 'enrich',
       actions: [
@@ -175,15 +175,15 @@ test.each([
   ['a path that climbs out in its midst', 'events/../../secret'],
   ['a path to the lake itself', '.'],
   ['an empty path', ''],
-  ['an absolute path that is no place of a lake', '/etc/passwd'],
+  ['an absolute path outside of any lake', '/etc/passwd'],
   ['an absolute path that climbs out', '/data/lake/events/fresh/../../../../etc/passwd'],
-])('An intent with %s is refused', (_what, to) => {
+])('An intent with %s is rejected', (_what, to) => {
   expect(() => parseIntent('intent.json', intent(to), '/data/lake')).toThrow(
     expect.objectContaining({ code: 'rewrite_damaged' }) as Error,
   );
 });
 
-test('An intent with a staged file that lies elsewhere is refused, and one that is whole is read as places of this lake', () => {
+test('An intent with a staged file elsewhere is rejected, and a valid one is read as paths of this lake', () => {
   for (const name of ['../a', 'a/b', '..', ''])
     expect(() => parseIntent('intent.json', intent('events/fresh/a.parquet', name), '/data/lake')).toThrow(
       expect.objectContaining({ code: 'rewrite_damaged' }) as Error,

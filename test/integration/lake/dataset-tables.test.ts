@@ -33,7 +33,6 @@ const row = (id: string, more: Partial<TestRow> = {}): TestRow => ({
   ...more,
 });
 
-/** An empty lake. */
 async function newLake(): Promise<string> {
   const lakeDir = path.join(testFolder(), 'lake');
   await ensureLake(lakeDir, { clock: createClock(0), retentionMs: 86_400_000 });
@@ -55,7 +54,7 @@ const isSealed = async (lakeDir: string, dataset: Dataset): Promise<boolean> => 
   return files.length > 0 && files.every((file) => file.place?.startsWith('date=') === true);
 };
 
-test('Young rows of a table that came while the compactor ran are sealed into folders by its own columns, in its own order', async () => {
+test('Young rows of a table are sealed into folders by its own columns, in its own order', async () => {
   const lakeDir = await newLake();
   await compactOn(lakeDir, { sealAgeMs: 50 });
   await addRows(lakeDir, payments, [
@@ -73,7 +72,7 @@ test('Young rows of a table that came while the compactor ran are sealed into fo
   expect(rows.map((one) => one['event_id'])).toEqual(['a', 'b']);
 });
 
-test('A table that cannot be sealed is named, and the others are sealed', async () => {
+test('A table that cannot be sealed is reported, and the others are sealed', async () => {
   const lakeDir = await newLake();
   const damaged = await addRows(lakeDir, installs, [row('i')]);
   await addRows(lakeDir, payments, [row('p')]);
@@ -93,7 +92,7 @@ test('A table that cannot be sealed is named, and the others are sealed', async 
 });
 
 test(
-  'Rows of more than a hundred columns are sealed within the smallest memory, in as many files as that takes',
+  'Rows with more than a hundred columns are sealed in the smallest memory, with as many files as needed',
   { timeout: 180_000 },
   async () => {
     const lakeDir = await newLake();
@@ -107,14 +106,14 @@ test(
   },
 );
 
-test('What a crash has left in the folders of a table is swept at the start, its interrupted rewrite is finished, and the work of who holds its lock is left alone', async () => {
+test('The start removes leftovers of a crash, completes an interrupted rewrite, and keeps the work of a lock holder', async () => {
   const lakeDir = await newLake();
   const table = await addRows(lakeDir, payments, [row('p')]);
   await addRows(lakeDir, installs, [row('i')]);
   const paths = tablePaths(lakeDir, payments);
   const leftover = path.join(paths.young, 'unnamed.parquet');
   writeFileSync(leftover, 'left');
-  // A rewrite that ends right after its commit: what follows is left to do.
+  // A rewrite that ends right after its commit: its follow-ups remain.
   const [file] = table.snapshot().files;
   const add = table.state().files.get(file?.path ?? '');
   const open = await openChange(table, paths.staging, 'a rewrite', async (step) => {
@@ -133,7 +132,7 @@ test('What a crash has left in the folders of a table is swept at the start, its
   await expect(open.commit([{ file: staged, path: to }], () => change as never)).rejects.toThrow('crash');
   await open.close();
   expect(readdirSync(paths.staging)).toEqual([open.id]);
-  // A load under way, in another table.
+  // A running load, in another table.
   const lock = acquireLock(tablePaths(lakeDir, installs).maintenanceLock, 'a load');
   onTestFinished(() => lock.release());
   const inHand = path.join(tablePaths(lakeDir, installs).staging, 'in-hand');
@@ -144,7 +143,7 @@ test('What a crash has left in the folders of a table is swept at the start, its
   const { stream, compact } = await compactOn(lakeDir);
   stream.publish([eventLine()]);
   await waitFor('the first event is stored', () => compact.facts()['stored'] === 1);
-  await waitFor('the leftover is gone', () => !readdirSync(paths.young).includes('unnamed.parquet'));
+  await waitFor('the leftover is removed', () => !readdirSync(paths.young).includes('unnamed.parquet'));
   expect(await filesOf(lakeDir, payments)).toEqual([to]);
   expect(readdirSync(paths.staging)).toEqual([]);
   expect(readdirSync(path.join(table.dir, 'date=2026-01-01'))).toEqual(['renamed.parquet']);
@@ -157,7 +156,7 @@ test('Replaced files and old entries of the log of a table are removed after the
   for (const id of ['a', 'b', 'c']) await addRows(lakeDir, payments, [row(id)]);
   await compactOn(lakeDir, { sealAgeMs: 50, retentionMs: 200, checkpointEvery: 2 });
   const { table, young } = tablePaths(lakeDir, payments);
-  await waitFor('the young files are gone', () => readdirSync(young).length === 0, 30_000);
+  await waitFor('the young files are removed', () => readdirSync(young).length === 0, 30_000);
   await waitFor(
     'the log begins at a later checkpoint',
     () => !readdirSync(path.join(table, '_delta_log')).includes(`${'0'.repeat(20)}.json`),
@@ -166,7 +165,7 @@ test('Replaced files and old entries of the log of a table are removed after the
   expect(await query(`SELECT count(*)::INT AS n FROM read_parquet('${table}/date=*/*.parquet')`)).toEqual([{ n: 3 }]);
 });
 
-test('The file snapshot.sql has a view for each table that there is; an older text works on without those that came later', async () => {
+test('The file snapshot.sql has a view per existing table, and an older text keeps working without later ones', async () => {
   const lakeDir = await newLake();
   const { snapshotSql: file } = lakePaths(lakeDir);
   const read = () => readFileSync(file, 'utf8');
@@ -191,7 +190,7 @@ test('The file snapshot.sql has a view for each table that there is; an older te
   expect(variable).toEqual({ is_reset: true });
 });
 
-test('A text to keep works on a lake that lacks one of its tables, whose view then has no rows', async () => {
+test('A printed text works on a lake that lacks one of its tables, whose view then has no rows', async () => {
   const lakeDir = await newLake();
   await addRows(lakeDir, payments, [row('p')]);
   await addRows(lakeDir, installs, [row('i')]);
@@ -206,7 +205,7 @@ test('A text to keep works on a lake that lacks one of its tables, whose view th
   expect(counts).toEqual([{ e: 0, p: 1, i: 0 }]);
 });
 
-test('A check names what is wrong with each table by its path, and what was read of it', async () => {
+test('A check reports the problems of each table by path, and what it has read', async () => {
   const lakeDir = await newLake();
   const table = await addRows(lakeDir, payments, [row('p1'), row('p2')]);
   await addRows(lakeDir, installs, [row('i')]);
@@ -226,7 +225,7 @@ test('A check names what is wrong with each table by its path, and what was read
   );
 });
 
-test('What another engine has done to a table is a problem that names it, stops no other table, and is undone by a repair', async () => {
+test('A foreign commit to a table is a problem with its name, stops no other table, and is reverted by a repair', async () => {
   const lakeDir = await newLake();
   const table = await addRows(lakeDir, payments, [row('p')]);
   await addRows(lakeDir, installs, [row('i')]);
@@ -250,7 +249,7 @@ test('What another engine has done to a table is a problem that names it, stops 
   const repaired = await repairLake({ lakeDir, duckdb, clock: createClock(0), crashPoint: noCrashPoint });
   expect(repaired).toMatchObject({ repaired: false, tables: { payments: { repaired: true, missing: [] } } });
   await waitFor('payments are sealed', () => isSealed(lakeDir, payments), 30_000);
-  await waitFor('the problem is gone', () => problems().length === 0, 30_000);
+  await waitFor('the problem is resolved', () => problems().length === 0, 30_000);
   expect((await checkLake(lakeDir)).problems).toEqual([]);
   expect((await readLakeStats(lakeDir)).tables).toMatchObject({ payments: { rows: 1 }, installs: { rows: 1 } });
   expect((await readHistory(lakeDir, 100, payments)).map(({ cause }) => cause)).toContain('repair');

@@ -9,7 +9,7 @@ import { testFolder } from '../../helpers/folder.ts';
 import { writeMmdbFile } from '../../helpers/mmdb-file.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
-describe('a batch that is written with what is known of it', () => {
+describe('enrichment of a batch', () => {
   let duckdb: Duckdb;
   let enricher: Enrichment;
   beforeEach(async () => {
@@ -23,7 +23,7 @@ describe('a batch that is written with what is known of it', () => {
     );
   });
 
-  it('What was looked up is remembered between batches, and forgotten when none has come for ten minutes', async () => {
+  it('Lookups are cached between batches, and dropped after ten minutes without a batch', async () => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
     onTestFinished(() => void vi.useRealTimers());
     const listTables = async (): Promise<string[]> => {
@@ -39,10 +39,10 @@ describe('a batch that is written with what is known of it', () => {
     vi.advanceTimersByTime(599_000);
     expect(await listTables()).toHaveLength(5);
     vi.advanceTimersByTime(1000);
-    await waitFor('the tables are gone', async () => (await listTables()).length === 0);
+    await waitFor('the tables are dropped', async () => (await listTables()).length === 0);
   });
 
-  /** Writes the batch, the first time with an error; says how often it was tried, and with what. */
+  /** Writes the batch, the first time with an error. Returns the attempts and their sources. */
   async function writeWith(fault: Error): Promise<{ readonly tries: boolean[]; readonly outcome: unknown }> {
     const tries: boolean[] = [];
     const write = async (select: unknown): Promise<object> => {
@@ -56,13 +56,13 @@ describe('a batch that is written with what is known of it', () => {
     return { tries, outcome };
   }
 
-  it('An error of the disk fails the write, and is not blamed on the enrichment', async () => {
+  it('A disk error fails the write, and is not attributed to the enrichment', async () => {
     const error = Object.assign(new Error('EIO: i/o error, fsync'), { code: 'EIO' });
     expect(await writeWith(error)).toEqual({ tries: [true], outcome: error });
     expect(enricher.problems()).toEqual([]);
   });
 
-  it('An error of the engine has the rows written without what is known of them, and is a problem', async () => {
+  it('After an engine error the rows are written without enrichment, and a problem is reported', async () => {
     expect(await writeWith(new AppError('memory', 'out of memory'))).toEqual({
       tries: [true, false],
       outcome: {},

@@ -18,7 +18,7 @@ import { newEventId, startTestCompact, eventLine } from '../../helpers/lake.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
-/** A lake with one event, whose compactor is stopped, and what erases ids of it and asks for them. */
+/** Creates a lake with one event and a stopped compactor, and functions that erase and look up ids. */
 async function openErasable() {
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');
@@ -57,7 +57,7 @@ async function openErasable() {
   };
 }
 
-test('Hashes of erased ids that are gone, or changed in any byte, are found by a check and by the running compactor, and no event is said to have never come', async () => {
+test('A check and the running compactor detect lost or changed hashes of erased ids, and no event is reported as unknown', async () => {
   const { paths, erase, check, ask, start } = await openErasable();
   const ids = Array.from({ length: 50 }, newEventId);
   await erase(ids);
@@ -87,7 +87,7 @@ test('Hashes of erased ids that are gone, or changed in any byte, are found by a
   await waitFor('the file that was put back is seen', () => !notices().includes('erased_ids_damaged'), 20_000);
 });
 
-test('An erasure that is killed while it writes hashes leaves the old ones or the new ones, never a file that the log does not name', async ({
+test('An erasure that is killed while it writes hashes leaves the old or the new ones, never a file that the log does not name', async ({
   skip,
 }) => {
   inWholeRun(skip);
@@ -115,7 +115,7 @@ test('An erasure that is killed while it writes hashes leaves the old ones or th
   }
 });
 
-test('The next start has the log name hashes of a version that did not, without an alarm before', async () => {
+test('The next start records hashes of an earlier version in the log, without a problem before', async () => {
   const { paths, erase } = await openErasable();
   const old = newEventId();
   await erase([old]);
@@ -133,7 +133,7 @@ test('The next start has the log name hashes of a version that did not, without 
   expect(await upgraded.check()).toEqual(['missing_file erased-ids.parquet']);
 });
 
-test('A loss of hashes that is accepted ends the alarm, and later erasures are known', async () => {
+test('An accepted loss of hashes resolves the problem, and later erasures are recorded', async () => {
   const { paths, erase, check, isErased, repair } = await openErasable();
   const [lost, later] = [newEventId(), newEventId()];
   await erase([lost]);

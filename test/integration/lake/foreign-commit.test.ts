@@ -26,7 +26,7 @@ import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { eventLine, query, readRows, startTestCompact } from '../../helpers/lake.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
-/** Commits of other engines: those that change nothing are read over, all others wait for `tributary lake repair`. */
+/** Foreign commits without changes are skipped. All others wait for `tributary lake repair`. */
 
 const clock = createClock(0);
 const options = { clock, crashPoint: noCrashPoint, retentionMs: 86_400_000 };
@@ -40,7 +40,7 @@ async function repair(folder: string, acceptsLoss = false, crashPoint: CrashPoin
   }
 }
 
-/** A lake with a sealed and a young file, and a compactor on it. */
+/** Creates a lake with a sealed and a young file, and starts a compactor. */
 async function startLake() {
   const folder = testFolder();
   const stream = createMemoryStream();
@@ -78,7 +78,7 @@ async function startLake() {
   };
 }
 
-test('A new table keeps writers of other engines out and admits readers, and an older one is raised by one commit', async () => {
+test('A new table excludes writers of other engines and admits readers, and one commit upgrades an older table', async () => {
   const lakeDir = path.join(testFolder(), 'lake');
   await ensureLake(lakeDir, options);
   const { table } = lakePaths(lakeDir);
@@ -118,7 +118,7 @@ test('A commit that changes nothing is skipped: flushes, totals, the chain of th
     retentionMs: 0,
     crashPoint: noCrashPoint,
   });
-  // The checkpoint of another engine's version would have nobody to say what is ours.
+  // The checkpoint of a foreign version would have no provenance.
   expect(await readSnapshot(table)).toMatchObject({ version: newest, foreign: undefined, lake: { totals, epoch } });
   expect((await checkLake(lakeDir)).problems).toEqual([]);
   expect(compact.facts()['problems']).toEqual([]);
@@ -127,9 +127,9 @@ test('A commit that changes nothing is skipped: flushes, totals, the chain of th
 
 interface Change {
   readonly make: (engine: ForeignEngine, table: string) => Promise<unknown>;
-  /** What the repair answers, on a table with so many files and rows. */
+  /** Returns the expected result of a repair. */
   readonly repaired: (files: number, rows: number) => object;
-  /** How many files stay put aside. */
+  /** Number of files that stay in quarantine. */
   readonly aside?: number;
 }
 
@@ -199,7 +199,7 @@ const changes: Readonly<Record<string, Change>> = {
   },
 };
 
-test('Any change by another engine stops the flushes with one problem, and a repair brings the table on by a new commit', async () => {
+test('Any foreign change stops the flushes with one problem, and a repair reverts it by a new commit', async () => {
   const { folder, lakeDir, table, compact, publish, expectAll, engine, stream } = await startLake();
   let aside = 0;
   for (const [name, change] of inTurn(Object.entries(changes), 2)) {
@@ -208,7 +208,7 @@ test('Any change by another engine stops the flushes with one problem, and a rep
     await change.make(engine, table);
     const newest = (await listLog(table)).commits.at(-1) ?? 0;
     publish();
-    await waitFor('the problem is told', () => (compact.facts()['problems'] as unknown[]).length > 0);
+    await waitFor('the problem is reported', () => (compact.facts()['problems'] as unknown[]).length > 0);
     const problem = {
       code: 'foreign_commit',
       message: expect.stringContaining(
@@ -217,7 +217,7 @@ test('Any change by another engine stops the flushes with one problem, and a rep
       action: expect.stringContaining("'tributary lake repair'") as string,
     };
     expect(compact.facts()['problems'], name).toEqual([problem]);
-    // What is acknowledged waits in the stream, and readers of ours have what they had.
+    // Acknowledged events wait in the stream, and readers keep the previous version.
     expect(stream.sequences.length, name).toBeGreaterThan(1);
     expect(await readSnapshot(table), name).toMatchObject({ version, files, foreign: { version: version + 1 } });
 
@@ -228,7 +228,7 @@ test('Any change by another engine stops the flushes with one problem, and a rep
       foreign: change.repaired(files.length, rows),
     });
     await expectAll();
-    await waitFor('the problem is over', () => (compact.facts()['problems'] as unknown[]).length === 0);
+    await waitFor('the problem is resolved', () => (compact.facts()['problems'] as unknown[]).length === 0);
     expect((await readCommit(table, newest)).actions[0]?.commitInfo?.engineInfo, name).toBe('delta-rs:py-1.6.6');
     aside += change.aside ?? 0;
   }
@@ -245,7 +245,7 @@ test('A compactor that starts on a table changed by another engine waits for the
   await engine.rewrite('OPTIMIZE', false);
   expect((await checkLake(lakeDir)).problems.map(({ problem }) => problem)).toEqual(['foreign_commit']);
   publish();
-  // It can be stopped while it waits, too.
+  // It can also be stopped while it waits.
   await (await startTestCompact(folder, stream)).stop();
   const waiting = await startTestCompact(folder, stream);
   expect(waiting.facts()).toMatchObject({
@@ -264,7 +264,7 @@ test('A compactor that starts on a table changed by another engine waits for the
   await waiting.stop();
 });
 
-test('A repair that is killed at any step is finished by the next one', async () => {
+test('A repair that is killed at any step is completed by the next one', async () => {
   const { folder, table, compact, expectAll, engine, lakeDir } = await startLake();
   await compact.stop();
   for (const step of [...repairSteps, ...commitSteps]) {
@@ -282,7 +282,7 @@ test('A repair that is killed at any step is finished by the next one', async ()
   }
 });
 
-test('Rows of files that another engine has removed from the disk are restored from its own copies', async () => {
+test('Rows of files that another engine has removed are restored from its copies', async () => {
   const { folder, lakeDir, table, compact, publish, expectAll, engine } = await startLake();
   const { files } = await readSnapshot(table);
   await engine.rewrite('OPTIMIZE', false);
@@ -298,7 +298,7 @@ test('Rows of files that another engine has removed from the disk are restored f
   expect((await checkLake(lakeDir)).problems).toEqual([]);
 });
 
-test('Rows of a missing rewrite that waits for the place of a sealed file come back as such a rewrite, so that the glob never has them twice', async () => {
+test('Rows of a missing, waiting rewrite are recovered as a rewrite, so that the glob never has them twice', async () => {
   const { folder, lakeDir, table, compact, stream, expectAll, engine } = await startLake();
   const [sealed] = (await readSnapshot(table)).files.filter((file) => !file.young);
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
@@ -328,7 +328,7 @@ test('Rows of a missing rewrite that waits for the place of a sealed file come b
   expect((await checkLake(lakeDir)).problems).toEqual([]);
 });
 
-test('Rows that are lost for good are counted, stay in the table, and leave it only when the operator accepts the loss', async () => {
+test('Permanently lost rows are counted, and removed only when the operator accepts the loss', async () => {
   const { folder, lakeDir, table, compact, publish, engine } = await startLake();
   const { files } = await readSnapshot(table);
   const sealed = files.find((file) => !file.young);
@@ -344,7 +344,7 @@ test('Rows that are lost for good are counted, stay in the table, and leave it o
   });
   expect((await checkLake(lakeDir)).problems.map(({ problem }) => problem)).toContain('missing_file');
   publish();
-  await waitFor('flushes go on', async () => (await readSnapshot(table)).lake?.totals.stored === 5);
+  await waitFor('flushes continue', async () => (await readSnapshot(table)).lake?.totals.stored === 5);
 
   expect(await repair(folder, true)).toMatchObject({ repaired: true, rowsRecovered: 1, missing: [], lost: [] });
   expect((await readSnapshot(table)).lake?.totals).toMatchObject({ streamed: 5, stored: 3, erased: 2 });
@@ -353,12 +353,12 @@ test('Rows that are lost for good are counted, stay in the table, and leave it o
   expect((await checkLake(lakeDir)).problems).toEqual([]);
 });
 
-test('A repair removes the remains of other engines for which Spark would refuse the table', async () => {
+test('A repair removes leftovers of other engines for which Spark would refuse the table', async () => {
   const { folder, lakeDir, table, compact } = await startLake();
   await compact.stop();
   const left = await leaveChecksums(table);
   await writeFile(path.join(lakePaths(lakeDir).table, 'notes.txt'), 'not theirs');
-  // What a write that was refused had begun: a copy of our rows.
+  // A rejected write has left a copy of the rows.
   const [file] = (await readSnapshot(table)).files;
   await copyFile(file?.absolutePath ?? '', path.join(table, 'part-00000-a235df2e-c000.snappy.parquet'));
   expect(await repair(folder)).toMatchObject({ repaired: true, leftovers: left, filesUnnamed: 1 });

@@ -28,7 +28,7 @@ const chdb = findChdb();
 if (chdb === undefined)
   process.stderr.write('skipped: no chdb here (npm install --no-save chdb, or TEST_CHDB=its folder)\n');
 
-/** Runs one query in a process of its own: ClickHouse reads only below the folder it runs in. */
+/** Runs one query in a separate process: ClickHouse reads only below the folder it runs in. */
 function askClickHouse(folder: string, sql: string): unknown[] {
   const script = `const { query } = await import(${JSON.stringify(chdb)}); process.stdout.write(query(process.argv[1], 'JSONCompact'));`;
   const answer = execFileSync(process.execPath, ['--input-type=module', '-e', script, sql], {
@@ -39,7 +39,7 @@ function askClickHouse(folder: string, sql: string): unknown[] {
 }
 
 test.skipIf(chdb === undefined)(
-  'The engine ClickHouse reads the same rows from the log and its checkpoint, and travels in time',
+  'ClickHouse reads the same rows from the log and its checkpoint, also of older versions',
   async () => {
     const folder = testFolder();
     const { table } = lakePaths(path.join(folder, 'lake'));

@@ -21,7 +21,7 @@ import { runCommandHere } from '../../helpers/run-command.ts';
 
 const isRoot = process.geteuid?.() === 0;
 
-/** A group that this process may give files to, other than its own where there is one: name and number. */
+/** Name and number of a group that this process may give files to, not its own if possible. */
 function findOtherGroup(): { name: string; groupId: number } {
   const groups = readFileSync('/etc/group', 'utf8')
     .split('\n')
@@ -35,7 +35,7 @@ function findOtherGroup(): { name: string; groupId: number } {
 }
 
 const { name: group, groupId } = findOtherGroup();
-/** Somebody who owns nothing here and is in no other group. */
+/** A user who owns nothing here and is in no other group. */
 const stranger = 54_321;
 
 function walk(folder: string): string[] {
@@ -46,8 +46,7 @@ function walk(folder: string): string[] {
 }
 
 /**
- * Says whether a program with these words works for somebody of a group; where that cannot be tried, it is as
- * `otherwise`.
+ * Reports whether a command succeeds for a member of a group; `otherwise` if this cannot be tested.
  */
 function worksFor(gid: number, words: readonly [string, ...string[]], otherwise: boolean): boolean {
   const [program, ...rest] = words;
@@ -60,8 +59,7 @@ function hasGroupBit(name: string, bit: number): boolean {
 }
 
 /**
- * The files below a folder that a member of the group can read: told by the system where this runs as root, else by the
- * modes.
+ * Lists the files below a folder that a member of the group can read, by a test as root, else by the modes.
  */
 function readableFiles(folder: string): string[] {
   const files = walk(folder).filter((name) => lstatSync(name).isFile());
@@ -72,10 +70,10 @@ function readableFiles(folder: string): string[] {
     .map((file) => path.relative(folder, file));
 }
 
-/** What stands beside the table for its readers; the compactor writes each when there is something to write. */
+/** Files for readers next to the table, which the compactor writes on demand. */
 const besideTable = ['lake/snapshot.sql', 'lake/views.sql', 'lake/watermark.json'];
 
-/** Every file of the table, and those beside it, relative to the data folder. */
+/** Lists the files of the table and next to it, relative to the data folder. */
 function tableFiles(data: string): string[] {
   return walk(lakePaths(path.join(data, 'lake')).table)
     .filter((name) => lstatSync(name).isFile() && path.basename(name) !== '.lock')
@@ -99,8 +97,7 @@ async function addEvents(data: string, stream: MemoryStream, sealAgeMs: number):
 }
 
 /**
- * A data folder as a service leaves it: a lake with young and sealed files, failed events and files put aside; keys and
- * access.
+ * Creates a data folder with young, sealed and quarantined files, failed events, keys and access data.
  */
 async function newDataFolder(): Promise<{ data: string; lake: string; stream: MemoryStream }> {
   const umask = process.umask(0o077);
@@ -128,18 +125,18 @@ test('A group reads the tables and snapshot.sql, existing and future ones, and n
   await openToGroup(data, lake, groupId);
   expect(readableFiles(data).toSorted()).toEqual(tableFiles(data).toSorted());
   const before = new Set(tableFiles(data));
-  // A command of another shell, a restarted compactor: both follow the folder.
+  // A command of another shell, and a restarted compactor.
   await addEvents(data, stream, 10);
   await addEvents(data, stream, 3_600_000);
   expect(tableFiles(data).filter((file) => !before.has(file)).length).toBeGreaterThan(5);
   expect(readableFiles(data).toSorted()).toEqual(tableFiles(data).toSorted());
-  // Whoever could list these could lock them.
+  // A user that could list these could lock them.
   for (const folder of [data, lake]) expect([folder, lstatSync(folder).mode & 0o077]).toEqual([folder, 0o010]);
   expect(worksFor(groupId, ['ls', lake], false)).toBe(false);
   expect(worksFor(stranger, ['cat', path.join(data, tableFiles(data)[0] ?? '')], false)).toBe(false);
 });
 
-test('A lake that is open to the group already is not processed again, and one whose opening was interrupted, or that was closed meanwhile, is', async () => {
+test('A lake that is already open to the group is not processed again, and an interrupted or closed one is', async () => {
   const { data, lake, stream } = await newDataFolder();
   const { table } = lakePaths(lake);
   await openToGroup(data, lake, groupId);
@@ -147,7 +144,7 @@ test('A lake that is open to the group already is not processed again, and one w
   chmodSync(path.join(data, file), 0o600);
   await openToGroup(data, lake, groupId);
   expect(readableFiles(data)).not.toContain(file);
-  // As a start that was killed leaves it: the folder gets its mode last.
+  // A killed start leaves this: the folder gets its mode last.
   chmodSync(table, 0o2700);
   await openToGroup(data, lake, groupId);
   expect(readableFiles(data)).toContain(file);
@@ -166,7 +163,7 @@ test('A lake that is open to the group already is not processed again, and one w
   expect(readableFiles(data).toSorted()).toEqual(tableFiles(data).toSorted());
 });
 
-test('A restored lake is read by the group, and by snapshot.sql, before a service has started on it, and without the setting by its owner only', async () => {
+test('Before its service starts, a restored lake is readable by the group and by snapshot.sql, and without the setting by its owner only', async () => {
   const { data, stream } = await newDataFolder();
   const [dir, closed, open] = ['backup', 'closed', 'open'].map((name) => path.join(path.dirname(data), name)) as [
     string,
@@ -199,17 +196,16 @@ test('A restored lake is read by the group, and by snapshot.sql, before a servic
     await duckdb.run(readFileSync(path.join(folder, 'lake', 'snapshot.sql'), 'utf8'));
     expect(await duckdb.rows('SELECT count(*)::INTEGER AS n FROM events')).toEqual([{ n: 4 }]);
   }
-  // refused before anything is made
   await expect(
     restore(path.join(path.dirname(data), 'other'), { TRIBUTARY_LAKE_GROUP: 'no-such-group' }),
   ).rejects.toMatchObject({ code: 'config_invalid' });
   expect(readdirSync(path.dirname(data)).toSorted()).toEqual(['backup', 'closed', 'open']);
 });
 
-test('A group that does not exist, or of which the process is no member, is refused in one sentence', async () => {
+test('A group that does not exist, or that the process is not in, is rejected in one sentence', async () => {
   await expect(resolveLakeGroup('no-such-group')).rejects.toMatchObject({
     code: 'config_invalid',
-    message: "TRIBUTARY_LAKE_GROUP names 'no-such-group', and there is no such group",
+    message: "TRIBUTARY_LAKE_GROUP: the group 'no-such-group' does not exist",
   });
   expect([await resolveLakeGroup(group), await resolveLakeGroup(String(groupId))]).toEqual([groupId, groupId]);
   const foreign = readFileSync('/etc/group', 'utf8')
@@ -225,6 +221,6 @@ test('A group that does not exist, or of which the process is no member, is refu
   }
   await expect(resolveLakeGroup(foreign)).rejects.toMatchObject({
     code: 'config_invalid',
-    message: `TRIBUTARY_LAKE_GROUP names '${foreign}', and this process is no member of that group`,
+    message: `TRIBUTARY_LAKE_GROUP: this process is not a member of the group '${foreign}'`,
   });
 });

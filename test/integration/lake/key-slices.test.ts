@@ -15,7 +15,7 @@ import { eventLine } from '../../helpers/lake.ts';
 const startMs = Date.UTC(2026, 2, 1, 12);
 const hourMs = 3_600_000;
 
-/** Tables that keep a few keys and make slices of the others; without a number of rows they keep them all. */
+/** Opens tables that keep a few keys and slice the others. Without a number of rows they keep all. */
 async function openTables(rows?: number) {
   const folder = testFolder();
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
@@ -34,7 +34,7 @@ async function openTables(rows?: number) {
 }
 type Opened = Awaited<ReturnType<typeof openTables>>;
 
-/** Judges a batch by known keys alone; keeps its own ones, as after its commit. */
+/** Classifies a batch by known keys, and keeps its keys, as after its commit. */
 async function takeIn(
   { load, tables }: Opened,
   lines: readonly Readonly<Record<string, unknown>>[],
@@ -50,7 +50,7 @@ async function takeIn(
   return { rows, repeats, failedLines, addsKeys };
 }
 
-/** Requests under a few keys, so that many come again: alike, shortened, with a bad event, or as another request. */
+/** Requests under a few keys, which repeat: unchanged, shortened, with a bad event, or as another request. */
 function generateLines(random: Random, nowMs: number): Record<string, unknown>[] {
   return Array.from({ length: random.integer(1, 12) }, () => {
     if (random.chance(0.1)) return [eventLine({ received_at: nowMs })];
@@ -64,7 +64,6 @@ function generateLines(random: Random, nowMs: number): Record<string, unknown>[]
   }).flat();
 }
 
-/** What happens between two batches, to each of the tables. */
 async function passTime(random: Random, all: readonly Opened[], nowMs: number): Promise<number> {
   const leap = random.pick([1000, 60_000, hourMs, 5 * hourMs, -hourMs, -30 * hourMs, 26 * hourMs]);
   const forgetMs = nowMs + leap - keyWindowMs - hourMs;
@@ -77,30 +76,27 @@ async function passTime(random: Random, all: readonly Opened[], nowMs: number): 
   return nowMs + leap;
 }
 
-test.for(inTurn([1, 2], 2))(
-  'A history of batches gets the verdicts from slices that it gets from one table: seed %i',
-  async (seed) => {
-    const random = createRandom(seed);
-    const all = [await openTables(), await openTables(1), await openTables(20)];
-    let nowMs = startMs;
-    let repeats = 0;
-    let reused = 0;
-    for (let turn = 0; turn < 30; turn += 1) {
-      const lines = generateLines(random, nowMs);
-      const rule = random.chance(0.8) ? 'stream' : 'failed';
-      const isCommitted = random.chance(0.9);
-      const [expected, ...others] = await Promise.all(all.map((opened) => takeIn(opened, lines, rule, isCommitted)));
-      for (const verdict of others) expect(verdict).toEqual(expected);
-      repeats += expected?.repeats ?? 0;
-      reused += expected?.failedLines.filter(({ reason }) => reason === 'key_reused').length ?? 0;
-      nowMs = await passTime(random, all, nowMs);
-    }
-    expect(repeats).toBeGreaterThan(10);
-    expect(reused).toBeGreaterThan(10);
-  },
-);
+test.for(inTurn([1, 2], 2))('Slices classify a history of batches as one table does: seed %i', async (seed) => {
+  const random = createRandom(seed);
+  const all = [await openTables(), await openTables(1), await openTables(20)];
+  let nowMs = startMs;
+  let repeats = 0;
+  let reused = 0;
+  for (let turn = 0; turn < 30; turn += 1) {
+    const lines = generateLines(random, nowMs);
+    const rule = random.chance(0.8) ? 'stream' : 'failed';
+    const isCommitted = random.chance(0.9);
+    const [expected, ...others] = await Promise.all(all.map((opened) => takeIn(opened, lines, rule, isCommitted)));
+    for (const verdict of others) expect(verdict).toEqual(expected);
+    repeats += expected?.repeats ?? 0;
+    reused += expected?.failedLines.filter(({ reason }) => reason === 'key_reused').length ?? 0;
+    nowMs = await passTime(random, all, nowMs);
+  }
+  expect(repeats).toBeGreaterThan(10);
+  expect(reused).toBeGreaterThan(10);
+});
 
-test('Keys of slices are known until their time, and then their files are gone', async () => {
+test('Keys of slices are known until they expire, and then their files are removed', async () => {
   const opened = await openTables(3);
   const requests = Array.from({ length: 20 }, (_, index) => ({
     key: `key ${index}`,
@@ -119,7 +115,7 @@ test('Keys of slices are known until their time, and then their files are gone',
   expect(await takeIn(opened, again, 'stream', false)).toMatchObject({ rows: 40, repeats: 0 });
 });
 
-test('A slice that is gone from the disk is an error for a batch that has its keys, not a verdict', async () => {
+test('A missing slice is an error for a batch with its keys', async () => {
   const opened = await openTables(1);
   const request = { key: 'k', names: ['a'], receivedMs: startMs };
   await takeIn(opened, linesOf(request), 'stream', true);
@@ -128,9 +124,7 @@ test('A slice that is gone from the disk is an error for a batch that has its ke
   await expect(takeIn(opened, linesOf(request), 'stream', false)).rejects.toMatchObject({ code: 'sql' });
 });
 
-test('More slices than the set of hashes has numbers for are all known, and so are those that come later', async ({
-  skip,
-}) => {
+test('All slices are known, also more than the set of hashes has ids for, and later ones', async ({ skip }) => {
   inWholeRun(skip);
   const folder = testFolder();
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
@@ -160,7 +154,7 @@ test('More slices than the set of hashes has numbers for are all known, and so a
   expect(slices.size().events).toBe(200);
 });
 
-test("Two compactors that write slices into one folder find their own keys, and not the other one's", async () => {
+test('Two compactors that write slices into one folder find their own keys only', async () => {
   const folder = testFolder();
   const open = async () => {
     const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });

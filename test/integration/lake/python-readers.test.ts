@@ -19,7 +19,7 @@ const linesOf = (part: string): string[] =>
     .slice(1)
     .filter((line) => line !== '');
 
-/** The lines for Python of docs/lake.md: those of the log first, then those of the sealed folders. */
+/** Python lines of docs/lake.md: those that read the log, then those that read the sealed folders. */
 function findPageLines(): { log: string[]; sealed: string[] } {
   const [, block = ''] =
     /```python\n([\s\S]*?)```/.exec(readFileSync(path.join(packageRoot, 'docs/lake.md'), 'utf8')) ?? [];
@@ -28,7 +28,7 @@ function findPageLines(): { log: string[]; sealed: string[] } {
 }
 
 /**
- * Runs each line below the data folder's parent; answers the rows of its table, and how many different events they are.
+ * Runs each line below the data folder's parent. Returns the numbers of rows and of distinct events.
  */
 const script = `
 import json, sys
@@ -41,7 +41,7 @@ def count(line):
 print(json.dumps([count(line) for line in json.loads(sys.argv[1])]))
 `;
 
-/** Asks for the rows of one value in every way that pushes the filter down; answers how many each finds. */
+/** Counts the rows of a value in every way that pushes the filter down. */
 const filterScript = `
 import json, sys
 import polars, pyarrow.dataset
@@ -58,7 +58,7 @@ def count(column, value):
 print(json.dumps([count(column, value) for column, value, _ in json.loads(sys.argv[1])]))
 `;
 
-/** Columns with a value and how many rows have it: with statistics in the log, without, and left out of young files. */
+/** Columns with a value and its rows: with statistics in the log, without, and omitted in young files. */
 const filters = [
   ['kind', 'login', 4],
   ['id_app', 1, 5],
@@ -72,7 +72,7 @@ test('Every Python line of docs/lake.md reads every row once, young or sealed, a
   skip,
 }) => {
   inWholeRun(skip);
-  const python = (await findPythonEngines()) ?? skip('there is no Python with its packages here');
+  const python = (await findPythonEngines()) ?? skip('Python or its packages are missing');
   const folder = testFolder();
   const data = path.join(folder, 'data');
   const { table } = lakePaths(path.join(data, 'lake'));

@@ -19,7 +19,6 @@ const lakeDir = path.join(data, 'lake');
 const never = new AbortController().signal;
 
 interface Asked {
-  /** The exit code, or the message of the error. */
   readonly code: number | string;
   readonly out: string;
   readonly noted: string;
@@ -66,7 +65,7 @@ beforeAll(async () => {
 });
 
 describe('a query', () => {
-  it('A view of a custom event that is not there yet is said to come when events are sealed', async () => {
+  it('The error of a missing custom event view says that it is created when events are sealed', async () => {
     for (const sql of ['FROM app_1.level_up()', 'SELECT count(*) FROM app_1.level_up()'])
       await expect(ask([sql], { failsWhole: true })).rejects.toMatchObject({
         message: expect.stringMatching(/does not exist/) as string,
@@ -87,7 +86,7 @@ describe('a query', () => {
     expect((await ask([], given(' -- none'))).code).toContain('no SQL given');
   });
 
-  it('A query gives CSV on standard output and all formats in a file, which is there as a whole or not at all', async () => {
+  it('A query prints CSV and writes all formats to a file, which is complete or missing', async () => {
     const sql = "SELECT age, custom_user_id AS who, NULL AS no, '' AS empty FROM events ORDER BY age LIMIT 2";
     expect((await ask([sql, '--format', 'csv'])).out).toBe('age,who,no,empty\n1,"a,""b""\n",,""\n2,user 2,,""\n');
     const folder = testFolder();
@@ -109,7 +108,7 @@ describe('a query', () => {
     expect((await ask([sql, '--format', 'parquet'])).code).toContain('needs a file');
   });
 
-  it('A query is a table on a terminal, of as many rows as are asked for, and says that there are more', async () => {
+  it('A query on a terminal prints a table of the requested rows, and says that there are more', async () => {
     const screen = { columns: 60 };
     const sql = "SELECT range AS n, NULL AS x, chr(27) || '[2J' AS t FROM range(1000000000000)";
     const { out, noted } = await ask([sql, '--rows', '2'], { screen });
@@ -143,7 +142,7 @@ describe('a query', () => {
     "SELECT * FROM read_text('LAKE/../access.json')",
     "SELECT * FROM read_parquet('https://127.0.0.1:1/x.parquet')",
     "SELECT 1) TO 'LAKE/x.csv' --",
-  ])('A query that would do more than read the lake is refused, and writes nothing: %s', async (sql) => {
+  ])('A query that would do more than read the lake is rejected, and writes nothing: %s', async (sql) => {
     const [before, named] = [outsideSpool(), sql.replaceAll('LAKE', lakeDir)];
     const file = path.join(testFolder(), 'out.csv');
     for (const words of [[named], [named, '--format', 'csv'], [named, '-o', file]]) {
@@ -154,7 +153,7 @@ describe('a query', () => {
     expect(outsideSpool()).toEqual(before);
   });
 
-  it('A query ends when it is interrupted, or when nobody reads its rows any more, and leaves nothing behind', async () => {
+  it('A query ends when it is interrupted, or when its output is closed, and leaves nothing behind', async () => {
     const stop = new AbortController();
     const endless = 'SELECT count(*) FROM range(1000000000000) t(i) WHERE hash(i) = 1';
     const asked = ask([endless], { stop: stop.signal });
@@ -174,7 +173,7 @@ describe('a query', () => {
   });
 });
 
-/** Gives the prompt these lines; returns what came out. */
+/** Sends lines to the prompt. Returns its output. */
 function talk(lines: readonly string[]): Promise<Asked> {
   const input = new PassThrough();
   const openPrompt = () => createInterface({ input, output: new PassThrough(), terminal: false });
@@ -199,14 +198,14 @@ describe('the prompt of a query', () => {
     expect(noted).toContain('unknown command .no');
   });
 
-  it('The prompt of a query says what to do once the files of its version are gone', async () => {
+  it('The prompt of a query shows a hint when the files of its version were removed', async () => {
     const input = new PassThrough();
     const openPrompt = () => createInterface({ input, output: new PassThrough(), terminal: false });
     const [events, moved] = [path.join(lakeDir, 'events'), path.join(lakeDir, 'moved')];
     const noted: string[] = [];
     const note = (line: string): void => {
       noted.push(line);
-      if (!line.startsWith('SQL on the lake')) return;
+      if (!line.startsWith('Read-only SQL')) return;
       renameSync(events, moved);
       setImmediate(() => input.end('SELECT sum(age) FROM events;\n'));
     };
@@ -215,7 +214,7 @@ describe('the prompt of a query', () => {
     expect(noted.join('\n')).toContain('Run .refresh to read the newest version');
   });
 
-  it('The prompt of a query lists the views, begins anew on a newer version, and ends with its input', async () => {
+  it('The prompt of a query lists the views, refreshes to a newer version, and ends with its input', async () => {
     const { code, out } = await talk(['.tables', '.refresh', 'SELECT count(*) AS n FROM events;', 'SELECT']);
     expect(code).toBe(0);
     for (const view of ['custom_event', 'events', 'login', 'registration'])

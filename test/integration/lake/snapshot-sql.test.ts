@@ -16,7 +16,7 @@ import { testFolder } from '../../helpers/folder.ts';
 import { waitFor } from '../../helpers/wait.ts';
 import { runCommandHere } from '../../helpers/run-command.ts';
 
-/** Opens an engine that has nothing of ours, as an analyst's is. */
+/** Opens a plain engine, like that of an analyst. */
 async function openEngine(file = ':memory:', options: Record<string, string> = {}): Promise<DuckDBInstance> {
   const instance = await DuckDBInstance.create(file, {
     ...options,
@@ -39,14 +39,14 @@ async function rowsOf(connection: DuckDBConnection, sql: string): Promise<unknow
   return (await connection.runAndReadAll(sql)).getRowObjectsJson();
 }
 
-/** The ages of all rows of a view, in order: by them the rows of these tests are known. */
+/** Returns the sorted ages of all rows of a view, which identify the rows of these tests. */
 async function agesOf(connection: DuckDBConnection, view = 'events'): Promise<unknown> {
   return (await rowsOf(connection, `SELECT list(age ORDER BY age) AS ages FROM ${view}`)).map(
     (row) => (row as { ages: unknown }).ages,
   )[0];
 }
 
-/** Runs snapshot.sql as `.read` does, then a query, in an engine of its own. */
+/** Runs snapshot.sql as `.read` does, then a query, in a separate engine. */
 async function readThroughSql(lakeDir: string, sql: string): Promise<unknown[]> {
   const connection = await (await openEngine()).connect();
   try {
@@ -57,7 +57,7 @@ async function readThroughSql(lakeDir: string, sql: string): Promise<unknown[]> 
   }
 }
 
-/** Takes events of these ages into the lake below a folder, an hour after the last time. */
+/** Flushes events of these ages into the lake below a folder, an hour after the last time. */
 async function addEvents(folder: string, stream: MemoryStream, ages: readonly number[], hour: number): Promise<string> {
   const lakeDir = path.join(folder, 'lake');
   const compact = await startTestCompact(folder, stream, { clock: { nowMs: () => Date.now() + hour * 3_600_000 } });
@@ -91,7 +91,7 @@ test('A lake without events is read as empty views with every column', async () 
   expect((await readSnapshot(path.join(lakeDir, 'events'))).version).toBe(0);
 });
 
-test('A commit that is not among those listed, and has one behind it, is not passed over', async () => {
+test('A commit that a listing lacks, before a listed one, is not skipped', async () => {
   const { folder, lakeDir, stream } = await newLake();
   await addEvents(folder, stream, [3], 1);
   const { table } = lakePaths(lakeDir);
@@ -104,7 +104,7 @@ test('A commit that is not among those listed, and has one behind it, is not pas
   await expect(readThroughSql(lakeDir, 'FROM events')).rejects.toThrow(missing);
 });
 
-test('The views have every committed row, young or sealed, and each kind its own', async () => {
+test('The views have every committed row, young or sealed, and each kind has a view', async () => {
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');
   const stream = createMemoryStream();
@@ -129,7 +129,7 @@ test('The views have every committed row, young or sealed, and each kind its own
   expect(await readThroughSql(lakeDir, "SELECT custom_event_params['a'] AS a FROM custom_event")).toEqual([{ a: 'b' }]);
 });
 
-test('The views answer on every connection, also after the next run, and in a database file that is opened again', async () => {
+test('The views work on every connection, also after the next run, and in a reopened database file', async () => {
   const { folder, lakeDir, stream } = await newLake();
   const file = path.join(folder, 'analysis.db');
   const instance = await DuckDBInstance.create(file);
@@ -165,7 +165,7 @@ test('The views answer on every connection, also after the next run, and in a da
   expect(await agesOf(again)).toEqual([1, 2, 3]);
 });
 
-test('Tables and views of the same names stay as they are, and the lake is then in the schema tributary', async () => {
+test('Existing tables and views of the same names stay unchanged, and the lake is in the schema tributary', async () => {
   const { lakeDir } = await newLake();
   const connection = await (await openEngine()).connect();
   await connection.run('CREATE TABLE events AS SELECT 7 AS age; CREATE VIEW registration AS SELECT 8 AS age;');
@@ -180,7 +180,7 @@ test('Tables and views of the same names stay as they are, and the lake is then 
   }
 });
 
-test('A database that cannot be written, or has the name of the schema, has the views too', async () => {
+test('A read-only database, or one with the name of the schema, gets the views too', async () => {
   const { folder, lakeDir } = await newLake();
   const file = path.join(folder, 'tributary.db');
   const writable = await DuckDBInstance.create(file);
@@ -211,7 +211,7 @@ test('A database that cannot be written, or has the name of the schema, has the 
   }
 });
 
-test('The text in a copy of a lake never shows what the original has gained since, and reads the copy where that is named', async () => {
+test('The text in a copy of a lake never shows new rows of the original, and reads the copy if its path is set', async () => {
   const { folder, lakeDir, stream } = await newLake();
   const copy = `${folder} copy`;
   await cp(folder, copy, { recursive: true });
@@ -229,7 +229,7 @@ test('The text in a copy of a lake never shows what the original has gained sinc
   }
   expect(await readThroughSql(lakeDir, 'SELECT max(age) AS age FROM events')).toEqual([{ age: 3 }]);
 
-  // Every start writes the file of its own folder.
+  // Every start rewrites the file of its folder.
   await ensureLake(path.join(copy, 'lake'), { clock: createClock(0), retentionMs: 86_400_000 });
   const ages = 'SELECT list(age ORDER BY age) AS ages FROM events';
   expect([await readThroughSql(path.join(copy, 'lake'), ages), await readThroughSql(lakeDir, ages)]).toEqual([
@@ -238,14 +238,14 @@ test('The text in a copy of a lake never shows what the original has gained sinc
   ]);
 });
 
-test('The text in a moved lake reports that the lake is gone, and a folder without one is reported', async () => {
+test('The text in a moved lake reports that the lake was moved, and a folder without a lake is reported', async () => {
   const { folder, lakeDir } = await newLake();
   const sql = await readSql(lakeDir);
   await rename(folder, `${folder} moved`);
   const connection = await (await openEngine()).connect();
-  await expect(runScript(connection, sql)).rejects.toThrow(`is not at ${lakeDir} any more`);
+  await expect(runScript(connection, sql)).rejects.toThrow(`no longer at ${lakeDir}`);
   await connection.run(`SET VARIABLE tributary_root = '${path.dirname(folder)}'`);
-  await expect(runScript(connection, sql)).rejects.toThrow('There is no lake in');
+  await expect(runScript(connection, sql)).rejects.toThrow('No lake in');
   await connection.run(`SET VARIABLE tributary_root = '${folder} moved'`);
   await runScript(connection, sql);
   expect(await agesOf(connection)).toEqual([1, 2]);
@@ -282,13 +282,13 @@ test('Views that are older than the retention report it', async () => {
   expect(await agesOf(connection)).toEqual([1, 2]);
 });
 
-test('A path with characters that mean something in SQL and in patterns is that path alone', async () => {
+test('A path with special characters of SQL and patterns matches only that path', async () => {
   const name = `a[1]*?{x,y} 'q' "d" ü$%`;
   const { folder, lakeDir, stream } = await newLake(name);
   expect(await readThroughSql(lakeDir, 'SELECT list(age ORDER BY age) AS ages FROM events')).toEqual([
     { ages: [1, 2] },
   ]);
-  // All else that the engine reads and writes by such a path: seals, checkpoints, a check.
+  // Seals, checkpoints and a check use such a path too.
   const sealer = await startTestCompact(folder, stream, { sealAgeMs: 10, checkpointEvery: 2 });
   await waitFor('sealed', async () =>
     (await readSnapshot(path.join(lakeDir, 'events'))).files.every((file) => !file.young),
@@ -300,7 +300,7 @@ test('A path with characters that mean something in SQL and in patterns is that 
   ]);
 });
 
-test("'lake snapshot' prints a text that can be kept: for the lake of the data folder, or for the named root", async () => {
+test("The command 'lake snapshot' prints a permanent text, for the lake of the data folder or for another root", async () => {
   const { folder, stream } = await newLake();
   const printed: string[] = [];
   const context = {

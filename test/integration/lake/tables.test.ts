@@ -24,7 +24,7 @@ async function newLake(): Promise<{ lakeDir: string; table: string; log: string 
 }
 
 test(
-  "A damaged commit is an error, never another engine's: any bit flipped, alone or beside a name that cannot be read",
+  'A damaged commit is an error, and never counts as foreign: any bit flipped, alone or with an unreadable name',
   { timeout: 240_000 },
   async () => {
     const { table, log } = await newLake();
@@ -33,8 +33,7 @@ test(
     const file = path.join(log, '00000000000000000001.json');
     const whole = await readFile(file);
     const believed: string[] = [];
-    // The short form flips every seventh bit, of eight in a byte, from another one on each time: each in seven runs, and
-    // every byte in each.
+    // The short form flips every seventh bit with a changing start: all bits in seven runs, and every byte in each.
     const stride = isLongRun ? 1 : 7;
     for (const bytes of [whole, Buffer.from(whole.toString().replace('commitInfo', 'commitInfn'))]) {
       for (let bit = randomInt(stride); bit < bytes.length * 8; bit += stride) {
@@ -53,7 +52,7 @@ test(
   },
 );
 
-test('Each table names the columns that its files have statistics of, and a table of 0.3 does after its next start', async () => {
+test('Each table names its columns with statistics, and a table of 0.3 does after its next start', async () => {
   const { lakeDir } = await newLake();
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
   const property = 'delta.dataSkippingStatsColumns';

@@ -173,7 +173,7 @@ describe('an account with limited rights', () => {
     await expect(claimFor(nats as TestNats, folder)).rejects.toMatchObject({
       code: 'broker_refused',
       message: expect.stringMatching(
-        /^claim the stream SHARED: the broker refuses it: Permissions Violation for Publish to "\$JS\.API\.STREAM\.UPDATE\.SHARED"/,
+        /^claim the stream SHARED: the broker denies it: Permissions Violation for Publish to "\$JS\.API\.STREAM\.UPDATE\.SHARED"/,
       ) as string,
     });
   });
@@ -200,7 +200,7 @@ describe('an account with limited rights', () => {
     const { nats } = await startLimited({}, { storeBytes: 1_048_576 });
     await expect(claimFor(nats as TestNats, testFolder())).rejects.toMatchObject({
       code: 'broker_refused',
-      message: expect.stringMatching(/has no room: insufficient storage resources available/) as string,
+      message: expect.stringMatching(/storage is full: insufficient storage resources available/) as string,
       hint: expect.stringContaining('TRIBUTARY_STREAM_MAX_BYTES') as string,
     });
   });
@@ -241,9 +241,7 @@ describe('an account with limited rights', () => {
     );
     expect(ping.problems()).toMatchObject([
       {
-        message: expect.stringContaining(
-          'the broker refuses what the service asks of it: Permissions Violation',
-        ) as string,
+        message: expect.stringContaining('the broker denies an operation: Permissions Violation') as string,
         action: expect.stringContaining('tributary.>') as string,
       },
     ]);

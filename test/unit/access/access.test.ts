@@ -27,13 +27,13 @@ function recordErrors(errors: string[]): Logger {
 const webApp = { idApp: 7, platform: 'web', idAccount: 1 } as const;
 
 describe('access', () => {
-  it('Access data is empty, without an error, where no file exists', async () => {
+  it('Missing access data is empty and no error', async () => {
     const reader = await openAccessReader(newPaths(), logger);
     expect(reader.current().findApp(7)).toBeUndefined();
     reader.close();
   });
 
-  it('An app is authorized by its token and by no other', async () => {
+  it('An app is authorized only by its own token', async () => {
     const paths = newPaths();
     const { token } = await addApp(paths, webApp, 0);
     const other = await addApp(paths, { ...webApp, idApp: 8 }, 0);
@@ -60,7 +60,7 @@ describe('access', () => {
     reader.close();
   });
 
-  it('A prefix that names no token is refused, and the error lists the valid tokens', async () => {
+  it('A prefix that matches no token is rejected, and the error lists the valid tokens', async () => {
     const paths = newPaths();
     const { token } = await addApp(paths, webApp, 0);
     await expect(revokeAppToken(paths, 7, 'nothing!')).rejects.toMatchObject({
@@ -70,7 +70,7 @@ describe('access', () => {
     await expect(revokeAppToken(paths, 8, token)).rejects.toMatchObject({ code: 'not_found' });
   });
 
-  it('A second app of the same id or SDK key is refused and changes nothing', async () => {
+  it('A second app with the same id or SDK key is rejected and changes nothing', async () => {
     const paths = newPaths();
     await addApp(paths, { ...webApp, sdkKey: 'one' }, 0);
     const before = readFileSync(paths.access, 'utf8');
@@ -79,7 +79,7 @@ describe('access', () => {
     expect(readFileSync(paths.access, 'utf8')).toBe(before);
   });
 
-  it('Every one of many concurrent changes is kept', async () => {
+  it('No concurrent change is lost', async () => {
     const paths = newPaths();
     await Promise.all(
       Array.from({ length: 12 }, (_, index) => addUser(paths, { name: `u${index}`, idAccount: 1, canExport: true })),
@@ -90,7 +90,7 @@ describe('access', () => {
     reader.close();
   });
 
-  it('A user is found with the secret, which rests in no readable form', async () => {
+  it('A user is found with the secret, which is stored encrypted', async () => {
     const paths = newPaths();
     const { idUser, secret } = await addUser(paths, { name: 'ann', idAccount: 3, canExport: false, maxExports: 2 });
     const app = await addApp(paths, webApp, 0);
@@ -113,7 +113,7 @@ describe('access', () => {
     reader.close();
   });
 
-  it('An operator is one by a flag, with an account or with none; nobody else may be without one', async () => {
+  it('A flag makes a user an operator, and only an operator may have no account', async () => {
     const paths = newPaths();
     const olga = await addUser(paths, { name: 'olga', idAccount: noAccount, canExport: false, operator: true });
     const otto = await addUser(paths, { name: 'otto', idAccount: 3, canExport: true, operator: true });
@@ -129,7 +129,7 @@ describe('access', () => {
     await expect(
       addUser(paths, { name: 'olga', idAccount: noAccount, canExport: false, operator: true }),
     ).rejects.toMatchObject({ code: 'conflict' });
-    await expect(assertAccount(paths, noAccount)).rejects.toThrow('there is no account 0');
+    await expect(assertAccount(paths, noAccount)).rejects.toThrow('account 0 does not exist');
     reader.close();
     const text = readFileSync(paths.access, 'utf8');
     const { sha256: _, ...rest } = JSON.parse(text) as Record<string, unknown>;
@@ -140,7 +140,7 @@ describe('access', () => {
     await expect(listUsers(paths)).rejects.toMatchObject({ code: 'access_damaged' });
   });
 
-  it('The apps of an account are listed by id, and those of no other', async () => {
+  it('Only the apps of an account are listed, sorted by id', async () => {
     const paths = newPaths();
     await addApp(paths, { ...webApp, idApp: 20, idAccount: 5 }, 0);
     await addApp(paths, { ...webApp, idApp: 3, idAccount: 5 }, 0);
@@ -156,25 +156,25 @@ describe('access', () => {
     reader.close();
   });
 
-  it('The last good view stays in force when the file vanishes', async () => {
+  it('The last valid view stays active when the file is removed', async () => {
     const paths = newPaths();
     const { token } = await addApp(paths, webApp, 0);
     const errors: string[] = [];
     const reader = await openAccessReader(paths, recordErrors(errors));
     rmSync(paths.access);
-    await vi.waitFor(() => expect(errors).toEqual([expect.stringContaining('is gone')]), { timeout: 5000 });
+    await vi.waitFor(() => expect(errors).toEqual([expect.stringContaining('access.json')]), { timeout: 5000 });
     expect(reader.current().findAppByToken(7, token)).toBeDefined();
     reader.close();
   });
 
-  it('Apps are authorized without the key of the users, and no other key is made beside them', async () => {
+  it('Apps are authorized without the key of the users, and no second key is created', async () => {
     const paths = newPaths();
     const { token } = await addApp(paths, webApp, 0);
     const { idUser } = await addUser(paths, { name: 'ann', idAccount: 1, canExport: true });
     rmSync(path.join(paths.keys, 'secrets.key'));
     const errors: string[] = [];
     const reader = await openAccessReader(paths, recordErrors(errors));
-    expect(errors).toEqual([expect.stringContaining('secrets.key is gone')]);
+    expect(errors).toEqual([expect.stringContaining('secrets.key is missing')]);
     expect(reader.current().findAppByToken(7, token)).toBeDefined();
     expect(reader.current().findUser(idUser)).toBeUndefined();
     await expect(addUser(paths, { name: 'bob', idAccount: 1, canExport: true })).rejects.toMatchObject({
@@ -183,7 +183,7 @@ describe('access', () => {
     reader.close();
   });
 
-  it('A user whose secret is damaged is the only one refused', async () => {
+  it('A damaged secret locks out only its user', async () => {
     const paths = newPaths();
     const ann = await addUser(paths, { name: 'ann', idAccount: 1, canExport: true });
     const bob = await addUser(paths, { name: 'bob', idAccount: 1, canExport: true });
@@ -196,7 +196,7 @@ describe('access', () => {
     reader.close();
   });
 
-  it('A change that no command made is refused, unless it is marked as made by hand', async () => {
+  it('A file edited by hand is rejected, unless it is marked as such', async () => {
     const paths = newPaths();
     await addApp(paths, webApp, 0);
     const written = readFileSync(paths.access, 'utf8');
@@ -217,7 +217,7 @@ describe('access', () => {
     reader.close();
   });
 
-  it('A damaged file at the start lets nobody in until it is restored, and the last good view stays in force while running', async () => {
+  it('A file that is damaged at the start authorizes no caller until it is restored; while running, the last valid view stays active', async () => {
     const paths = newPaths();
     const { token } = await addApp(paths, webApp, 0);
     const reader = await openAccessReader(paths, logger);
@@ -228,7 +228,7 @@ describe('access', () => {
     expect([later.mayLackApps(), later.mayLackUsers(), later.problems()[0]?.message]).toEqual([
       true,
       true,
-      expect.stringContaining('no event is accepted and nobody can sign in'),
+      expect.stringContaining('imports and sign-ins are rejected'),
     ]);
     expect(reader.current().findAppByToken(7, token)).toBeDefined();
     reader.close();

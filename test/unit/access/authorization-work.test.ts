@@ -6,12 +6,12 @@ import { findCaller, type ReceivedRequest } from '../../../src/access/authorizat
 
 const work: string[] = [];
 
-/** A step of cryptography that is noted as it is done. */
+/** Records a cryptographic operation. */
 function noted<T extends (...given: never[]) => unknown>(name: string, step: T): T {
   return ((...given: never[]) => (work.push(name), step(...given))) as T;
 }
 
-// The time an answer takes is that of its steps.
+// The response time depends on these operations only.
 vi.mock('node:crypto', async (importOriginal) => {
   const crypto = await importOriginal<typeof Crypto>();
   return {
@@ -36,7 +36,7 @@ const view = { findUser: (idUser: string) => (idUser === user.idUser ? user : un
 const basic = (text: string): string => `Basic ${Buffer.from(text).toString('base64')}`;
 const signature = `${'A'.repeat(27)}=`;
 
-/** The steps that deciding on an Authorization header takes. */
+/** Lists the cryptographic operations for an Authorization header. */
 function stepsFor(authorization: string, publicUrl?: string): string[] {
   const request: ReceivedRequest = {
     method: 'GET',
@@ -62,7 +62,7 @@ describe('the work of refusing a caller', () => {
     }
   });
 
-  it('The work of refusing an import token is a comparison of hashes, wherever they differ', () => {
+  it('Rejecting an import token compares hashes, independent of where they differ', () => {
     work.length = 0;
     expect(sameHash(hashToken('one'), hashToken('two'))).toBe(false);
     expect(work).toEqual(['hash', 'hash', 'compare']);

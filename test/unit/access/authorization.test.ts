@@ -27,18 +27,18 @@ function basic(text: string): string {
 }
 
 describe('AuthHMAC', () => {
-  it('AuthHMAC gives the signature that clients give for the known vector', () => {
+  it('The AuthHMAC signature of the known vector matches', () => {
     expect(signAuthHmac(user.secret, 'GET', `https://tracker.my.com${target}`, Buffer.alloc(0))).toBe(
       'PqrQR8zsgQU9Qcocjp6T6hnjF8Y=',
     );
   });
 
-  it('AuthHMAC is accepted under the public address, whatever the Host header is', () => {
+  it('AuthHMAC is accepted under the public address with any Host header', () => {
     expect(findCaller({ ...received, host: '10.0.0.1:8081' }, view, 'https://tracker.my.com')).toBe(user);
     expect(findCaller(received, view, undefined)).toBeUndefined();
   });
 
-  it('AuthHMAC is accepted over the URL as received, never re-encoded', () => {
+  it('AuthHMAC is verified over the URL as received, without re-encoding', () => {
     const odd = '/api/raw/v1/export/create.json?idApp[]=1&idApp%5B%5D=2&selectors=a,b&eventName=%D0%BB+x%20y';
     const body = Buffer.from('a=b&c=\u00e9', 'utf8');
     const authorization = `AuthHMAC 77658:${signAuthHmac(user.secret, 'POST', `http://localhost:8081${odd}`, body)}`;
@@ -69,7 +69,7 @@ describe('AuthHMAC', () => {
     ['a changed signature', { authorization: vector.replace('Pqr', 'Pqs') }],
     ['an empty signature', { authorization: 'AuthHMAC 77658:' }],
     ['a user id with a sign', { authorization: vector.replace('77658', '+77658') }],
-  ])('AuthHMAC is refused with %s', (_what, change) => {
+  ])('AuthHMAC is rejected with %s', (_what, change) => {
     expect(findCaller({ ...received, ...change }, view, 'https://tracker.my.com')).toBeUndefined();
   });
 });
@@ -92,7 +92,7 @@ describe('HTTP Basic', () => {
     basic(':'),
     basic('77658:no user has this secret'),
     `Bearer ${user.secret}`,
-  ])('HTTP Basic is refused as %s', (authorization) => {
+  ])('HTTP Basic is rejected as %s', (authorization) => {
     expect(findCaller({ ...received, authorization }, view, undefined)).toBeUndefined();
   });
 });

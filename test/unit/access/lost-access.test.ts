@@ -20,7 +20,7 @@ function newPaths(): AccessPaths {
   return { access: path.join(folder, 'access.json'), keys: path.join(folder, 'keys') };
 }
 
-/** What a reader says of the whole. */
+/** The state of a complete reader. */
 function judge(reader: AccessReader) {
   return { apps: !reader.mayLackApps(), users: !reader.mayLackUsers(), problems: reader.problems().length };
 }
@@ -28,19 +28,19 @@ function judge(reader: AccessReader) {
 const whole = { apps: true, users: true, problems: 0 };
 
 describe('missing access data', () => {
-  it('Missing access data is no problem in a new folder, which never had any', async () => {
+  it('Missing access data is valid in a new folder', async () => {
     const reader = await openAccessReader(newPaths(), logger, { isExpected: () => holdsEvents('/nonexistent') });
     expect(judge(reader)).toEqual(whole);
     reader.close();
   });
 
-  it('Access data that existed before and is missing at a start is a problem until it is back', async () => {
+  it('Access data that is missing at the start is a problem until it is restored', async () => {
     const paths = newPaths();
     const { token } = await addApp(paths, webApp, 0);
     renameSync(paths.access, `${paths.access}.away`);
     const reader = await openAccessReader(paths, logger);
     expect(judge(reader)).toEqual({ apps: false, users: false, problems: 1 });
-    expect(reader.problems()[0]?.message).toContain(`${paths.access} is gone`);
+    expect(reader.problems()[0]?.message).toContain(`${paths.access} is missing`);
     renameSync(`${paths.access}.away`, paths.access);
     await vi.waitFor(() => expect(judge(reader)).toEqual(whole), { timeout: 5000 });
     expect(reader.current().findAppByToken(7, token)).toBeDefined();
@@ -48,7 +48,7 @@ describe('missing access data', () => {
   });
 
   it.each(['_young', 'fresh', 'kind=login'])(
-    'Missing access data is a problem beside a lake with events (%s), also without the keys',
+    'Missing access data is a problem if the lake has events (%s), also without the keys',
     async (name) => {
       const paths = newPaths();
       const lake = path.join(path.dirname(paths.access), 'lake');
@@ -60,7 +60,7 @@ describe('missing access data', () => {
     },
   );
 
-  it('Access data that is lost while the service runs is a problem, and the last good view stays in force', async () => {
+  it('Access data that is lost while the service runs is a problem, and the last valid view stays active', async () => {
     const paths = newPaths();
     const { token } = await addApp(paths, webApp, 0);
     const reader = await openAccessReader(paths, logger);
@@ -73,7 +73,7 @@ describe('missing access data', () => {
     reader.close();
   });
 
-  it('Access data of another folder, which stands in the place of the own one, is not believed, and makes nobody unknown', async () => {
+  it('Access data of another folder at the same path is rejected, and no known caller becomes unknown', async () => {
     const paths = newPaths();
     const folder = path.dirname(paths.access);
     const { token } = await addApp(paths, webApp, 0);
@@ -98,7 +98,7 @@ describe('missing access data', () => {
     reader.close();
   });
 
-  it('Missing access data is not created by a command, which would lock out everybody who had access', async () => {
+  it('A command does not create missing access data, which would lock out all users', async () => {
     const paths = newPaths();
     await addApp(paths, webApp, 0);
     rmSync(paths.access);
@@ -129,7 +129,7 @@ describe('missing access data', () => {
 });
 
 describe('an older copy of the access data', () => {
-  it('An older copy of the access data is refused at the start and by commands, and ignored while running, since it would make revoked tokens valid again', async () => {
+  it('An older copy of the access data, in which revoked tokens are valid, is rejected at the start and by commands, and ignored while running', async () => {
     const paths = newPaths();
     const { token } = await addApp(paths, webApp, 0);
     copyFileSync(paths.access, `${paths.access}.old`);
@@ -145,7 +145,7 @@ describe('an older copy of the access data', () => {
     later.close();
     await expect(addApp(paths, { ...webApp, idApp: 8 }, 0)).rejects.toMatchObject({ code: 'access_damaged' });
 
-    // what the operator means is taken
+    // The operator accepts the older copy.
     rmSync(revisionPath(paths.keys));
     const meant = await openAccessReader(paths, logger);
     expect(meant.current().findAppByToken(7, token)).toBeDefined();
@@ -154,7 +154,7 @@ describe('an older copy of the access data', () => {
 });
 
 describe('the key of the users', () => {
-  it('A missing key of the users is a problem for users only, and is read again once it is back', async () => {
+  it('A missing key of the users is a problem for users only, until it is restored', async () => {
     const paths = newPaths();
     await addApp(paths, webApp, 0);
     const { idUser, secret } = await addUser(paths, { name: 'ann', idAccount: 1, canExport: true });
@@ -166,7 +166,7 @@ describe('the key of the users', () => {
     await vi.waitFor(() => expect(judge(reader)).toEqual(whole), { timeout: 5000 });
     expect(reader.current().findUser(idUser)?.secret).toBe(secret);
 
-    // users who could sign in go on doing so
+    // Users who could sign in still can.
     renameSync(key, `${key}.away`);
     await vi.waitFor(() => expect(judge(reader).problems).toBe(1), { timeout: 5000 });
     expect(reader.current().findUser(idUser)?.secret).toBe(secret);

@@ -25,7 +25,7 @@ async function open(paths: AccessPaths): Promise<AccessReader> {
 }
 
 describe('an app that is removed', () => {
-  it('A removed app is authorized by none of its tokens, and is listed as removed, until it is restored with a new one', async () => {
+  it('A removed app is authorized by none of its tokens and listed as removed, until it is restored with a new token', async () => {
     const paths = newPaths();
     const given = { ...webApp, title: 'Game', sdkKey: 'k', idProject: 5 };
     const tokens = [(await addApp(paths, given, 0)).token, (await addAppToken(paths, 7, 1)).token];
@@ -64,7 +64,7 @@ describe('an app that is removed', () => {
     expect([(await listApps(paths)).map(({ idApp }) => idApp), await listApps(paths, true)]).toEqual([['7'], []]);
   });
 
-  it('A removed app keeps its id and its SDK key from every other app, since the rows under them are its own', async () => {
+  it('A removed app keeps its id and its SDK key from every other app, since it still owns its rows', async () => {
     const paths = newPaths();
     await addApp(paths, { ...webApp, sdkKey: 'k' }, 0);
     await removeApp(paths, 7, 1000);
@@ -81,7 +81,7 @@ describe('an app that is removed', () => {
     expect(readFileSync(paths.access, 'utf8')).toBe(before);
   });
 
-  it('An app is removed once: a second removal, at once or later, is refused as already done, and nothing changes', async () => {
+  it('A second removal of an app, concurrent or later, is rejected and changes nothing', async () => {
     const paths = newPaths();
     await addApp(paths, webApp, 0);
     const both = await Promise.allSettled([removeApp(paths, 7, 1000), removeApp(paths, 7, 1000)]);
@@ -99,10 +99,13 @@ describe('an app that is removed', () => {
     }
     await restoreApp(paths, 7, 0);
     await expect(restoreApp(paths, 7, 0)).rejects.toMatchObject({ code: 'conflict' });
-    await expect(restoreApp(paths, 70, 0)).rejects.toMatchObject({ code: 'not_found', message: 'there is no app 70' });
+    await expect(restoreApp(paths, 70, 0)).rejects.toMatchObject({
+      code: 'not_found',
+      message: 'app 70 does not exist',
+    });
   });
 
-  it('The removal of an unknown app leaves nothing behind in a folder without access data', async () => {
+  it('The removal of an unknown app creates no file in a folder without access data', async () => {
     const paths = newPaths();
     for (const attempt of [
       () => removeApp(paths, 7, 0),
@@ -116,7 +119,7 @@ describe('an app that is removed', () => {
 });
 
 describe('a user', () => {
-  it('A removed user is found by no process, and its id goes to no other', async () => {
+  it('A removed user is found by no process, and its id is never reused', async () => {
     const paths = newPaths();
     const first = await addUser(paths, ann);
     const reader = await open(paths);
@@ -127,16 +130,16 @@ describe('a user', () => {
     await vi.waitFor(() => expect(reader.current().findUser(first.idUser)).toBeUndefined(), { timeout: 2000 });
     expect(reader.mayLackUsers()).toBe(false);
     await expect(removeUser(paths, 1)).rejects.toMatchObject({ code: 'not_found', message: 'user 1 was removed' });
-    await expect(removeUser(paths, 2)).rejects.toMatchObject({ code: 'not_found', message: 'there is no user 2' });
+    await expect(removeUser(paths, 2)).rejects.toMatchObject({ code: 'not_found', message: 'user 2 does not exist' });
     expect((await addUser(paths, ann)).idUser).toBe('2');
   });
 
-  it('The name of a user is unique in an account: a second use is refused, naming the first', async () => {
+  it('The name of a user is unique in an account, and the error names the existing user', async () => {
     const paths = newPaths();
     await addUser(paths, ann);
     await expect(addUser(paths, { ...ann, canExport: false })).rejects.toMatchObject({
       code: 'conflict',
-      message: 'account 1 has a user ann already: 1',
+      message: 'user ann already exists in account 1: 1',
       hint: expect.stringContaining('user rotate-secret 1'),
     });
     expect((await addUser(paths, { ...ann, idAccount: 2 })).idUser).toBe('2');
@@ -147,7 +150,7 @@ describe('a user', () => {
     expect(both.map(({ status }) => status).toSorted()).toEqual(['fulfilled', 'rejected']);
   });
 
-  it('A user with a new secret signs in by it alone, also when the stored secret was damaged', async () => {
+  it('After a rotation only the new secret signs in, even if the old one was damaged', async () => {
     const paths = newPaths();
     const [first, other] = [await addUser(paths, ann), await addUser(paths, { ...ann, name: 'bob' })];
     const { sha256: _, ...file } = JSON.parse(readFileSync(paths.access, 'utf8')) as {
@@ -165,7 +168,7 @@ describe('a user', () => {
     await expect(renewSecret(paths, 3)).rejects.toMatchObject({ code: 'not_found' });
   });
 
-  it('A user gets no new secret under a key that is not the one of the other users', async () => {
+  it('A secret is not rotated under a key that differs from the one of other users', async () => {
     const paths = newPaths();
     await addUser(paths, ann);
     await addUser(paths, { ...ann, name: 'bob' });
@@ -174,7 +177,7 @@ describe('a user', () => {
     await expect(renewSecret(paths, 1)).rejects.toMatchObject({ code: 'access_damaged' });
     rmSync(key);
     await expect(renewSecret(paths, 1)).rejects.toMatchObject({ code: 'access_damaged' });
-    // The way out where there is no backup: without the others there is nothing that a new key could lock out.
+    // Without a backup, the other users are removed first: a new key then locks out no user.
     await removeUser(paths, 2);
     const { secret } = await renewSecret(paths, 1);
     expect((await open(paths)).current().findUser('1')?.secret).toBe(secret);
@@ -182,7 +185,7 @@ describe('a user', () => {
 });
 
 describe('removal of access', () => {
-  it('Removals work also while the key of the users is missing, and remove no remaining user', async () => {
+  it('Removals work while the key of the users is missing, and affect no other user', async () => {
     const paths = newPaths();
     const { token } = await addApp(paths, webApp, 0);
     const [first, other] = [await addUser(paths, ann), await addUser(paths, { ...ann, name: 'bob' })];
@@ -205,7 +208,7 @@ describe('removal of access', () => {
     ]);
   });
 
-  it('The last token of an app may be revoked, and the answer lists no remaining token', async () => {
+  it('The last token of an app can be revoked, and the result lists no remaining token', async () => {
     const paths = newPaths();
     const [first, second] = [
       (await addApp(paths, webApp, 0)).token.slice(0, 8),
@@ -218,16 +221,16 @@ describe('removal of access', () => {
 });
 
 describe('an SDK key', () => {
-  it.each(['a,b', ',', '', 'x'.repeat(256)])('An SDK key that no filter can name is refused: %j', async (sdkKey) => {
+  it.each(['a,b', ',', '', 'x'.repeat(256)])('An SDK key that no filter can name is rejected: %j', async (sdkKey) => {
     const paths = newPaths();
     await expect(addApp(paths, { ...webApp, sdkKey }, 0)).rejects.toMatchObject({
       code: 'usage',
-      hint: expect.stringContaining('1 to 255 characters and no comma'),
+      hint: expect.stringContaining('1 to 255 characters without a comma'),
     });
     expect(existsSync(paths.access)).toBe(false);
   });
 
-  it('An SDK key of an earlier version is read as it is', async () => {
+  it('An SDK key of an earlier version is read unchanged', async () => {
     const paths = newPaths();
     const { token } = await addApp(paths, { ...webApp, sdkKey: '\u{1f600}'.repeat(255) }, 0);
     const { sha256: _, ...file } = JSON.parse(readFileSync(paths.access, 'utf8')) as {

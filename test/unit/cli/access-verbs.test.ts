@@ -63,15 +63,15 @@ describe('apps and users of the command line', () => {
       { idUser: '1', name: 'ann', idAccount: '1', canExport: true, files: 'auto' },
     ]);
     await expect(run(appCommand, data, 'set 7')).rejects.toThrow(/nothing to change/);
-    await expect(run(appCommand, data, 'set 8 --title x')).rejects.toThrow(/there is no app 8/);
-    await expect(run(userCommand, data, 'set 2 --export no')).rejects.toThrow(/there is no user 2/);
+    await expect(run(appCommand, data, 'set 8 --title x')).rejects.toThrow(/app 8 does not exist/);
+    await expect(run(userCommand, data, 'set 2 --export no')).rejects.toThrow(/user 2 does not exist/);
     await expect(run(userCommand, data, 'set 1 --max-exports 0')).rejects.toThrow(/must be a positive integer/);
   });
 
   it('Init creates nothing if the profile for the secrets cannot be written', async () => {
     const data = path.join(testFolder(), 'data');
     const environment = { XDG_CONFIG_HOME: '/proc/nowhere' };
-    await expect(run(initCommand, data, '--title Mine', environment)).rejects.toThrow(/takes no new folder/);
+    await expect(run(initCommand, data, '--title Mine', environment)).rejects.toThrow(/does not allow new folders/);
     expect([await listApps(dataPaths(data)), await listUsers(dataPaths(data))]).toEqual([[], []]);
   });
 
@@ -93,7 +93,7 @@ describe('apps and users of the command line', () => {
       await expect(run(command, data, words), words).rejects.toMatchObject({
         code: 'disk',
         message: expect.stringMatching(
-          `no space is left on the disk of ${data}|${data}.* cannot be made: the disk is full`,
+          `no space is left on the disk of ${data}|cannot create the folder ${data}.*: the disk is full`,
         ) as unknown,
         hint: 'Free space there, then repeat the command.',
       });

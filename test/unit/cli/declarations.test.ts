@@ -22,7 +22,8 @@ async function parse(words: readonly string[]): Promise<string> {
       return Promise.resolve();
     },
   });
-  const parsed = commands.map((command) =>
+  const named = commands.filter(({ name }) => name === words[0]);
+  const parsed = named.map((command) =>
     'verbs' in command
       ? { ...command, verbs: command.verbs.map((verb) => idle(verb, `${command.name} ${verb.name}`)) }
       : idle(command, command.name),

@@ -49,7 +49,7 @@ it('The status of a service whose folder was removed names that folder and no co
   const { code, answers, notes } = await runStatus(dataDir);
   expect(notes).toEqual(['tributary: unknown setting TRIBUTARY_LOGLEVEL; did you mean TRIBUTARY_LOG_LEVEL?']);
   expect(code).toBe(1);
-  const message = `the folder ${lake} was taken from under the running service: it was moved, removed or replaced`;
+  const message = `the folder ${lake} was moved, removed or replaced while the service ran`;
   expect(answers).toMatchObject([{ running: true, problems: [{ code: 'data_folder_replaced', message }] }]);
   expect(answers).toMatchObject([{ stream: undefined, lake: undefined }]);
 });

@@ -58,9 +58,9 @@ describe('profiles', () => {
     const file = profilesPath(environment);
     expect(statSync(file).mode & 0o777).toBe(0o600);
     chmodSync(file, 0o640);
-    await expect(readProfiles(file)).rejects.toThrow(/others than its owner/);
-    await expect(resolveImport({}, context(environment))).rejects.toThrow(/others than its owner/);
-    await expect(changeProfiles(file, (found) => found)).rejects.toThrow(/others than its owner/);
+    await expect(readProfiles(file)).rejects.toThrow(/accessible to other users/);
+    await expect(resolveImport({}, context(environment))).rejects.toThrow(/accessible to other users/);
+    await expect(changeProfiles(file, (found) => found)).rejects.toThrow(/accessible to other users/);
   });
 
   it('A file without valid profiles is rejected and stays unchanged', async () => {

@@ -5,7 +5,7 @@ import { browserCookieOf, echo, startConsoleServer, type ConsoleServer } from '.
 import { basic, type Answer, type Credentials } from '../../helpers/export-area.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
-/** Gives wrong secrets for a user, as anybody can who has the address. */
+/** Signs in with wrong secrets, as any client can. */
 async function guess(server: ConsoleServer, { idUser }: Credentials, times: number, cookie = ''): Promise<Answer[]> {
   const answers: Answer[] = [];
   for (let turn = 0; turn < times; turn += 1)
@@ -16,7 +16,7 @@ async function guess(server: ConsoleServer, { idUser }: Credentials, times: numb
 const rule = { free: 3, firstMs: 5000, longestMs: 60_000, forgetMs: 600_000 };
 
 describe('the lock-out', () => {
-  it('The waits double from the first on, up to the longest, and are forgotten after a right secret or a long time', () => {
+  it('The wait doubles up to its maximum, and is reset by a correct secret or after a long time', () => {
     const lockOut = createLockOut(rule);
     const waits = Array.from({ length: 9 }, () => {
       lockOut.fail('1', 0);
@@ -35,7 +35,7 @@ describe('the lock-out', () => {
     expect(lockOut.waitSeconds('1', 660_000)).toBe(0);
   });
 
-  it('A flood of keys takes a bounded memory, and forgets the oldest of them', () => {
+  it('A flood of keys takes a bounded memory, and drops the oldest ones', () => {
     const lockOut = createLockOut(rule);
     for (let turn = 0; turn < 3; turn += 1) lockOut.fail('first', 0);
     for (let key = 0; key < 9_999; key += 1) lockOut.fail(String(key), 0);
@@ -46,7 +46,7 @@ describe('the lock-out', () => {
 });
 
 describe('wrong secrets of the console', () => {
-  it('After five wrong secrets the right one has to wait too, whether the user exists or not; sessions and programs do not', async () => {
+  it('After five wrong secrets the correct one has to wait too, for existing and unknown users, but sessions and API calls do not', async () => {
     const server = await startConsoleServer();
     const user = server.users.ann;
     const session = await server.headersOf(user);
@@ -64,7 +64,7 @@ describe('wrong secrets of the console', () => {
     expect((await server.ask(echo, { headers: { authorization: basic(user) } })).status).toBe(200);
   });
 
-  it('Twenty wrong secrets of one address make it wait, whomever they name', async () => {
+  it('Twenty wrong secrets from one address make it wait, for any user ids', async () => {
     const server = await startConsoleServer();
     const user = server.users.ann;
     const statuses = [];
@@ -74,7 +74,7 @@ describe('wrong secrets of the console', () => {
     expect((await server.signIn(user)).status).toBe(429);
   });
 
-  it('Behind a proxy, whose address all have, wrong secrets lock out nobody but the user whom they name', async () => {
+  it('Behind a proxy, whose address all clients have, wrong secrets lock out only their user', async () => {
     const server = await startConsoleServer({ hasClientAddresses: false });
     for (let turn = 0; turn < 25; turn += 1)
       expect((await server.signIn({ idUser: String(100 + turn), secret: 'wrong' })).status).toBe(401);
@@ -82,7 +82,7 @@ describe('wrong secrets of the console', () => {
   });
 
   it.each([true, false])(
-    'What others try with the id of a user makes no browser wait in which the user has signed in before, which counts its own wrong secrets (addresses counted: %s)',
+    'A browser in which a user has signed in before waits only for its own wrong secrets (addresses counted: %s)',
     async (hasClientAddresses) => {
       const server = await startConsoleServer({ hasClientAddresses });
       const { ann, ben } = server.users;
@@ -108,7 +108,7 @@ describe('wrong secrets of the console', () => {
     },
   );
 
-  it('A browser is not known any more once there is another key of sessions', async () => {
+  it('A new session key makes known browsers unknown', async () => {
     const server = await startConsoleServer();
     const user = server.users.ann;
     const known = browserCookieOf(await server.signIn(user));
@@ -120,7 +120,7 @@ describe('wrong secrets of the console', () => {
     for (const cookie of [known, renamed]) expect((await server.signIn(user, { cookie })).status).toBe(429);
   });
 
-  it('Each sign-in is counted by how it ended, and a malformed one is none', async () => {
+  it('Each sign-in is counted by result, except malformed ones', async () => {
     const server = await startConsoleServer();
     const user = server.users.ann;
     await server.ask('/console/session', { method: 'POST', body: '{}' });
@@ -131,7 +131,7 @@ describe('wrong secrets of the console', () => {
     expect(await counts()).toEqual([1, 5, 2]);
   });
 
-  it('A right secret makes the wrong ones before it forgotten', async () => {
+  it('A correct secret resets the count of wrong ones', async () => {
     const server = await startConsoleServer();
     const user = server.users.ann;
     for (let round = 0; round < 3; round += 1) {
@@ -141,7 +141,7 @@ describe('wrong secrets of the console', () => {
     }
   });
 
-  it('A sign-in that names no id and no secret is malformed', async () => {
+  it('A sign-in without an id and a secret is malformed', async () => {
     const server = await startConsoleServer();
     const { ann } = server.users;
     const numbers = JSON.stringify({ idUser: Number(ann.idUser), secret: ann.secret });
@@ -149,7 +149,7 @@ describe('wrong secrets of the console', () => {
       expect((await server.ask('/console/session', { method: 'POST', body })).status).toBe(400);
   });
 
-  it('A body larger than any sign-in is refused', async () => {
+  it('A body that is larger than any sign-in is rejected', async () => {
     const server = await startConsoleServer();
     const answer = await server.ask('/console/session', { method: 'POST', body: 'x'.repeat(5000) });
     expect(answer.status).toBe(400);

@@ -17,7 +17,7 @@ const sessionStatus = async (server: ConsoleServer, { cookie = '' }: Headers): P
   (await server.ask('/console/session', { headers: { cookie } })).status;
 
 describe('a session of the console', () => {
-  it('A user who signs in with id and secret calls the API by the cookie and the token, and is told who is signed in', async () => {
+  it('After a sign-in with id and secret, the cookie and the token authorize API calls, and the session names the user', async () => {
     const server = await startConsoleServer();
     const user = server.users.ann;
     const answer = await server.signIn(user);
@@ -35,7 +35,7 @@ describe('a session of the console', () => {
     expect((await server.ask('/console/session', { headers })).json?.data).toMatchObject({ name: 'Ann' });
   });
 
-  it('The cookie is for no script and no other site, for all paths, and over HTTPS for HTTPS only', async () => {
+  it('The cookie is HttpOnly, SameSite, valid for all paths, and Secure over HTTPS', async () => {
     const plain = await startConsoleServer();
     const secure = await startConsoleServer({ publicUrl: 'https://console.example.com' });
     const [first, second] = [await plain.signIn(plain.users.ann), await secure.signIn(secure.users.ann)];
@@ -70,7 +70,7 @@ describe('a session of the console', () => {
   });
 
   it.each(['cross-site', 'same-site', 'anything'])(
-    'A request that the browser says to be %s is refused, whatever comes with it',
+    'A request that the browser marks as %s is rejected, even with valid credentials',
     async (site) => {
       const server = await startConsoleServer();
       const user = server.users.ann;
@@ -85,7 +85,7 @@ describe('a session of the console', () => {
     },
   );
 
-  it('Not one character of a cookie can be another, and a cookie that is there twice is none', async () => {
+  it('A cookie with any changed character is rejected, and so is a repeated cookie', async () => {
     const server = await startConsoleServer();
     const headers = await server.headersOf(server.users.ann);
     const { cookie = '' } = headers;
@@ -93,14 +93,14 @@ describe('a session of the console', () => {
     for (let place = 0; place < value.length; place += 1) {
       const other = value[place] === '1' ? '2' : '1';
       const forged = `${name}=${value.slice(0, place)}${other}${value.slice(place + 1)}`;
-      // The last character of base64 without padding has bits that say nothing: the text counts, not what it decodes to.
+      // The last character of unpadded base64 has unused bits: the text is compared, not the decoded bytes.
       expect(await sessionStatus(server, { cookie: forged })).toBe(401);
     }
     expect(await sessionStatus(server, { cookie: `${cookie}; ${cookie}` })).toBe(401);
     expect(await sessionStatus(server, { cookie: `a=b; ${cookie}; c` })).toBe(200);
   });
 
-  it('A session ends two hours after its user was last at work, and twelve hours after the sign-in', async () => {
+  it('A session ends after two idle hours, and twelve hours after the sign-in', async () => {
     const server = await startConsoleServer();
     let headers = await server.headersOf(server.users.ann);
     const started = server.now;
@@ -120,7 +120,7 @@ describe('a session of the console', () => {
     expect(await sessionStatus(server, headers)).toBe(401);
   });
 
-  it('Calls of the API alone, which pages make by themselves, keep no session alive', async () => {
+  it('API calls alone, such as polling, do not extend a session', async () => {
     const server = await startConsoleServer();
     const headers = await server.headersOf(server.users.ann);
     const started = server.now;
@@ -131,7 +131,7 @@ describe('a session of the console', () => {
     expect(await statusOf(server, headers)).toBe(403);
   });
 
-  it('A sign-out needs the token, and ends every session of the user, also for whoever has copied a cookie', async () => {
+  it('A sign-out needs the token, and ends every session of the user, even with a copied cookie', async () => {
     const server = await startConsoleServer();
     const user = server.users.ann;
     const [headers, other] = [await server.headersOf(user), await server.headersOf(user)];
@@ -154,13 +154,13 @@ describe('a session of the console', () => {
     expect(await statusOf(server, await server.headersOf(user))).toBe(200);
   });
 
-  it('A sign-out holds for other processes and after a restart, however often other users sign in and out', async () => {
+  it('A sign-out holds for other processes and after a restart, regardless of other sign-ins and sign-outs', async () => {
     const server = await startConsoleServer();
     const { ann, ben } = server.users;
     const other = await server.openEnds();
     const headers = await server.headersOf(ann);
     await server.ask('/console/session', { method: 'DELETE', headers });
-    await waitFor('the other process has learned of it', () => other.of(ann.idUser) > 0);
+    await waitFor('the other process reads the sign-out', () => other.of(ann.idUser) > 0);
     const statuses = new Set<number>();
     for (let n = 0; n < 31; n += 1) {
       const ofBen = await server.headersOf(ben);
@@ -173,14 +173,14 @@ describe('a session of the console', () => {
     expect([restarted.of(ann.idUser) > 0, restarted.of(ben.idUser) > 0, restarted.of('3')]).toEqual([true, true, 0]);
   });
 
-  it('A damaged file of sign-outs ends every session and keeps no service from starting', async () => {
+  it('A damaged file of sign-outs ends every session, and the service starts', async () => {
     const server = await startConsoleServer();
     const { ann, ben } = server.users;
     const [ofAnn, ofBen] = [await server.headersOf(ann), await server.headersOf(ben)];
     await server.ask('/console/session', { method: 'DELETE', headers: ofAnn });
     const file = path.join(server.keysDir, 'session-ends.json');
     writeFileSync(file, readFileSync(file, 'utf8').replace(/:\d{10}/, ':1'));
-    await waitFor('the session of the other user is over', async () => (await statusOf(server, ofBen)) === 403);
+    await waitFor('the session of the other user has ended', async () => (await statusOf(server, ofBen)) === 403);
     expect((await server.openEnds()).of(ann.idUser)).toBeGreaterThan(0);
     const next = await server.headersOf(ben);
     expect(await statusOf(server, next)).toBe(200);
@@ -194,21 +194,21 @@ describe('a session of the console', () => {
     const users = Object.values(server.users);
     const [ann = {}, ben = {}, cem = {}] = await Promise.all(users.map((user) => server.headersOf(user)));
     await renewSecret(paths, Number(users[0]?.idUser));
-    await waitFor('the session of the new secret is over', async () => (await statusOf(server, ann)) === 403);
+    await waitFor('the session of the rotated secret has ended', async () => (await statusOf(server, ann)) === 403);
     expect(await statusOf(server, ben)).toBe(200);
     await removeUser(paths, Number(users[1]?.idUser));
-    await waitFor('the session of the removed user is over', async () => (await statusOf(server, ben)) === 403);
+    await waitFor('the session of the removed user has ended', async () => (await statusOf(server, ben)) === 403);
     expect(await statusOf(server, cem)).toBe(200);
     await renewSessionKey(server.keysDir);
-    await waitFor('the session under the old key is over', async () => (await statusOf(server, cem)) === 403);
+    await waitFor('the session under the old key has ended', async () => (await statusOf(server, cem)) === 403);
     expect(await statusOf(server, await server.headersOf(users[2] ?? { idUser: '', secret: '' }))).toBe(200);
   });
 
-  it('Without a readable key of sessions nobody signs in, calls with HTTP Basic work, and a restored key ends that', async () => {
+  it('Without a readable session key, sign-ins fail until it is restored, and calls with HTTP Basic work', async () => {
     const server = await startConsoleServer({ sessionKey: 'not a key\n' });
     const { ann } = server.users;
     expect(server.keyProblems()).toMatchObject([
-      { code: 'session_key_unreadable', message: expect.stringContaining('nobody can sign in to the console') },
+      { code: 'session_key_unreadable', message: expect.stringContaining('users cannot sign in to the console') },
     ]);
     const refused = await server.signIn(ann);
     expect([refused.status, refused.headers['retry-after']]).toEqual([500, '5']);
@@ -219,7 +219,7 @@ describe('a session of the console', () => {
     expect(server.keyProblems()).toEqual([]);
   });
 
-  it('Two services on one host have cookies of different names, and neither takes that of the other', async () => {
+  it('Two services on one host use different cookie names, and neither accepts cookies of the other', async () => {
     const [one, other] = [await startConsoleServer(), await startConsoleServer()];
     const headers = await one.headersOf(one.users.ann);
     expect(other.sessions.cookieName()).not.toBe(one.sessions.cookieName());
@@ -227,8 +227,8 @@ describe('a session of the console', () => {
   });
 });
 
-describe('programs beside the console', () => {
-  it('A call with HTTP Basic is answered byte for byte the same beside any cookie, and a wrong one is refused beside a right session', async () => {
+describe('programs and the console', () => {
+  it('A call with HTTP Basic has the same response with any cookie, and wrong credentials are rejected even with a valid session', async () => {
     const server = await startConsoleServer();
     const user = server.users.ann;
     const session = await server.headersOf(user);
@@ -243,7 +243,7 @@ describe('programs beside the console', () => {
     }
   });
 
-  it('What a user does in the console leaves the quota to the programs of the user', async () => {
+  it('Requests of the console do not use up the API quota of the user', async () => {
     const server = await startConsoleServer({ quotaUser: [{ limit: 3, windowMs: 3_600_000 }] });
     const user = server.users.ann;
     const session = await server.headersOf(user);

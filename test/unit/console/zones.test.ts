@@ -31,7 +31,7 @@ describe('the clocks of zones', () => {
     ],
     ['half an hour back', 'Australia/Lord_Howe', '2025-04-06T01:45:00', '2025-04-05T14:45:00Z', '2025-04-05T15:15:00Z'],
     ['a day that is left out', 'Pacific/Apia', '2011-12-30T12:00:00', '2011-12-30T10:00:00Z', '2011-12-30T09:59:59Z'],
-  ])('A period that begins or ends at %s has both ends as the clocks show them', (_, zone, time, from, to) => {
+  ])('A period that starts or ends at %s has both ends at the local time', (_, zone, time, from, to) => {
     expect([secondsOf(zone, time, 'from'), secondsOf(zone, time, 'to')]).toEqual([moment(from), moment(to)]);
   });
 
@@ -39,7 +39,7 @@ describe('the clocks of zones', () => {
     ['Europe/Berlin', '2025-03-25', '2025-10-21'],
     ['America/New_York', '2025-03-05', '2025-10-29'],
     ['Africa/Casablanca', '2025-02-19', '2025-04-02'],
-  ])('Every hour of %s around both changes of its clocks is found by what they show at it', (zone, ...days) => {
+  ])('Every hour of %s around both clock changes is found by its local time', (zone, ...days) => {
     const hours = days.flatMap((day) =>
       Array.from({ length: 240 }, (_, hour) => moment(`${day}T00:00Z`) + hour * 3600),
     );
@@ -50,7 +50,7 @@ describe('the clocks of zones', () => {
     expect(wrong).toEqual([]);
   });
 
-  it('What is no time, and a zone that the browser does not know, is no moment', () => {
+  it('An invalid time and an unknown zone have no Unix time', () => {
     expect(secondsOf('UTC', '', 'from')).toBeNaN();
     expect(secondsOf('Nowhere/None', '2025-01-01T00:00:00', 'to')).toBeNaN();
     expect(addDays('2024-02-28', 2)).toBe('2024-03-01');

@@ -33,14 +33,14 @@ const operations = Object.values(document.paths).flatMap((verbs) =>
 const ajv = new Ajv2020({ strict: false, validateFormats: false });
 ajv.addSchema({ $id: 'reference', ...document });
 
-/** Compiles a schema of the document, whose references are to the document. */
+/** Compiles a schema of the document, with references to the document. */
 function compile(schema: object): ValidateFunction {
   return ajv.compile(
     JSON.parse(JSON.stringify(schema).replaceAll('"#/components/', '"reference#/components/')) as object,
   );
 }
 
-/** What an operation has examples of, with the words for it. */
+/** Lists the parts of an operation that must have examples, each with its name. */
 function listShown({ operationId, parameters = [], requestBody, responses }: Operation): [string, Media][] {
   const bodies = [requestBody, responses['200']].flatMap((body) => Object.entries(body?.content ?? {}));
   return [
@@ -49,7 +49,7 @@ function listShown({ operationId, parameters = [], requestBody, responses }: Ope
   ];
 }
 
-test('Every operation has an example of each parameter that it needs, of its body and of its answer', () => {
+test('Every operation has an example of each required parameter, of its body and of its response', () => {
   const needed = operations.flatMap((operation) =>
     listShown(operation).filter(([, media]) => !('name' in media) || (media as Parameter).required === true),
   );
@@ -57,7 +57,7 @@ test('Every operation has an example of each parameter that it needs, of its bod
   expect(needed.filter(([, media]) => media.example === undefined).map(([what]) => what)).toEqual([]);
 });
 
-test('Every example of the API reference is what its schema allows', () => {
+test('Every example of the API reference matches its schema', () => {
   const faults = operations.flatMap(listShown).flatMap(([what, { schema, example }]) => {
     const validate = compile(schema);
     return example === undefined || validate(example) ? [] : [`${what}: ${ajv.errorsText(validate.errors)}`];
@@ -77,14 +77,14 @@ test('No example sends a field that is not stored', () => {
   expect(ignored).toEqual([]);
 });
 
-test('Every operation has a name of its own, by which generated clients call it', () => {
+test('Every operation has a unique name, which generated clients use', () => {
   const names = operations.map(({ operationId }) => operationId);
   expect(names).toContain('rawExportCreate');
   expect(names).toContain('customEventBatch');
   expect(names.filter((name, index) => !/^[a-z][A-Za-z]+$/.test(name) || names.indexOf(name) !== index)).toEqual([]);
 });
 
-test('A text of the address that would be HTML is shown as it is', () => {
+test('HTML in the address is shown as text', () => {
   const pageOf = createReferencePages(describeApi(parseConfig({ TRIBUTARY_HOST: '0.0.0.0' })));
   const text = pageOf('http://x/"><script>alert(1)</script>').plain.toString();
   expect(text).not.toContain('<script>alert');
@@ -93,7 +93,7 @@ test('A text of the address that would be HTML is shown as it is', () => {
   expect(text).not.toContain('.invalid');
 });
 
-test('A choice of schemas has its default in one of them: beside them, typed clients that are generated do not compile', () => {
+test('A choice of schemas has its default in one of them: elsewhere it breaks generated typed clients', () => {
   const choices = Object.entries(describedSchemas()).filter(([, schema]) => 'anyOf' in schema || 'oneOf' in schema);
   expect(choices.length).toBeGreaterThan(20);
   expect(choices.filter(([, schema]) => 'default' in schema).map(([place]) => place)).toEqual([]);
@@ -105,7 +105,7 @@ test('A schema that lists its values names their type: without it, clients in Go
   expect(lists.filter(([, schema]) => !('type' in schema)).map(([place]) => place)).toEqual([]);
 });
 
-/** Every object of the document that may be a schema, by its place. */
+/** Lists every object of the document that may be a schema, by its path. */
 function describedSchemas(part: object = document, place = ''): Readonly<Record<string, object>> {
   const within = Object.entries(part).filter(([, value]) => typeof value === 'object' && value !== null);
   return Object.assign(

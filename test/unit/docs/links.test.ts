@@ -14,12 +14,12 @@ const pages = [
     .map((name) => `docs/${name}`),
 ].filter((page) => existsSync(path.join(packageRoot, page)));
 
-/** A page without its blocks of code, in which a bracket is no link and a number sign no heading. */
+/** Returns a page without its code blocks, in which brackets are not links and number signs not headings. */
 function readProse(page: string): string {
   return readFileSync(path.join(packageRoot, page), 'utf8').replaceAll(/^```.*?^```$/gms, '');
 }
 
-/** The anchors of a page: those that are written out, and those of its headings, made as GitHub makes them. */
+/** Returns the anchors of a page: explicit ones, and those that GitHub creates for headings. */
 function findAnchors(page: string): ReadonlySet<string> {
   const anchors = new Set([...readProse(page).matchAll(/<a id="([^"]+)"><\/a>/g)].map(([, id = '']) => id));
   for (const [, heading = ''] of readProse(page).matchAll(/^#{1,6} (.*)$/gm)) {
@@ -36,7 +36,7 @@ function findAnchors(page: string): ReadonlySet<string> {
   return anchors;
 }
 
-/** The links of a page to files and anchors of this repository. */
+/** Returns the links of a page to files and anchors of this repository. */
 function findLinks(page: string): readonly string[] {
   const text = readProse(page).replaceAll(/`[^`\n]*`/g, '');
   return [...text.matchAll(/\]\(([^)\s]+)\)/g)].map(([, link = '']) => link).filter((link) => !/^[a-z]+:/.test(link));
@@ -44,7 +44,7 @@ function findLinks(page: string): readonly string[] {
 
 const attributeOf = (tag: string, name: string): string => new RegExp(`\\b${name}="([^"]*)"`).exec(tag)?.[1] ?? '';
 
-/** The pictures that a page shows, as Markdown or as HTML, each with its words. */
+/** Returns the pictures that a page shows, as Markdown or as HTML, each with its alternative text. */
 function findPictures(page: string): readonly { readonly words: string; readonly file: string }[] {
   const text = readProse(page);
   return [
@@ -55,7 +55,7 @@ function findPictures(page: string): readonly { readonly words: string; readonly
     .map(([words, link]) => ({ words, file: path.posix.join(path.posix.dirname(page), link) }));
 }
 
-/** What is wrong with a link; undefined when it resolves. */
+/** Returns the error of a link; undefined if it resolves. */
 function findFault(page: string, link: string): string | undefined {
   const [file = '', anchor] = link.split('#');
   const target = file === '' ? page : path.posix.join(path.posix.dirname(page), file);
@@ -75,7 +75,7 @@ describe('the pages', () => {
     ).toEqual([]);
   });
 
-  it('Every picture of the pages is there and small, is shown somewhere, and has words for whoever does not see it', () => {
+  it('Every picture of the pages exists, is small, is shown on a page, and has alternative text', () => {
     const shown = pages.flatMap((page) => findPictures(page));
     const files = [...new Set(shown.map(({ file }) => file))].toSorted();
     const there = readdirSync(path.join(packageRoot, 'docs/images')).map((name) => `docs/images/${name}`);

@@ -9,7 +9,7 @@ const sources = readdirSync(sourceFolder, { recursive: true })
   .filter((name) => name.endsWith('.ts') && !name.startsWith('demo/'))
   .map((name) => ({ name, text: readFileSync(path.join(sourceFolder, name), 'utf8') }));
 
-/** Reads from behind a bracket to the one that closes it; brackets in texts are none. */
+/** Reads from an opening bracket to the closing one; brackets in texts do not count. */
 function readArguments(text: string, from: number): string {
   let depth = 1;
   let quote = '';
@@ -25,7 +25,7 @@ function readArguments(text: string, from: number): string {
   throw new Error(`nothing closes the bracket at ${from}`);
 }
 
-/** Each error that the sources make with a code that stands there: where, its code, and what it is made with. */
+/** Each error that the sources create with a literal code: file, code and arguments. */
 const errors = sources.flatMap(({ name, text }) =>
   [...text.matchAll(/new AppError\(\s*'(\w+)'/g)].map((match) => ({
     at: name,
@@ -35,8 +35,8 @@ const errors = sources.flatMap(({ name, text }) =>
 );
 
 /**
- * What ends a command, or keeps the service from its work, until somebody does something. What is tried again by itself
- * is not among them.
+ * Codes that end a command, or stop the service until an operator acts. Errors that are retried automatically are not
+ * among them.
  */
 const needAct = [
   'config_invalid',
@@ -66,24 +66,23 @@ const needAct = [
   'start_failed',
 ];
 /**
- * Never seen by an operator as they are: a client's request, or what a caller wraps into an error with a hint, or
- * cannot happen.
+ * Errors that no operator reads directly: of a client's request, wrapped into another error with a hint, or impossible.
  */
 const inner: readonly (readonly [file: string, part: string])[] = [
   ['reports/job-attempts.ts', 'export request ${id} has ended'],
-  ['reports/job-attempts.ts', 'there is no export request'],
+  ['reports/job-attempts.ts', 'export request ${id} not found'],
   ['runtime/processes/role-process.ts', 'describeError(error)'],
   ['service/own-broker.ts', 'nats-server has no address'],
   ['service/role-processes.ts', 'while the process started'],
   ['export/export.ts', 'cannot determine the port'],
-  ['setup/apt-fetch.ts', 'apt did not bring'],
+  ['setup/apt-fetch.ts', 'apt did not download'],
   ['setup/ensure-nats-server.ts', 'of the package does not run'],
   ['setup/ensure-nats-server.ts', 'which is too old'],
-  ['setup/ensure-nats-server.ts', 'the package holds no'],
+  ['setup/ensure-nats-server.ts', 'the package has no'],
 ];
 
 describe('the messages that an operator meets', () => {
-  it('A message that an operator meets has a next step, where its cause does not pass by itself', () => {
+  it('A message that an operator meets has a next step unless its cause is temporary', () => {
     expect(errors.length).toBeGreaterThan(100);
     const silent = errors.filter(
       ({ at, code, made }) =>
@@ -99,7 +98,7 @@ describe('the messages that an operator meets', () => {
       ).toBe(true);
   });
 
-  it('A message that an operator meets has an end, and begins like the sentence that it stands in', () => {
+  it('A hint or an action begins with a capital letter and ends with a full stop', () => {
     const hints = errors.flatMap(({ at, made }) =>
       [...made.matchAll(/\bhint: (['"`])(.*?)\1(?=[,\s}])/gs)].map(([, , hint = '']) => ({ at, hint })),
     );

@@ -40,7 +40,7 @@ test('Rules and board name no metric that the service does not have', () => {
   expect(named.filter((name) => !known.has(name))).toEqual([]);
 });
 
-test('The panels of the board do not overlap, and each has an id of its own and the data source that its reader chooses', () => {
+test('The panels of the board do not overlap, and each has a unique id and the data source that its reader selects', () => {
   const { panels } = JSON.parse(read('docs/monitoring/grafana.json')) as {
     panels: {
       id: number;

@@ -11,7 +11,7 @@ import { packageRoot } from '../../../src/runtime/files/package-files.ts';
 
 const read = (file: string): string => readFileSync(path.join(packageRoot, file), 'utf8');
 
-/** What speaks of the present state; the changelog speaks of former ones, too. */
+/** Pages that describe the present state; the changelog also describes former ones. */
 const pages = [
   'README.md',
   'CONTRIBUTING.md',

@@ -12,7 +12,7 @@ const sources = readdirSync(path.join(packageRoot, 'src'), { recursive: true })
   .filter((name) => name.endsWith('.ts'))
   .map((name) => ({ name, text: readFileSync(path.join(packageRoot, 'src', name), 'utf8') }));
 
-/** Most words in a cell of a table. */
+/** Maximum number of words in a table cell. */
 const mostWords = 25;
 
 function listCells(text: string): readonly string[] {
@@ -27,7 +27,7 @@ const countWords = (cell: string): number =>
     .filter(Boolean).length;
 
 it.each(Object.entries(pages))(
-  'The page %s of docs/reference is what the declarations say: make docs writes it again',
+  'The page %s of docs/reference matches the declarations: make docs writes it again',
   async (name, text) => {
     await expect(text).toMatchFileSnapshot(path.join(folder, name));
   },

@@ -1,6 +1,7 @@
 import * as fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { parseUserAgent } from '../../../src/enrichment/enrichment.ts';
+import { isWhole } from '../../helpers/in-turn.ts';
 
 it.each([
   [
@@ -60,5 +61,6 @@ it('Any text is parsed without an error, into texts that a column takes', () => 
       for (const value of Object.values(parseUserAgent(parts.join('').slice(0, 2048))))
         expect(value.isWellFormed() && value !== '' && value.length <= 500).toBe(true);
     }),
+    { numRuns: isWhole ? 100 : 30 },
   );
 });

@@ -14,7 +14,7 @@ async function read(metrics: Metrics): Promise<ReadonlyMap<string, string>> {
   return new Map([...body.matchAll(/^tributary_(\S+) (\S+)$/gm)].map(([, name = '', value = '']) => [name, value]));
 }
 
-test('The room on the disk of each folder is shown, of one that is not there none', async () => {
+test('The free space on the disk of each existing folder is exported', async () => {
   const metrics = createMetrics();
   const folder = testFolder();
   followDisks(metrics, { folders: { data: folder, lake: path.join(folder, 'none') }, reserveBytes: 42 });
@@ -28,7 +28,7 @@ test('The room on the disk of each folder is shown, of one that is not there non
 
 const freeOf = (shown: ReadonlyMap<string, string>) => [...shown.keys()].filter((name) => name.startsWith('disk_free'));
 
-test('A disk that stands still is asked once, whoever looks meanwhile, is left out, and comes back when it moves', async () => {
+test('A disk that hangs is read once, regardless of scrapes, and is omitted until it responds', async () => {
   const metrics = createMetrics();
   const asked: string[] = [];
   const moved = new EventEmitter();
@@ -49,7 +49,7 @@ test('A disk that stands still is asked once, whoever looks meanwhile, is left o
   expect(freeOf(back)).toHaveLength(3);
 });
 
-test('Problems and warnings are counted by code, every code from zero on, and go when they are over', async () => {
+test('Problems and warnings are counted by code, starting at zero, until they are resolved', async () => {
   const metrics = createMetrics();
   const figures = { problems: [] as Problem[], warnings: [] as Problem[], processes: [] };
   followService(metrics, () => figures);
@@ -65,7 +65,7 @@ test('Problems and warnings are counted by code, every code from zero on, and go
   expect((await read(metrics)).get('service_problems_by_code{code="process_down"}')).toBe('0');
 });
 
-test('A process is shown as running or not, with how often it was started again', async () => {
+test('The state and the number of restarts of a process are exported', async () => {
   const metrics = createMetrics();
   const compact = { name: 'compact', pid: 7, lastError: undefined };
   let processes = [{ ...compact, state: 'running' as 'running' | 'waiting', restarts: 1 }];

@@ -35,7 +35,7 @@ describe('health', () => {
     expect(findProblems(healthy, now)).toEqual([]);
   });
 
-  it('Health names a process that is down, why it ended, and where to look', () => {
+  it('Health reports a process that is down, its last error, and which logs to check', () => {
     const state = {
       ...healthy,
       processes: [{ ...running, state: 'waiting', lastError: 'ended with SIGKILL' } as const],
@@ -50,7 +50,7 @@ describe('health', () => {
     ]);
   });
 
-  it('A port is not ready by its own problems, not by those of other processes', () => {
+  it('Only its own problems make a port not ready, not those of other processes', () => {
     for (const name of ['ingest-1', 'export']) {
       expect(ownProblems({}, name, 'compact')).toEqual([]);
       expect(ownProblems({ compact: { problems: [problemOf('lake_unwritable')] } }, name)).toEqual([]);
@@ -68,7 +68,7 @@ describe('health', () => {
     expect([ownProblems(taken, 'ingest-1'), ownProblems(taken, 'export')]).toEqual([['stream_taken'], []]);
   });
 
-  it('Health names a process that restarts again and again, also while it runs', () => {
+  it('Health reports a process in a crash loop, also while it runs', () => {
     const state = {
       ...healthy,
       processes: [{ ...running, restarts: 4, unsteady: true, lastError: 'ended with exit code 1' } as const],
@@ -77,13 +77,13 @@ describe('health', () => {
       {
         code: 'process_crash_looping',
         subject: 'compact',
-        message: 'compact keeps ending: it was started again 4 times (ended with exit code 1)',
+        message: 'compact is crash looping: restarted 4 times (ended with exit code 1)',
         action: expect.stringContaining('"process":"compact"'),
       },
     ]);
   });
 
-  it('Health passes on the problems that a stage reports, and nothing that is not a problem', () => {
+  it('Health returns the problems that a stage reports, and ignores other values', () => {
     const reported: Problem = { code: 'stream_full', message: 'the stream is full', action: 'Start the compactor.' };
     expect(
       findProblems(
@@ -96,7 +96,7 @@ describe('health', () => {
     ).toEqual([reported]);
   });
 
-  it('What closes the service comes before what follows from it', () => {
+  it('A problem that closes the service comes before its consequences', () => {
     const lost: Problem = { code: 'data_folder_replaced', message: 'the folder was taken', action: 'Put it back.' };
     const state = {
       ...healthy,
@@ -105,7 +105,7 @@ describe('health', () => {
     };
     const found = findProblems(state, now);
     expect(found.map(({ code }) => code)).toEqual(['data_folder_replaced', 'process_down', 'process_unresponsive']);
-    expect(found[1]?.action).toBe('It is started again once the first problem of this list is over.');
+    expect(found[1]?.action).toBe('Wait: it restarts when the first problem of this list is resolved.');
   });
 
   it('Health lists warnings, which are not problems', () => {
@@ -122,18 +122,18 @@ describe('health', () => {
     expect(findProblems(state, now)).toEqual([]);
   });
 
-  it('Health has a problem for a process that runs and reports nothing', () => {
+  it('Health reports a process that runs without a heartbeat', () => {
     const [problem] = findProblems({ ...healthy, silentMs: { compact: 12_000 } }, now);
-    expect(problem?.message).toBe('compact (pid 1) runs and has reported nothing for 12 s');
+    expect(problem?.message).toBe('compact (pid 1) is unresponsive: no heartbeat for 12 s');
   });
 
-  it('Health has a problem for a supervisor that reports nothing', () => {
+  it('Health reports a supervisor that does not write its state', () => {
     expect(findProblems({ ...healthy, writtenAt: '2024-05-01T09:59:00Z' }, now)).toHaveLength(1);
   });
 
-  it('Health lists a problem once that several processes see', () => {
+  it('A problem that several processes report is listed once', () => {
     const seen = {
-      problems: [{ code: 'broker_unreachable', message: 'the broker does not take events', action: 'Look at it.' }],
+      problems: [{ code: 'broker_unreachable', message: 'the broker does not accept events', action: 'Look at it.' }],
     };
     expect(
       findProblems({ ...healthy, facts: { 'ingest-1': seen, 'ingest-2': seen, compact: seen } }, now),
@@ -141,7 +141,7 @@ describe('health', () => {
   });
 });
 
-/** A log with its lines, and a clock that stands until time is to pass, seconds. */
+/** Creates a log with its lines, and a clock that a test advances, s. */
 function createTestLog() {
   const lines: Record<string, unknown>[] = [];
   let nowMs = now;
@@ -153,7 +153,7 @@ function createTestLog() {
 }
 
 describe('the log of problems', () => {
-  it('The log of problems has a line when one begins, with what to do, and one when it is over, however its figures change in between', () => {
+  it('A problem is logged with its action when it begins, and again when it is resolved, regardless of changed figures', () => {
     const { log, lines, pass } = createTestLog();
     const full: Problem = { code: 'stream_full', message: 'the stream is full', action: 'Raise its limit.' };
     for (const problems of [[], [silent(10)], [silent(11)], [silent(12), full], [full], []]) {
@@ -180,7 +180,7 @@ describe('the log of problems', () => {
     expect(lines[2]).toMatchObject({ formerCode: 'process_silent', what: 'compact is silent for 12 s' });
   });
 
-  it('The log of problems knows since when each problem and warning holds, until it is resolved, and starts again for one that returns', () => {
+  it('The begin of each problem and warning is kept until it is resolved, and set again if it returns', () => {
     const { log, pass } = createTestLog();
     const noticed: Problem = { code: 'events_failed', message: '3 events are kept', action: 'List them.' };
     const full: Problem = { code: 'stream_full', message: 'the stream is full', action: 'Raise its limit.' };
@@ -195,7 +195,7 @@ describe('the log of problems', () => {
       events_failed: '2024-05-01T10:00:00.000Z',
       'process_unresponsive compact': '2024-05-01T10:00:02.000Z',
     });
-    // told with each by readyz and status, unless the stage that reports it knows better
+    // readyz and status report this time, unless the stage reports its own.
     const earlier = '2024-05-01T09:00:00.000Z';
     const facts = {
       ingest: { problems: [full] },

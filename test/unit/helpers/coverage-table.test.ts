@@ -13,7 +13,7 @@ function createMap(files: Readonly<Record<string, readonly [covered: number, tot
 }
 
 describe('the table of coverage', () => {
-  it('The table has a row for each folder of the sources, one for the files beside them, and one for all', () => {
+  it('The table has a row for each folder of the sources, one for files in no folder, and one for all', () => {
     const map = createMap({
       '/checkout/src/lake/log/table.ts': [1, 2],
       '/checkout/src/lake/lake.ts': [2, 2],
@@ -28,7 +28,7 @@ describe('the table of coverage', () => {
     ]);
   });
 
-  it('The table never rounds up to the whole', () => {
+  it('The table rounds down', () => {
     expect(renderCoverage(createMap({ '/src/main.ts': [9999, 10_000] }), '/src')).toContain('99.9 %');
   });
 });

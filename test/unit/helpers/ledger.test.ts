@@ -18,7 +18,7 @@ function ledgerOfFour() {
 }
 
 describe('the ledger', () => {
-  it('The ledger knows the outcome of each event, which is unknown until it is recorded', () => {
+  it('The ledger stores the outcome of each event, which is unknown until it is recorded', () => {
     const ledger = ledgerOfFour();
     expect(ledger.totals()).toEqual({ sent: 4, acknowledged: 2, refused: 1, unknown: 1 });
     expect(['run-0', 'run-2', 'run-3', 'run-4', 'run-', 'other-1', 'run-1x'].map((id) => ledger.outcomeOf(id))).toEqual(

@@ -19,7 +19,7 @@ async function end(child: ChildProcess): Promise<void> {
   await exited;
 }
 
-test('A memory of processes has those that run, until they end', async () => {
+test('A set of processes has those that run, until they exit', async () => {
   const memory = createProcessMemory();
   const [one, other] = [await startSleeper(), await startSleeper()];
   onTestFinished(() => end(other));
@@ -29,12 +29,12 @@ test('A memory of processes has those that run, until they end', async () => {
   expect(memory.alive()).toEqual([other.pid]);
 });
 
-test('A process that was given the id of one that ended is another one', async ({ skip }) => {
+test('A process with the reused id of an earlier one is another one', async ({ skip }) => {
   const memory = createProcessMemory();
   const first = await startSleeper();
   memory.note([first.pid]);
   await end(first);
-  // A start is known to the hundredth of a second.
+  // The start time of a process has a resolution of 10 ms.
   await pass(30);
   for (let tries = 0; tries < triesForSameId; tries += 1) {
     try {

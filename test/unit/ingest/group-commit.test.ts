@@ -88,7 +88,7 @@ test('Lines that the broker does not allow are refused at once, and accepted as 
   let isAllowed = false;
   const publisher = {
     publish: async () => {
-      if (!isAllowed) throw new AppError('broker_refused', 'publish: the broker refuses it');
+      if (!isAllowed) throw new AppError('broker_refused', 'publish: the broker denies it');
       return { stream: 'TEST', sequence: 1 };
     },
     ping: () => Promise.resolve(),
@@ -101,7 +101,7 @@ test('Lines that the broker does not allow are refused at once, and accepted as 
   );
   expect(await groups.append(Buffer.from('a\n'))).toEqual({
     state: 'refused',
-    detail: 'not stored: the broker refuses it',
+    detail: 'not stored: the broker denies it',
   });
   // The connection tells it, in the broker's words.
   expect(trouble.problems()).toEqual([]);

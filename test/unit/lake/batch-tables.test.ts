@@ -11,10 +11,9 @@ import { eventLine, query } from '../../helpers/lake.ts';
 
 const receivedMs = Date.UTC(2026, 2, 1, 12);
 const keyed = (names: string, key = 'k') => linesOf({ key, names: names.split(''), receivedMs });
-/** Nothing is known but what the tables have. */
 const nothing: KnownEvents = { rule: 'stream', load: () => Promise.resolve() };
 
-/** Tables of an engine of their own, and a way to spool lines; a text is written as it is. */
+/** Opens tables in a separate engine, with a function that spools lines. Texts are written unchanged. */
 async function openTables() {
   const folder = testFolder();
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
@@ -35,7 +34,7 @@ async function openTables() {
   };
 }
 
-test('Each line of a spool is a row, a repeat or a failed event, and the rows are written with their time', async () => {
+test('Each line of a spool is a row, a duplicate or a failed event, and rows are written with their time', async () => {
   const { load, spool, file, countRows } = await openTables();
   const bad = eventLine({ age: 'old' });
   const other = keyed('abc');
@@ -57,7 +56,7 @@ test('Each line of a spool is a row, a repeat or a failed event, and the rows ar
   expect(await countRows()).toBe(2);
 });
 
-test('A batch without a row to write has no young file, and a replay of it an empty one', async () => {
+test('A batch without new rows writes no young file, and its replay writes an empty one', async () => {
   const { load, file, countRows } = await openTables();
   const judged = await (await load(['no event'])).judge(nothing);
   expect(judged).toMatchObject({
@@ -71,7 +70,7 @@ test('A batch without a row to write has no young file, and a replay of it an em
   expect(await countRows()).toBe(0);
 });
 
-test('The keys of a batch are known to the next one when they were kept, and until they are forgotten', async () => {
+test('The next batch knows the keys of a batch after they were kept, and until they are dropped', async () => {
   const { tables, load } = await openTables();
   await (await load(keyed('a'))).judge(nothing);
   expect(await (await load(keyed('a'))).judge(nothing)).toMatchObject({ rows: 1, repeats: 0 });
@@ -83,7 +82,7 @@ test('The keys of a batch are known to the next one when they were kept, and unt
   expect(await (await load(keyed('ab'))).judge(nothing)).toMatchObject({ rows: 2, repeats: 0 });
 });
 
-test('What was looked up for one batch says nothing of the next', async () => {
+test('Lookups of a batch do not affect the next batch', async () => {
   const { load, file } = await openTables();
   const line = eventLine();
   const written = await (await (await load([line])).judge(nothing)).writeRows(file, receivedMs);
@@ -106,7 +105,7 @@ test('What was looked up for one batch says nothing of the next', async () => {
   expect(await (await load([line, line])).judge(lookUp([]))).toMatchObject({ rows: 1, repeats: 1 });
 });
 
-test('A batch that is judged again, with more known, has a new verdict', async () => {
+test('A batch is classified again when more events are known', async () => {
   const { tables, load } = await openTables();
   const loaded = await load(keyed('ab'));
   const first = await loaded.judge(nothing);
@@ -121,7 +120,7 @@ test('A step out of order fails an assertion, and writes nothing', async () => {
   const { load, file } = await openTables();
   const first = await load(keyed('a'));
   const before = await first.judge(nothing);
-  const isVoid = 'the batch has been judged anew: this verdict is void';
+  const isVoid = 'the batch was classified again: this result is outdated';
   const judged = await first.judge(nothing);
   for (const step of [
     () => before.writeYoung(file, receivedMs, 9),
@@ -133,7 +132,7 @@ test('A step out of order fails an assertion, and writes nothing', async () => {
   await expect(judged.keepKeys()).rejects.toThrow('the keys of the batch are known already');
 
   await load(keyed('b'));
-  const gone = 'the tables have another batch by now';
+  const gone = 'the tables have a newer batch';
   for (const step of [
     () => first.judge(nothing),
     () => first.writeUnjudged(file),
@@ -144,7 +143,7 @@ test('A step out of order fails an assertion, and writes nothing', async () => {
   await expect(query(`FROM glob(${sqlText(file)})`)).resolves.toEqual([]);
 });
 
-test('A spool of fewer or more lines than it was said to have is not taken for one', async () => {
+test('A spool with an unexpected number of lines is rejected', async () => {
   const { tables, spool, load } = await openTables();
   await load(keyed('ab'));
   for (const events of [1, 3])

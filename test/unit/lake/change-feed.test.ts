@@ -1,14 +1,16 @@
-import { mkdirSync } from 'node:fs';
+import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
 import {
+  createStateSearch,
   findSinceMs,
   nextPlace,
   parsePlace,
   refuseVersion,
   type KeptVersions,
 } from '../../../src/lake/log/change-feed.ts';
-import type { LakeState } from '../../../src/lake/log/lake-state.ts';
+import { emptyTotals, type LakeState } from '../../../src/lake/log/lake-state.ts';
+import { commitName, logFolder, renderCommit } from '../../../src/lake/log/log-files.ts';
 import type { Snapshot } from '../../../src/lake/log/snapshot.ts';
 import { appendLines, unmarked, type LedgerLine } from '../../../src/lake/log/version-ledger.ts';
 import { testFolder } from '../../helpers/folder.ts';
@@ -20,7 +22,7 @@ const line = (version: number, availableAtMs: number, mark: string): LedgerLine 
   point: { version, availableAtMs, mark },
 });
 
-/** A lake of two tables whose ledgers name versions with rows. */
+/** Creates a lake of two tables whose ledgers have versions with rows. */
 async function openLake() {
   const lakeDir = testFolder();
   const [tableDir, other] = ['events', 'payments'].map((name) => path.join(lakeDir, name)) as [string, string];
@@ -32,17 +34,17 @@ async function openLake() {
 
 const placeOf = (text: string) => parsePlace(text) ?? { version: -1, mark: undefined };
 
-test.for(['0', '7', '7-0123abcd', '123456789012'])('The place %s is read as it is written', (text) => {
+test.for(['0', '7', '7-0123abcd', '123456789012'])('The cursor %s is parsed and rendered unchanged', (text) => {
   const { version, mark } = placeOf(text);
   expect(mark === undefined ? String(version) : `${version}-${mark}`).toBe(text);
 });
 
 test.for(['', '-1', '01', '1.0', '1-', '1-0123ABCD', '1-0123abc', '1-0123abcd0', ' 1', '1234567890123', '1e3'])(
-  'The text %j is no place',
+  'The text %j is not a cursor',
   (text) => expect(parsePlace(text)).toBeUndefined(),
 );
 
-test('What came after a place is what is later than the newest rows of its version', async () => {
+test('Rows after a cursor are those later than the newest rows of its version', async () => {
   const snapshot = await openLake();
   const found = [];
   for (const text of ['0', '2', '4', '5', `2-${ours}`, `5-${ours}`])
@@ -50,13 +52,13 @@ test('What came after a place is what is later than the newest rows of its versi
   expect(found).toEqual([0, 1000, 1000, 2000, 1000, 2000]);
 });
 
-test('A place ahead of the table, of before what is known, of another history or of another table is refused', async () => {
+test('A cursor ahead of the table, older than the ledger, of another history or of another table is rejected', async () => {
   const snapshot = await openLake();
   for (const [text, message] of [
-    ['6', 'version 6 is later than the one that is read, 5'],
-    ['1', 'nothing is known of version 1 any more'],
-    ['2-ffffffff', 'version 2 is another one by now'],
-    [`2-${theirs}`, 'is a place of the table payments, not of events'],
+    ['6', 'version 6 is later than the version that is read, 5'],
+    ['1', 'version 1 is no longer known'],
+    ['2-ffffffff', 'version 2 has changed'],
+    [`2-${theirs}`, 'is a cursor of the table payments, not of events'],
   ] as const)
     await expect(findSinceMs(placeOf(text), snapshot)).rejects.toMatchObject({
       code: 'not_found',
@@ -64,7 +66,7 @@ test('A place ahead of the table, of before what is known, of another history or
     });
 });
 
-test('The next place of a table without rows is its version, and before there is one the first', () => {
+test('The next cursor of a table without rows is its version, and 0 without a table', () => {
   const snapshot = { tableDir: '', version: -1, lake: undefined } as Snapshot;
   expect(nextPlace(snapshot)).toBe('0');
   expect(nextPlace({ ...snapshot, version: 3 })).toBe('3');
@@ -73,17 +75,17 @@ test('The next place of a table without rows is its version, and before there is
 
 const kept = (lake: Partial<LakeState>): KeptVersions => ({ newest: 10, oldest: 3, lake: lake as LakeState });
 
-/** Those of some versions that are given. */
+/** Returns the available ones among some versions. */
 const given = (lake: Partial<LakeState>, idApps?: readonly number[]): number[] =>
   [0, 2, 3, 6, 7, 9, 10, 11].filter((version) => refuseVersion(version, kept(lake), idApps) === undefined);
 
-test('A version is given as it was if it is kept, has nothing that was erased since, and no erasure is under way', () => {
+test('A version is available if it is kept, has no erased rows, and no erasure is running', () => {
   expect(given({})).toEqual([3, 6, 7, 9, 10]);
   expect(given({ forgetBefore: 7 })).toEqual([7, 9, 10]);
   expect(given({ erasing: [1] })).toEqual([10]);
 });
 
-test('The erasures of one app take versions from those who read its rows, and from nobody else', () => {
+test('Erasures of an app make versions unavailable only to readers of its rows', () => {
   const erased = { erasedBefore: { '1': 7, '2': 9 } };
   expect([given(erased, [1]), given(erased, [1, 2]), given(erased, [3])]).toEqual([
     [7, 9, 10],
@@ -94,10 +96,41 @@ test('The erasures of one app take versions from those who read its rows, and fr
   expect(given({ erasing: true }, [3])).toEqual([10]);
 });
 
-test('A table that does not exist yet is given as version 0 alone', () => {
+test('A table that does not exist is available only as version 0', () => {
   const none: KeptVersions = { newest: -1, oldest: Infinity, lake: undefined };
   expect([refuseVersion(0, none), refuseVersion(1, none)]).toEqual([
     undefined,
-    expect.stringContaining('not there yet'),
+    expect.stringContaining('does not exist yet'),
   ]);
+});
+
+/** Writes a commit of this service, or of another engine. */
+function writeCommit(tableDir: string, version: number, commitId?: string): void {
+  const tributary =
+    commitId === undefined
+      ? {}
+      : { tributary: { cause: 'flush', commitId, availableAtMs: version, totals: emptyTotals } };
+  const text = renderCommit([{ commitInfo: { timestamp: 1, operation: 'WRITE', ...tributary } }] as never);
+  writeFileSync(path.join(logFolder(tableDir), commitName(version)), text);
+}
+
+test('The newest state is followed from commit to commit, and the log is listed again when the last one was removed', async () => {
+  const tableDir = testFolder();
+  mkdirSync(logFolder(tableDir));
+  const search = createStateSearch(tableDir);
+  const newest = async (): Promise<string | undefined> => (await search())?.commitId;
+  expect(await newest()).toBeUndefined();
+  writeCommit(tableDir, 3, 'three');
+  expect(await newest()).toBe('three');
+  // A list would find it: the log is not listed any more.
+  writeCommit(tableDir, 9, 'nine');
+  expect(await newest()).toBe('three');
+  writeCommit(tableDir, 4, 'four');
+  writeCommit(tableDir, 5);
+  expect(await newest()).toBe('four');
+  rmSync(path.join(logFolder(tableDir), commitName(5)));
+  expect(await newest()).toBe('nine');
+  // Another history, such as that of a backup.
+  writeCommit(tableDir, 9, 'other');
+  expect(await newest()).toBe('other');
 });

@@ -9,7 +9,7 @@ import { testFolder } from '../../helpers/folder.ts';
 
 const clock = { nowMs: () => 1_700_000_000_000 };
 
-/** A lake, and a change of it that adds a file, moves one beside the table and removes another. */
+/** Creates a lake, and a change that adds a file, moves one outside the table and removes another. */
 async function openLake(crashPoint: CrashPoint = noCrashPoint) {
   const lakeDir = path.join(testFolder(), 'lake');
   await ensureLake(lakeDir, { clock, retentionMs: 86_400_000 });
@@ -48,7 +48,7 @@ async function openLake(crashPoint: CrashPoint = noCrashPoint) {
   }
   return {
     change,
-    /** What there is: the file under its name, whether the log names it, what was moved and what was to be removed. */
+    /** Returns which files exist, and whether the log names the new one. */
     look: async () => {
       const state = (await open(noCrashPoint)).state();
       const isNamed = state.files.has('_young/added.parquet');
@@ -59,7 +59,7 @@ async function openLake(crashPoint: CrashPoint = noCrashPoint) {
   };
 }
 
-/** Fails at a step, as a process does that is killed there. */
+/** Fails at a step, like a process that is killed there. */
 const failAt =
   (wanted: string): CrashPoint =>
   async (step) => {
@@ -69,7 +69,7 @@ const failAt =
 const whole = [true, true, true, false];
 const nothing = [false, false, false, true];
 
-test('A change names its files, commits them and does what follows', async () => {
+test('A change links its files, commits them and executes its follow-ups', async () => {
   const { change, look, read, recover } = await openLake();
   await change();
   expect([await look(), read()]).toEqual([whole, 'rows']);
@@ -89,7 +89,7 @@ test.for(['change-written', 'file-linked', 'files-linked', 'commit-written'])(
 );
 
 test.for(['commit-linked', 'commit-synced', 'change-committed', 'change-followed'])(
-  'A change that fails at %s, after its commit, stands, and the next recovery does what follows',
+  'A change that fails at %s, after its commit, is kept, and the next recovery executes its follow-ups',
   async (step) => {
     const { change, look, read, recover } = await openLake(failAt(step));
     await expect(change()).rejects.toThrow(step);

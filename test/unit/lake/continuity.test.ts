@@ -20,7 +20,7 @@ const totals: Totals = { streamed: 10, stored: 6, failed: 2, repeats: 1, erased:
 const before: LakeState = { commitId: 'a', cause: 'flush', totals, epoch, availableAtMs: 5000 };
 const after = (members: Partial<LakeState>): LakeState => ({ ...before, commitId: 'b', ...members });
 
-describe('a commit follows the one before', () => {
+describe('consecutive commits', () => {
   it.each<[string, Partial<LakeState>]>([
     ['that changes nothing', {}],
     [
@@ -35,24 +35,24 @@ describe('a commit follows the one before', () => {
     ['of an erasure', { cause: 'erase', totals: { ...totals, stored: 4, erased: 3 } }],
     ['of another stream', { cause: 'epoch', epoch: { ...epoch, appId: 'S@2', position: 0 } }],
     ['of a repair of the clock', { cause: 'restamp', availableAtMs: 4000 }],
-  ])('A commit %s is taken for one that follows', (_what, members) => {
+  ])('A commit %s follows the previous one', (_what, members) => {
     expect(() => assertFollows(before, after(members))).not.toThrow();
   });
 
   it.each<[string, Partial<LakeState>, string]>([
     ['an event is lost', { totals: { ...totals, streamed: 11 } }, 'does not account for its events'],
-    ['an event is stored that nobody sent', { totals: { ...totals, stored: 7 } }, 'does not account for its events'],
-    ['events come back', { totals: { ...totals, stored: 7, erased: 0 } }, 'takes 1 off erased'],
+    ['an event is stored that was not sent', { totals: { ...totals, stored: 7 } }, 'does not account for its events'],
+    ['erased events return', { totals: { ...totals, stored: 7, erased: 0 } }, 'decreases erased by 1'],
     ['more is erased than there was', { totals: { ...totals, stored: -1, erased: 8 } }, 'leaves -1 stored'],
     ['the position goes back', { epoch: { ...epoch, position: 6 } }, 'moves the position back, from 7 to 6'],
     ['available_at goes back', { availableAtMs: 4999 }, 'sets available_at back'],
-  ])('A commit after which %s is not taken for one that follows', (_what, members, message) => {
+  ])('A commit after which %s does not follow the previous one', (_what, members, message) => {
     expect(() => assertFollows(before, after(members))).toThrow(message);
   });
 
-  it('A commit that forgets the position, or says two, is not taken for one that follows', () => {
+  it('A commit without a position, or with two, does not follow the previous one', () => {
     const { epoch: _, ...forgotten } = after({});
-    expect(() => assertFollows(before, forgotten)).toThrow('forgets the position');
+    expect(() => assertFollows(before, forgotten)).toThrow('drops the position');
     expect(() => assertPosition(before, new Map([['S@1', 7]]))).not.toThrow();
     expect(() => assertPosition(before, new Map([['S@1', 8]]))).toThrow("is 7 in the lake's state, and 8");
     expect(() => assertPosition(before, new Map())).toThrow('undefined in the table');
@@ -92,11 +92,11 @@ test.for<[string, Change]>([
   expect((await readSnapshot(table.dir)).version).toBe(2);
 });
 
-test('A commit of another process that does not follow is not built on', async () => {
+test('Commits do not continue from an inconsistent commit of another process', async () => {
   const table = await newTable();
   const { lastHash: previous } = table.state();
   const stamp = { version: 2, commitId: 'wrong', nowMs: 0, previous };
-  // What a process of another version might write: its state goes on from another one.
+  // A process of another version might write a state that continues from another one.
   const wrong = toCommitInfo({ ...table.lake(), availableAtMs: 1000 }, { cause: 'start', actions: [] }, stamp);
   expect(await linkCommit(table.dir, 2, [{ commitInfo: wrong }], noCrashPoint)).toBe(true);
   await expect(table.commit(() => ({ cause: 'start', actions: [] }))).rejects.toThrow('sets available_at back');

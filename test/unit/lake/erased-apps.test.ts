@@ -4,11 +4,11 @@ import { refuseVersion } from '../../../src/lake/log/change-feed.ts';
 
 const states = { newest: 9, oldest: 0 };
 
-test('Erasures that come together, or are repeated after a kill, end the older versions of their own apps', () => {
+test('Concurrent erasures, or erasures repeated after a kill, end the older versions of their apps', () => {
   const first = moveErasures({}, true, { erasedApps: [7] });
   expect(findErased(first, [7])).toEqual({ before: 0, isErasing: true });
   expect(findErased(first, [8])).toEqual({ before: 0, isErasing: false });
-  // A flush goes on meanwhile, and another erasure finishes what a killed one has left.
+  // A flush continues meanwhile, and another erasure completes a killed one.
   const both = moveErasures(moveErasures(first, false, {}), true, { erasedApps: [8] });
   const finished = moveErasures(both, true, { erasedApps: [], forgetBefore: 5 });
   expect(finished).toEqual({ erasedBefore: { 7: 5, 8: 5 } });
@@ -19,9 +19,9 @@ test('Erasures that come together, or are repeated after a kill, end the older v
   expect([[7], [8], [9], [7, 8], undefined].map((apps) => findErased(later, apps).before)).toEqual([5, 8, 0, 8, 8]);
 });
 
-test('An erasure of a version of the service that named no apps ends the older versions of all', () => {
+test('An erasure by an earlier version, which records no apps, ends the older versions of all apps', () => {
   const before = { forgetBefore: 4 };
-  expect(refuseVersion(3, { ...states, lake: before as never }, [7])).toContain('the oldest that can be given is 4');
+  expect(refuseVersion(3, { ...states, lake: before as never }, [7])).toContain('the oldest available version is 4');
   const after = moveErasures({ ...before, ...moveErasures(before, true, { erasedApps: [8] }) }, true, {
     erasedApps: [],
     forgetBefore: 6,
@@ -33,7 +33,7 @@ test('An erasure of a version of the service that named no apps ends the older v
   expect(moveErasures({}, true, {})).toEqual({ erasing: true });
 });
 
-test('Erasures of very many apps, at once or over time, are remembered by the newest ones, and the others count for all', () => {
+test('With very many erased apps the newest are recorded, and the others count for all apps', () => {
   const many = Array.from({ length: 300 }, (_, index) => index + 1);
   expect(moveErasures({}, true, { erasedApps: many })).toEqual({ erasing: true });
   let state = {};

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { findErrorCode, openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 
 describe('the code of an engine’s error', () => {
-  it('A disk that is full and a memory that is too small are told from what is wrong with a statement', async () => {
+  it('A full disk and too little memory are distinguished from an invalid statement', async () => {
     const duckdb = await openDuckdb({ memoryMb: 32, threads: 1 });
     const codeOf = async (sql: string): Promise<unknown> =>
       duckdb.run(sql).then(
@@ -29,7 +29,7 @@ describe('the code of an engine’s error', () => {
     ],
     ['sql', 'IO Error: Could not read.\nOriginal Line: 2,No space left on device'],
     ['sql', 'Binder Error: no column\n\nLINE 1: SELECT max_temp_directory_size'],
-  ])('An error is %s by its class and what it does not quote, as in %j', (code, message) => {
+  ])('An error is %s by its class and its text before any quotation, as in %j', (code, message) => {
     expect(findErrorCode(message)).toBe(code);
   });
 });

@@ -10,7 +10,7 @@ import { eventLine } from '../../helpers/lake.ts';
 const hourAgo = Date.now() / 1000 - 3600;
 const { signal } = new AbortController();
 
-/** Writes a file of one failed event, and gives its name and the event's id. */
+/** Writes a file of one failed event. Returns its name and the event's id. */
 function writeFailed(folder: string): { readonly name: string; readonly eventId: string } {
   const line = eventLine();
   const name = `${randomUUID()}.ndjson`;
@@ -20,13 +20,13 @@ function writeFailed(folder: string): { readonly name: string; readonly eventId:
 }
 
 describe('the files of failed events', () => {
-  it('A folder that has not changed for a while is not listed again, and each change of it is seen', async () => {
+  it('A folder that has not changed for a while is not listed again, and each change is detected', async () => {
     const folder = testFolder();
     const list = createFailedList(folder, folder);
     const { name } = writeFailed(folder);
     const first = await list();
     expect([...first]).toEqual([[name, path.join(folder, name)]]);
-    // What was changed just now may change again in the same moment.
+    // A folder that has just changed may change again at the same time.
     expect(await list()).not.toBe(first);
     utimesSync(folder, hourAgo, hourAgo);
     const known = await list();
@@ -39,7 +39,7 @@ describe('the files of failed events', () => {
     expect([...(await list()).keys()]).toEqual([second.name]);
   });
 
-  it('A file whose commit is still to be made is looked at each time, whatever the folder says', async () => {
+  it('A file without a commit is checked each time, even if the folder has not changed', async () => {
     const folder = testFolder();
     const list = createFailedList(folder, folder);
     writeFileSync(path.join(folder, `pending-0-${randomUUID()}.ndjson`), '');
@@ -50,7 +50,7 @@ describe('the files of failed events', () => {
     expect((await createFailedList(path.join(folder, 'none'), folder)()).size).toBe(0);
   });
 
-  it('A question leaves many files that are still to be read to the upkeep, and reads few by itself', async () => {
+  it('A lookup reads few unread files, and leaves many of them to maintenance', async () => {
     const folder = testFolder();
     const index = createFailedIndex(folder, folder, 2);
     const find = async (eventId: string): Promise<unknown> =>
@@ -68,7 +68,7 @@ describe('the files of failed events', () => {
     for (let looks = 0; looks < 2; looks += 1) expect(await find(eventId)).toEqual([eventId]);
   });
 
-  it("Who asks for another app's event, or for any app's, is led to the files of the apps that are meant alone", async () => {
+  it("A lookup of another app's event, or of any app's, reads only files of the requested apps", async () => {
     const folder = testFolder();
     const index = createFailedIndex(folder, folder);
     const line = eventLine();

@@ -20,7 +20,7 @@ const rowOf = (eventId: string, idApp: number, seconds = receivedAtMs / 1000): F
   available_at: 1_700_000_005,
 });
 
-/** Writes the rows into one file; returns what finds their ids, for the apps that are asked. */
+/** Writes the rows into one file. Returns a function that finds ids of apps. */
 async function openRows(rows: readonly FixtureEvent[]) {
   const folder = testFolder();
   const tableDir = path.join(folder, 'events');
@@ -35,21 +35,21 @@ async function openRows(rows: readonly FixtureEvent[]) {
   };
 }
 
-test('A row is found by its id for its own app alone, also where its file has rows of both', async () => {
+test('A row is found by its id only for its own app, also if its file has rows of both', async () => {
   const [ofSeven, ofEight] = [plainEventIds(receivedAtMs)(0), plainEventIds(receivedAtMs)(0)];
   const find = await openRows([rowOf(ofSeven, 7), rowOf(ofEight, 8), rowOf(plainEventIds(receivedAtMs)(0), 9)]);
   expect(await find({ eventId: ofSeven, idApp: 7 })).toEqual([ofSeven]);
   expect(await find({ eventId: ofSeven, idApp: 8 })).toEqual([]);
   expect(await find({ eventId: ofEight, idApp: 8 })).toEqual([ofEight]);
   expect(await find({ eventId: ofEight, idApp: 7 })).toEqual([]);
-  // Whoever may ask for any app names none.
+  // A caller with access to all apps names none.
   expect(await find({ eventId: ofSeven })).toEqual([ofSeven]);
 });
 
-test('The rows of a request are found by their key for the app of the request alone', async () => {
+test('The rows of a request are found by its key only for its app', async () => {
   const keyed = keyedEventIds({ idApp: 7, key: 'k', method: 'loginBatch', given: ['x', 'y'] });
   const ids = [keyed(0), keyed(1)];
-  // The same ids in rows of another app: only the row says whose they are.
+  // Rows of another app have the same ids: only the row shows the app.
   const find = await openRows([...ids.map((id) => rowOf(id, 7)), rowOf(ids[0] ?? '', 8), rowOf('other', 9)]);
   const requestKey = requestKeyOf(ids[0] ?? '');
   expect(await find({ requestKey, idApp: 7 })).toEqual(ids.toSorted());

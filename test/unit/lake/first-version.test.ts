@@ -12,9 +12,9 @@ const lineAt = (version: number, availableAtMs: number): LedgerLine => ({
 const findFirstVersion = (snapshot: Snapshot, atMs: number): Promise<FirstVersion> =>
   createVersionSearch().find(snapshot, atMs);
 
-test('The version that brought rows is found in the ledger, long after its commit was trimmed', async () => {
+test('The version that added rows is found in the ledger, long after its commit was trimmed', async () => {
   const tableDir = testFolder();
-  // Versions 3, 5 and 9 bring rows; those between say what the one before said.
+  // Versions 3, 5 and 9 add rows. Those between repeat the previous time.
   await appendLines(tableDir, [lineAt(0, 0), lineAt(3, 1000), lineAt(5, 2000), lineAt(9, 3000), lineAt(12, 3000)]);
   const snapshot = { tableDir, version: 12, lake: undefined } as Snapshot;
   const found = await Promise.all([1000, 2000, 3000].map((at) => findFirstVersion(snapshot, at)));
@@ -25,7 +25,7 @@ test('The version that brought rows is found in the ledger, long after its commi
   ]);
 });
 
-test('Rows from before the ledger began came with the first version that it knows, or earlier', async () => {
+test('Rows older than the ledger are in its first version, or in an earlier one', async () => {
   const tableDir = testFolder();
   await appendLines(tableDir, [{ version: 0, point: undefined }, lineAt(40, 5000), lineAt(41, 6000)]);
   const snapshot = { tableDir, version: 41, lake: undefined } as Snapshot;
@@ -35,7 +35,7 @@ test('Rows from before the ledger began came with the first version that it know
   expect(await findFirstVersion(alone, 70)).toEqual({ version: 0, orEarlier: false });
 });
 
-test('A search that remembers what it has met finds what one that has met nothing finds, while the table goes on and after a repair of its times', async () => {
+test('A search with a cache finds the same as one without, while commits are added and after a clock repair', async () => {
   const tableDir = testFolder();
   const search = createVersionSearch();
   let lines: LedgerLine[] = [];
@@ -49,7 +49,7 @@ test('A search that remembers what it has met finds what one that has met nothin
     for (let version = 0; version < lines.length; version += 1)
       expect((await search.find(snapshot, version * 10)).version).toBe(version);
   }
-  // What was given out by a clock that was ahead is half a second and earlier since.
+  // The repair moves the times of a clock that was ahead back by at least half a second.
   const repair = { version: 299, toMs: 500, upToMs: 2990, steps: undefined };
   const lake = { restamps: [repair] } as unknown as NonNullable<Snapshot['lake']>;
   const repaired = { tableDir, version: 299, lake } as Snapshot;

@@ -22,7 +22,7 @@ async function openEngine(): Promise<Duckdb> {
   return duckdb;
 }
 
-/** Writes data files of an event each, whose numbers are also those of the files. */
+/** Writes numbered data files with one event per file, which has the same number. */
 async function writeFiles(duckdb: Duckdb, count: number, young = false): Promise<DataFile[]> {
   const folder = testFolder();
   const files: DataFile[] = [];
@@ -54,7 +54,7 @@ async function indexFiles(files: (duckdb: Duckdb) => Promise<DataFile[]>): Promi
   return { duckdb, folder, index, names: () => readdirSync(folder), files: made };
 }
 
-/** Tells which of some files an index names for the key of a number, and how many are not indexed. */
+/** Returns the files that an index finds for the key of a number, and how many are not indexed. */
 async function find({ duckdb, index }: TestIndex, files: readonly DataFile[], number: number): Promise<unknown> {
   const { candidates, missing } = await index.find(duckdb, files, [keyOf(number)]);
   for (const { fromMs, toMs } of candidates)
@@ -67,14 +67,14 @@ async function mergeAll({ duckdb, index }: TestIndex, files: readonly DataFile[]
 }
 
 describe('the index of ids', () => {
-  it('An id is found for its own app, and leads to no file for another', () => {
+  it('An id is found for its own app, and in no file for another', () => {
     const id = '01234567-89ab-8cde-8f01-23456789abcd';
     expect(indexKeyOf(1, id)).toBe(indexKeyOf(1, id.slice(0, 24)));
     expect(indexKeyOf(2, id)).not.toBe(indexKeyOf(1, id));
     expect(indexKeyOf(1, `1${id.slice(1)}`)).not.toBe(indexKeyOf(1, id));
   });
 
-  it('Many small files become a few parts, and each id leads to its file as before', async () => {
+  it('Many small files are merged into a few parts, and each id is still found in its file', async () => {
     const tested = await indexFiles(async (duckdb) => [
       ...(await writeFiles(duckdb, 34)),
       ...(await writeFiles(duckdb, 17, true)),
@@ -82,7 +82,7 @@ describe('the index of ids', () => {
     const { files, duckdb, names, folder } = tested;
     expect(names()).toHaveLength(51);
     await mergeAll(tested, files);
-    // Young files and sealed ones stay apart.
+    // Young and sealed files have separate parts.
     expect(names()).toHaveLength(2);
     for (const number of [0, 16, 17, 33])
       expect(await find(tested, files.slice(0, 34), number)).toEqual([[`${number}.parquet`], 0]);
@@ -93,7 +93,7 @@ describe('the index of ids', () => {
     expect(reopened.index.planMerges(files)).toEqual([]);
   });
 
-  it('What is of a file that is gone leaves the part with the next merge, and the other files stay indexed', async () => {
+  it('The next merge drops the rows of a removed file, and the other files stay indexed', async () => {
     const tested = await indexFiles((duckdb) => writeFiles(duckdb, 16));
     const { files, duckdb, index, names } = tested;
     await mergeAll(tested, files);
@@ -110,7 +110,7 @@ describe('the index of ids', () => {
     expect(names()).toEqual([]);
   });
 
-  it('A part that is damaged or gone says nothing of its files: they count as not indexed', async () => {
+  it('The files of a damaged or missing part count as not indexed', async () => {
     const tested = await indexFiles((duckdb) => writeFiles(duckdb, 3));
     const { files, duckdb, folder, names } = tested;
     const [first = '', second = ''] = names().map((name) => path.join(folder, name));
@@ -131,7 +131,7 @@ describe('the index of ids', () => {
     expect(await find(tested, files, 0)).toEqual([['0.parquet'], 0]);
     const file = path.join(folder, names()[0] ?? '');
     const bytes = readFileSync(file);
-    // Only its key differs: reading it is not an error.
+    // Only its key differs, so that reading it succeeds.
     const key = Buffer.alloc(8);
     key.writeBigInt64LE(BigInt(keyOf(0)));
     bytes.writeUInt8(bytes.readUInt8(bytes.indexOf(key)) ^ 1, bytes.indexOf(key));
@@ -160,7 +160,7 @@ describe('the index of ids', () => {
     expect(names()).toHaveLength(2);
   });
 
-  it('A part that another process has merged since it was found is looked for again', async () => {
+  it('Parts are listed again when another process has merged one', async () => {
     const tested = await indexFiles((duckdb) => writeFiles(duckdb, 16));
     const { files, folder, duckdb } = tested;
     const other = { ...tested, index: openIdIndex(folder) };

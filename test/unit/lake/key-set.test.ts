@@ -4,12 +4,10 @@ import { createKeySet, type GroupRange, type KeyHashes, type KeySet } from '../.
 
 const random = createRandom(7);
 const half = (): number => random.integer(0, 2 ** 32 - 1);
-/** Hashes of ever new keys. */
 const hashes = (count: number): KeyHashes => ({
   lows: Uint32Array.from({ length: count }, half),
   highs: Uint32Array.from({ length: count }, half),
 });
-/** The groups of each key. */
 const findAll = (keys: KeySet, { lows, highs }: KeyHashes): (readonly number[])[] =>
   Array.from(lows, (low, index) => [...keys.find(low, highs[index] ?? 0)].toSorted((a, b) => a - b));
 const addGroup = (keys: KeySet, added: KeyHashes): number => {
@@ -20,7 +18,7 @@ const addGroup = (keys: KeySet, added: KeyHashes): number => {
 const ranges: readonly GroupRange[] = ['255', 'any'];
 
 test.for(ranges)(
-  'Of %s groups: a key is found in its group, however far the set has grown, and others are not',
+  'With %s groups, a key is found in its group regardless of the size of the set, and other keys are not',
   (range) => {
     const keys = createKeySet(range);
     const added = Array.from({ length: 50 }, () => hashes(2000));
@@ -33,7 +31,7 @@ test.for(ranges)(
   },
 );
 
-test('Keys with the same first bits at the ends of the set are told apart, and each is found', () => {
+test('Keys with the same first bits at the ends of the set are distinguished, and each is found', () => {
   const keys = createKeySet('any');
   const lows = Uint32Array.from({ length: 600 }, (_, index) => [0, 1, 2 ** 32 - 1][index % 3] ?? 0);
   const highs = Uint32Array.from(lows, (_, index) => Math.floor(index / 3) * 2 ** 20);
@@ -43,7 +41,7 @@ test('Keys with the same first bits at the ends of the set are told apart, and e
 });
 
 test.for(ranges)(
-  'Of %s groups: of two that may have a key both are named, and one that is dropped no more',
+  'With %s groups, two groups that may have a key are both found, and a dropped one no longer is',
   (range) => {
     const keys = createKeySet(range);
     const key = hashes(1);
@@ -55,15 +53,14 @@ test.for(ranges)(
     keys.dropGroup(first);
     expect(findAll(keys, key)).toEqual([[second]]);
     const third = addGroup(keys, key);
-    // in the place of the one that was dropped
     expect(keys.size).toBe(2);
     expect(findAll(keys, key)).toEqual([[second, third]]);
   },
 );
 
-test.for(ranges)('Of %s groups: a set whose rows move from group to group does not grow', (range) => {
+test.for(ranges)('With %s groups, a set whose rows move between groups does not grow', (range) => {
   const keys = createKeySet(range);
-  const some = hashes(30_000);
+  const some = hashes(10_000);
   let group = addGroup(keys, some);
   const { bytes } = keys;
   for (let turn = 0; turn < 50; turn += 1) {
@@ -72,15 +69,14 @@ test.for(ranges)('Of %s groups: a set whose rows move from group to group does n
   }
   expect(keys.bytes).toBeLessThanOrEqual(bytes);
   expect(findAll(keys, some).every((found) => found.length === 1 && found[0] === group)).toBe(true);
-  // ever new keys: dropped ones make room
   for (let turn = 0; turn < 50; turn += 1) {
     keys.dropGroup(group);
-    group = addGroup(keys, hashes(30_000));
+    group = addGroup(keys, hashes(10_000));
   }
   expect(keys.bytes).toBeLessThan(4 * bytes);
 });
 
-test('Numbers of 255 groups come again when no key has them any more, and there is none while all are in use', () => {
+test('Ids of 255 groups are reused when no key has them, and none is free while all are in use', () => {
   const keys = createKeySet('255');
   const living: { readonly group: number; readonly keys: KeyHashes }[] = [];
   const dropped: KeyHashes[] = [];

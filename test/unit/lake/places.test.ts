@@ -16,7 +16,7 @@ import { addSealedFile } from '../../helpers/sealed-file.ts';
 
 const retentionMs = 60_000;
 
-/** A lake with sealed files of an earlier version, which are their own places, and a way to rewrite all files. */
+/** Creates a lake with sealed files of an earlier version, and a function that rewrites all files. */
 async function openSealed(count: number) {
   const lakeDir = path.join(testFolder(), 'lake');
   const paths = lakePaths(lakeDir);
@@ -40,11 +40,11 @@ async function openSealed(count: number) {
 const listUnshownOf = (table: Table) => listUnshown(table.dir, table.snapshot().files);
 const options = (nowMs: number) => ({ nowMs, retentionMs, crashPoint: noCrashPoint });
 
-test('A rewrite takes its place, and a replaced file is removed, only after the retention', async () => {
+test('A rewrite is shown, and a replaced file removed, only after the retention', async () => {
   const { table, before, clock, rewriteAll, renew } = await openSealed(2);
   await rewriteAll();
   expect(await renew(clock.now + retentionMs - 1)).toBe(0);
-  // The removal of the files is old enough for a vacuum: the glob still needs them.
+  // Their removal is old enough for a vacuum, but the glob still needs the files.
   await vacuum(table, options(clock.now + 2 * retentionMs));
   await assertFilesWhole(before);
   const { version } = table.state();
@@ -57,7 +57,7 @@ test('A rewrite takes its place, and a replaced file is removed, only after the 
   await assertFilesWhole(table.snapshot().files);
 });
 
-test('The rewrite of a rewrite that waits takes the place when the first would have, and of one that is shown waits itself', async () => {
+test('A rewrite of a waiting rewrite is shown when the first would have been, and a rewrite of a shown one waits', async () => {
   const { table, clock, rewriteAll, renew } = await openSealed(1);
   await rewriteAll();
   clock.now += retentionMs / 2;
@@ -68,7 +68,7 @@ test('The rewrite of a rewrite that waits takes the place when the first would h
   await rewriteAll();
   expect(await renew(clock.now + retentionMs - 1)).toBe(0);
   expect(await renew(clock.now + retentionMs)).toBe(1);
-  // Each file that nobody reads any more goes, under both of its names.
+  // Each unread file is removed, under both of its names.
   await vacuum(table, options(clock.now + 2 * retentionMs));
   const sealed = (await readdir(table.dir, { recursive: true })).filter((name) =>
     /^(_sealed|kind=).*\.parquet$/.test(name),
@@ -76,7 +76,7 @@ test('The rewrite of a rewrite that waits takes the place when the first would h
   expect(new Set(sealed)).toEqual(new Set(table.snapshot().files.flatMap((file) => [file.path, file.place])));
 });
 
-test('A damaged rewrite takes no place, since the file as it was is the only copy, and delays no other', async () => {
+test('A damaged rewrite is not shown, since the old file is the only copy, and delays no other', async () => {
   const { table, before, clock, rewriteAll, renew } = await openSealed(2);
   await rewriteAll();
   const [damaged] = table.snapshot().files;
@@ -94,13 +94,13 @@ test('A damaged rewrite takes no place, since the file as it was is the only cop
   await assertFilesWhole(table.snapshot().files);
 });
 
-test('A copy that has no links, a place that is gone and a file that is gone are put right', async () => {
+test('A copy without links, a missing link and a missing file are repaired', async () => {
   const { table, clock, rewriteAll, renew } = await openSealed(2);
   await rewriteAll();
   clock.now += retentionMs;
   await renew();
   const [first, second] = table.snapshot().files;
-  if (first?.place === undefined || second?.place === undefined) throw new Error('there are no sealed files');
+  if (first?.place === undefined || second?.place === undefined) throw new Error('no sealed files');
   await cp(first.absolutePath, path.join(table.dir, 'copy'));
   await rename(path.join(table.dir, 'copy'), path.join(table.dir, first.place));
   expect(await findShown(table.dir, first)).toBe('another');

@@ -13,22 +13,18 @@ const isKept = (filter: FileFilter, of: DataFile = file): boolean => pruneFiles(
 
 describe('pruning by the statistics of the log', () => {
   it.each([
-    ['nothing is asked', {}, true],
-    ['an app lies within', { idApps: [15] }, true],
-    ['an app is the least, or the greatest', { idApps: [10, 20] }, true],
-    ['every app lies outside', { idApps: [9, 21] }, false],
-    ['no app is asked', { idApps: [] }, false],
-    ['the kind is there', { kinds: ['custom_event', 'login'] }, true],
-    ['the kind is not', { kinds: ['custom_event'] }, false],
+    ['the filter is empty', {}, true],
+    ['an app is within the bounds', { idApps: [15] }, true],
+    ['an app is the least or the greatest', { idApps: [10, 20] }, true],
+    ['every app is outside the bounds', { idApps: [9, 21] }, false],
+    ['the filter has no app', { idApps: [] }, false],
+    ['a kind matches', { kinds: ['custom_event', 'login'] }, true],
+    ['no kind matches', { kinds: ['custom_event'] }, false],
     ['the span ends before', { eventTime: { toMs: Date.parse('2025-12-31T23:59:59Z') } }, false],
     ['the span begins after', { eventTime: { fromMs: atMs + 2 } }, false],
-    [
-      'the span begins within the last millisecond, which the log does not tell',
-      { eventTime: { fromMs: atMs + 1 } },
-      true,
-    ],
+    ['the span begins within the last millisecond, which the log rounds', { eventTime: { fromMs: atMs + 1 } }, true],
     ['the log has no such statistics', { availableAt: { fromMs: atMs * 2 } }, true],
-  ] as const)('A file is kept or pruned by the statistics of the log where %s: %j, %s', (_what, filter, wanted) => {
+  ] as const)('A file is kept or pruned by the statistics of the log if %s: %j, %s', (_what, filter, wanted) => {
     expect(isKept(filter as FileFilter)).toBe(wanted);
   });
 

@@ -21,14 +21,14 @@ function describeFile({ path: name, absolutePath, sizeBytes, sha256, place, sinc
   return [name, absolutePath, sizeBytes, sha256, place, sinceMs, file.young, stats];
 }
 
-/** What a snapshot says, its files with all that is known of them. */
+/** Returns the members of a snapshot and of its files. */
 function describe({ files, young, txns, ...rest }: Snapshot): unknown {
   return { ...rest, txns: [...txns], files: files.map(describeFile), young: young.map(describeFile) };
 }
 
 const folders = ['_young', 'kind=login/date=2024-01-01', 'kind=login/date=2024-01-02', '_load/x', 'fresh'];
 
-/** A path of the log: as this service writes it, or now and then, with `foreign`, in an encoding of another engine's. */
+/** Returns a path of the log, with `foreign` sometimes in the encoding of another engine. */
 function pickPath(random: Random, foreign: boolean): string {
   const name = random.pick(['a', 'b', 'c', 'd', 'ü', 'x y', 'p%q', '.e', 'f..g']);
   const encoded = encodeURI(`${random.pick(folders)}/${name}${random.integer(0, 9)}.parquet`);
@@ -48,7 +48,7 @@ function pickActions(random: Random, foreign: boolean): Action[] {
   });
 }
 
-test('A snapshot and a size that are carried on from commit to commit are those that the whole log gives', () => {
+test('An incremental snapshot and its size equal those of the whole log', () => {
   for (let seed = 0; seed < (isLongRun ? 5000 : isWhole ? 300 : 100); seed += 1) {
     const random = createRandom(seed);
     const state = createTableState();
@@ -58,7 +58,7 @@ test('A snapshot and a size that are carried on from commit to commit are those 
       const actions = pickActions(random, version >= foreignFrom);
       view.note(actions);
       applyActions(state, version, actions);
-      // Not after each commit: several may come between two looks.
+      // Several commits may come between two reads.
       if (random.chance(0.3)) continue;
       const whole = toSnapshot('/lake/events', state);
       expect(describe(view.current()), `seed ${seed}, version ${version}`).toEqual(describe(whole));
@@ -72,7 +72,7 @@ test('A snapshot and a size that are carried on from commit to commit are those 
   }
 });
 
-test('A snapshot stays the same object until a commit comes, and what was given out before does not change', () => {
+test('A snapshot stays the same object until the next commit, and earlier ones do not change', () => {
   const random = createRandom(1);
   const state = createTableState();
   const view = createSnapshotView('/lake/events', state);
@@ -91,7 +91,7 @@ test('A snapshot stays the same object until a commit comes, and what was given 
 
 const fileOf = (name: string, sizeBytes = 1) => ({ path: name, sizeBytes }) as DataFile;
 
-test('Files are put in, replaced and taken out of a sorted list at its ends and in between', () => {
+test('Files are inserted, replaced and removed in a sorted list, at its ends and in between', () => {
   const list = ['b', 'd', 'f'].map((name) => fileOf(name));
   const names = (changes: Record<string, DataFile | undefined>) =>
     replaceFiles(list, new Map(Object.entries(changes)))
@@ -103,13 +103,13 @@ test('Files are put in, replaced and taken out of a sorted list at its ends and 
   expect(names({ d: fileOf('d', 9), f: undefined })).toBe('b1 d9');
 });
 
-/** Writes a checkpoint of the table as a writer knows it. */
+/** Writes a checkpoint from a writer's state. */
 async function checkpoint(table: Table): Promise<void> {
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
   await writeCheckpoint(duckdb, table.dir, table.state(), noCrashPoint).finally(() => duckdb.close());
 }
 
-test('Writers that follow each other, across checkpoints, and a reader from nothing see the same table', async () => {
+test('Writers that follow the commits of others, across checkpoints, and a new reader see the same table', async () => {
   const lakeDir = path.join(testFolder(), 'lake');
   const options = { clock: createClock(0), crashPoint: noCrashPoint, retentionMs: 86_400_000 };
   await ensureLake(lakeDir, options);

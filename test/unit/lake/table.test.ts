@@ -34,7 +34,7 @@ const addOf = (name: string) => ({
   add: { path: name, partitionValues: {}, size: 1, modificationTime: 0, dataChange: true },
 });
 
-test('A commit that a listing has missed is read where one behind it was listed, and lacks where it is not there', async () => {
+test('A commit that a listing lacks is read if a later one was listed, and reported if it is missing', async () => {
   const { table, log } = await newLake();
   const opened = await openTable(table, options);
   for (let n = 0; n < 3; n += 1) await opened.commit(() => ({ cause: 'seal', actions: [addOf(`${n}.parquet`)] }));
@@ -44,7 +44,7 @@ test('A commit that a listing has missed is read where one behind it was listed,
   await rm(path.join(log, '00000000000000000002.json'));
   const damage = { code: 'log_damaged', message: 'the log lacks version 2' };
   await expect(catchUp(table, createTableState(), [0, 1, 3])).rejects.toMatchObject(damage);
-  // One that was listed was trimmed in between: the caller lists again.
+  // A listed commit was trimmed meanwhile: the caller lists again.
   await expect(catchUp(table, createTableState(), [0, 1, 2, 3])).rejects.toMatchObject({ code: 'ENOENT' });
 });
 
@@ -66,7 +66,7 @@ test('Writers that commit at once all succeed, one after the other, each with it
   expect([files.length, lake?.totals.stored, version]).toEqual([40, 40, 40]);
 });
 
-test('A commit is built on the commits of others meanwhile, and may refuse them', async () => {
+test('A commit follows concurrent commits of others, and may reject them', async () => {
   const { table } = await newLake();
   const [first, second] = await Promise.all([openTable(table, options), openTable(table, options)]);
   await first.commit(() => ({ cause: 'flush', actions: [{ txn: { appId: 's', version: 7 } }] }));
@@ -78,7 +78,7 @@ test('A commit is built on the commits of others meanwhile, and may refuse them'
   expect((await readSnapshot(table)).version).toBe(1);
 });
 
-/** When the checkpoints after that of version 0 were written. */
+/** Returns when the checkpoints after that of version 0 were written. */
 async function checkpointTimes(log: string): Promise<number[]> {
   const names = (await readdir(log)).filter((name) => /^0+[1-9]\d*\.checkpoint\.parquet$/.test(name));
   return Promise.all(names.map(async (name) => (await stat(path.join(log, name))).mtimeMs));
@@ -107,7 +107,7 @@ test('A checkpoint has the same state as the log, with the older log removed, an
   for (const name of (await readdir(log)).filter((candidate) => /^0+\d\.|^0+[1-9]\d\.json/.test(candidate)))
     await rm(path.join(log, name));
   const after = await loadTableState(table);
-  // A checkpoint has the files in the order of their paths.
+  // A checkpoint has its files in the order of their paths.
   expect([after.version, [...after.files.keys()].toSorted(), [...after.tombstones.keys()], [...after.txns]]).toEqual([
     before.version,
     [...before.files.keys()].toSorted(),
@@ -150,7 +150,7 @@ test('The log is trimmed, and removed files are unlinked, only after the retenti
   expect((await readSnapshot(table)).version).toBe(checkpointEvery + 3);
 });
 
-test('A table whose protocol requires unknown features is refused by writers and readers, with what to do', async () => {
+test('Writers and readers reject a table whose protocol requires unknown features, with a hint', async () => {
   const { table } = await newLake();
   const writer = await openTable(table, options);
   for (const protocol of [
@@ -192,7 +192,7 @@ test('A file outside the table is refused', async () => {
   await expect(readSnapshot(table)).rejects.toMatchObject({ code: 'lake_protocol' });
 });
 
-test('A new optional field becomes a column by one commit, old rows are read as NULL in it, and other changes are refused', async () => {
+test('One commit adds a column for a new optional field, with NULL in old rows, and other changes are rejected', async () => {
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');
   const older = eventColumns.filter((column) => column.name !== 'age' && column.name !== 'hwid');
@@ -221,7 +221,7 @@ test('A new optional field becomes a column by one commit, old rows are read as 
   expect((await readSnapshot(table)).version).toBe(again);
 });
 
-test('Files are pruned by the statistics of the log, and never where it has none', () => {
+test('Files are pruned by their statistics in the log, and never without', () => {
   const unknown: DataFile = {
     path: 'x',
     absolutePath: '/x',
@@ -265,7 +265,7 @@ test('Files are pruned by the statistics of the log, and never where it has none
   expect([kept({}), kept({ availableAt: { fromMs: start, toMs: start + 1000 } })]).toEqual([true, false]);
 });
 
-test('A file system without hard links is refused, in plain words', async () => {
+test('A file system without hard links is rejected with a clear message', async () => {
   const { log } = await newLake();
   const refusal = Object.assign(new Error('EPERM: operation not permitted, link'), { code: 'EPERM' });
   await expect(assertHardLinks(log, () => Promise.reject(refusal))).rejects.toMatchObject({

@@ -1,7 +1,7 @@
 import { expect, onTestFinished, test } from 'vitest';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 
-test('A text of the engine comes as it is, also with a byte order mark at its beginning, short or long, alone or in a list', async () => {
+test('The engine returns texts unchanged, also with a leading byte order mark, short or long, alone or in a list', async () => {
   const duckdb = await openDuckdb({ memoryMb: 64, threads: 1 });
   onTestFinished(() => duckdb.close());
   const texts = ['\uFEFF', '\uFEFFa', '\uFEFF\uFEFFb', `\uFEFF${'long '.repeat(9)}`, 'c\uFEFF', ''];

@@ -15,6 +15,7 @@ import { emptyTotals } from '../../../src/lake/log/lake-state.ts';
 import { commitName, logFolder, renderCommit } from '../../../src/lake/log/log-files.ts';
 import { listUntrimmed, recordVersions } from '../../../src/lake/log/version-points.ts';
 import type { AppError } from '../../../src/runtime/errors.ts';
+import { inTurn } from '../../helpers/in-turn.ts';
 import { testFolder } from '../../helpers/folder.ts';
 
 const line = (version: number, availableAtMs: number, mark?: string): LedgerLine => ({
@@ -22,7 +23,7 @@ const line = (version: number, availableAtMs: number, mark?: string): LedgerLine
   point: { version, availableAtMs, mark },
 });
 
-/** Writes a commit that gave out a time. */
+/** Writes a commit with an `available_at`. */
 function writeCommit(table: string, version: number, availableAtMs: number): void {
   mkdirSync(logFolder(table), { recursive: true });
   const commitId = `commit ${version}`;
@@ -32,7 +33,7 @@ function writeCommit(table: string, version: number, availableAtMs: number): voi
   writeFileSync(path.join(logFolder(table), commitName(version)), text);
 }
 
-test('A ledger says of each version what the line at or before it says, and nothing beyond its last', async () => {
+test('A ledger has the time of each version from the line at or before it, and none after its last line', async () => {
   const folder = testFolder();
   expect(await findInLedger(folder, 0)).toBeUndefined();
   expect((await findEnd(folder)).last).toBeUndefined();
@@ -48,7 +49,7 @@ test('A ledger says of each version what the line at or before it says, and noth
   expect(readFileSync(ledgerFile(folder)).length).toBe(3 * 45);
 });
 
-test('A line that says that nothing is known is no point', async () => {
+test('A line for unknown versions has no point', async () => {
   const folder = testFolder();
   await appendLines(folder, [line(0, 5), { version: 4, point: undefined }, line(9, 6, 'aaaaaaaa')]);
   expect((await findInLedger(folder, 3))?.availableAtMs).toBe(5);
@@ -57,7 +58,7 @@ test('A line that says that nothing is known is no point', async () => {
   expect((await findInLedger(folder, 9))?.availableAtMs).toBe(6);
 });
 
-test('A ledger cut off anywhere has its whole lines, and goes on from them', async () => {
+test('A truncated ledger keeps its complete lines, and continues after them', async () => {
   const whole = testFolder();
   await appendLines(whole, [line(1, 10), line(2, 20), line(3, 30)]);
   const bytes = readFileSync(ledgerFile(whole));
@@ -75,7 +76,7 @@ test('A ledger cut off anywhere has its whole lines, and goes on from them', asy
   );
 });
 
-test('A ledger with any byte changed says nothing that it did not say before, and what is lost is told as damage', async () => {
+test('A ledger with any changed byte returns no wrong time, and lost lines are reported as damage', async () => {
   const folder = testFolder();
   const lines = Array.from({ length: 9 }, (_, n) => line(2 * n + 1, 1000 + n));
   await appendLines(folder, lines);
@@ -83,7 +84,8 @@ test('A ledger with any byte changed says nothing that it did not say before, an
   const all = Array.from({ length: 18 }, (_, version) => version);
   const before = await Promise.all(all.map((version) => findInLedger(folder, version)));
   const wrong: string[] = [];
-  for (let at = 0; at < bytes.length; at += 7) {
+  const places = Array.from({ length: Math.ceil(bytes.length / 7) }, (_, index) => index * 7);
+  for (const at of inTurn(places, 3)) {
     const damaged = Buffer.from(bytes);
     damaged[at] = (damaged[at] ?? 0) ^ 1;
     writeFileSync(ledgerFile(folder), damaged);
@@ -99,7 +101,7 @@ test('A ledger with any byte changed says nothing that it did not say before, an
   expect(wrong).toEqual([]);
 });
 
-test('What a ledger has lost and the log no longer has is no crash, and nothing is written over it', async () => {
+test('A ledger without versions that the log no longer has is reported as damaged, and not overwritten', async () => {
   const table = path.join(testFolder(), 'events');
   mkdirSync(logFolder(table), { recursive: true });
   await appendLines(table, [line(1, 10), line(2, 20)]);
@@ -108,13 +110,13 @@ test('What a ledger has lost and the log no longer has is no crash, and nothing 
   expect((await findEnd(table)).last?.version).toBe(2);
   await expect(recordVersions(table, [9])).rejects.toMatchObject({ code: 'log_damaged' });
   expect(readFileSync(ledgerFile(table))).toEqual(lost);
-  // A crash has cut off what the log still says.
+  // A crash has truncated lines that the log still has.
   writeCommit(table, 3, 30);
   await recordVersions(table, [3]);
   expect(await findInLedger(table, 3)).toMatchObject({ availableAtMs: 30 });
 });
 
-test('A copy of a ledger has further lines, and leaves the original as it is', async () => {
+test('A copy of a ledger may have further lines, and the original stays unchanged', async () => {
   const [from, to] = [testFolder(), testFolder()];
   await appendLines(from, [line(1, 10)]);
   await copyLedger(from, to, { lines: 1, added: [line(2, 20)] });
@@ -128,7 +130,7 @@ test('A copy of a ledger has further lines, and leaves the original as it is', a
   expect((await findEnd(empty)).last).toBeUndefined();
 });
 
-test('A copy of a ledger has each version once, also where the log is trimmed while it is made', async () => {
+test('A copy of a ledger has each version once, also if the log is trimmed meanwhile', async () => {
   const [table, to] = [path.join(testFolder(), 'events'), testFolder()];
   for (let version = 0; version < 6; version += 1) writeCommit(table, version, 10 * version);
   await recordVersions(table, [0, 1]);
@@ -145,7 +147,7 @@ test('A copy of a ledger has each version once, also where the log is trimmed wh
   ]);
 });
 
-test('A line that two compactors have appended is whole, and a version that is said twice in different ways is not', async () => {
+test('A line that two compactors have appended is intact, and two different lines of a version are damage', async () => {
   const folder = testFolder();
   await appendLines(folder, [line(0, 1), line(3, 2, '0123abcd')]);
   const twice = readFileSync(ledgerFile(folder)).subarray(45);

@@ -11,20 +11,20 @@ import { testFolder } from '../../helpers/folder.ts';
 const clock = { nowMs: () => 10_000 };
 const epoch: Epoch = { appId: 'S@1', streamId: 'S@1', position: 7, dedupeThrough: 0, watermarkMs: 2000 };
 
-test('The watermark of a position is the one that was kept for it, and of any other that of its commit', async () => {
+test('A position has its stored watermark, and any other position that of its commit', async () => {
   const lakeDir = testFolder();
   expect(await findWatermarkMs(lakeDir, epoch, clock)).toBe(2000);
   await keepWatermark(lakeDir, { appId: 'S@1', position: 7, watermarkMs: 5000 });
   expect(await findWatermarkMs(lakeDir, epoch, clock)).toBe(5000);
   expect(await findWatermarkMs(lakeDir, { ...epoch, position: 8 }, clock)).toBe(2000);
   expect(await findWatermarkMs(lakeDir, { ...epoch, appId: 'S@2' }, clock)).toBe(2000);
-  // A clock of the broker that was set back takes it back.
+  // A broker clock that was set back sets it back.
   await keepWatermark(lakeDir, { appId: 'S@1', position: 7, watermarkMs: 1000 });
   expect(await findWatermarkMs(lakeDir, epoch, clock)).toBe(1000);
   expect(await findWatermarkMs(lakeDir, undefined, clock)).toBeUndefined();
 });
 
-test('A file of the watermark that is damaged is as good as none', async () => {
+test('A damaged watermark file is ignored', async () => {
   const lakeDir = testFolder();
   await keepWatermark(lakeDir, { appId: 'S@1', position: 7, watermarkMs: 5000 });
   const { watermark } = lakePaths(lakeDir);
@@ -32,13 +32,13 @@ test('A file of the watermark that is damaged is as good as none', async () => {
   expect(await findWatermarkMs(lakeDir, epoch, clock)).toBe(2000);
 });
 
-test('A watermark that lies in the future is not told', async () => {
+test('A watermark in the future is not returned', async () => {
   const lakeDir = testFolder();
   const at = (watermarkMs: number) => findWatermarkMs(lakeDir, { ...epoch, watermarkMs }, clock);
   expect([await at(10_000), await at(10_001)]).toEqual([10_000, undefined]);
 });
 
-test('After a flush the watermark is when the last message of the batch was stored, or that of before where this is not known', () => {
+test('After a flush the watermark is the storage time of the last message of the batch, or the previous one if that is unknown', () => {
   const batch = { lastSequence: 9, lastHash: 'hash' } as Batch;
   const before: Epoch = { ...epoch, nextHash: 'next' };
   expect(moveOn(before, { ...batch, lastStoredAtMs: 3000 })).toEqual({
@@ -50,7 +50,7 @@ test('After a flush the watermark is when the last message of the batch was stor
   expect(moveOn(before, batch)).toEqual({ ...epoch, position: 9, anchorHash: 'hash' });
 });
 
-test('A table is complete where nothing is imported into it, or nothing was yet', async () => {
+test('A table without imported events is complete', async () => {
   const lakeDir = testFolder();
   expect(await isCompleteUpTo(path.join(lakeDir, 'installs'), 10_000, clock)).toBe(true);
   expect(await isCompleteUpTo(path.join(lakeDir, 'events'), 10_000, clock)).toBe(true);

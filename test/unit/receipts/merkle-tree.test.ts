@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { expect, test } from 'vitest';
 import { buildTree, followPath, hashLeaf } from '../../../src/receipts/merkle-tree.ts';
 
-/** The tree hash as section 2.1 of RFC 6962 defines it. */
+/** Returns the tree hash of RFC 6962, section 2.1. */
 function defineRoot(leaves: readonly Buffer[]): Buffer {
   const [only] = leaves;
   if (leaves.length === 1 && only !== undefined) return only;
@@ -25,7 +25,7 @@ test('A tree has the root that certificate transparency publishes for its eight 
   );
 });
 
-test('Of one to 2,000 leaves the root is that of RFC 6962, and the path of each leaf leads to it', () => {
+test('The root of 1 to 2,000 leaves is that of RFC 6962, and the path of each leaf leads to it', () => {
   for (const size of everySize) {
     const leaves = leavesOf(size);
     const { root, pathOf } = buildTree(leaves);
@@ -36,7 +36,7 @@ test('Of one to 2,000 leaves the root is that of RFC 6962, and the path of each 
   }
 });
 
-test('A path leads to the root from its own place only, and from no other leaf', () => {
+test('A path leads to the root only from its own leaf and index', () => {
   for (const size of [1, 2, 3, 5, 8, 13]) {
     const leaves = leavesOf(size);
     const { root, pathOf } = buildTree(leaves);

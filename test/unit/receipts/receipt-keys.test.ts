@@ -21,7 +21,7 @@ async function open(folder: string): Promise<ReceiptKeys> {
   return keys;
 }
 
-test('The key of receipts is made once, whichever process is first, and nobody else may read it', async () => {
+test('Concurrent processes create one receipt key, which only their user can read', async () => {
   const folder = path.join(testFolder(), 'keys');
   const opened = await Promise.all([open(folder), open(folder), open(folder)]);
   expect(new Set(opened.map((keys) => keys.current()?.key)).size).toBe(1);
@@ -29,7 +29,7 @@ test('The key of receipts is made once, whichever process is first, and nobody e
   expect(await findReceiptKeys(folder)).toEqual([opened[0]?.current()?.key]);
 });
 
-test('A running process signs with a new key soon after it was made, and knows the ones before for ever', async () => {
+test('A running process signs with a new key soon after its creation, and keeps all earlier public keys', async () => {
   const folder = path.join(testFolder(), 'keys');
   expect(await findReceiptKeys(folder)).toEqual([]);
   const keys = await open(folder);
@@ -41,7 +41,7 @@ test('A running process signs with a new key soon after it was made, and knows t
   expect(await findReceiptKeys(folder)).toEqual([first, key, third]);
 });
 
-test('Damaged keys of receipts give no receipt and one notice, and a damage that comes later leaves those read last', async () => {
+test('Damaged receipt keys give no receipt and one warning; if they are damaged later, the last valid keys stay', async () => {
   const folder = testFolder();
   writeFileSync(receiptKeysPath(folder), '{}');
   const keys = await open(folder);
@@ -55,7 +55,7 @@ test('Damaged keys of receipts give no receipt and one notice, and a damage that
   const before = good.current()?.key;
   expect(good.notices()).toEqual([]);
   writeFileSync(receiptKeysPath(other), '{"keys":[]}');
-  await waitFor('the damage is seen', () => good.notices().length > 0);
+  await waitFor('the damage is reported', () => good.notices().length > 0);
   expect(good.current()?.key).toBe(before);
   expect(before).toBeDefined();
 });

@@ -34,7 +34,7 @@ const bytesBelow = (folder: string): number =>
   readdirSync(folder).reduce((sum, name) => sum + statSync(path.join(folder, name)).size, 0);
 
 describe('the files of refusals', () => {
-  it('The records of several processes are read together, newest first, and those of another app are not', async () => {
+  it('The records of an app from several processes are read together, newest first', async () => {
     const folder = testFolder();
     const [one, two] = [createRefusalWriter(folder, 'redacted'), createRefusalWriter(folder, 'redacted')];
     await one.append(1, [record(nowMs, 'a')], nowMs);
@@ -53,7 +53,7 @@ describe('the files of refusals', () => {
     expect(statSync(path.join(folder, '1')).mode & 0o777).toBe(0o700);
   });
 
-  it('A flood of an app fills its own part of the folder, whose newest records stay', async () => {
+  it('A flood of an app fills only its own share of the folder, which keeps the newest records', async () => {
     const folder = testFolder();
     const writer = createRefusalWriter(folder, 'redacted');
     await writer.append(2, [record(nowMs, 'quiet')], nowMs);
@@ -65,7 +65,7 @@ describe('the files of refusals', () => {
     expect(await readRefusals(kept, 2, { nowMs, most: 10 })).toHaveLength(1);
   });
 
-  it('Whatever a burst brings at once, an app keeps to its part', async () => {
+  it('A burst of any size keeps an app within its limit', async () => {
     const folder = testFolder();
     const writer = createRefusalWriter(folder, 'redacted');
     for (let n = 0; n < 5; n += 1) {
@@ -77,7 +77,7 @@ describe('the files of refusals', () => {
     ).toHaveLength(20);
   });
 
-  it('A folder that takes nothing begins no file after the other, and what was cut off spoils no record after it', async () => {
+  it('Failed writes do not begin new files, and a truncated line damages no later record', async () => {
     const folder = testFolder();
     const writer = createRefusalWriter(folder, 'redacted');
     await writer.append(1, [record(nowMs, 'first')], nowMs);
@@ -99,7 +99,7 @@ describe('the files of refusals', () => {
     expect(kept.map(({ detail }) => detail)).toEqual(['last', 'first']);
   });
 
-  it('Records lapse by age at once, and their files with the sweep', async () => {
+  it('Old records expire at once, and the sweep removes their files', async () => {
     const folder = testFolder();
     const writer = createRefusalWriter(folder, 'redacted');
     const kept = { folder, ageMs: dayMs, bodies: 'redacted' as const };
@@ -110,14 +110,14 @@ describe('the files of refusals', () => {
     expect(readdirSync(folder)).toEqual(['1', '2']);
     await sweepRefusals(kept, nowMs + dayMs + 3_600_001);
     expect(readdirSync(folder)).toEqual(['2']);
-    // A clock that was far ahead has left it.
+    // Written while the clock was far ahead.
     await sweepRefusals(kept, nowMs - 10 * dayMs);
     expect(readdirSync(folder)).toEqual([]);
     await writer.append(1, [record(nowMs)], nowMs);
     expect(await readRefusals(kept, 1, { nowMs, most: 10 })).toHaveLength(1);
   });
 
-  it('What shows more of bodies than is shown now is given out no more, and goes with the next sweep', async () => {
+  it('Records that show more of bodies than the current policy are not returned, and the next sweep removes them', async () => {
     const folder = testFolder();
     for (const bodies of ['on', 'redacted', 'off'] as const)
       await createRefusalWriter(folder, bodies).append(1, [record(nowMs, bodies)], nowMs);
@@ -132,7 +132,7 @@ describe('the files of refusals', () => {
     expect(await read('on')).toHaveLength(2);
   });
 
-  it('A line that was cut off, damaged or is another thing is passed over, and so is a foreign file', async () => {
+  it('A truncated, damaged or unknown line is skipped, and so is an unknown file', async () => {
     const folder = testFolder();
     await createRefusalWriter(folder, 'redacted').append(1, [record(nowMs)], nowMs);
     const [name = ''] = readdirSync(path.join(folder, '1'));
@@ -146,7 +146,7 @@ describe('the files of refusals', () => {
     expect(readdirSync(folder)).toEqual(['1', 'lost+found']);
   });
 
-  it('What is removed is gone for good, of the apps that are named or of all, and a writer goes on after it', async () => {
+  it('The records of some or of all apps are removed permanently, and writers then continue', async () => {
     const folder = testFolder();
     const writer = createRefusalWriter(folder, 'redacted');
     for (const idApp of [1, 2]) await writer.append(idApp, [record(nowMs, 'before')], nowMs);

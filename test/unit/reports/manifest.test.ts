@@ -103,8 +103,8 @@ test('A manifest with any bit changed, and one of another key, is refused', asyn
   expect(() => parseManifest(text, publicKeyHex(key))).not.toThrow();
   const { privateKey: other } = generateKeyPairSync('ed25519');
   expect(() => parseManifest(text, publicKeyHex(other))).toThrow('was signed by another key');
-  expect(() => parseManifest(`${text} `)).toThrow('is not written as it was');
-  expect(() => parseManifest(text.replace('"rows": 3', '"rows": 3, "rows": 3'))).toThrow('is not written as it was');
+  expect(() => parseManifest(`${text} `)).toThrow('was reformatted');
+  expect(() => parseManifest(text.replace('"rows": 3', '"rows": 3, "rows": 3'))).toThrow('was reformatted');
 });
 
 test('The key of manifests is made once, by whichever process is first, and a damaged one is a problem until it is restored', async () => {

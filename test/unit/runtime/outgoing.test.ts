@@ -50,7 +50,7 @@ it.each([
   ['https://example.com/x', [], undefined],
   ['https://8.8.8.8/x', [], undefined],
   ['ftp://example.com/', [], 'it must begin with'],
-  ['https://user:pass@example.com/', [], 'no user and no password'],
+  ['https://user:pass@example.com/', [], 'a user or password'],
   ['http://127.0.0.1/', [], 'not a public address'],
   ['http://0x7f.1/', [], 'not a public address'],
   ['http://2130706433/', [], 'not a public address'],

@@ -5,7 +5,7 @@ import { addSlot, findDueSlot, findNextSlot, isMade, type SlotSpan } from '../..
 const addAll = (slots: readonly number[]): readonly SlotSpan[] =>
   slots.reduce<readonly SlotSpan[]>((made, slot) => addSlot(made, slot), []);
 
-test('The slots that are made are those that were added, in whatever order, as few spans as that takes', () => {
+test('Slots that are added in any order are stored as the fewest spans', () => {
   fc.assert(
     fc.property(fc.array(fc.integer({ min: 0, max: 60 }), { maxLength: 40 }), (slots) => {
       const made = addAll(slots);
@@ -18,7 +18,7 @@ test('The slots that are made are those that were added, in whatever order, as f
   );
 });
 
-test('Only the oldest gaps are given up when there are very many', () => {
+test('Only the oldest of too many gaps are dropped', () => {
   const slots = Array.from({ length: 100 }, (_, index) => index * 2);
   const made = addAll(slots);
   expect(made.length).toBe(64);
@@ -27,7 +27,7 @@ test('Only the oldest gaps are given up when there are very many', () => {
   expect(isMade(made, 75)).toBe(false);
 });
 
-test('The oldest slot that was missed is due first, no further back than is made up, and none before the first', () => {
+test('The oldest missed slot within the catch-up limit is due first, and none before the first slot', () => {
   const made = addAll([10, 11, 12]);
   expect(findDueSlot({ firstSlot: 10, catchUp: 31, made }, 12)).toBeUndefined();
   expect(findDueSlot({ firstSlot: 10, catchUp: 31, made }, 20)).toBe(13);
@@ -38,8 +38,8 @@ test('The oldest slot that was missed is due first, no further back than is made
   expect(findNextSlot({ firstSlot: 1, catchUp: 31, made }, 9)).toBe(13);
 });
 
-test('Slots that a clock which was ahead has passed over are still to be made once it is set back', () => {
-  // Up to slot 100 made in their time, then three of a year later.
+test('Slots that were skipped because the clock was ahead become due when it is set back', () => {
+  // Slots up to 100 in time, then three of a year later.
   const made = addAll([98, 99, 100, 463, 464, 465]);
   expect(findDueSlot({ firstSlot: 90, catchUp: 3, made }, 465)).toBeUndefined();
   expect(findDueSlot({ firstSlot: 90, catchUp: 3, made }, 101)).toBe(101);

@@ -20,7 +20,7 @@ const weekly = (weekday?: number): SlotRule => ({
 });
 const hourMs = 3_600_000;
 
-test('A slot has the date and the name by which it is known again, and asks for the period before it', () => {
+test('A slot has a date and a unique name, and exports the period before it', () => {
   const day = slotOfDate(daily, '2026-11-23');
   expect([slotDate(daily, day), slotName(daily, day)]).toEqual(['2026-11-23', '2026-11-23']);
   expect(periodOf(daily, day)).toEqual({ dateFrom: '2026-11-22', dateTo: '2026-11-22' });
@@ -34,7 +34,7 @@ test('A slot has the date and the name by which it is known again, and asks for 
   expect(periodOf(hourly, hour)).toEqual({ tsFrom: String(fromSeconds), tsTo: String(fromSeconds + 3599) });
 });
 
-test('The slot of a week is on its day of the week, and a date before that day belongs to the week before', () => {
+test('A weekly slot is on its weekday, and an earlier date of the week belongs to the previous slot', () => {
   fc.assert(
     fc.property(fc.integer({ min: 1, max: 7 }), fc.integer({ min: 0, max: 40_000 }), (weekday, days) => {
       const rule = weekly(weekday);
@@ -49,7 +49,7 @@ test('The slot of a week is on its day of the week, and a date before that day b
   );
 });
 
-test('Periods of slots one after another lie side by side: nothing is left out, and nothing comes twice', () => {
+test('The periods of consecutive slots are adjacent, without gap and overlap', () => {
   for (const rule of [daily, weekly(3)]) {
     const slot = slotOfDate(rule, '2024-02-28');
     const { dateTo = '' } = periodOf(rule, slot);
@@ -60,7 +60,7 @@ test('Periods of slots one after another lie side by side: nothing is left out, 
   expect(Number(periodOf(hourly, 500_001)['tsFrom']) - Number(tsTo)).toBe(1);
 });
 
-test('An hour has its slot at its minute, and not before', () => {
+test('An hourly slot is due at its minute, and not before', () => {
   const slot = 500_000;
   const atMs = hourSlotMs(hourly, slot);
   expect(atMs % hourMs).toBe(20 * 60_000);

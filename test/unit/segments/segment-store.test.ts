@@ -4,9 +4,9 @@ import { findSegment, listSegmentIds, listSegments, removeSegment } from '../../
 import { testFolder } from '../../helpers/folder.ts';
 import { addTestSegment } from '../../helpers/lists.ts';
 
-test('The segments of an account are its own: to another they do not exist, also under the same id', async () => {
+test('Other accounts do not find a segment, even under the same id', async () => {
   const segmentsDir = path.join(testFolder(), 'segments');
-  // An account whose number begins as that of another.
+  // An account whose id is a prefix of another's.
   for (const [idAccount, idSegment] of [
     [1, 5],
     [1, 7],

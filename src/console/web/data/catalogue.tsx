@@ -42,17 +42,17 @@ const parameterColumns = (sampledEvents: number): readonly Column<CatalogueParam
     ({ type, untyped }) => (
       <>
         {type}
-        {untyped > 0 && <div class="muted small">{formatCount(untyped)} of another</div>}
+        {untyped > 0 && <div class="muted small">{formatCount(untyped)} of another type</div>}
       </>
     ),
   ],
-  ['In events', ({ seen }) => <ShareBar share={sampledEvents === 0 ? 0 : seen / sampledEvents} />],
-  ['Values', ({ distinctValues }) => `about ${formatCount(distinctValues)}`, 'number wide-only'],
+  ['Share of events', ({ seen }) => <ShareBar share={sampledEvents === 0 ? 0 : seen / sampledEvents} />],
+  ['Distinct values', ({ distinctValues }) => `about ${formatCount(distinctValues)}`, 'number wide-only'],
   [
     'Examples',
     ({ examples }) =>
       examples.length === 0 ? (
-        <span class="muted small">each sends its own</span>
+        <span class="muted small">unique per event</span>
       ) : (
         <span class="examples">
           {examples.map((example) => (
@@ -71,19 +71,18 @@ const parameterColumns = (sampledEvents: number): readonly Column<CatalogueParam
 function Parameters({ event }: { readonly event: CatalogueEvent }) {
   const { sampledEvents, sealed, parameters = [], moreParameters } = event;
   const { found, field } = useSearch('Find a parameter', parameters, ({ name }) => name);
-  if (sealed === 0) return <p class="muted">None of its events is sealed yet.</p>;
-  if (parameters.length === 0) return <p class="muted">Its events have no parameters.</p>;
+  if (sealed === 0) return <p class="muted">No sealed events yet.</p>;
+  if (parameters.length === 0) return <p class="muted">No parameters.</p>;
   return (
     <>
       <div class="spread">
         <Note>
-          Of {formatCount(sampledEvents)} events that were looked at, of {formatCount(sealed)} that are sealed, of all
-          days.
+          From {formatCount(sampledEvents)} sampled of {formatCount(sealed)} sealed events, all days.
         </Note>
         {field}
       </div>
       {found.length === 0 ? (
-        <p class="muted">No parameter has this in its name.</p>
+        <p class="muted">No parameters match.</p>
       ) : (
         <Table
           label="Parameters"
@@ -113,7 +112,7 @@ function ParametersPart({ idApp, period, customEventName }: Required<CatalogueKe
       </h3>
       <ErrorMessage error={error} />
       {isLoading && <p class="muted">Loading…</p>}
-      {data !== undefined && event === undefined && <p class="muted">The catalogue has it no more.</p>}
+      {data !== undefined && event === undefined && <p class="muted">No longer in the catalogue.</p>}
       {event !== undefined && <Parameters event={event} />}
     </div>
   );
@@ -139,7 +138,7 @@ function Notices({ notices }: Pick<Catalogue, 'notices'>) {
   if (notices.length === 0) return null;
   return (
     <details>
-      <summary>Worth a look: {formatCount(notices.length)}</summary>
+      <summary>Notices: {formatCount(notices.length)}</summary>
       <ul class="notices">
         {notices.map(({ id, date, customEventName, what }) => (
           <li key={id}>
@@ -157,21 +156,23 @@ function Remarks({ version, more, missingFiles, isComplete, sealedUntil }: Catal
   return (
     <>
       {version === undefined && (
-        <Note>Parameters are counted when events are sealed, which takes an hour or so after the first of them.</Note>
+        <Note>
+          Parameters are not available yet. They are counted when events are sealed, about an hour after the first ones
+          arrive.
+        </Note>
       )}
       {version !== undefined && sealedUntil !== undefined && (
         <Note>
-          Parameters are as of {formatTime(Date.parse(sealedUntil) / 1000)}: later events are counted, and not looked at
-          yet.
+          Parameters as of {formatTime(Date.parse(sealedUntil) / 1000)}; later events are counted, but not analyzed yet.
         </Note>
       )}
-      {!isComplete && <Note>There are more events than were counted: the catalogue is being made.</Note>}
+      {!isComplete && <Note>Counts are incomplete: the catalogue is being built.</Note>}
       {more.names > 0 && (
         <Note>
           {formatCount(more.names)} more names, with {formatCount(more.events)} events, are not listed.
         </Note>
       )}
-      {missingFiles > 0 && <Note>{formatCount(missingFiles)} files of events are not looked at yet.</Note>}
+      {missingFiles > 0 && <Note>{formatCount(missingFiles)} data files are not analyzed yet.</Note>}
     </>
   );
 }
@@ -206,10 +207,8 @@ export function CatalogueCard({ idApp, period }: { readonly idApp: string; reado
               kindOf={({ customEventName }) => (customEventName === chosen ? 'chosen' : undefined)}
             />
           )}
-          {data.customEvents.length > 0 && found.length === 0 && (
-            <p class="muted">No custom event has this in its name.</p>
-          )}
-          {data.customEvents.length === 0 && <p class="muted">No custom events of this app in these days.</p>}
+          {data.customEvents.length > 0 && found.length === 0 && <p class="muted">No custom events match.</p>}
+          {data.customEvents.length === 0 && <p class="muted">No custom events in this period.</p>}
           {found.length > shown && (
             <Button kind="small fit" onClick={() => setShown(shown + pageSize)}>
               Show {formatCount(Math.min(pageSize, found.length - shown))} more of {formatCount(found.length)}

@@ -13,14 +13,14 @@ type Fields = AnswerOf<'/api/data/v1/fields.json'>;
 
 const fieldColumns = (sampledEvents: number): readonly Column<Fields['fields'][number]>[] => [
   ['Field', ({ name, column, type }) => <code title={`Column ${column}, ${type}`}>{name}</code>],
-  ['Filled', ({ nonNullEvents }) => <ShareBar share={nonNullEvents / sampledEvents} />],
+  ['Fill rate', ({ nonNullEvents }) => <ShareBar share={nonNullEvents / sampledEvents} />],
   ['Events', ({ nonNullEvents }) => formatCount(nonNullEvents), 'number wide-only'],
   [
     'Meaning',
     ({ description, default: value }) => (
       <span class="muted small">
         {description}
-        {value !== undefined && ` Counted where it is not ${value}, which is stored where none was sent.`}
+        {value !== undefined && ` Counts values other than the default, ${value}.`}
       </span>
     ),
     'wide-only',
@@ -30,8 +30,8 @@ const fieldColumns = (sampledEvents: number): readonly Column<Fields['fields'][n
 function describeBasis({ sampledEvents, dateFrom, dateTo, isComplete }: Fields): string {
   if (dateFrom === undefined || dateTo === undefined)
     return isComplete
-      ? 'No events of this kind in these days.'
-      : 'No events of this kind among the newest of these days.';
+      ? 'No events of this type in this period.'
+      : 'No events of this type among the newest of this period.';
   const days = dateFrom === dateTo ? formatDate(dateFrom) : `${formatDate(dateFrom)} to ${formatDate(dateTo)}`;
   return `Counted in ${isComplete ? 'all' : 'the newest'} ${formatCount(sampledEvents)} events of ${days}.`;
 }
@@ -65,7 +65,7 @@ function FieldsCard({ idApp, period, kinds }: FieldsProps) {
   const controls = (
     <div class="row">
       <Select
-        label="Kind of event"
+        label="Event type"
         kind="hidden inline"
         value={kind}
         choices={kinds.map((each) => [each.kind, nameOf(each.kind)] as const)}
@@ -75,12 +75,12 @@ function FieldsCard({ idApp, period, kinds }: FieldsProps) {
     </div>
   );
   return (
-    <Card id="fields" title="How full the fields are" isBusy={isLoading} beside={controls}>
+    <Card id="fields" title="Field fill rate" isBusy={isLoading} beside={controls}>
       <LoadState of={loaded} wait="Counting…" />
       {data !== undefined && <Note>{describeBasis(data)}</Note>}
       {hasEvents && shown.length > 0 && (
         <Table
-          label="How full each field is"
+          label="Fill rate by field"
           kind="tall"
           columns={fieldColumns(data.sampledEvents)}
           rows={shown}
@@ -90,7 +90,7 @@ function FieldsCard({ idApp, period, kinds }: FieldsProps) {
       {hasEvents && empty > 0 && (
         <Check
           kind="small"
-          label={`Show fields without any value, or with the default alone (${formatCount(empty)})`}
+          label={`Show fields that are empty or only have the default (${formatCount(empty)})`}
           checked={showsEmpty}
           onChange={() => setShowsEmpty(!showsEmpty)}
         />

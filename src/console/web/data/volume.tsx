@@ -76,7 +76,7 @@ function VolumeTable({ volume }: { readonly volume: Volume }) {
   const dates = [...new Set(volume.days.map(({ date }) => date))].toReversed();
   return (
     <details>
-      <summary>The figures as a table</summary>
+      <summary>Show as table</summary>
       <Table label="Events by day and kind" kind="tall" columns={columns} rows={dates} keyOf={(date) => date} />
     </details>
   );
@@ -122,11 +122,9 @@ export function VolumeCard({ volume: { data, error, isLoading }, period, onPerio
         </div>
       }
     >
-      <LoadState of={{ data, error }} wait="Counting…" kind="chart-room" />
+      <LoadState of={{ data, error }} wait="Counting…" kind="chart-space" />
       {data !== undefined && total === 0 && (
-        <p class="muted">
-          No events in these days. What was acknowledged shows here when it is in the lake, after some seconds.
-        </p>
+        <p class="muted">No events in this period. New events appear within seconds, when they are in the lake.</p>
       )}
       {data !== undefined && total > 0 && (
         <>

@@ -19,7 +19,7 @@ type Befores = readonly (string | undefined)[];
 function describeEnd({ status }: ExportLine): { readonly word: string; readonly colour: 'good' | 'bad' | '' } {
   if (status === 'Success!') return { word: 'Ready', colour: 'good' };
   if (status.startsWith('Canceled')) return { word: 'Canceled', colour: '' };
-  return { word: status === 'User error occurred' ? 'Cannot be made' : 'Failed', colour: 'bad' };
+  return { word: 'Failed', colour: 'bad' };
 }
 
 function StatusBadge({ line }: { readonly line: ExportLine }) {
@@ -27,7 +27,7 @@ function StatusBadge({ line }: { readonly line: ExportLine }) {
     const percent = Number.parseInt(line.progress ?? '0', 10);
     return (
       <div class="progress">
-        <span class="badge busy">{percent === 0 ? 'Waiting or begun' : `${percent} %`}</span>
+        <span class="badge busy">{percent === 0 ? 'Queued or started' : `${percent} %`}</span>
         <progress max={100} value={percent} aria-label={`Progress of export ${line.idRawExport}`} />
       </div>
     );
@@ -98,7 +98,7 @@ function Line({ line, isOpen, onChange }: LineProps) {
             {formatTime(Number(timestampCreated))}
           </time>
           {timestampExpires !== undefined && line.status === 'Success!' && (
-            <span>links end {formatAway(Number(timestampExpires))}</span>
+            <span>links expire {formatAway(Number(timestampExpires))}</span>
           )}
         </div>
       </div>
@@ -121,7 +121,7 @@ function Pieces({ data: { total, before }, befores, onMove }: PiecesProps) {
     ['Older', before === undefined, [...befores, before]],
   ] as const;
   return (
-    <nav class="spread pages" aria-label="Pieces of the list">
+    <nav class="spread pages" aria-label="Pagination">
       <span class="muted">{total === 1 ? '1 export' : `${formatCount(total)} exports`}</span>
       <span class="row">
         {!(isFirst && before === undefined) &&
@@ -158,7 +158,7 @@ function RequestList() {
   if (data.total === 0)
     return (
       <EmptyCard title="No exports yet">
-        <p>What you order is found here, with its progress and its links.</p>
+        <p>Your exports appear here with progress and download links.</p>
         <a class="button primary" href={hrefOf('')}>
           New export
         </a>
@@ -168,9 +168,7 @@ function RequestList() {
     <>
       <ErrorMessage error={error} />
       {!isLoading && !isThere && before === String(Number(openId) + 1) && (
-        <Message kind="info">
-          Export #{openId} is not there: its links have ended and its files are deleted, or it is not yours.
-        </Message>
+        <Message kind="info">Export #{openId} not found: it has expired, or belongs to another user.</Message>
       )}
       <Announcements exports={data.exports} />
       <ol class="requests card" aria-busy={isLoading}>
@@ -192,16 +190,16 @@ function WebhookList() {
     return (
       <EmptyCard title="No webhooks yet">
         <p>
-          An address added by <code>POST /api/webhook/v1/create.json</code> is told when an export has ended.
+          A URL added by <code>POST /api/webhook/v1/create.json</code> receives a message when an export ends.
         </p>
       </EmptyCard>
     );
   return (
     <Table
-      label="Webhooks, to be scrolled"
+      label="Webhooks, scrollable"
       kind="card flush"
       columns={[
-        ['Address', ({ url }) => url, 'wrap'],
+        ['URL', ({ url }) => url, 'wrap'],
         ['Added', ({ timestampCreated }) => formatTime(Number(timestampCreated)), 'nowrap'],
       ]}
       rows={webhooks}

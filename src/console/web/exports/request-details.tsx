@@ -51,12 +51,12 @@ function Files({ state }: { readonly state: ExportState }) {
   const ends = Number(files[0]?.timestampExpires);
   const downloads = [
     ...(isOne ? [['Download', files[0]?.link] as const] : []),
-    [isOne ? 'As zip' : 'Download all as zip', archive?.link],
+    [isOne ? 'Download as zip' : 'Download all as zip', archive?.link],
     ['Signed manifest', manifest?.link],
   ] as const;
   return (
     <div class="stack">
-      <Table label="Files, to be scrolled" columns={fileColumns} rows={files} keyOf={({ link }) => link} />
+      <Table label="Files, scrollable" columns={fileColumns} rows={files} keyOf={({ link }) => link} />
       <div class="row">
         {downloads
           .filter(([, link]) => link !== undefined)
@@ -67,7 +67,7 @@ function Files({ state }: { readonly state: ExportState }) {
           ))}
         <CopyButton text={files.map(({ link }) => link).join('\n')} label={isOne ? 'Copy link' : 'Copy links'} />
         <span class="muted small">
-          The links are yours and end {formatAway(ends)}, {formatTime(ends)}.
+          Your links expire {formatAway(ends)}, {formatTime(ends)}.
         </span>
       </div>
     </div>
@@ -78,7 +78,7 @@ function Order({ line }: { readonly line: ExportLine }) {
   const given = Object.entries(line.arguments ?? {}).filter(([name]) => name !== 'event');
   return (
     <details>
-      <summary>What was ordered</summary>
+      <summary>Parameters</summary>
       <dl class="order-list">
         {given.map(([name, value]) => (
           <div key={name}>
@@ -123,9 +123,7 @@ export function RequestDetails({ line, onChange }: { readonly line: ExportLine; 
     <div class="details stack">
       {line.errorMessage !== undefined && <Message kind="error">{line.errorMessage}</Message>}
       {status === 'Error occurred' && (
-        <Message kind="error">
-          The service could not make it. Order it again; if that does not help, tell the operator its number.
-        </Message>
+        <Message kind="error">Export failed. Try again, or contact your operator with the export ID.</Message>
       )}
       <LoadState of={state} />
       {state.data !== undefined && <Files state={state.data} />}
@@ -134,14 +132,14 @@ export function RequestDetails({ line, onChange }: { readonly line: ExportLine; 
       <div class="row">
         {isInProgress(line) && (
           <Button kind="danger" onClick={() => change(cancel)}>
-            Cancel the export
+            Cancel export
           </Button>
         )}
         {line.arguments !== undefined && (
           <>
-            <Button onClick={() => change(repeat)}>Order again…</Button>
+            <Button onClick={() => change(repeat)}>Duplicate…</Button>
             <Button aria-expanded={isScheduling} onClick={() => setScheduling(!isScheduling)}>
-              Make a schedule…
+              Schedule…
             </Button>
           </>
         )}

@@ -40,7 +40,7 @@ export function ScheduleForm({ ordered }: { readonly ordered: OrderedArguments }
 
   return (
     <form class="stack inset" onSubmit={(event) => void create(event)}>
-      <h3>A schedule of this export</h3>
+      <h3>New schedule</h3>
       <div class="columns-3">
         <Select
           label="Every"
@@ -57,7 +57,7 @@ export function ScheduleForm({ ordered }: { readonly ordered: OrderedArguments }
           />
         )}
         <Input
-          label={every === 'hour' ? 'At the minute' : `At, by the clocks of ${zone}`}
+          label={every === 'hour' ? 'Minute of the hour' : `Time (${zone})`}
           type="time"
           required
           value={at}
@@ -65,14 +65,14 @@ export function ScheduleForm({ ordered }: { readonly ordered: OrderedArguments }
         />
       </div>
       <Check
-        label={`Everything that came since the export before, late events too, instead of the ${every} before`}
+        label={`Export what became available since the previous export, including late events, instead of the previous ${every}`}
         checked={isFeed}
         onChange={(event) => setFeed(event.currentTarget.checked)}
       />
       <ErrorMessage error={error} />
       <div class="row">
         <Button kind="primary" type="submit" aria-disabled={isBusy}>
-          Create the schedule
+          Create schedule
         </Button>
       </div>
     </form>
@@ -85,7 +85,7 @@ const colours = { Active: 'good', Paused: 'warn', Stopped: 'bad' } as const;
 
 function describeRule({ every, at, weekday, timezone }: Schedule): string {
   const on = weekday === undefined ? '' : ` on ${weekday}`;
-  return `Every ${every}${on} at ${at}, by the clocks of ${timezone}`;
+  return `Every ${every}${on} at ${at} (${timezone})`;
 }
 
 function ScheduleCard({ schedule, onChange }: { readonly schedule: Schedule; readonly onChange: () => void }) {
@@ -102,7 +102,7 @@ function ScheduleCard({ schedule, onChange }: { readonly schedule: Schedule; rea
       </div>
       <p>
         {describeRule(schedule)}
-        {schedule.sinceVersion !== undefined && '; everything that came since the one before'}
+        {schedule.sinceVersion !== undefined && '; changes since the previous export'}
       </p>
       <p class="muted small">
         {timestampNextSlot !== undefined &&
@@ -121,11 +121,11 @@ function ScheduleCard({ schedule, onChange }: { readonly schedule: Schedule; rea
         </Button>
         {isRemoving && (
           <Button kind="danger small" onClick={() => change('delete')}>
-            Remove it for good
+            Delete schedule
           </Button>
         )}
         <Button kind="small" onClick={() => setRemoving(!isRemoving)}>
-          {isRemoving ? 'Keep it' : 'Remove…'}
+          {isRemoving ? 'Cancel' : 'Delete…'}
         </Button>
       </div>
     </li>
@@ -146,12 +146,12 @@ export function ScheduleList() {
       <ErrorMessage error={error} />
       {data.damaged !== undefined && (
         <Message kind="warning">
-          {data.damaged.length} more cannot be read. The operator of the service can restore them from a backup.
+          {data.damaged.length} more schedules cannot be read. An operator can restore them from a backup.
         </Message>
       )}
       {data.schedules.length === 0 && (
         <EmptyCard title="No schedules yet">
-          <p>Open an export and choose “Make a schedule…”: the same is then made every hour, day or week.</p>
+          <p>To repeat an export every hour, day or week, open it and choose “Schedule…”.</p>
         </EmptyCard>
       )}
       <ul class="cards">

@@ -55,11 +55,11 @@ export function onDenied(look: () => Promise<void>): void {
 
 /** Returns a text for a response without a detail. */
 function hintOf(status: number): string {
-  if (status === 403) return 'You may not do this. If your rights were changed, sign in again.';
-  if (status === 404) return 'It is not there any more.';
-  if (status === 429) return 'Too many requests at once. Wait a little, then try again.';
-  if (status >= 500) return 'The service is not available now. Try again in a few seconds.';
-  return `The answer was ${status}`;
+  if (status === 403) return 'Permission denied. If your permissions changed, sign in again.';
+  if (status === 404) return 'Not found.';
+  if (status === 429) return 'Too many requests. Wait a moment, then try again.';
+  if (status >= 500) return 'The service is unavailable. Try again in a few seconds.';
+  return `The service returned status ${status}`;
 }
 
 async function toError(response: Response): Promise<ApiError> {
@@ -92,7 +92,7 @@ async function send(url: string, init: RequestInit): Promise<Response> {
   } catch (cause) {
     if (init.signal?.aborted === true) throw cause;
     isConnected.value = false;
-    throw new ApiError(0, 'The service is not reached. What you have typed is kept; try again when it is back.');
+    throw new ApiError(0, "Can't reach the service. Your input is kept; try again when the service is back.");
   }
 }
 
@@ -150,7 +150,7 @@ export async function callApi<Path extends keyof Answers>(
     return ((await response.json()) as { readonly data: AnswerOf<Path> }).data;
   } catch (cause) {
     if (cause instanceof ApiError || wanted?.aborted === true) throw cause;
-    throw new ApiError(0, 'The answer of the service did not come whole. Try again in a few seconds.');
+    throw new ApiError(0, 'The response was incomplete. Try again in a few seconds.');
   }
 }
 

@@ -68,14 +68,14 @@ function GuardedPage({ component: Component }: GuardedProps) {
       <h1 tabIndex={-1}>This page has failed</h1>
       <Message kind="error">{String(failure)}</Message>
       <p>
-        It is a fault of the console, and nothing has happened to your exports. Load the page anew; tell the operator
-        what is written here if it fails again.
+        This is a bug of the console; your exports are not affected. Reload the page. If it fails again, send this
+        message to your operator.
       </p>
       <div class="row">
         <Button kind="primary" onClick={() => reload(false)}>
-          Load it anew
+          Reload page
         </Button>
-        <Button onClick={() => reload(true)}>Forget what was filled in, and load it anew</Button>
+        <Button onClick={() => reload(true)}>Discard input and reload</Button>
       </div>
     </div>
   );
@@ -95,7 +95,7 @@ function ShownPage({ page }: { readonly page: Page | undefined }) {
   if (page !== undefined) return <GuardedPage key={page.path} component={page.component} path={path.value} />;
   return (
     <div class="empty">
-      <h1 tabIndex={-1}>There is no such page</h1>
+      <h1 tabIndex={-1}>Page not found</h1>
       <p>
         <a href={hrefOf('')}>New export</a>
       </p>
@@ -127,7 +127,7 @@ function UserMenu({ of }: { readonly of: SignedIn }) {
           of={[
             ['User', of.idUser],
             ['Account', of.idAccount === 0 ? 'none' : of.idAccount],
-            ['Your zone', ownZone],
+            ['Your time zone', ownZone],
             ['Version', of.version],
           ]}
         />
@@ -153,15 +153,14 @@ function ServiceMessages() {
     <div role="status" class="connection">
       {!isConnected.value && (
         <Message kind="warning">
-          The connection to the service is lost. What you have typed is kept; it goes on by itself when the service is
-          back.
+          The connection to the service is lost. Your input is kept, and the page reconnects automatically.
         </Message>
       )}
       {isOutdated.value && (
         <Message kind="info">
-          The service has been upgraded: load this page anew when it suits you. An order that is not sent yet is kept.{' '}
+          The service was upgraded. Reload this page when convenient; your draft is kept.{' '}
           <button class="link" type="button" onClick={() => location.reload()}>
-            Load it anew
+            Reload page
           </button>
         </Message>
       )}
@@ -176,8 +175,8 @@ export function Shell({ pages }: { readonly pages: readonly Page[] }) {
     return isConnected.value && cannotTell.value === undefined ? null : (
       <main class="sign-in" id="main">
         <Message kind="error">
-          {isConnected.value ? cannotTell.value?.message : 'The service is not reached.'} This page goes on when it is
-          back.
+          {isConnected.value ? cannotTell.value?.message : "Can't reach the service."} This page continues when the
+          service is back.
         </Message>
       </main>
     );
@@ -187,7 +186,7 @@ export function Shell({ pages }: { readonly pages: readonly Page[] }) {
   return (
     <>
       <button class="skip" type="button" onClick={() => document.querySelector<HTMLElement>('#main')?.focus()}>
-        Skip to the page
+        Skip to content
       </button>
       <header class="bar">
         <a class="brand" href={hrefOf('')} aria-label="tributary: New export">

@@ -62,10 +62,10 @@ export function SignInPage() {
         <p class="muted">Sign in with the id and the secret of an API user.</p>
         <SignInForm />
         <details class="hint">
-          <summary>Where do I get these?</summary>
+          <summary>Where do I find my credentials?</summary>
           <p>
-            The operator of the service adds users with <code>tributary user add NAME --account N</code>, which prints
-            the id and the secret once.
+            An operator adds users with <code>tributary user add NAME --account N</code>, which prints the id and the
+            secret once.
           </p>
         </details>
       </div>
@@ -86,7 +86,7 @@ export function SignInDialog({ idUser }: { readonly idUser: string }) {
       onClose={({ currentTarget }) => currentTarget.isConnected && currentTarget.showModal()}
     >
       <h2 id="sign-in-again">Your session has ended</h2>
-      <p class="muted">Sign in again to go on. What you have typed is kept.</p>
+      <p class="muted">Sign in again to continue. Your input is kept.</p>
       <SignInForm idUser={idUser} />
     </dialog>
   );

@@ -80,7 +80,7 @@ function toRefusal(id: number, data: Data): Entry {
   const errors = Array.isArray(data['errors']) ? (data['errors'] as Fault[]) : [];
   const body = spread(textOf(data['excerpt']));
   const requests = Number(data['requests'] ?? 1);
-  const times = requests > 1 ? ` · ${requests} requests alike` : '';
+  const times = requests > 1 ? ` · ${requests} similar requests` : '';
   return {
     id,
     kind: 'refusal',
@@ -132,7 +132,7 @@ function Time({ atMs }: Pick<Entry, 'atMs'>) {
 /** Shows a body with its invalid lines marked. */
 function Body({ body, marked }: Entry) {
   return (
-    <pre tabIndex={0} role="region" aria-label="As it came">
+    <pre tabIndex={0} role="region" aria-label="Body">
       {body
         .split('\n')
         .map((line, index) =>
@@ -165,7 +165,9 @@ function EntryLine({ entry }: { readonly entry: Entry }) {
             ))}
           </ul>
         )}
-        {isOpen && body === '' && <p class="muted small">Nothing of the body is kept: the operator decides what is.</p>}
+        {isOpen && body === '' && (
+          <p class="muted small">The request body is not recorded (TRIBUTARY_REFUSALS_BODIES).</p>
+        )}
         {isOpen && body !== '' && <Body {...entry} />}
       </details>
     </li>
@@ -175,7 +177,7 @@ function EntryLine({ entry }: { readonly entry: Entry }) {
 /** Lists entries, the newest first. */
 export function EntryList({ entries }: { readonly entries: readonly Entry[] }) {
   return (
-    <ol class="entries" aria-label="Events and refusals, the newest first">
+    <ol class="entries" aria-label="Events and rejected requests, newest first">
       {entries.map((entry) => (
         <EntryLine key={entry.id} entry={entry} />
       ))}

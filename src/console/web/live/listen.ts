@@ -67,7 +67,7 @@ export async function listen(
   onStanding: (standing: Standing) => void,
 ): Promise<void> {
   while (!signal.aborted) {
-    let why = 'The connection has ended.';
+    let why = 'The connection was closed.';
     let waitMs = retryMs;
     onStanding({ kind: 'connecting' });
     try {

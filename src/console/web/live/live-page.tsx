@@ -16,7 +16,7 @@ const showEveryMs = 300;
 const earlierRefusals = 50;
 /** Time after which a hidden page disconnects, ms: listeners and connections are limited. */
 const outOfSightMs = 300_000;
-const outOfSight = 'The page was out of sight for five minutes, and goes on when it is looked at.';
+const outOfSight = 'Paused while this tab was hidden.';
 
 const nothing = { events: 0, refusals: 0 };
 
@@ -123,16 +123,16 @@ function useArrivals(idApp: string) {
 }
 
 const kinds = [
-  ['all', 'Everything'],
+  ['all', 'All'],
   ['event', 'Events'],
-  ['refusal', 'Refusals'],
+  ['refusal', 'Rejected requests'],
 ] as const;
 
 /** Colour and text of the status. */
 const standings: Readonly<Record<Standing['kind'], readonly [kind: string, word: string]>> = {
   listening: ['good', 'Listening'],
   connecting: ['busy', 'Connecting'],
-  waiting: ['warn', 'Comes back by itself'],
+  waiting: ['warn', 'Reconnecting…'],
   refused: ['bad', 'Ended'],
 };
 
@@ -149,7 +149,7 @@ function Controls({ arrivals, filter, onFilter }: ControlsProps) {
     <div class="spread">
       <div class="row">
         <Button aria-pressed={isPaused} onClick={() => setPaused(!isPaused)}>
-          {isPaused ? 'Go on' : 'Pause'}
+          {isPaused ? 'Resume' : 'Pause'}
         </Button>
         <Button kind="plain" onClick={clear}>
           Clear
@@ -158,20 +158,17 @@ function Controls({ arrivals, filter, onFilter }: ControlsProps) {
           <span class={`badge ${tone}`}>{word}</span>
         </span>
         {/* Not announced: it changes constantly. */}
-        {isPaused && waiting > 0 && <span class="muted small">{formatCount(waiting)} came meanwhile</span>}
+        {isPaused && waiting > 0 && <span class="muted small">{formatCount(waiting)} received while paused</span>}
       </div>
       <div class="row">
         <Segments
-          legend="What is shown"
+          legend="Show"
           name="kind"
           choices={kinds}
           value={filter.kind}
           onChoose={(kind) => onFilter({ ...filter, kind })}
         />
-        <SearchField
-          label="Only with this text"
-          onSearch={(text) => onFilter({ ...filter, text: text.toLowerCase() })}
-        />
+        <SearchField label="Filter by text" onSearch={(text) => onFilter({ ...filter, text: text.toLowerCase() })} />
       </div>
     </div>
   );
@@ -186,20 +183,20 @@ function AppLive({ idApp }: { readonly idApp: string }) {
   return (
     <>
       <AppHead page="live" idApp={idApp} />
-      <section class="card stack" aria-label="What arrives">
+      <section class="card stack" aria-label="Events and rejected requests">
         <Controls arrivals={arrivals} filter={filter} onFilter={setFilter} />
         {(standing.kind === 'waiting' || standing.kind === 'refused') && (
           <Message kind={standing.kind === 'refused' ? 'error' : 'warning'}>{standing.why}</Message>
         )}
         {shown.length > 0 && <EntryList entries={shown} />}
         {entries.length === 0 && standing.kind === 'listening' && (
-          <p class="muted">Nothing has arrived yet. Events and refusals of this app show here as they come.</p>
+          <p class="muted">No events yet. Events and rejected requests of this app appear here as they arrive.</p>
         )}
-        {entries.length > 0 && shown.length === 0 && <p class="muted">Nothing of what came is as asked for.</p>}
+        {entries.length > 0 && shown.length === 0 && <p class="muted">No entries match the filter.</p>}
         <p class="muted small">
-          A sample, of which the newest {formatCount(shown.length)} are shown
+          The newest {formatCount(shown.length)} of a sample
           {out > 0 &&
-            `; ${formatCount(dropped.events)} more events and ${formatCount(dropped.refusals)} more refusals came`}
+            `; ${formatCount(dropped.events)} more events and ${formatCount(dropped.refusals)} more rejected requests arrived`}
           . Times in {ownZone}.
         </p>
       </section>
@@ -216,7 +213,7 @@ export function LivePage() {
       <div class="page-head">
         <div>
           <h1 tabIndex={-1}>Live</h1>
-          <p class="muted">Choose the app whose events and refusals you want to see as they arrive.</p>
+          <p class="muted">Choose an app to see its events and rejected requests as they arrive.</p>
         </div>
       </div>
       <AppsCard page="live" />

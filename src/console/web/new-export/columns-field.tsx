@@ -5,12 +5,12 @@ import { Card } from '../parts/layout.tsx';
 import { changeDraft, columnsFor, type OrderProps, type SelectorEntry } from './draft.ts';
 
 const groups: Readonly<Record<string, string>> = {
-  event: 'The event',
+  event: 'Event',
   app: 'App',
-  person: 'Person',
+  person: 'User',
   attribution: 'Attribution',
   device: 'Device',
-  place: 'Place',
+  place: 'Location',
 };
 
 /** Lists the columns in their order. They can be moved with Alt and the arrow keys, dragged, and removed. */
@@ -29,14 +29,14 @@ function ChosenColumns({ chosen }: { readonly chosen: readonly string[] }) {
   function take(name: string, place: number): void {
     wanted.current = chosen[place + 1] ?? chosen[place - 1];
     changeDraft({ selectors: chosen.filter((each) => each !== name) });
-    setSaid(`${name} is taken out`);
+    setSaid(`${name} removed`);
   }
 
   function move(name: string, to: number): void {
     if (to < 0 || to >= chosen.length) return;
     const others = chosen.filter((each) => each !== name);
     changeDraft({ selectors: [...others.slice(0, to), name, ...others.slice(to)] });
-    setSaid(`${name} is column ${to + 1} of ${chosen.length}`);
+    setSaid(`${name} moved to column ${to + 1} of ${chosen.length}`);
   }
 
   function onKey(event: KeyboardEvent, name: string, place: number): void {
@@ -49,7 +49,7 @@ function ChosenColumns({ chosen }: { readonly chosen: readonly string[] }) {
 
   return (
     <>
-      <ol ref={list} class="chips" aria-label="Chosen columns, in their order">
+      <ol ref={list} class="chips" aria-label="Selected columns, in order">
         {chosen.map((name, place) => (
           <li
             key={name}
@@ -63,8 +63,8 @@ function ChosenColumns({ chosen }: { readonly chosen: readonly string[] }) {
             <button
               type="button"
               class="remove"
-              aria-label={`Take ${name} out`}
-              title="Take out; Alt and the arrow keys move it"
+              aria-label={`Remove ${name}`}
+              title="Remove. Move with Alt + arrow keys"
               onKeyDown={(event) => onKey(event, name, place)}
               onClick={() => take(name, place)}
             >
@@ -113,7 +113,7 @@ function Group({ title, entries, chosen, isOpen }: GroupProps) {
       </summary>
       <div class="group-body">
         <Button kind="plain small" onClick={() => choose(isAll ? without(names) : [...new Set([...chosen, ...names])])}>
-          {isAll ? 'Take all out' : 'Choose all'}
+          {isAll ? 'Deselect all' : 'Select all'}
           <span class="hidden"> of {title}</span>
         </Button>
         <div class="checks">
@@ -157,7 +157,7 @@ export function ColumnsField({ draft, dictionary, problem }: OrderProps) {
               changeDraft({ selectors: columnsFor(draft.event, dictionary) });
             }}
           >
-            Usual columns
+            Default columns
           </Button>
           <Button kind="plain small" onClick={() => changeDraft({ selectors: [] })}>
             Clear
@@ -188,7 +188,7 @@ export function ColumnsField({ draft, dictionary, problem }: OrderProps) {
             />
           );
         })}
-        {found.length === 0 && <p class="muted">No column of this event has that in its name or its meaning.</p>}
+        {found.length === 0 && <p class="muted">No columns match.</p>}
       </div>
     </Card>
   );

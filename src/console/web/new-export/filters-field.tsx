@@ -66,7 +66,9 @@ function Choices({ entry, choices, values, onChange }: ChoicesProps) {
           />
         ))}
       </div>
-      {found.length > shown.length && <p class="muted small">{found.length - shown.length} more: search for them.</p>}
+      {found.length > shown.length && (
+        <p class="muted small">{found.length - shown.length} more. Search to find them.</p>
+      )}
     </div>
   );
 }
@@ -86,7 +88,7 @@ function Typed({ entry, values, onChange }: ValuesProps) {
   };
   const shared = { 'aria-label': entry.name, value: text, onInput };
   return entry.isText ? (
-    <textarea {...shared} placeholder="One a line" rows={3} />
+    <textarea {...shared} placeholder="One value per line" rows={3} />
   ) : (
     <input {...shared} inputMode="numeric" placeholder="Ids, such as 12, 15" />
   );
@@ -119,7 +121,7 @@ function Params({ params }: { readonly params: readonly ParamDraft[] }) {
               placeholder="level"
               onInput={(event) => change(place, { name: event.currentTarget.value })}
             />
-            <Field label="Is one of (one a line)">
+            <Field label="Is one of (one value per line)">
               <textarea
                 rows={1}
                 value={values.join('\n')}
@@ -189,7 +191,7 @@ export function FiltersField({ draft, dictionary }: OrderProps) {
       }
     >
       {added.length === 0 && params.length === 0 && (
-        <p class="muted">Every row of the event in the period, of all apps of your account.</p>
+        <p class="muted">No filters: the export has all rows of the period, from all apps of your account.</p>
       )}
       {added.map((entry) => {
         const { name, meaning } = entry;

@@ -57,7 +57,7 @@ function Figure({ name, bounds, format, formatEnds }: FigureProps) {
 /** Shows the estimated rows, size, files and duration. */
 export function EstimateView({ given }: { readonly given: CallArguments | undefined }) {
   const { data: estimate, error, isLoading } = useEstimate(given);
-  if (given === undefined) return <p class="muted">The estimate comes when the form is complete.</p>;
+  if (given === undefined) return <p class="muted">The estimate appears when the form is complete.</p>;
   if (error !== undefined || estimate === undefined)
     return <LoadState of={{ data: estimate, error }} wait="Estimating…" />;
   const { rows, bytes, parts, seconds, overLimits } = estimate;
@@ -72,14 +72,14 @@ export function EstimateView({ given }: { readonly given: CallArguments | undefi
           <dd>{describeBounds({ ...parts, expected: null }, formatCount)}</dd>
         </div>
         <div class="figure">
-          <dt>Runs for about</dt>
+          <dt>Estimated duration</dt>
           <dd>{formatSpan(seconds)}</dd>
         </div>
       </dl>
-      {isEmpty && <Message kind="info">There are no such rows. Another period or fewer filters may have some.</Message>}
+      {isEmpty && <Message kind="info">No matching rows. Try another period or fewer filters.</Message>}
       {overLimits.map(({ limit, isCertain, action }) => (
         <Message key={limit} kind={isCertain ? 'error' : 'warning'}>
-          {isCertain ? 'Too many' : 'Perhaps too many'} {limit}: {action}
+          {isCertain ? 'Too many' : 'Possibly too many'} {limit}: {action}
         </Message>
       ))}
     </div>
@@ -98,14 +98,14 @@ export function PreviewView({ asked, isOld }: { readonly asked: CallArguments; r
 
   return (
     <section ref={place} class="card stack looked-at" aria-labelledby="preview-title">
-      <h2 id="preview-title">First rows</h2>
+      <h2 id="preview-title">Preview</h2>
       <LoadState of={{ data: preview, error }} wait="Reading…" />
-      {isOld && <p class="muted">The form has changed since: ask for the first rows again.</p>}
-      {preview?.rows.length === 0 && <p class="muted">There are no such rows.</p>}
+      {isOld && <p class="muted">Parameters changed. Show the preview again.</p>}
+      {preview?.rows.length === 0 && <p class="muted">No matching rows.</p>}
       {preview !== undefined && preview.rows.length > 0 && (
         <>
           <Table
-            label="First rows, to be scrolled"
+            label="Preview rows, scrollable"
             tableKind="preview"
             columns={preview.columns.map((column, at): Column<readonly (string | null)[]> => [
               column,
@@ -116,8 +116,8 @@ export function PreviewView({ asked, isOld }: { readonly asked: CallArguments; r
           />
           <Note>
             {preview.isTruncated
-              ? `The first ${formatCount(preview.rows.length)}; there are more.`
-              : `All ${formatCount(preview.rows.length)} of them.`}
+              ? `First ${formatCount(preview.rows.length)} rows; there are more.`
+              : `All ${formatCount(preview.rows.length)} rows.`}
           </Note>
         </>
       )}
@@ -135,10 +135,10 @@ export function SnippetsView({ given, formats }: SnippetsProps) {
   const [name, setName] = useState(snippets[0]?.name);
   const shown = snippets.find((snippet) => snippet.name === name);
   return (
-    <Card id="snippets-title" title="The same from a program">
+    <Card id="snippets-title" title="API and CLI examples">
       <div class="spread">
         <Segments
-          legend="Program"
+          legend="Example"
           name="snippet"
           choices={snippets.map((snippet) => [snippet.name, snippet.name] as const)}
           value={name}
@@ -146,12 +146,12 @@ export function SnippetsView({ given, formats }: SnippetsProps) {
         />
         <CopyButton text={shown?.text ?? ''} />
       </div>
-      <pre class="scroll code" tabIndex={0} role="region" aria-label={`${shown?.name}, to be copied`}>
+      <pre class="scroll code" tabIndex={0} role="region" aria-label={`${shown?.name} example`}>
         {shown?.text}
       </pre>
       <Note>
-        <code>USER_ID</code> and <code>SECRET</code> are what you signed in with; keep the secret out of files that
-        others read.
+        <code>USER_ID</code> and <code>SECRET</code> are your sign-in credentials. Keep the secret out of files that
+        others can read.
       </Note>
     </Card>
   );

@@ -19,8 +19,8 @@ const isOfUsers = ({ name }: EventEntry): boolean => /^(user|newUsers)/.test(nam
 function EventField({ draft: { event: chosen }, dictionary }: OrderProps) {
   const { events } = dictionary;
   const groups = [
-    ['Of devices and apps', events.filter((entry) => !isOfUsers(entry))],
-    ['Of users', events.filter(isOfUsers)],
+    ['Devices and apps', events.filter((entry) => !isOfUsers(entry))],
+    ['Users', events.filter(isOfUsers)],
   ] as const;
   const about = events.find(({ name }) => name === chosen)?.about;
   return (
@@ -62,12 +62,12 @@ function FilesField({ draft: { format, compression, isByTime }, dictionary }: Or
         <Select
           label="Compression"
           kind="inline"
-          choices={[['', `Usual (${usual})`], ...dictionary.compressions]}
+          choices={[['', `Default (${usual})`], ...dictionary.compressions]}
           value={compression}
           onChange={(event) => changeDraft({ compression: event.currentTarget.value })}
         />
         <Check
-          label="In the order of time"
+          label="Sort by event time"
           checked={isByTime}
           onChange={(event) => changeDraft({ isByTime: event.currentTarget.checked })}
         />
@@ -92,13 +92,13 @@ function Summary({ given, isComplete, onPreview }: SummaryProps) {
 
   return (
     <section class="card stack summary" aria-labelledby="summary-title">
-      <h2 id="summary-title">Your order</h2>
+      <h2 id="summary-title">Summary</h2>
       <EstimateView given={isComplete ? given : undefined} />
       <Button kind="primary wide" aria-disabled={isBusy || !isComplete} onClick={() => isComplete && void act(order)}>
-        {isBusy ? 'Ordering…' : 'Order the export'}
+        {isBusy ? 'Creating…' : 'Create export'}
       </Button>
       <Button kind="wide" aria-disabled={!isComplete} onClick={() => isComplete && onPreview()}>
-        Show the first rows
+        Show preview
       </Button>
       {error !== undefined && (
         <Message kind="error">
@@ -113,7 +113,7 @@ function Summary({ given, isComplete, onPreview }: SummaryProps) {
           {(error.status === 0 || error.status >= 500) && (
             <>
               {' '}
-              It may have been ordered all the same: look at <a href={hrefOf('exports')}>Exports</a> first.
+              The export may have been created anyway: check <a href={hrefOf('exports')}>Exports</a> first.
             </>
           )}
         </Message>
@@ -139,7 +139,7 @@ function OrderForm({ dictionary }: { readonly dictionary: Dictionary }) {
         <FiltersField key={value.event} {...shared} />
         <FilesField {...shared} />
       </div>
-      <aside aria-label="Your order" class="stack">
+      <aside aria-label="Summary" class="stack">
         <Summary given={given} isComplete={Object.keys(problems).length === 0} onPreview={() => setAsked(given)} />
       </aside>
       <div class="stack below">
@@ -152,8 +152,8 @@ function OrderForm({ dictionary }: { readonly dictionary: Dictionary }) {
 
 function NoExports({ isOperator }: Pick<SignedIn, 'isOperator'>) {
   return (
-    <EmptyCard title="You may not order exports">
-      <p>The operator of the service decides who may, when adding a user.</p>
+    <EmptyCard title="You don't have permission to create exports">
+      <p>An operator can grant it.</p>
       <p class="row">
         <a class="button" href={hrefOf('exports')}>
           Exports

@@ -20,10 +20,12 @@ function findPeriodProblem(draft: Draft): string | undefined {
   const { period, timezone, others } = draft;
   const { kind, from, to } = period;
   if (others['sinceVersion'] !== undefined) return undefined;
-  if (from === '' || to === '') return 'Both ends of the period are needed.';
-  if (from > to) return 'The period ends before it begins.';
+  if (from === '' || to === '') return 'Enter both ends of the period.';
+  if (from > to) return 'The period ends before it starts.';
   if (!isKnownZone(timezone))
-    return kind === 'days' ? undefined : 'Your browser does not know this zone: choose another one, or whole days.';
+    return kind === 'days'
+      ? undefined
+      : 'Your browser does not know this time zone. Choose another one, or enter dates only.';
   const today = todayIn(timezone);
   if (kind === 'days' && to > today) return `The period ends after today, ${today} in ${timezone}.`;
   return kind === 'moments' && momentsOf(draft).to > Date.now() / 1000 ? 'The period ends in the future.' : undefined;

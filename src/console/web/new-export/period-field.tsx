@@ -23,11 +23,11 @@ function ZoneOptions({ dictionary }: { readonly dictionary: Dictionary }) {
     dictionary.timezones.includes(zone),
   );
   const groups = Map.groupBy(dictionary.timezones, (zone) =>
-    zone.includes('/') ? (zone.split('/')[0] ?? '') : 'Others',
+    zone.includes('/') ? (zone.split('/')[0] ?? '') : 'Other',
   );
   return (
     <>
-      <optgroup label="Likely">
+      <optgroup label="Suggested">
         {likely.map((zone) => (
           <option key={zone} value={zone}>
             {zone}
@@ -51,10 +51,10 @@ function ZoneOptions({ dictionary }: { readonly dictionary: Dictionary }) {
 /** Describes the length and the ends of a valid period. */
 function describeLength(draft: Draft): string {
   const { kind, from, to } = draft.period;
-  if (draft.others['sinceVersion'] !== undefined) return 'What came since a version of the data: it has no period.';
+  if (draft.others['sinceVersion'] !== undefined) return 'Incremental export since a version; it has no period.';
   if (kind === 'days') {
     const days = (Date.parse(to) - Date.parse(from)) / 86_400_000 + 1;
-    return `${days === 1 ? '1 day' : `${formatCount(days)} days`}, both ends included, by the clocks of ${draft.timezone}.`;
+    return `${days === 1 ? '1 day' : `${formatCount(days)} days`}, both ends included, in ${draft.timezone}.`;
   }
   const moments = momentsOf(draft);
   const [first, last] = [moments.from, moments.to].map((at) => formatTime(at, draft.timezone, '2-digit'));
@@ -63,7 +63,7 @@ function describeLength(draft: Draft): string {
 
 function Presets({ period, readToday }: { readonly period: Draft['period']; readonly readToday: () => string }) {
   return (
-    <div class="chips" role="group" aria-label="Usual periods">
+    <div class="chips" role="group" aria-label="Presets">
       {presets.map(([title, span]) => {
         const [first, last] = span(readToday());
         const isChosen = period.from === first && period.to === last;
@@ -83,8 +83,8 @@ function Presets({ period, readToday }: { readonly period: Draft['period']; read
 }
 
 const kinds = [
-  ['days', 'Days'],
-  ['moments', 'Moments'],
+  ['days', 'Dates'],
+  ['moments', 'Date and time'],
 ] as const;
 const ends = [
   ['from', 'First day', 'First second'],
@@ -110,13 +110,7 @@ export function PeriodField({ draft, dictionary, problem }: OrderProps) {
       id="period-title"
       title="Period"
       beside={
-        <Segments
-          legend="How the period is given"
-          name="period-kind"
-          choices={kinds}
-          value={period.kind}
-          onChoose={toKind}
-        />
+        <Segments legend="Period format" name="period-kind" choices={kinds} value={period.kind} onChoose={toKind} />
       }
     >
       {isDays && <Presets period={period} readToday={() => todayIn(clockZone)} />}

@@ -14,18 +14,18 @@ async function makeChange(
   given: CallArguments,
 ): Promise<Made | undefined> {
   const answer = await callApi(`/api/operations/v1/app/${method}.json`, { method: 'POST', given });
-  return 'token' in answer ? { title: 'The token', id: ['App', answer.idApp], value: answer.token } : undefined;
+  return 'token' in answer ? { title: 'New token', id: ['App', answer.idApp], value: answer.token } : undefined;
 }
 
 const addition: Change = {
-  title: 'Add an app',
+  title: 'Add app',
   action: 'Add',
   content: (
     <>
-      <NumberInput label="Id, a whole number" name="idApp" required />
+      <NumberInput label="ID (whole number)" name="idApp" required />
       <Input label="Title" name="title" maxLength={255} autocomplete="off" />
       <Select label="Platform" name="platform" choices={platforms} />
-      <NumberInput label="Account: its users export the app" name="idAccount" required defaultValue="1" />
+      <NumberInput label="Account whose users can export the app" name="idAccount" required defaultValue="1" />
     </>
   ),
   make: (given) => makeChange('add', given),
@@ -33,13 +33,13 @@ const addition: Change = {
 
 function toRevocation({ idApp, title, tokens }: OperatedApp, prefix: string): Change {
   return {
-    title: `Take a token of ${title} (${idApp})`,
-    action: 'Take it',
+    title: `Revoke a token of ${title} (${idApp})`,
+    action: 'Revoke',
     isDangerous: true,
     content: (
       <p>
-        Whoever sends with the token that begins with {prefix} is answered 403 within a second.
-        {tokens.length === 1 && ' It is the last one: no event of the app is taken then.'}
+        Clients that use the token {prefix}… get 403 within a second.
+        {tokens.length === 1 && ' It is the last token: all imports of the app are then rejected.'}
       </p>
     ),
     make: () => makeChange('revoke', { idApp, prefix }),
@@ -51,14 +51,14 @@ function listActions({ idApp, title, idProject, removedAt }: OperatedApp): reado
   const restoring: Change = {
     title: `Restore ${name}`,
     action: 'Restore',
-    content: <p>It comes back as it was, with a new token.</p>,
+    content: <p>Restores the app with its settings and rows, and creates a new token.</p>,
     make: () => makeChange('restore', { idApp }),
   };
   if (removedAt !== undefined) return [['Restore', 'Restore app', restoring]];
   const giving: Change = {
-    title: `A further token of ${name}`,
-    action: 'Give a token',
-    content: <p>The tokens that it has stay valid: move its senders over, then take the old one.</p>,
+    title: `New token for ${name}`,
+    action: 'Add token',
+    content: <p>Existing tokens stay valid. Move the clients to the new token, then revoke the old one.</p>,
     make: () => makeChange('token', { idApp }),
   };
   const setting: Change = {
@@ -67,11 +67,7 @@ function listActions({ idApp, title, idProject, removedAt }: OperatedApp): reado
     content: (
       <>
         <Input label="Title" name="title" required maxLength={255} autocomplete="off" defaultValue={title} />
-        <NumberInput
-          label="Project, or none: for the filter of exports"
-          name="idProject"
-          defaultValue={idProject ?? ''}
-        />
+        <NumberInput label="Project (optional, a filter of exports)" name="idProject" defaultValue={idProject ?? ''} />
       </>
     ),
     make: ({ idProject: project = 'none', ...given }) => makeChange('set', { idApp, idProject: project, ...given }),
@@ -82,13 +78,14 @@ function listActions({ idApp, title, idProject, removedAt }: OperatedApp): reado
     isDangerous: true,
     content: (
       <p>
-        All its tokens end within a second, and exports leave its rows out. They stay in the lake; it can be restored.
+        Its tokens stop working within a second, and exports omit its rows. The rows stay in the lake, and you can
+        restore the app.
       </p>
     ),
     make: () => makeChange('remove', { idApp }),
   };
   return [
-    ['Give a token', 'Give a token to app', giving],
+    ['Add token', 'Add token to app', giving],
     ['Change', 'Change app', setting],
     ['Remove', 'Remove app', removal, 'plain'],
   ];
@@ -99,19 +96,19 @@ function Tokens({ app, onAsk }: { readonly app: OperatedApp; readonly onAsk: (ch
   return (
     <ul class="chips" aria-label={`Tokens of app ${idApp}`}>
       {tokens.map(({ prefix, createdAt }) => (
-        <li class="chip" key={prefix + createdAt} title={`Made ${formatTime(Date.parse(createdAt) / 1000)}`}>
+        <li class="chip" key={prefix + createdAt} title={`Created ${formatTime(Date.parse(createdAt) / 1000)}`}>
           <code>{prefix}…</code>
           <button
             class="chip-button"
             type="button"
-            aria-label={`Take the token ${prefix} of app ${idApp}`}
+            aria-label={`Revoke token ${prefix} of app ${idApp}`}
             onClick={() => onAsk(toRevocation(app, prefix))}
           >
-            Take
+            Revoke
           </button>
         </li>
       ))}
-      {tokens.length === 0 && <li class="problem">No token: its events are refused.</li>}
+      {tokens.length === 0 && <li class="problem">No token: imports are rejected.</li>}
     </ul>
   );
 }
@@ -137,7 +134,7 @@ export function AppsPart() {
       title="Apps"
       find="Find an app by title or id"
       add={addition}
-      nothing={isRemoved ? 'None was removed.' : 'There is none.'}
+      nothing={isRemoved ? 'No removed apps found.' : 'No apps found.'}
       load={async (part, signal) => {
         const given = { ...part, ...(isRemoved ? { removed: '1' } : {}) };
         const { apps, total } = await callApi('/api/operations/v1/apps.json', { given, signal });
@@ -147,7 +144,7 @@ export function AppsPart() {
       controls={(toStart) => (
         <Check
           kind="small"
-          label="Removed ones"
+          label="Show removed"
           checked={isRemoved}
           onChange={() => {
             setRemoved(!isRemoved);

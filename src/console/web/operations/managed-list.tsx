@@ -37,12 +37,10 @@ function MadeDialog({ made: { title, id, value }, onClose }: { readonly made: Ma
     <Dialog title={title} onClose={onClose}>
       <div class="stack">
         <Facts of={[id]} />
-        <Field label="Shown this once">
+        <Field label="Copy this now">
           <input class="mono" readOnly value={value} onFocus={(event) => event.currentTarget.select()} />
         </Field>
-        <Message kind="warning">
-          Keep it now: nobody can show it again, and another one has to be made where it is lost.
-        </Message>
+        <Message kind="warning">Store it now. You won't be able to see it again.</Message>
         <div class="row">
           <CopyButton text={value} kind="primary" />
           <Button onClick={onClose}>Done</Button>

@@ -40,20 +40,20 @@ function Tiles({ status, sample }: { readonly status: Status; readonly sample: S
   const behind = since(lake.watermark, at);
   return (
     <dl class="tiles">
-      <Tile label="Events each second" value={sample === undefined ? '…' : formatRate(sample.events)}>
+      <Tile label="Events per second" value={sample === undefined ? '…' : formatRate(sample.events)}>
         acknowledged
       </Tile>
-      <Tile label="Refusals each second" value={sample === undefined ? '…' : formatRate(sample.refusals)}>
+      <Tile label="Rejections per second" value={sample === undefined ? '…' : formatRate(sample.refusals)}>
         requests
       </Tile>
-      <Tile label="Lake is behind by" value={behind === undefined ? 'unknown' : formatSpan(behind)}>
-        {behind === undefined ? 'no watermark yet' : 'complete up to then'}
+      <Tile label="Lake lag" value={behind === undefined ? 'unknown' : formatSpan(behind)}>
+        {behind === undefined ? 'no watermark yet' : 'since the watermark'}
       </Tile>
       <Tile
-        label="Waiting for the lake"
+        label="Stream backlog"
         value={stream?.lagMessages === undefined ? 'unknown' : formatCount(stream.lagMessages)}
       >
-        {stream === undefined ? 'the stream cannot be read' : `messages; stream ${formatBytes(stream.bytes)}`}
+        {stream === undefined ? 'stream not readable' : `messages; stream ${formatBytes(stream.bytes)}`}
       </Tile>
       <Tile label="Events stored" value={lake.stored === undefined ? 'unknown' : formatShort(lake.stored)}>
         {lake.files === undefined ? '' : `in ${formatCount(lake.files)} files`}
@@ -71,21 +71,21 @@ function RateCard({ samples }: { readonly samples: readonly Sample[] }) {
     () => ({
       times: samples.map(({ at }) => at),
       series: [
-        { label: 'events each second', values: samples.map(({ events }) => events) },
-        { label: 'refusals each second', values: samples.map(({ refusals }) => refusals) },
+        { label: 'events per second', values: samples.map(({ events }) => events) },
+        { label: 'rejections per second', values: samples.map(({ refusals }) => refusals) },
       ],
     }),
     [samples],
   );
   return (
-    <Card id="rate" title="While this page is open">
+    <Card id="rate" title="Live rates">
       {samples.length < 2 ? (
-        <p class="muted chart-room low">The second look at the service gives the first rates.</p>
+        <p class="muted chart-space low">Collecting the first rates…</p>
       ) : (
         <Chart
           form="lines"
           height={150}
-          label="Events acknowledged and requests refused each second; the figures above are the newest"
+          label="Events acknowledged and requests rejected per second; the newest values are above"
           times={times}
           series={series}
           formatTime={formatClock}
@@ -121,14 +121,10 @@ function ServicePart() {
   const { status, samples } = data;
   return (
     <div class="stack">
-      {error && <Message kind="warning">{error.message} What is shown is older.</Message>}
+      {error && <Message kind="warning">{error.message} The values below are older.</Message>}
       <div class="row" role="status">
         <span class={`badge ${error ? 'warn' : status.ready ? 'good' : 'bad'}`}>
-          {error
-            ? 'Not known now'
-            : status.ready
-              ? 'Everything works'
-              : `${formatCount(status.problems.length)} to be mended`}
+          {error ? 'Unknown' : status.ready ? 'Healthy' : `Problems: ${formatCount(status.problems.length)}`}
         </span>
         <span class="muted small">
           Version {status.version}

@@ -73,7 +73,7 @@ function sumRefusals({ ingest }: Status): { readonly reason: string; readonly re
 }
 
 const tones = { running: 'good', starting: 'busy', waiting: 'bad', stopped: 'warn' } as const;
-const words = { running: 'runs', starting: 'starts', waiting: 'down', stopped: 'stopped' } as const;
+const words = { running: 'running', starting: 'starting', waiting: 'down', stopped: 'stopped' } as const;
 
 /** Lists the processes. `isOld`: the service is not reachable now. */
 export function ProcessesCard({
@@ -129,7 +129,7 @@ export function DisksCard({ status: { disks, diskReserveBytes } }: { readonly st
           );
         })}
       </ul>
-      <Note>Import stops taking events when {formatBytes(diskReserveBytes)} are free.</Note>
+      <Note>Imports are rejected below {formatBytes(diskReserveBytes)} of free space.</Note>
     </Card>
   );
 }
@@ -137,9 +137,9 @@ export function DisksCard({ status: { disks, diskReserveBytes } }: { readonly st
 export function RefusalsCard({ status }: { readonly status: Status }) {
   const refusals = sumRefusals(status);
   return (
-    <Card id="refusals" title="Refused requests since import began">
+    <Card id="refusals" title="Rejected requests since the last start">
       {refusals.length === 0 ? (
-        <p class="muted">None.</p>
+        <p class="muted">No rejected requests.</p>
       ) : (
         <Facts
           of={refusals.map(({ reason, requests }) => [reason.replaceAll('_', ' '), formatCount(requests)] as const)}
@@ -151,9 +151,9 @@ export function RefusalsCard({ status }: { readonly status: Status }) {
 
 export function WarningsCard({ warnings }: { readonly warnings: readonly Problem[] }) {
   return (
-    <Card id="warnings" title="Worth a look">
+    <Card id="warnings" title="Warnings">
       {warnings.length === 0 ? (
-        <p class="muted">Nothing.</p>
+        <p class="muted">No warnings.</p>
       ) : (
         <ul class="stack">
           {warnings.map(({ code, subject = '', message, action, since }) => (

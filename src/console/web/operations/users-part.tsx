@@ -13,15 +13,15 @@ async function makeChange(
   given: CallArguments,
 ): Promise<Made | undefined> {
   const answer = await callApi(`/api/operations/v1/user/${method}.json`, { method: 'POST', given });
-  return 'secret' in answer ? { title: 'The secret', id: ['User id', answer.idUser], value: answer.secret } : undefined;
+  return 'secret' in answer ? { title: 'New secret', id: ['User id', answer.idUser], value: answer.secret } : undefined;
 }
 
 function RightFields({ canExport = true }: { readonly canExport?: boolean }) {
   return (
-    <Select label="Orders exports" name="canExport">
+    <Select label="Can create exports" name="canExport">
       <option value="1">yes</option>
       <option value="0" selected={!canExport}>
-        no, reads what others of the account ordered
+        no, only reads exports of the account
       </option>
     </Select>
   );
@@ -30,9 +30,9 @@ function RightFields({ canExport = true }: { readonly canExport?: boolean }) {
 function FilesField({ files = 'auto' }: { readonly files?: OperatedUser['files'] }) {
   return (
     <Select label="Files" name="files">
-      <option value="auto">as their size suits</option>
+      <option value="auto">compressed if large</option>
       <option value="gzip" selected={files === 'gzip'}>
-        always compressed by gzip
+        always gzip
       </option>
     </Select>
   );
@@ -44,13 +44,13 @@ function AddFields() {
     <>
       <Input label="Name" name="name" required maxLength={100} autocomplete="off" />
       <Check
-        label="Operator: sees this page, and changes apps and users of every account"
+        label="Operator: manages apps and users of all accounts"
         name="operator"
         value="1"
         checked={isOperator}
         onChange={() => setOperator(!isOperator)}
       />
-      <NumberInput label={isOperator ? 'Account, or none' : 'Account'} name="idAccount" required={!isOperator} />
+      <NumberInput label={isOperator ? 'Account (optional)' : 'Account'} name="idAccount" required={!isOperator} />
       <RightFields />
       <FilesField />
     </>
@@ -58,7 +58,7 @@ function AddFields() {
 }
 
 const addition: Change = {
-  title: 'Add a user',
+  title: 'Add user',
   action: 'Add',
   content: <AddFields />,
   make: (given) => makeChange('add', given),
@@ -68,10 +68,10 @@ function listActions(user: OperatedUser, isSelf: boolean): readonly RowAction[] 
   const { idUser, idAccount, canExport, maxExports, files } = user;
   const name = `${user.name} (${idUser})`;
   const renewal: Change = {
-    title: `A new secret for ${name}`,
-    action: 'Make a new secret',
+    title: `Rotate the secret of ${name}`,
+    action: 'Rotate secret',
     isDangerous: true,
-    content: <p>The old one ends within a second, and with it the user's sessions and links.</p>,
+    content: <p>The old secret stops working within a second, as do the user's sessions and links.</p>,
     make: () => makeChange('secret', { idUser }),
   };
   const setting: Change = {
@@ -81,7 +81,7 @@ function listActions(user: OperatedUser, isSelf: boolean): readonly RowAction[] 
       <>
         {idAccount !== undefined && <RightFields canExport={canExport} />}
         <NumberInput
-          label="Exports at once, or as many as the account"
+          label="Max concurrent exports (empty: account limit)"
           name="maxExports"
           defaultValue={maxExports ?? ''}
         />
@@ -96,13 +96,14 @@ function listActions(user: OperatedUser, isSelf: boolean): readonly RowAction[] 
     isDangerous: true,
     content: (
       <p>
-        Calls and links of the user end within a second, requests that wait or run are canceled. It cannot be undone.
+        The user's calls and links stop working within a second, and exports in progress are canceled. This cannot be
+        undone.
       </p>
     ),
     make: () => makeChange('remove', { idUser }),
   };
   const actions: readonly RowAction[] = [
-    ['New secret', 'New secret for user', renewal],
+    ['Rotate secret', 'Rotate secret of user', renewal],
     ['Change', 'Change user', setting],
     ['Remove', 'Remove user', removal, 'plain'],
   ];
@@ -113,7 +114,7 @@ function toRow(user: OperatedUser): Row {
   const { idUser, name, idAccount, canExport, maxExports, operator } = user;
   const isSelf = typeof session.value === 'object' && session.value.idUser === idUser;
   const account = idAccount === undefined ? 'no account' : `account ${idAccount}`;
-  const most = maxExports === undefined ? '' : ` · ${formatCount(maxExports)} exports at once`;
+  const most = maxExports === undefined ? '' : ` · ${formatCount(maxExports)} concurrent exports`;
   return {
     id: idUser,
     title: name,
@@ -121,7 +122,7 @@ function toRow(user: OperatedUser): Row {
     content: () => (
       <div class="row">
         {operator && <span class="badge busy">operator</span>}
-        {idAccount !== undefined && !canExport && <span class="badge">orders no exports</span>}
+        {idAccount !== undefined && !canExport && <span class="badge">cannot create exports</span>}
         {isSelf && <span class="badge good">you</span>}
       </div>
     ),
@@ -137,7 +138,7 @@ export function UsersPart() {
       title="Users"
       find="Find a user by name or id"
       add={addition}
-      nothing="There is none."
+      nothing="No users found."
       load={async (given, signal) => {
         const { users, total } = await callApi('/api/operations/v1/users.json', { given, signal });
         return { rows: users.map(toRow), total };

@@ -24,11 +24,11 @@ export function AppsCard({ page }: { readonly page: string }) {
       <LoadState of={loaded} />
       {isEmpty && search === '' && (
         <p class="muted">
-          The account has no app yet. The operator adds one with <code>tributary app add ID --platform web</code>, or on
-          the page Operations.
+          No apps yet. An operator adds one with <code>tributary app add ID --platform web</code>, or on the page
+          Operations.
         </p>
       )}
-      {isEmpty && search !== '' && <p class="muted">No app has this in its title or id.</p>}
+      {isEmpty && search !== '' && <p class="muted">No apps match.</p>}
       {data !== undefined && data.apps.length > 0 && (
         <ul class="app-list">
           {data.apps.map(({ idApp, title, platform }) => (
@@ -52,7 +52,7 @@ export function AppsCard({ page }: { readonly page: string }) {
 export function AppHead({ page, idApp }: { readonly page: 'data' | 'live'; readonly idApp: string }) {
   const { data, error } = useApps({ idApp });
   const app = data?.apps[0];
-  const [name, other, link] = page === 'data' ? ['Data', 'live', 'Watch live'] : ['Live', 'data', 'Show its data'];
+  const [name, other, link] = page === 'data' ? ['Data', 'live', 'Watch live'] : ['Live', 'data', 'Show data'];
   return (
     <div class="page-head">
       <div>

@@ -216,7 +216,7 @@ interface PagerProps {
 function Pager({ offset, total, onMove }: PagerProps) {
   const last = Math.min(offset + pageSize, total);
   return (
-    <nav class="row pager" aria-label="Parts of the list">
+    <nav class="row pager" aria-label="Pagination">
       <Button kind="small" disabled={offset === 0} onClick={() => onMove(Math.max(0, offset - pageSize))}>
         Previous
       </Button>
@@ -245,7 +245,7 @@ export function createParts(title: string, parts: readonly [PagePart, ...PagePar
     return (
       <>
         <PageHead title={title}>
-          <nav class="tabs" aria-label={`Parts of ${title}`}>
+          <nav class="tabs" aria-label={`Tabs of ${title}`}>
             {parts.map((part) => (
               <a key={part.path} href={hrefOf(part.path)} aria-current={part === shown ? 'page' : undefined}>
                 {part.title}

@@ -1,6 +1,5 @@
 /**
- * Queries about the data of an account's apps: events by day and kind, fill rates of fields, parameters of custom
- * events.
+ * Queries about the data of an account's apps: events per day and kind, fill rates, parameters of custom events.
  *
  * In: a plan (jobs/worker-messages.ts), the newest version of the tables. Out: one outcome; nothing is written.
  * Invariant: only rows of the plan's apps are counted, exactly; what was not counted is stated.
@@ -94,7 +93,6 @@ export async function countDays(
   return [...told.filter((count) => count !== undefined), ...found];
 }
 
-/** Sums up counts of the same day and kind, sorted. */
 export function sumDays(counts: readonly DayCount[]): DayCount[] {
   const sums = new Map<string, DayCount>();
   for (const count of counts) {
@@ -124,7 +122,6 @@ const groupsSql = `SELECT file_name AS file, sum(row_group_num_rows) AS rows FRO
     coalesce(TRY_CAST(stats_max_value AS BIGINT) < $least, false) OR coalesce(TRY_CAST(stats_min_value AS BIGINT) > $most, false))
   GROUP BY file_name`;
 
-/** Returns the time of the newest event of a file, as in the log. */
 function timeOf({ maxValues }: DataFile): string {
   const { event_time: time } = maxValues;
   return typeof time === 'string' ? time : '';
@@ -133,7 +130,6 @@ function timeOf({ maxValues }: DataFile): string {
 /** The newest files with rows of the apps, up to the bounds. */
 interface Newest {
   readonly chosen: readonly DataFile[];
-  /** Whether no other file has rows of the apps. */
   readonly isComplete: boolean;
 }
 
@@ -202,7 +198,7 @@ export async function countFields(
   };
 }
 
-/** Tries, since files that are replaced meanwhile may be removed soon. */
+/** Attempts: files that are replaced meanwhile may be removed soon. */
 const attempts = 3;
 
 async function withEngine<T>(plan: DataPlan, work: (engine: QueryEngine) => Promise<T>): Promise<T> {
@@ -229,7 +225,6 @@ async function findVolume(
   return { kind: 'volume', volume: { version, days: sumDays(counts) } };
 }
 
-/** Returns the dataset of a kind: the events, or the one of that table. */
 function datasetOf(kind: string): Dataset {
   return events.kinds.includes(kind) ? events : (datasets.get(kind) ?? events);
 }
@@ -255,7 +250,6 @@ async function findCatalogue(
   return { kind: 'catalogue', catalogue: { ...catalogue, customEvents: cut } };
 }
 
-/** Runs a query. Never throws. */
 export async function answerQuestion(plan: DataPlan): Promise<DataOutcome> {
   const { question } = plan;
   for (let attempt = 1; ; attempt += 1) {

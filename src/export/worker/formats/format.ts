@@ -3,7 +3,6 @@ import type { ExportSpec } from '../../jobs/export-spec.ts';
 import type { WorkerLimits } from '../../jobs/worker-messages.ts';
 import type { Cells } from '../selector-sql.ts';
 
-/** How a text is split into parts. */
 export interface Parts {
   readonly rows: TextFormat;
   readonly isCompressed: boolean;
@@ -11,7 +10,6 @@ export interface Parts {
   plainMaxBytes(limits: Pick<WorkerLimits, 'singleFileMaxBytes' | 'partMaxBytes'>): number;
 }
 
-/** How the files of a request are written. */
 export interface Format {
   /** Ending of the engine's file, with its full stop. */
   readonly ending: string;

@@ -38,10 +38,7 @@ async function openGrowing(file: GrowingFile, flags: 'r' | 'a'): Promise<FileHan
   }
 }
 
-/**
- * Fills a buffer from `position`: waits until the file has as much or is complete. Returns the number of bytes. Error:
- * if it is given up.
- */
+/** Fills a buffer from `position`, when the file has as much or is complete; returns the bytes. Error: if given up. */
 async function fillGrowing(file: GrowingFile, handle: FileHandle, buffer: Buffer, position: number): Promise<number> {
   for (let length = 0; ;) {
     // Checked before the read: bytes appended later are read next time.
@@ -62,17 +59,14 @@ interface Waiter {
   readonly settle: (error?: Error) => void;
 }
 
-/**
- * Creates a text in consecutive files, which may not exist yet, read by one reader while others write them. Read files
- * are removed, except the first.
- */
+/** Creates a text in consecutive files, read while others write them. Read files are removed, except the first. */
 export function createGrowingText(paths: readonly [string, ...string[]]) {
   const first = createGrowingFile(paths[0]);
   const files = [first, ...paths.slice(1).map(createGrowingFile)];
   let waiters: Waiter[] = [];
   let handle: FileHandle | undefined;
   let [at, position, furthest] = [0, 0, 0];
-  /** Where to continue after the first file. */
+  /** Position to continue at after the first file. */
   let left: { readonly at: number; readonly position: number } | undefined;
   let isGivenUp = false;
 
@@ -126,7 +120,6 @@ export function createGrowingText(paths: readonly [string, ...string[]]) {
       [at, position] = [0, 0];
     },
     close,
-    /** Waits until all earlier files have been read. Error: if the text is given up. */
     reached(file: number): Promise<void> {
       return new Promise<void>((resolve, reject) => {
         waiters.push({ file, settle: (reason) => (reason === undefined ? resolve() : reject(reason)) });

@@ -33,10 +33,7 @@ function createSyncing(handle: FileHandle): { written(bytes: number): void; end(
   };
 }
 
-/**
- * Appends a text to its first file while it is written, and hashes it; undefined once it is larger than `maxBytes`, the
- * text then restarted.
- */
+/** Appends a text to its first file and hashes it; undefined, with the text restarted, above `maxBytes`. */
 async function gatherText(
   text: GrowingText,
   maxBytes: number,
@@ -79,7 +76,6 @@ async function keepFile(file: string, folder: string, name: string): Promise<voi
 interface ResultOptions {
   /** On the file system of the result, so that it can be renamed. */
   readonly folder: string;
-  /** Start of each file name. */
   readonly stem: string;
   readonly limits: Pick<WorkerLimits, 'singleFileMaxBytes' | 'partMaxBytes'>;
   /** Called with the share of the result that is done, 0 to 1, once it is complete. */
@@ -110,7 +106,6 @@ export function startResultFiles(paths: readonly [string, ...string[]], format: 
   }
 
   const made = make();
-  /** Fails its readers: the result will never be complete. */
   function giveUp(): void {
     isGivenUp = true;
     text.giveUp();
@@ -124,7 +119,6 @@ export function startResultFiles(paths: readonly [string, ...string[]], format: 
   return {
     /** Waits until the earlier files of the result have been read. Error: if files cannot be made. */
     reached: (file: number): Promise<void> => text.reached(file),
-    /** Marks a file of the result as complete. */
     complete: (file: number): void => text.complete(file),
     giveUp,
     /** The error that ended them; the query may stop. */

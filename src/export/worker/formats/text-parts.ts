@@ -12,10 +12,7 @@ const compress = promisify(gzip);
 
 /** Members compressed at a time, on libuv's threads. */
 const membersInFlight = 4;
-/**
- * Smaller pieces wait for the next one; larger ones are a gzip member each. Large enough to compress well, small enough
- * to use all threads.
- */
+/** Smaller pieces wait for the next one; larger ones are a gzip member each. Enough for all threads. */
 const memberMinBytes = 512 * 1024;
 
 /**
@@ -26,10 +23,7 @@ const gzipOptions = { level: constants.Z_BEST_SPEED, windowBits: 13, memLevel: 9
 
 type PartWriter = Awaited<ReturnType<typeof openPart>>;
 
-/**
- * Opens a part in a folder: plain, or consecutive gzip members, which readers take as one stream. The same writes give
- * the same bytes.
- */
+/** Opens a part: plain, or gzip members, which readers take as one stream. The same writes give the same bytes. */
 async function openPart(folder: string, name: string, isCompressed: boolean) {
   const file = path.join(folder, name);
   const handle = await openNewFile(file);
@@ -94,7 +88,6 @@ interface PartOptions {
   readonly stem: string;
   readonly partMaxBytes: number;
   readonly isCompressed: boolean;
-  /** Called with the number of processed bytes. */
   readonly onRead: (bytes: number) => void;
 }
 

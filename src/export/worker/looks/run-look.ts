@@ -50,7 +50,7 @@ const wholeSampleRows = 65_536;
 const [textMargin, compressedMargin] = [0.08, 0.5];
 /** Start of an export, s, and its throughput per second, as measured (docs/api.md). */
 const [startSeconds, rowsRead, bytesWritten] = [0.7, 4_000_000, 100_000_000];
-const action = 'Ask for fewer days, apps or fields, one after the other, or have the operator raise the limit.';
+const action = 'Select fewer days, apps or fields, split the export, or ask the operator to raise the limit.';
 
 const ofApps = `SELECT events.file_index AS file, count(*) AS rows FROM ${filesSql} AS events
   WHERE events.id_app IN (SELECT id_app FROM apps) GROUP BY ALL`;
@@ -64,7 +64,6 @@ export interface Look {
   readonly verify: Verify;
 }
 
-/** Numbers of rows by the index of their file. */
 interface Counted {
   readonly files: ReadonlyMap<number, number>;
   readonly rows: number;
@@ -207,16 +206,12 @@ export async function estimate(look: Look, times = defaultTimes): Promise<Omit<E
   };
 }
 
-/** Tries, since files that are replaced meanwhile may be removed soon. */
+/** Attempts: files that are replaced meanwhile may be removed soon. */
 const attempts = 3;
-const tooLarge = 'The preview needs more memory than it may take. Ask for fewer days or apps, or without order';
-/** Rows of a preview, at most. */
+const tooLarge = 'The preview exceeds its memory limit. Select fewer days or apps, or leave out order';
 const previewRows = 20;
 
-/**
- * Splits the files so that the first piece has the first rows. Derived rows and `order=time` need all files in one
- * piece.
- */
+/** Splits the files so that the first piece has the first rows; not for derived rows and `order=time`. */
 function piecesOf({ plan: { request }, query: { preparation }, read: { files } }: Look): Slice[] {
   if (preparation !== undefined || request.order === 'time' || files.length === 0) return [{ files }];
   return planSlices(files).filter(({ rows }) => rows === undefined || rows.from === 0);
@@ -277,7 +272,6 @@ async function answerLook(plan: LookPlan): Promise<LookOutcome> {
   }
 }
 
-/** Runs an estimate or a preview. Never throws. */
 export async function runLook(plan: LookPlan): Promise<LookOutcome> {
   for (let attempt = 1; ; attempt += 1) {
     try {

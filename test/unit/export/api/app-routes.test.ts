@@ -32,7 +32,7 @@ describe('what users see of what comes in', () => {
     const answer = await methods.get('/api/app/v1/live')?.(user, new Map([['idApp', ['1']]]), call);
     expect(answer).toMatchObject({
       code: 503,
-      detail: 'Nothing is shown live: the operator has named no broker to the export area',
+      detail: 'The live view is off: the export area has no broker configured',
     });
   });
 });

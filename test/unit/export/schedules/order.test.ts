@@ -59,7 +59,7 @@ test('A slot is ordered for the user of its schedule, as long as that user is of
 
 test('A slot that names apps is ordered while its account has one of them', async () => {
   expect(await order(accessOf(user), { ...spec, idApp: ['7', '8'] })).toMatchObject({ isOverdue: false });
-  const gone = { reason: 'the account has none of the apps that it names' };
+  const gone = { reason: 'the account has none of its apps' };
   expect(await order(accessOf(user), { ...spec, idApp: ['8'] })).toEqual(gone);
   expect(await order(accessOf(user), { ...spec, SDKKey: ['key 8'] })).toEqual(gone);
   expect(refuseApps(accessOf(user), 3, spec)).toBeUndefined();

@@ -50,7 +50,7 @@ const noticeOf = (customEventName: string, parameter?: string): Notice => ({
   what: '',
 });
 
-/** A lake of two sealed files, of two rows each, whose catalogue has followed. */
+/** Creates a lake of two sealed files with two rows each, and its catalogue. */
 async function openCatalogue() {
   const lakeDir = path.join(testFolder(), 'lake');
   await ensureLake(lakeDir, { clock, retentionMs: 86_400_000 });
@@ -61,7 +61,7 @@ async function openCatalogue() {
   onTestFinished(() => duckdb.close());
   const packs = await openPacks(cataloguePaths(lakeDir).packs, duckdb);
 
-  /** Brings the catalogue up to the table, as the compactor does; returns whether parts were removed. */
+  /** Updates the catalogue as the compactor does. Returns whether parts were removed. */
   async function follow(): Promise<boolean> {
     const { files, emptyFile, version } = table.snapshot();
     const sources = listSources(files);
@@ -76,12 +76,10 @@ async function openCatalogue() {
     lakeDir,
     table,
     follow,
-    /** The events of the catalogue, with their numbers. */
     read: async (): Promise<Readonly<Record<string, number>>> => {
       const { customEvents } = await readCurrentCatalogue(lakeDir, { idApp: 1 });
       return Object.fromEntries(customEvents.map(({ customEventName, events }) => [customEventName, events]));
     },
-    /** The names of events in the packs. */
     readPacks: async (): Promise<string[]> => {
       const rows = await duckdb.rows(
         `SELECT DISTINCT event FROM read_parquet(${sqlList(packs.files())}) WHERE event IS NOT NULL ORDER BY ALL`,
@@ -98,7 +96,7 @@ async function openCatalogue() {
   };
 }
 
-test('The catalogue, its packs, its views and its notices have nothing of a file that was erased, once it has followed', async () => {
+test('An updated catalogue has no data of an erased file in its packs, views and notices', async () => {
   const { lakeDir, table, follow, read, readPacks, remove } = await openCatalogue();
   const { viewsSql } = cataloguePaths(lakeDir);
   expect([await read(), await readPacks()]).toEqual([{ erased: 2, kept: 2 }, ['erased', 'kept']]);
@@ -121,7 +119,7 @@ test('The catalogue, its packs, its views and its notices have nothing of a file
   expect(await readFoundNotices(lakeDir)).toEqual(notices.slice(0, 1));
 });
 
-test('Rows of a file that was written again are counted once, before the catalogue has followed and after', async () => {
+test('Rows of a rewritten file are counted once, before and after the catalogue is updated', async () => {
   const { table, follow, read, remove } = await openCatalogue();
   await addMadeFile(table, clock, { path: `${folder}/again.parquet`, rows: 2, values: valuesOf('kept', 2) });
   await remove('kept');

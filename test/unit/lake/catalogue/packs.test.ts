@@ -10,7 +10,7 @@ import { AppError } from '../../../../src/runtime/errors.ts';
 import { findNames } from '../../../../src/runtime/files/folder-names.ts';
 import { testFolder } from '../../../helpers/folder.ts';
 
-/** A folder with a pack of a form for each key. */
+/** Creates a folder with a pack per key, in a form. */
 async function packFolder(keys: Readonly<Record<string, string>>) {
   const duckdb = await openDuckdb({ memoryMb: 128, threads: 1 });
   onTestFinished(() => duckdb.close());
@@ -27,21 +27,21 @@ async function packFolder(keys: Readonly<Record<string, string>>) {
 const failForGood = async (): Promise<never> =>
   Promise.reject(new AppError('sql', 'duckdb: FATAL Error: database has been invalidated'));
 
-/** An engine whose queries of files are interrupted. */
+/** Wraps an engine so that queries of files are interrupted. */
 const stopped = (duckdb: Duckdb) => async (sql: string) => {
   if (!sql.includes('read_parquet')) return duckdb.rows(sql);
   throw new AppError('sql', 'duckdb: INTERRUPT Error: Interrupted!');
 };
 
 describe('openPacks()', () => {
-  it('The parts of an earlier form are removed, to be made anew', async () => {
+  it('Parts of an earlier form are removed, and recreated later', async () => {
     const { duckdb, folder, fileOf } = await packFolder({ old: 'v2', new: catalogueForm });
     const packs = await openPacks(folder, duckdb);
     expect([...packs.keys()]).toEqual(['new']);
     expect(await findNames(folder)).toEqual([path.basename(fileOf.get('new') ?? '')]);
   });
 
-  it('Of some packs only those that cannot be read are removed', async () => {
+  it('Only unreadable packs are removed', async () => {
     const { duckdb, folder, fileOf } = await packFolder({ good: catalogueForm, bad: catalogueForm });
     const packs = await openPacks(folder, duckdb);
     await writeFile(fileOf.get('bad') ?? '', 'no Parquet');
@@ -50,7 +50,7 @@ describe('openPacks()', () => {
     expect(await packs.mend(duckdb)).toBe(false);
   });
 
-  it('An engine that has failed for good, or is stopped, takes no pack away', async () => {
+  it('An engine that has failed permanently, or is stopped, removes no pack', async () => {
     const { duckdb, folder } = await packFolder({ a: catalogueForm, b: catalogueForm });
     const packs = await openPacks(folder, duckdb);
     const failed: Duckdb = { ...duckdb, rows: failForGood };

@@ -16,7 +16,7 @@ const extremes = [
   -1,
 ];
 
-/** Asks the engine for the type of each text, and for its value as a decimal. */
+/** Returns the type of each text, and its value as a decimal. */
 async function judge(texts: readonly string[]) {
   const duckdb = await openDuckdb({ memoryMb: 128, threads: 1 });
   onTestFinished(() => duckdb.close());
@@ -39,7 +39,7 @@ it('Every number that JavaScript writes is a number with its value', async () =>
   }
 });
 
-it('A text is no number where JSON has no such number, or its value would be another', async () => {
+it('A text is not a number if JSON has no such number, or if its value would differ', async () => {
   const texts = ['007', '-01.5', '1.', '.5', '+1', '0x1', '1_000', '1,5', 'NaN', 'Infinity', '1e999', '١', '1e', ' 1'];
   for (const row of await judge(texts)) expect(row).toMatchObject({ type: 'text' });
   expect(await judge(['', ' ', '9'.repeat(18), '9'.repeat(19)])).toMatchObject(
@@ -47,7 +47,7 @@ it('A text is no number where JSON has no such number, or its value would be ano
   );
 });
 
-it('A parameter has the widest type that its values need, and the count of those that have none of it', () => {
+it('A parameter has the widest type that its values need, and the count of values without that type', () => {
   const none = Object.fromEntries(parameterTypes.map((type) => [type, 0])) as Record<
     (typeof parameterTypes)[number],
     number

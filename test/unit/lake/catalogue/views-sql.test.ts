@@ -24,7 +24,7 @@ const eventOf = (customEventName: string, names: readonly string[]): CatalogueEv
   parameters: names.map(parameterOf),
 });
 
-it('A parameter or event that can have its own name has it, whatever numbers others need', () => {
+it('A parameter or event with a valid name keeps it, regardless of the numbers that others get', () => {
   const names = ['level_2', 'level', 'Level', 'date_2', 'date', 'a_', 'a\u0001', ''];
   const text = viewsSql([{ idApp: 1, events: [eventOf('Buy', names), eventOf('buy', []), eventOf('buy_2', [])] }]);
   const columns = [...text.matchAll(/\['(.*)'\] AS (.*),/g)].map(([, name, column]) => `${name} is ${column}`);

@@ -12,7 +12,7 @@ describe('a text of SQL', () => {
     ['SELECT $$;$$, $a$ ; $$ ; $a$; z', ['SELECT $$;$$, $a$ ; $$ ; $a$'], 'z'],
     [';; -- nothing\n ; /* nor here */', [], ''],
     ["SELECT 'open; ", [], "SELECT 'open;"],
-  ])('A text of SQL is split at its semicolons, but those in texts and comments: %j', (text, statements, rest) => {
+  ])('SQL is split at its semicolons except those in strings and comments: %j', (text, statements, rest) => {
     expect(splitSql(text)).toEqual({ statements, rest });
   });
 });

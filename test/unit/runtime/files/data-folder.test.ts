@@ -10,8 +10,8 @@ import { testFolder } from '../../../helpers/folder.ts';
 
 /** What may be at the path that is to become a folder, or above it, by what is said of it. */
 const obstacles: readonly (readonly [string, RegExp, (root: string) => string | Promise<string>])[] = [
-  ['a folder of /proc', /its parent takes no new folder/, () => '/proc/tributary'],
-  ['a folder below that', /its parent takes no new folder/, () => '/proc/tributary/a/b'],
+  ['a folder of /proc', /its parent does not allow new folders/, () => '/proc/tributary'],
+  ['a folder below that', /its parent does not allow new folders/, () => '/proc/tributary/a/b'],
   ['a device', /a part of its path is a file/, () => '/dev/null/data'],
   [
     'a file',
@@ -30,22 +30,22 @@ const obstacles: readonly (readonly [string, RegExp, (root: string) => string | 
   ],
   [
     'a link that leads nowhere',
-    /a link of that name, which leads nowhere/,
+    /a broken symbolic link has that name/,
     (root) => (symlinkSync('nowhere', path.join(root, 'link')), path.join(root, 'link')),
   ],
   [
     'a link above it that leads nowhere',
-    /a link of that name, which leads nowhere|its parent takes no new folder/,
+    /a broken symbolic link has that name|its parent does not allow new folders/,
     (root) => (symlinkSync('nowhere', path.join(root, 'link')), path.join(root, 'link', 'data')),
   ],
   [
     'a circle of links',
-    /a link of that name, which leads nowhere/,
+    /a broken symbolic link has that name/,
     (root) => (symlinkSync('circle', path.join(root, 'circle')), path.join(root, 'circle')),
   ],
   [
     'a circle of links above it',
-    /its path leads in a circle of links/,
+    /too many symbolic links in its path/,
     (root) => (symlinkSync('circle', path.join(root, 'circle')), path.join(root, 'circle', 'data')),
   ],
   ['a name that is too long', /the name is too long/, (root) => path.join(root, 'x'.repeat(300))],
@@ -66,7 +66,7 @@ describe('a data folder that cannot be made', () => {
     await expect(makeFolder(folder)).rejects.toThrow(reason);
     await expect(ensureDataFolder(folder)).rejects.toMatchObject({
       code: 'disk',
-      message: `the data folder ${folder} cannot be used`,
+      message: `cannot use the data folder ${folder}`,
       hint: expect.stringContaining('--data') as string,
     });
   });

@@ -49,7 +49,7 @@ describe('a data folder', () => {
     expect(() => resolveConfig({}, { TRIBUTARY_DATA_DIR: folder })).toThrow(
       expect.objectContaining({
         code: 'data_format',
-        message: `a restore into ${folder} has not ended, or was interrupted`,
+        message: `a restore into ${folder} is unfinished`,
       }) as Error,
     );
   });
@@ -72,7 +72,7 @@ describe('a data folder', () => {
     const folder = testFolder();
     mkdirSync(dataFormatPath(folder));
     expect(() => assertDataFormat(folder)).toThrow(
-      expect.objectContaining({ code: 'disk', message: `${dataFormatPath(folder)} cannot be read` }) as Error,
+      expect.objectContaining({ code: 'disk', message: `cannot read ${dataFormatPath(folder)}` }) as Error,
     );
     const other = testFolder();
     execFileSync('mkfifo', [dataFormatPath(other)]);

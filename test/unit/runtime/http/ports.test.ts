@@ -43,7 +43,7 @@ describe('ports', () => {
     // a name that no resolver is asked for
     await expect(resolveHost('a'.repeat(300))).rejects.toMatchObject({
       code: 'start_failed',
-      hint: expect.stringContaining('Name an address'),
+      hint: expect.stringContaining('Set an address'),
     });
   });
 

@@ -35,7 +35,7 @@ describe('the addresses of a NATS cluster', () => {
     ['http://one', 'must be addresses'],
     ['nats://one,tls://two', 'must not mix'],
     ['nats://a:b@one,nats://a:c@two', 'the same user'],
-    ['nats://ann:12#3@one', 'written as %2F'],
+    ['nats://ann:12#3@one', 'in a password as %2F'],
     ['nats://one/path', 'must end each address'],
     ['nats://ann:100%@one', '%25'],
   ])('The addresses of a NATS cluster are refused as %j', (text, problem) => {

@@ -10,7 +10,7 @@ import { startTestCompact } from '../../helpers/lake.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
-test('Rows that a command spills lie where the compactor sweeps them if the command is killed, and are removed when it ends', async () => {
+test('Rows that a command spills are removed at its end, or by the compactor if the command is killed', async () => {
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');
   const staging = path.join(lakeDir, 'staging');
@@ -21,7 +21,6 @@ test('Rows that a command spills lie where the compactor sweeps them if the comm
   );
   const [spill = ''] = readdirSync(staging);
   expect(readdirSync(path.join(staging, spill))).not.toEqual([]);
-  // what a kill would leave
   const left = `spill-${randomUUID()}`;
   cpSync(path.join(staging, spill), path.join(staging, left), { recursive: true });
   await engine.close();

@@ -17,7 +17,7 @@ import { waitFor } from '../../helpers/wait.ts';
 
 const [formerYoungFolder] = formerYoungFolders;
 
-/** Gives the young files of a lake the folder that versions up to 0.2 wrote them to, in the log and on the disk. */
+/** Moves the young files to their folder of versions up to 0.2, in the log and on disk. */
 async function moveToFormerFolder(lakeDir: string): Promise<string> {
   const paths = lakePaths(lakeDir);
   const table = await openTable(paths.table, { clock: createClock(0), crashPoint: noCrashPoint });
@@ -33,7 +33,7 @@ async function moveToFormerFolder(lakeDir: string): Promise<string> {
   return former;
 }
 
-test('A lake whose young files lie in the former folder is read, checked, sealed and swept, and the folder goes with its last file', async () => {
+test('A lake with young files in the former folder is read, checked, sealed and swept, and the folder is removed with its last file', async () => {
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');
   const { table } = lakePaths(lakeDir);
@@ -73,7 +73,7 @@ test('A lake whose young files lie in the former folder is read, checked, sealed
   expect((await checkLake(lakeDir)).problems).toEqual([]);
 });
 
-test('A lake that has lost its log is not created again beside young files', async () => {
+test('A lake that has lost its log is not recreated next to young files', async () => {
   const folder = testFolder();
   const paths = lakePaths(path.join(folder, 'lake'));
   mkdirSync(paths.young, { recursive: true });

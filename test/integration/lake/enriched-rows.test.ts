@@ -20,7 +20,7 @@ const said = {
 };
 const installs = datasets.get('installs') ?? events;
 
-/** An engine, and a database in which 81.0.0.0/8 is Bavaria, and 82.0.0.0/8 and 2a02::/16 are France. */
+/** Opens an engine, and a database with Bavaria for 81.0.0.0/8 and France for 82.0.0.0/8 and 2a02::/16. */
 async function open(): Promise<{ duckdb: Duckdb; enrichment: Enrichment }> {
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
   onTestFinished(() => duckdb.close());
@@ -34,7 +34,7 @@ async function open(): Promise<{ duckdb: Duckdb; enrichment: Enrichment }> {
   return { duckdb, enrichment: await openEnrichment({ geoDatabase }) };
 }
 
-/** Puts rows of a dataset into the table `given`; columns that are not named are NULL. */
+/** Inserts rows of a dataset into the table `given`. Other columns are NULL. */
 async function give(duckdb: Duckdb, rows: readonly Readonly<Record<string, unknown>>[]): Promise<RowsToEnrich> {
   const named = new Set(rows.flatMap((row) => Object.keys(row)));
   const types = Object.fromEntries(
@@ -78,7 +78,7 @@ const france = {
   geo_date: new Date('2023-11-14'),
 };
 
-test('Rows get the place of their IPv4 address, else of the IPv6 one, and what their User-Agent says', async () => {
+test('Rows get the location of their IPv4 or else IPv6 address, and the data of their User-Agent', async () => {
   const { duckdb, enrichment } = await open();
   const given = [
     { event_id: 'a', ipv4: '81.2.3.4' },
@@ -94,7 +94,7 @@ test('Rows get the place of their IPv4 address, else of the IPv6 one, and what t
   expect(rows).toEqual(given.map((row, index) => ({ ...row, ...added[index] })));
 });
 
-test('What a row says wins: a group of which it says anything stays as it is, and the others are filled', async () => {
+test('Values of a row are kept: a group with any value stays unchanged, and the others are filled', async () => {
   const { duckdb, enrichment } = await open();
   const given = [
     { event_id: 'a', ipv4: '81.2.3.4', id_country_iso_alpha2: 'RU' },
@@ -109,7 +109,7 @@ test('What a row says wins: a group of which it says anything stays as it is, an
   expect(rows).toEqual(given.map((row, index) => ({ ...row, ...added[index] })));
 });
 
-test('Six thousand different texts are looked up, whatever characters they hold', async () => {
+test('Six thousand different texts are looked up, regardless of their characters', async () => {
   const { duckdb, enrichment } = await open();
   const odd = ['\uFEFF', "'", '"', '\\', '{', '\u0000', 'é', '\u{1F600}', ''];
   const given = Array.from({ length: 6000 }, (_, index) => ({
@@ -117,13 +117,13 @@ test('Six thousand different texts are looked up, whatever characters they hold'
     ipv4: `81.${index >> 8}.${index & 255}.1`,
     user_agent: `${odd[index % odd.length]}Mozilla/5.0 (Linux; Android ${index}) Chrome/${index}.0 Safari/1`,
   }));
-  // All the time that there is: what is parsed in the usual time depends on the machine.
+  // Unlimited: how many are parsed in the default time depends on the machine.
   const rows = await enrich(duckdb, enrichment, { ...(await give(duckdb, given)), agentBudgetMs: Infinity });
   expect(rows.map((row) => row['browser_version'])).toEqual(given.map((_, index) => `${index}.0`));
   expect(new Set(rows.map((row) => row['id_country']))).toEqual(new Set([202n]));
 });
 
-test('User-Agents for which there is no time stay unknown, and places are told all the same', async () => {
+test('User-Agents that time out stay unknown, and locations are still found', async () => {
   const { duckdb, enrichment } = await open();
   const given = await give(duckdb, [{ event_id: 'a', ipv4: '81.2.3.4', user_agent: android }]);
   const lookUps = createLookUps(duckdb, enrichment, 'given');
@@ -135,7 +135,7 @@ test('User-Agents for which there is no time stay unknown, and places are told a
   ]);
 });
 
-test('What texts say is remembered for the next rows, until the database is another or all is forgotten', async () => {
+test('Lookups are cached for the next rows, until the database changes or the cache is dropped', async () => {
   const { duckdb, enrichment } = await open();
   const asked: string[] = [];
   let edition = 0;
@@ -180,9 +180,9 @@ test('What texts say is remembered for the next rows, until the database is anot
   expect(asked).toHaveLength(3);
 });
 
-test('More texts than the engine has room for are forgotten with the rows that had them', async () => {
+test('Texts that exceed the cache are dropped with their rows', async () => {
   const { enrichment } = await open();
-  // A sixteenth of 8 MiB has room for 4,096 addresses.
+  // A sixteenth of 8 MiB fits 4,096 addresses.
   const duckdb = await openDuckdb({ memoryMb: 8, threads: 1 });
   onTestFinished(() => duckdb.close());
   const lookUps = createLookUps(duckdb, enrichment, 'given');
@@ -199,7 +199,7 @@ test('More texts than the engine has room for are forgotten with the rows that h
   expect(await countTables(5000)).toBe(0);
 });
 
-test('The engine makes its hash tables of what was found, also where the rows are fewer', async () => {
+test('The engine builds hash tables from the lookup results, also for fewer rows', async () => {
   const { duckdb, enrichment } = await open();
   const lookUps = createLookUps(duckdb, enrichment, 'given');
   const rows = Array.from({ length: 3000 }, (_, index) => ({
@@ -214,7 +214,7 @@ test('The engine makes its hash tables of what was found, also where the rows ar
   expect(await explain(), 'what others run is as it was').toContain('RIGHT');
 });
 
-test('Nothing is selected where nothing is known, and nothing that was looked up stays in the engine', async () => {
+test('Without results nothing is selected, and no lookup stays in the engine', async () => {
   const { duckdb, enrichment } = await open();
   const given = await give(duckdb, [{ event_id: 'a', ipv4: '9.9.9.9' }, { event_id: 'b' }]);
   const lookUps = createLookUps(duckdb, enrichment, 'given');
@@ -224,7 +224,7 @@ test('Nothing is selected where nothing is known, and nothing that was looked up
   expect(await duckdb.rows("SELECT table_name FROM duckdb_tables() WHERE table_name LIKE 'enrich%'")).toEqual([]);
 });
 
-test('A region of the address is filled where the row names its country alone, by any of its codes, and nowhere else', async () => {
+test('The region of an address is filled only if the row has just its country, by any of its codes', async () => {
   const { duckdb, enrichment } = await open();
   const ipv4 = '81.2.3.4';
   const rows = await give(duckdb, [

@@ -10,7 +10,7 @@ import { testFolder } from '../../../helpers/folder.ts';
 const dayMs = 86_400_000;
 const dateOf = (n: number): string => new Date(Date.UTC(2026, 2, 1) + n * dayMs).toISOString().slice(0, 10);
 
-/** Events of one name in the sealed file of a date, or those beyond its bound; how many of them have each parameter. */
+/** Events of a name in the sealed file of a date, or those above its limit, with counts of each parameter. */
 interface DayOfEvent {
   readonly idApp: number;
   readonly event: string | null;
@@ -19,7 +19,6 @@ interface DayOfEvent {
   readonly parameters?: Readonly<Record<string, number>>;
 }
 
-/** A pack of such parts, as the notices are found in. */
 async function openPack() {
   const duckdb = await openDuckdb({ memoryMb: 128, threads: 1 });
   onTestFinished(() => duckdb.close());
@@ -41,7 +40,7 @@ async function openPack() {
       FROM (VALUES ${values.join(', ')}) AS rows(event, parameter, id_app, date, events, seen, of_text, key)) TO ${sqlText(file)} (FORMAT parquet)`);
     return file;
   }
-  /** Looks at each of some days, one after the other; returns what each found, and all that is known at the end. */
+  /** Searches days in order. Returns the notices of each day, and all known notices at the end. */
   async function look(days: readonly DayOfEvent[], at: readonly number[]) {
     const file = await write(days);
     let known: readonly Notice[] = [];
@@ -64,14 +63,14 @@ const range = (from: number, to: number): number[] => Array.from({ length: to - 
 const of = (event: string | null, from: number, to: number, events: number | ((day: number) => number), idApp = 1) =>
   range(from, to).map((day) => ({ idApp, event, day, events: typeof events === 'number' ? events : events(day) }));
 
-/** An event with another volume on the last of 41 days. */
+/** Returns an event with another volume on the last of 41 days. */
 const fall = (event: string, idApp: number, before: number, last: number) =>
   of(event, 0, 40, (day) => (day === 40 ? last : before), idApp);
 
 const having = (names: readonly string[], count: number) => Object.fromEntries(names.map((name) => [name, count]));
 
 describe('notices of the catalogue', () => {
-  it('A volume that falls again after it had come back is noticed again, and one that stays low is not', async () => {
+  it('A volume that falls again after a recovery is noticed again, and one that stays low is not', async () => {
     const { look } = await openPack();
     const { found, known } = await look(
       [
@@ -96,7 +95,7 @@ describe('notices of the catalogue', () => {
     );
   });
 
-  it('An event is noticed when it fell by more than its app did, also where it drags the app down', async () => {
+  it('An event is noticed if it fell by more than its app, also if it pulls the app down', async () => {
     const { look } = await openPack();
     const { found } = await look(
       [
@@ -108,12 +107,11 @@ describe('notices of the catalogue', () => {
         // The app keeps 58 % of its events: one event is most of them.
         ...fall('drags', 2, 6000, 1800),
         ...fall('steady', 2, 4000, 4000),
-        // The event is all that its app has: the app's notice is the event's.
+        // The app has only this event, so its notice is the event's.
         ...fall('alone', 3, 1000, 300),
-        // Nearly all.
         ...fall('large', 4, 9800, 2900),
         ...fall('small', 4, 200, 200),
-        // An app that grows keeps no event from being noticed, nor does it raise the bound.
+        // A growing app neither hides events nor raises the limit.
         ...fall('grows', 5, 1000, 9000),
         ...fall('half', 5, 1000, 490),
         ...fall('more than half', 5, 1000, 510),
@@ -131,7 +129,7 @@ describe('notices of the catalogue', () => {
     ]);
   });
 
-  it('An event with which a file is too full to name it is not taken for one that has fallen', async () => {
+  it('An event that a full part does not name does not count as fallen', async () => {
     const { look } = await openPack();
     const names = (day: number) => of('one of many', day, day, 150);
     const { found } = await look(
@@ -139,7 +137,7 @@ describe('notices of the catalogue', () => {
         ...of('large', 0, 39, 2000),
         ...range(0, 40).flatMap(names),
         ...of('named before', 0, 39, 140),
-        // Its events of the last day are among those that have no name in their part.
+        // Its events of the last day are among the unnamed ones of their part.
         ...of(null, 40, 40, 9000),
       ],
       [40],
@@ -147,7 +145,7 @@ describe('notices of the catalogue', () => {
     expect(found).toEqual(['40: volume_fallen 1 large']);
   });
 
-  it('An app with ever so many changes takes no notice away from another, and has a bounded number', async () => {
+  it('An app with many changes has a limited number of notices, and takes none from another app', async () => {
     const { look } = await openPack();
     const many = range(1, 150).map((n) => `p${n}`);
     const days = [

@@ -10,7 +10,7 @@ const assets = existsSync(built) ? readdirSync(path.join(built, 'assets')) : [];
 const asset = assets.find((name) => name.endsWith('.js')) ?? '';
 
 describe('the files of the console', () => {
-  it('The address of the service leads to the console', async () => {
+  it('The root path redirects to the console', async () => {
     const server = await startConsoleServer();
     for (const target of ['/', '/console']) {
       const answer = await server.ask(target);
@@ -19,7 +19,7 @@ describe('the files of the console', () => {
   });
 
   it.each(['/console/', '/console/?a=b', '/console/exports', '/console/exports/12'])(
-    'The page %s is the index, which nobody keeps, and in which nothing runs but what the service serves',
+    'The page %s is the index, which is not cached, and runs only scripts of the service',
     async (target) => {
       const server = await startConsoleServer();
       const { status, headers, body } = await server.ask(target);
@@ -34,7 +34,7 @@ describe('the files of the console', () => {
     },
   );
 
-  it('A file whose name has the hash of its content is kept for a year, and comes compressed to who takes that', async () => {
+  it('A file with a content hash in its name is cached for a year, and compressed if the client accepts it', async () => {
     const server = await startConsoleServer();
     const plain = await server.ask(`/console/assets/${asset}`);
     const packed = await server.ask(`/console/assets/${asset}`, { headers: { 'accept-encoding': 'br, gzip' } });
@@ -53,7 +53,7 @@ describe('the files of the console', () => {
     expect([known.status, known.body.length]).toEqual([304, 0]);
   });
 
-  it('Nothing is found outside of the files, however the way out of them is written', async () => {
+  it('No path leads outside of the files, in any encoding', async () => {
     const server = await startConsoleServer();
     const targets = [
       '/console/assets/../index.html',
@@ -76,19 +76,19 @@ describe('the files of the console', () => {
     for (const { body } of answers) expect(body.length).toBeLessThan(200);
   });
 
-  it('A program that was not built says so', async () => {
+  it('A console that was not built is reported', async () => {
     const server = await startConsoleServer({ pages: 'dist/nowhere' });
     const answer = await server.ask('/console/');
     expect([answer.status, answer.body.toString()]).toEqual([404, 'The console was not built: run make build\n']);
   });
 
-  it('All of it together has less than 100 kB, compressed', () => {
+  it('The console is smaller than 100 kB, compressed', () => {
     const bytes = assets.map((name) => gzipSync(readFileSync(path.join(built, 'assets', name))).length);
     expect(bytes.reduce((sum, size) => sum + size, 0)).toBeLessThan(100_000);
     expect(bytes.length).toBeGreaterThanOrEqual(3);
   });
 
-  it('What can be ordered is told to who is not signed in too, as the dictionaries are, and kept only as long as it is so', async () => {
+  it('The dictionary of exports needs no sign-in, and is cached only until it changes', async () => {
     const server = await startConsoleServer();
     const answer = await server.ask('/console/dictionary.json');
     expect(answer.headers['cache-control']).toBe('no-cache');
