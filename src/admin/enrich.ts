@@ -32,7 +32,6 @@ interface EnrichDependencies {
 
 export interface TableEnriched {
   readonly table: string;
-  /** Rows that were filled, at least in part. */
   readonly rows: number;
   readonly filesRewritten: number;
   readonly files: number;

@@ -71,7 +71,6 @@ function bytesOf(event: FailedEvent): Buffer {
   return event.lineBase64 === undefined ? Buffer.from(event.line) : Buffer.from(event.lineBase64, 'base64');
 }
 
-/** Reports whether a secondary table stores events of this kind. */
 function isOfOtherTable(bytes: Buffer): boolean {
   const checked = parseLine(bytes);
   const kind = 'text' in checked ? (JSON.parse(checked.text) as { readonly kind?: unknown }).kind : undefined;

@@ -92,7 +92,6 @@ interface ImportOptions {
 export interface ImportResult {
   readonly events: number;
   readonly requests: number;
-  /** Events by customEventName. */
   readonly byName: ReadonlyMap<string, number>;
   /** Unix seconds; undefined if no event has a time. */
   readonly firstTimestamp: number | undefined;

@@ -142,7 +142,7 @@ describe('the lists of an operator', () => {
     ]);
     for (const [words, reason] of [
       [['5', '--account', '8', 'ids.txt.gz'], 'account 8 does not exist'],
-      [['5', '--account', '7', 'none.txt'], 'none.txt cannot be read'],
+      [['5', '--account', '7', 'none.txt'], 'cannot read none.txt'],
       [['5', '--account', '7', '--kind', 'x', 'ids.txt.gz'], '--kind must be one of custom, device'],
       [['x', '--account', '7', 'ids.txt.gz'], 'ID must be a positive integer'],
       [['5', 'ids.txt.gz'], '--account is missing'],

@@ -16,7 +16,6 @@ import { parseSchemaString } from '../../lake/table-schema.ts';
 import { countByFile, readFilesSql, inPortions, stagingOf } from '../tables.ts';
 import { matchSql, userIdScopesSql, type ErasureTarget, type UserKind } from './erase-target.ts';
 
-/** Rows with a user id, by its kind and app. */
 export interface UserIdScope {
   readonly id: string;
   readonly kind: UserKind;

@@ -64,7 +64,6 @@ export interface EraseOptions {
 /** Counts of what an erasure would remove from the lake now, without the backlog of the stream. */
 export interface ErasureDryRun {
   readonly rows: number;
-  /** Including bad rows of loads. */
   readonly failedEvents: number;
   readonly filesToRewrite: number;
   readonly meanings: readonly UserIdScope[];

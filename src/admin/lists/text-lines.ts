@@ -22,7 +22,6 @@ interface LineBlock {
   readonly bad: readonly BadListLine[];
 }
 
-/** Longest line, bytes. */
 const maxLineBytes = 64 * 1024;
 const lineFeed = 10;
 const notUtf8 = 'is not UTF-8';

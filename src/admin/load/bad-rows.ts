@@ -26,7 +26,6 @@ export interface BadRows {
   readonly first: readonly BadRow[];
   /** All bad rows; empty if they exceed the limits. */
   readonly failed: readonly KeptBadRow[];
-  /** True if they exceed `maxKeptBytes`. */
   readonly isTooLarge?: true;
 }
 

@@ -134,7 +134,6 @@ async function removeMarked(
 export const countRows = (files: readonly WrittenPart[]): number =>
   files.reduce((sum, { numRecords }) => sum + numRecords, 0);
 
-/** Sets a later `available_at` in all rows, Unix milliseconds. */
 function restamp(
   duckdb: Duckdb,
   staged: readonly WrittenPart[],
@@ -189,7 +188,6 @@ interface StagedLoad {
   /** Number of bad rows of the load's earlier generation, which these replace. */
   readonly failedBefore: number;
   readonly before: LoadState | undefined;
-  /** Time of the rows, Unix ms. */
   readonly availableAtMs: number;
   /** Finds the hashes of erased ids; absent if erased rows are stored again. */
   readonly findErased?: FindErasedIds | undefined;

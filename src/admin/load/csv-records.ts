@@ -15,7 +15,6 @@ const maxHeaderBytes = 1024 * 1024;
 interface RecordPosition {
   readonly line: number;
   readonly offset: number;
-  /** Length with the line end. */
   readonly bytes: number;
   readonly isBlank: boolean;
 }

@@ -4,7 +4,6 @@ import type { RowField } from '../../datasets/row-fields.ts';
 
 /** Maps the fields of a file to the fields of its dataset. Pure. */
 
-/** Fields without a column. */
 export const ownFields = ['tsEvent', 'idApp', 'SDKKey', 'eventId', 'params.name', 'params.value'] as const;
 export type OwnField = (typeof ownFields)[number];
 

@@ -93,7 +93,6 @@ export interface LoadOptions {
   /** Maximum size of kept bad rows, bytes; 64 MiB by default. */
   readonly maxKeptBytes?: number;
   readonly format?: LoadFormat;
-  /** Stores erased rows again. */
   readonly restoreErased?: boolean;
   /** Accepts a file without text as one without rows. */
   readonly allowsEmpty?: boolean;

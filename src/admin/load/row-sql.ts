@@ -45,7 +45,6 @@ export interface RowsSql {
   toColumns(stamp: LoadStamp): string;
 }
 
-/** 128 bits, as hex digits. */
 const identityDigits = 32;
 
 /** SQL of an identity from all non-empty columns, by name: a column that is added later does not change it. */
