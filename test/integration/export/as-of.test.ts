@@ -225,7 +225,7 @@ test('Older versions are refused during and after an erasure, for accounts with 
   ]);
   await lake.erase('erased', noCrashPoint);
   await lake.publish('later');
-  const erased = { kind: 'failed', reason: 'user', error: expect.stringContaining('rows that were erased since') };
+  const erased = { kind: 'failed', reason: 'user', error: expect.stringContaining('rows that were erased') };
   expect(await lake.exportAsOf(version)).toMatchObject(erased);
   expect(await lake.exportAsOf(version - 1, 2)).toEqual(seen[2]);
 });
