@@ -312,7 +312,7 @@ describe('schedules', () => {
     ['with dates', `${daily}&dateFrom=2026-01-01&dateTo=2026-01-02`, 'the schedule sets it'],
     ['with an unknown zone', daily.replace('Berlin', 'Bonn'), 'Argument timezone is invalid'],
     ['with an unknown selector', `${daily},nothing`, 'Argument selectors is invalid'],
-    ['with no app of the account', `${daily}&idApp=99`, 'none of the apps'],
+    ['with no app of the account', `${daily}&idApp=99`, 'none of its apps'],
     ['with a place of the future', `${daily}&sinceVersion=999`, 'Argument sinceVersion is invalid'],
     ['with a place and missed slots', `${daily}&sinceVersion=0&catchUp=3`, 'Argument catchUp is invalid'],
   ])('A schedule is refused %s', async (_how, query, detail) => {
