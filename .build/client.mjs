@@ -12,7 +12,7 @@ const root = path.resolve(import.meta.dirname, '..');
 /** Returns the document that the service serves, by running the service's code from a temporary bundle. */
 function readDocument(folder) {
   const work = path.join(folder, 'document');
-  execFileSync(process.execPath, [path.join(root, '.build/bundle.mjs'), work, 'src/app/api-reference.ts'], {
+  execFileSync(process.execPath, [path.join(root, '.build/bundle.mjs'), work, 'src/composition/api-reference.ts'], {
     cwd: root,
   });
   const { describeApi } = createRequire(import.meta.url)(path.join(work, 'api-reference.js'));

@@ -28,10 +28,7 @@ function completeConfig({ enrich, ...values }: Values) {
 
 const variableOf = ({ name }: { readonly name: string }): string => `TRIBUTARY_${name}`;
 
-/**
- * Parses the environment. Unset and empty variables have their defaults. Errors: `config_invalid`, which lists all bad
- * ones.
- */
+/** Parses the environment; unset and empty variables have defaults. Error: `config_invalid`, with all bad ones. */
 export function parseConfig(environment: Environment): Config {
   const problems: string[] = [];
   const parse = (setting: Setting<unknown>): unknown => {
@@ -46,7 +43,7 @@ export function parseConfig(environment: Environment): Config {
   const values = Object.fromEntries(Object.entries(settings).map(([key, setting]) => [key, parse(setting)]));
   if (problems.length > 0) {
     throw new AppError('config_invalid', `bad settings: ${problems.join('; ')}`, {
-      hint: 'The table of settings is in docs/reference/settings.md.',
+      hint: 'Check docs/reference/settings.md.',
     });
   }
   return Object.freeze(completeConfig(values as unknown as Values));
@@ -68,7 +65,7 @@ export function findUnknownSettings(
   return unknown.map((variable) => ({ variable, probably: findNearest(variable, known) }));
 }
 
-/** Selects the settings of one part of the service, which then has no others, such as the broker's password. */
+/** Selects the settings of one part of the service, which then gets no others, such as the broker's password. */
 export function pickSettings<Name extends keyof Config>(config: Config, names: readonly Name[]): Pick<Config, Name> {
   return Object.fromEntries(names.map((name) => [name, config[name]])) as Pick<Config, Name>;
 }
@@ -90,7 +87,6 @@ export function dataPaths(dataDir: string) {
     /** A cache that finds event ids. */
     eventIndex: path.join(dataDir, 'event-index'),
     refusals: path.join(dataDir, 'refusals'),
-    /** The default folder of the operator's pipelines and row schemas. */
     datasets: path.join(dataDir, 'datasets'),
     /** Marks of known records (runtime/store/marked-records.ts). */
     records: path.join(dataDir, 'records'),

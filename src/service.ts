@@ -1,20 +1,20 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { dataPaths } from './config.ts';
-import { addLoadRoute } from './health/load-routes.ts';
-import { startOpsServer, type OpsView } from './health/ops-server.ts';
+import { addLoadRoute } from './ops/load-routes.ts';
+import { startOpsServer, type OpsView } from './ops/ops-server.ts';
 import { createClock } from './runtime/clock.ts';
 import { describeError, isAppError } from './runtime/errors.ts';
 import { resolveLakeGroup } from './runtime/files/group-access.ts';
 import { httpAddress, resolveHost, settlePorts } from './runtime/http/ports.ts';
 import { buildWithClosers, type Stoppable } from './runtime/lifecycle.ts';
-import { ownServiceStream, superviseNatsServer } from './service/own-broker.ts';
-import { openServiceFolders, setLakeAccess } from './service/own-folders.ts';
+import { claimServiceStream, superviseNatsServer } from './service/broker.ts';
+import { openServiceFolders, setLakeAccess } from './service/folders.ts';
 import { startRoles } from './service/role-processes.ts';
 import { needStream, type ServiceOptions, type ServiceStart } from './service/service-options.ts';
 import { findAbsentAccess, startStateLoop } from './service/state-loop.ts';
 
 /**
- * The service: nats-server, unless the settings name an external one, and a process per role (src/app).
+ * The service: nats-server, unless the settings name an external one, and a process per role (src/composition).
  *
  * In: settings and the roles to run. Out: processes, their addresses, and a state that commands and health read.
  * Invariant: a process of a data folder runs in one service only; a child that ends is restarted; a failed start leaves
@@ -29,7 +29,6 @@ export interface Service extends Stoppable {
   readonly api: string | undefined;
   /** The operator's address if it is served. */
   readonly ops: string | undefined;
-  /** Kills all processes. */
   force(): void;
 }
 
@@ -90,7 +89,7 @@ async function build(start: ServiceStart): Promise<Service> {
   folders.watchStore(() => broker?.pid());
   if (options.setsLakeAccess === true && roles.includes('compact')) await setLakeAccess(options, lakeGroupId);
   const worksOnStream = roles.includes('ingest') || roles.includes('compact');
-  const streamOwner = broker === undefined || !worksOnStream ? undefined : await ownServiceStream(start, broker);
+  const streamOwner = broker === undefined || !worksOnStream ? undefined : await claimServiceStream(start, broker);
 
   const settings = {
     TRIBUTARY_DATA_DIR: config.dataDir,
@@ -142,8 +141,8 @@ async function build(start: ServiceStart): Promise<Service> {
 const portTries = 3;
 
 /**
- * Starts the service's processes and returns when all are ready. A failed start leaves nothing running. Retries with
- * other ports if another program takes a free port before its process listens on it.
+ * Starts the service and returns when all processes are ready. A failed start leaves nothing running. Retries with
+ * other ports if another program takes a free one first.
  */
 export async function startService(options: ServiceOptions): Promise<Service> {
   const signal = options.signal ?? new AbortController().signal;
@@ -154,7 +153,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
       return await buildWithClosers(logger, (closers) => build({ options, closers, signal, supervisors: [] }));
     } catch (error) {
       if (!isFreeChoice || tries === portTries || !isAppError(error, 'port_in_use')) throw error;
-      logger.warn({ error: describeError(error) }, 'a free port was taken by another program, will choose another');
+      logger.warn({ error: describeError(error) }, 'free port taken by another program, will retry');
     }
   }
 }

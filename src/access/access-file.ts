@@ -1,7 +1,7 @@
 import path from 'node:path';
 import { platforms } from '../datasets/field-schema.ts';
 import { AppError } from '../runtime/errors.ts';
-import { isRecord, parseChecked, renameMembers, renderChecked } from '../runtime/files/checked-json.ts';
+import { isRecord, parseChecksummed, renameMembers, renderChecksummed } from '../runtime/files/checksummed-json.ts';
 import { ensureDataFolder } from '../runtime/files/data-format.ts';
 import { openStore } from '../runtime/store/open-store.ts';
 import type { StoredObject } from '../runtime/store/object-store.ts';
@@ -106,13 +106,13 @@ const accessKind: RecordKind<AccessFile> = {
   },
   codec: {
     parse(text) {
-      const { version, ...document } = parseChecked(text);
+      const { version, ...document } = parseChecksummed(text);
       if (version !== 1 && version !== 2) return undefined;
       return renameOfUsers(document, { sealedSecret: 'encryptedSecret' });
     },
     // Version 0.3 reads data folders of this format, and knows the former name only.
     render: (access) =>
-      renderChecked(
+      renderChecksummed(
         renameOfUsers({ ...access }, { encryptedSecret: 'sealedSecret' }),
         access.apps.length + access.users.length > readableRecords ? undefined : 2,
       ),

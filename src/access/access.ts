@@ -1,5 +1,5 @@
 import type { Platform } from '../datasets/field-schema.ts';
-import type { Problem } from '../runtime/conditions/problem.ts';
+import type { Problem } from '../runtime/problems/problem.ts';
 
 /**
  * Access: who may do what. Apps with their import tokens, accounts, and the users of the export area.
@@ -20,7 +20,7 @@ export interface App {
 }
 
 /** The default compression of a user's files. */
-export type FileHabit = 'auto' | 'gzip';
+export type FilePreferences = 'auto' | 'gzip';
 
 /** The account of operators who belong to none. No app and no export request has it. */
 export const noAccount = 0;
@@ -37,7 +37,7 @@ export interface User {
   /** Limit of concurrent export requests, within the account's limit. */
   readonly maxExports: number | undefined;
   /** `gzip` compresses files unless a request says otherwise, for clients that decompress every file. */
-  readonly files: FileHabit;
+  readonly files: FilePreferences;
   /** Whether the user may see the service's status and change apps and users of all accounts. */
   readonly isOperator: boolean;
 }
@@ -55,8 +55,8 @@ export interface AccessView {
 export interface AccessReader {
   current(): AccessView;
   /** Whether the view may lack live apps or tokens: an unknown token must not be called wrong. */
-  mayLackApps(): boolean;
-  mayLackUsers(): boolean;
+  mayMissApps(): boolean;
+  mayMissUsers(): boolean;
   problems(): readonly Problem[];
   /** Calls `listener` after each change of the view; returns a function that removes it. */
   onChange(listener: () => void): () => void;

@@ -72,7 +72,7 @@ export async function listApps(paths: AccessPaths, removed = false): Promise<Lis
   return listed.toSorted((a, b) => a.idApp - b.idApp).map(toListedApp);
 }
 
-function noSuchApp({ removedApps = [] }: Pick<AccessFile, 'removedApps'>, idApp: number): AppError {
+function appNotFoundError({ removedApps = [] }: Pick<AccessFile, 'removedApps'>, idApp: number): AppError {
   const removed = removedApps.find((app) => app.idApp === idApp);
   if (removed === undefined)
     return new AppError('not_found', `app ${idApp} does not exist`, {
@@ -85,7 +85,7 @@ function noSuchApp({ removedApps = [] }: Pick<AccessFile, 'removedApps'>, idApp:
 
 function getApp(access: AccessFile, idApp: number): AppRecord {
   const app = access.apps.find((candidate) => candidate.idApp === idApp);
-  if (app === undefined) throw noSuchApp(access, idApp);
+  if (app === undefined) throw appNotFoundError(access, idApp);
   return app;
 }
 
@@ -207,7 +207,7 @@ export async function restoreApp(paths: AccessPaths, idApp: number, nowMs: numbe
         hint: `Run 'tributary app token add ${idApp}' for another token.`,
       });
     }
-    if (removed === undefined) throw noSuchApp(access, idApp);
+    if (removed === undefined) throw appNotFoundError(access, idApp);
     const { removedAt: _, ...app } = removed;
     const apps = [...access.apps, { ...app, tokens: [record] }];
     const removedApps = access.removedApps?.filter((other) => other !== removed) ?? [];

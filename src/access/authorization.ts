@@ -1,6 +1,6 @@
 import { createHmac } from 'node:crypto';
 import type { AccessView, User } from './access.ts';
-import { sameText } from './secrets.ts';
+import { timingSafeEqualText } from './secrets.ts';
 
 export interface ReceivedRequest {
   readonly method: string;
@@ -47,7 +47,7 @@ function signedUrls({ target, host }: ReceivedRequest, publicUrl: string | undef
 /** Finds a user by id and secret, in a time that does not reveal which of the two is wrong. */
 export function findUserBySecret(idUser: string, secret: string, access: AccessView): User | undefined {
   const user = access.findUser(idUser);
-  return sameText(user?.secret ?? noSecret, secret) ? user : undefined;
+  return timingSafeEqualText(user?.secret ?? noSecret, secret) ? user : undefined;
 }
 
 /**
@@ -69,7 +69,7 @@ export function findCaller(
     const expected = signedUrls(request, publicUrl).map((url) =>
       signAuthHmac(secret, request.method, url, request.body ?? Buffer.alloc(0)),
     );
-    const matches = expected.filter((candidate) => sameText(candidate, signature)).length > 0;
+    const matches = expected.filter((candidate) => timingSafeEqualText(candidate, signature)).length > 0;
     return matches ? user : undefined;
   }
   const basic = basicPattern.exec(header);

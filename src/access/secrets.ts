@@ -1,6 +1,6 @@
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
 import { AppError } from '../runtime/errors.ts';
-import { openText, sealText } from '../runtime/sealed-text.ts';
+import { decryptText, encryptText } from '../runtime/encrypted-text.ts';
 import { ensureKey, openKeys } from '../runtime/store/keys.ts';
 import type { StoredObject } from '../runtime/store/object-store.ts';
 import type { Records } from '../runtime/store/records.ts';
@@ -26,17 +26,17 @@ export function sameHash(a: Buffer, b: Buffer): boolean {
   return a.length === b.length && timingSafeEqual(a, b);
 }
 
-export function sameText(a: string, b: string): boolean {
+export function timingSafeEqualText(a: string, b: string): boolean {
   return sameHash(hashToken(a), hashToken(b));
 }
 
 /** Encrypts a secret for the access file, bound to its user. */
-export const sealSecret = sealText;
+export const encryptSecret = encryptText;
 
 /** Decrypts a secret. Errors: `access_damaged` for another key or a changed text. */
-export function openSecret(key: Uint8Array, sealed: string, owner: string): string {
+export function decryptSecret(key: Uint8Array, sealed: string, owner: string): string {
   try {
-    return openText(key, sealed, owner);
+    return decryptText(key, sealed, owner);
   } catch (error) {
     throw new AppError('access_damaged', `the secret of user ${owner} cannot be decrypted`, {
       cause: error,
@@ -76,7 +76,7 @@ const openOperatorToken = (keysFolder: string): Records<Buffer> =>
   });
 
 /** Rotates the operator's token and returns the new one, which cannot be shown again. */
-export async function renewOperatorToken(keysFolder: string): Promise<string> {
+export async function rotateOperatorToken(keysFolder: string): Promise<string> {
   const token = createToken();
   await openOperatorToken(keysFolder).put('operator', hashToken(token));
   return token;

@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto';
-import type { Problem } from '../runtime/conditions/problem.ts';
+import type { Problem } from '../runtime/problems/problem.ts';
 import { describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
-import { parseChecked, renderChecked } from '../runtime/files/checked-json.ts';
+import { parseChecksummed, renderChecksummed } from '../runtime/files/checksummed-json.ts';
 import { openStore } from '../runtime/store/open-store.ts';
 import { ensureRecord, newKey, openKeys } from '../runtime/store/keys.ts';
 import { createRecords, type Records } from '../runtime/store/records.ts';
@@ -20,7 +20,7 @@ export function sessionKeyId(key: Buffer): string {
 }
 
 /** Rotates the key, durably. All sessions end within a second. */
-export async function renewSessionKey(keysFolder: string): Promise<{ readonly keyId: string }> {
+export async function rotateSessionKey(keysFolder: string): Promise<{ readonly keyId: string }> {
   const key = newKey();
   await openSessionKeys(keysFolder).put(keyName, key);
   return { keyId: sessionKeyId(key) };
@@ -84,7 +84,7 @@ export async function openSessionEnds(
     codec: {
       parse(text) {
         try {
-          const record = parseChecked(text);
+          const record = parseChecksummed(text);
           if (isEnds(record)) return record;
           throw new Error('it has no list of sign-outs');
         } catch (error) {
@@ -92,7 +92,7 @@ export async function openSessionEnds(
           return { ends: { [everybody]: nowSeconds() } };
         }
       },
-      render: renderChecked,
+      render: renderChecksummed,
     },
   });
   /** Sign-outs of this process. */

@@ -1,12 +1,12 @@
 import { createHash, createHmac, randomBytes } from 'node:crypto';
 import type { Clock } from '../runtime/clock.ts';
 import type { AccessReader, User } from './access.ts';
-import { sameText } from './secrets.ts';
+import { timingSafeEqualText } from './secrets.ts';
 import { sessionKeyId, type SessionEnds, type SessionKey } from './session-key.ts';
 
 /** Idle and absolute session timeout, s. */
 const idleSeconds = 2 * 3600;
-export const longestSeconds = 12 * 3600;
+export const maxSessionSeconds = 12 * 3600;
 /** Tolerated backward step of the clock, s. */
 const clockSlackSeconds = 300;
 
@@ -82,10 +82,10 @@ export function createSessions({ key, access, clock, ends }: SessionDependencies
     const [, idUser = '', started = '', seen = '', nonce = '', signature = ''] = match;
     const user = access.current().findUser(idUser);
     const mark = markOf(user ?? { idUser, secret: 'no user has this secret' });
-    const isSigned = sameText(hmac(`session\n${idUser}.${started}.${seen}.${nonce}\n${mark}`), signature);
+    const isSigned = timingSafeEqualText(hmac(`session\n${idUser}.${started}.${seen}.${nonce}\n${mark}`), signature);
     if (user === undefined || !isSigned) return undefined;
     const [startedSeconds, seenSeconds] = [Number(started), Number(seen)];
-    const endsAtLatestSeconds = startedSeconds + longestSeconds;
+    const endsAtLatestSeconds = startedSeconds + maxSessionSeconds;
     const endsSeconds = Math.min(seenSeconds + idleSeconds, endsAtLatestSeconds);
     const now = nowSeconds();
     const isSignedOut = startedSeconds <= ends.of(idUser);
@@ -107,7 +107,7 @@ export function createSessions({ key, access, clock, ends }: SessionDependencies
       const shown = headers[csrfHeader];
       if (typeof shown !== 'string' || isOfOtherSite(headers)) return undefined;
       const session = find(headers);
-      return session !== undefined && sameText(session.csrfToken, shown) ? session.user : undefined;
+      return session !== undefined && timingSafeEqualText(session.csrfToken, shown) ? session.user : undefined;
     },
     /** Ends all sessions of the user, since cookies can be copied. Durable when it resolves. */
     end: ({ user, startedSeconds }: Session): Promise<void> =>
@@ -123,7 +123,7 @@ const browserPattern = /^([1-9]\d{0,14})\.([A-Za-z0-9_-]{22})\.([A-Za-z0-9_-]{43
  * Creates the marks of browsers in which a user has signed in before. Each has its own count of wrong secrets, so that
  * attempts elsewhere cannot lock the user out there. A mark is a signed cookie that authorizes nothing.
  */
-export function createKnownBrowsers(key: SessionKey) {
+export function createRememberedBrowsers(key: SessionKey) {
   const cookieName = (): string => `tributary_browser_${sessionKeyId(key.current())}`;
   const sign = (idUser: string, nonce: string): string =>
     createHmac('sha256', key.current()).update(`browser\n${idUser}\n${nonce}`).digest('base64url');
@@ -137,9 +137,9 @@ export function createKnownBrowsers(key: SessionKey) {
     /** Returns the id of a browser (22 characters) in which the user has signed in before. */
     find(idUser: string, cookies: string | undefined): string | undefined {
       const [, of, nonce = '', signature = ''] = browserPattern.exec(findCookie(cookies, cookieName()) ?? '') ?? [];
-      return of === idUser && sameText(sign(idUser, nonce), signature) ? nonce : undefined;
+      return of === idUser && timingSafeEqualText(sign(idUser, nonce), signature) ? nonce : undefined;
     },
   };
 }
 
-export type KnownBrowsers = ReturnType<typeof createKnownBrowsers>;
+export type RememberedBrowsers = ReturnType<typeof createRememberedBrowsers>;

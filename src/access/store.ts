@@ -1,12 +1,12 @@
 import { addFormerNames } from '../runtime/former-names.ts';
 import { AppError, describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
-import type { Problem } from '../runtime/conditions/problem.ts';
+import type { Problem } from '../runtime/problems/problem.ts';
 import type { StoredObject } from '../runtime/store/object-store.ts';
 import { watchObjects } from '../runtime/store/watch.ts';
 import type { AccessReader, AccessView, App, User } from './access.ts';
 import { hadAccessFile, openAccessStore, type AccessFile, type AccessPaths, type UserRecord } from './access-file.ts';
-import { hashToken, openSecret, parseSecretsKey, sameHash } from './secrets.ts';
+import { hashToken, decryptSecret, parseSecretsKey, sameHash } from './secrets.ts';
 
 /** Maximum number of remembered valid tokens, which spare requests a hash. */
 const maxRightTokens = 1000;
@@ -27,10 +27,10 @@ interface Users {
   readonly key: Buffer | undefined;
   readonly userErrors: readonly UserError[];
   /** Whether a user's secret could not be decrypted. */
-  readonly lacksUsers: boolean;
+  readonly usersUnavailable: boolean;
 }
 
-const noUsers: Users = { secrets: new Map(), key: undefined, userErrors: [], lacksUsers: false };
+const noUsers: Users = { secrets: new Map(), key: undefined, userErrors: [], usersUnavailable: false };
 
 /**
  * Decrypts the secrets of users. An undecryptable secret locks out its user only. Users of the previous version stay,
@@ -47,7 +47,7 @@ function openUsers(users: readonly UserRecord[], getKey: () => Buffer, before: U
   }
   const isSameKey = key !== undefined && before.key?.equals(key) === true;
   const secrets = new Map<string, { readonly sealed: string; readonly secret: string }>();
-  let lacksUsers = false;
+  let usersUnavailable = false;
   for (const { idUser: id, encryptedSecret: sealed } of users) {
     const idUser = String(id);
     const known = before.secrets.get(idUser);
@@ -57,14 +57,14 @@ function openUsers(users: readonly UserRecord[], getKey: () => Buffer, before: U
       continue;
     }
     try {
-      if (key !== undefined) secrets.set(idUser, { sealed, secret: openSecret(key, sealed, idUser) });
+      if (key !== undefined) secrets.set(idUser, { sealed, secret: decryptSecret(key, sealed, idUser) });
     } catch (error) {
       if (userErrors.length < listedErrors) userErrors.push({ error: describeError(error), idUser });
     }
     if (!secrets.has(idUser) && opened !== undefined) secrets.set(idUser, opened);
-    lacksUsers ||= !secrets.has(idUser);
+    usersUnavailable ||= !secrets.has(idUser);
   }
-  return { secrets, key: key ?? before.key, userErrors, lacksUsers };
+  return { secrets, key: key ?? before.key, userErrors, usersUnavailable };
 }
 
 function createView({ apps, users }: Pick<AccessFile, 'apps' | 'users'>, { secrets }: Users): AccessView {
@@ -128,23 +128,23 @@ function missingProblem(file: string): Problem {
 const unread: Reading = {
   ...noUsers,
   isGone: false,
-  lacksUsers: true,
+  usersUnavailable: true,
   view: createView({ apps: [], users: [] }, noUsers),
 };
 
 /** Returns the problems of the last valid version and the error of the newest read. */
-function describeReading({ userErrors, lacksUsers }: Reading, error: string | undefined): Problem[] {
+function describeReading({ userErrors, usersUnavailable }: Reading, error: string | undefined): Problem[] {
   const problems: Problem[] = [];
   if (error !== undefined)
     problems.push({
       code: 'access_unreadable',
-      message: `cannot read the access data, ${lacksUsers && userErrors.length === 0 ? 'imports and sign-ins are rejected' : 'keeping the last valid version'}: ${error}`,
+      message: `cannot read the access data, ${usersUnavailable && userErrors.length === 0 ? 'imports and sign-ins are rejected' : 'keeping the last valid version'}: ${error}`,
       action: fileTodo,
     });
   const userError = userErrors.at(-1)?.error;
   if (userError === undefined) return problems;
   problems.push(
-    lacksUsers
+    usersUnavailable
       ? {
           code: 'users_unreadable',
           message: `users of the export area cannot sign in: ${userError}`,
@@ -197,7 +197,9 @@ export async function openAccessReader(
     for (const { error, idUser } of opened.userErrors) {
       logger.error(
         { error, ...(idUser === undefined ? {} : { idUser }) },
-        opened.lacksUsers ? 'users cannot sign in' : 'secrets key missing, users can sign in until the service stops',
+        opened.usersUnavailable
+          ? 'users cannot sign in'
+          : 'secrets key missing, users can sign in until the service stops',
       );
     }
     return { ...opened, isGone: found === undefined, view: createView({ apps, users }, opened) };
@@ -212,11 +214,11 @@ export async function openAccessReader(
   if (isNeeded)
     logger.error(addFormerNames('problem', { file, action: fileTodo }), 'access.json missing, rejecting imports');
 
-  const mayLackApps = (): boolean => isMissing() || watched.problem() !== undefined || !isOwn();
+  const mayMissApps = (): boolean => isMissing() || watched.problem() !== undefined || !isOwn();
   return {
     current: () => current().view,
-    mayLackApps,
-    mayLackUsers: () => mayLackApps() || current().lacksUsers,
+    mayMissApps,
+    mayMissUsers: () => mayMissApps() || current().usersUnavailable,
     problems: () => (isMissing() ? [missingProblem(file)] : describeReading(current(), watched.problem())),
     onChange(listener) {
       listeners.add(listener);

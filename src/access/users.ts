@@ -2,8 +2,8 @@ import path from 'node:path';
 import { ensureDataFolder } from '../runtime/files/data-format.ts';
 import { AppError } from '../runtime/errors.ts';
 import { changeAccessFile, readAccessFile, type AccessFile, type AccessPaths, type UserRecord } from './access-file.ts';
-import { noAccount, type FileHabit } from './access.ts';
-import { createToken, ensureSecretsKey, getSecretsKey, openSecret, sealSecret } from './secrets.ts';
+import { noAccount, type FilePreferences } from './access.ts';
+import { createToken, ensureSecretsKey, getSecretsKey, decryptSecret, encryptSecret } from './secrets.ts';
 
 /**
  * Users of the export area. Each running process sees a change within a second:
@@ -24,7 +24,7 @@ export interface UserSettings {
   readonly canExport?: boolean;
   /** null: the account's limit. */
   readonly maxExports?: number | null;
-  readonly files?: FileHabit;
+  readonly files?: FilePreferences;
 }
 
 export interface ListedUser {
@@ -34,7 +34,7 @@ export interface ListedUser {
   readonly idAccount?: string;
   readonly canExport: boolean;
   readonly maxExports?: number;
-  readonly files: FileHabit;
+  readonly files: FilePreferences;
   readonly operator?: true;
 }
 
@@ -101,7 +101,7 @@ export async function addUser(paths: AccessPaths, user: NewUser): Promise<{ idUs
   const { users } = await readAccessFile(paths);
   // A new key would lock out the users of a lost key permanently; a damaged key would lock out this user once restored.
   const key = users.length > 0 ? await getSecretsKey(paths.keys) : await ensureSecretsKey(paths.keys);
-  for (const { encryptedSecret, idUser } of users.slice(0, 1)) openSecret(key, encryptedSecret, String(idUser));
+  for (const { encryptedSecret, idUser } of users.slice(0, 1)) decryptSecret(key, encryptedSecret, String(idUser));
   const secret = createToken();
   return changeAccessFile(paths, (access) => {
     const namesake = access.users.find((other) => other.idAccount === user.idAccount && other.name === user.name);
@@ -117,7 +117,7 @@ export async function addUser(paths: AccessPaths, user: NewUser): Promise<{ idUs
       idUser,
       name,
       idAccount,
-      encryptedSecret: sealSecret(key, secret, String(idUser)),
+      encryptedSecret: encryptSecret(key, secret, String(idUser)),
       canExport,
       ...(maxExports === undefined ? {} : { maxExports }),
       ...(files === undefined ? {} : { files }),
@@ -144,16 +144,19 @@ export async function removeUser(paths: AccessPaths, idUser: number): Promise<{ 
  * Rotates a user's secret and returns the new one, which cannot be shown again. Creates a new key if this is the only
  * user. Errors: `not_found`; `access_damaged` if the key of the users' secrets is damaged or missing.
  */
-export async function renewSecret(paths: AccessPaths, idUser: number): Promise<{ idUser: string; secret: string }> {
+export async function rotateUserSecret(
+  paths: AccessPaths,
+  idUser: number,
+): Promise<{ idUser: string; secret: string }> {
   const before = await readAccessFile(paths);
   getUser(before, idUser);
   const [witness] = before.users.filter((user) => user.idUser !== idUser);
   const key = witness === undefined ? await ensureSecretsKey(paths.keys) : await getSecretsKey(paths.keys);
   // A secret under another key than the other users' would be lost when their key is restored. This user's old secret
   // may be the damaged one.
-  if (witness !== undefined) openSecret(key, witness.encryptedSecret, String(witness.idUser));
+  if (witness !== undefined) decryptSecret(key, witness.encryptedSecret, String(witness.idUser));
   const secret = createToken();
-  await changeUser(paths, idUser, (user) => ({ ...user, encryptedSecret: sealSecret(key, secret, String(idUser)) }));
+  await changeUser(paths, idUser, (user) => ({ ...user, encryptedSecret: encryptSecret(key, secret, String(idUser)) }));
   return { idUser: String(idUser), secret };
 }
 

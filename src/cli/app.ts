@@ -9,7 +9,7 @@ import {
   setApp,
 } from '../access/apps.ts';
 import { platforms } from '../datasets/field-schema.ts';
-import { assertConfirmed, dataVerb, yesOption, type Group } from './command.ts';
+import { assertConfirmed, defineDataCommand, yesOption, type CommandGroup } from './command.ts';
 import {
   flag,
   oneOf,
@@ -17,18 +17,18 @@ import {
   parsePositiveOrNone,
   positive,
   present,
-  refuse,
+  failUsage,
   required,
   text,
   withDefault,
-} from './words.ts';
+} from './option-specs.ts';
 
 const id = { ID: positive('app id') };
 
-const add = dataVerb({
+const add = defineDataCommand({
   name: 'add',
   summary: 'create an app and print its token, which is shown only once',
-  words: id,
+  arguments: id,
   options: {
     platform: required(oneOf(platforms, 'platform of its events')),
     title: text('display name', 'T'),
@@ -46,10 +46,10 @@ const add = dataVerb({
     ),
 });
 
-const set = dataVerb({
+const set = defineDataCommand({
   name: 'set',
   summary: 'change the title or the project of an app',
-  words: id,
+  arguments: id,
   options: {
     title: text('display name', 'T'),
     project: parsed('value for the idProject filter of exports; none removes it', 'N|none', parsePositiveOrNone),
@@ -57,79 +57,79 @@ const set = dataVerb({
   details: ['Account, platform and SDK key cannot be changed: stored rows depend on them.'],
   examples: ['app set 7 --title "My shop"', 'app set 7 --project none'],
   async run({ ID: idApp, title, project }, { paths }) {
-    if (title === undefined && project === undefined) refuse('nothing to change: pass --title or --project');
+    if (title === undefined && project === undefined) failUsage('nothing to change: pass --title or --project');
     return setApp(paths, idApp, present({ title, idProject: project === 'none' ? null : project }));
   },
 });
 
-const addToken = dataVerb({
+const addToken = defineDataCommand({
   name: 'token add',
   summary: 'add a token to an app and print it, which is shown only once',
-  words: id,
+  arguments: id,
   examples: ['app token add 7'],
   run: ({ ID: idApp }, { paths, clock }) => addAppToken(paths, idApp, clock.nowMs()),
 });
 
-const revokeToken = dataVerb({
+const revokeToken = defineDataCommand({
   name: 'token revoke',
   summary: 'revoke a token of an app',
-  words: { ...id, PREFIX: text("first characters of the token, as 'tributary app list' shows them") },
+  arguments: { ...id, PREFIX: text("first characters of the token, as 'tributary app list' shows them") },
   details: ['Put -- before a PREFIX that begins with a dash.'],
   examples: ['app token revoke 7 Kx2mQ0aZ', 'app token revoke 7 -- -x2mQ0aZ'],
-  async run({ ID: idApp, PREFIX: prefix }, { paths, answer, note }) {
+  async run({ ID: idApp, PREFIX: prefix }, { paths, printResult, printMessage }) {
     const { tokens, ...revoked } = await revokeAppToken(paths, idApp, prefix);
-    answer(revoked);
+    printResult(revoked);
     if (tokens.length === 0)
-      note(
+      printMessage(
         `app ${idApp} has no token left: its imports are rejected with 403 until 'tributary app token add ${idApp}' adds one`,
       );
     return 0;
   },
 });
 
-const list = dataVerb({
+const list = defineDataCommand({
   name: 'list',
   summary: 'list the apps, with the prefixes of their tokens',
   isList: true,
   options: { removed: flag('list removed apps instead') },
   examples: ['app list', 'app list --removed'],
-  async run({ removed }, { paths, answer, note }) {
+  async run({ removed }, { paths, printResult, printMessage }) {
     const apps = await listApps(paths, removed);
-    for (const app of apps) answer(app);
+    for (const app of apps) printResult(app);
     // Earlier versions accepted any key.
     for (const { idApp, sdkKey } of apps)
       if (!isSdkKey(sdkKey))
-        note(
+        printMessage(
           `app ${idApp}: the SDKKey filter cannot match its SDK key, which has a comma or more than 255 characters; filter exports by idApp`,
         );
   },
 });
 
-const remove = dataVerb({
+const remove = defineDataCommand({
   name: 'remove',
   summary: 'remove an app and revoke its tokens; its rows stay',
-  words: id,
+  arguments: id,
   options: yesOption,
   examples: ['app remove 7', 'app remove 7 --yes'],
   async run({ ID: idApp, yes }, context) {
     await assertConfirmed(`Revoke all tokens of app ${idApp} and reject its imports?`, yes, context);
-    context.answer(await removeApp(context.paths, idApp, context.clock.nowMs()));
-    context.note(
+    context.printResult(await removeApp(context.paths, idApp, context.clock.nowMs()));
+    context.printMessage(
       `imports of app ${idApp} are now rejected with 403; 'tributary app restore ${idApp}' restores it, 'tributary erase --app ${idApp}' erases its rows`,
     );
   },
 });
 
-const restore = dataVerb({
+const restore = defineDataCommand({
   name: 'restore',
   summary: 'restore a removed app with a new token',
-  words: id,
+  arguments: id,
   examples: ['app restore 7'],
   run: ({ ID: idApp }, { paths, clock }) => restoreApp(paths, idApp, clock.nowMs()),
 });
 
-export const appCommand: Group = {
+export const appCommand: CommandGroup = {
   name: 'app',
   summary: 'create, change, list, remove and restore apps, and manage their tokens',
-  verbs: [add, set, addToken, revokeToken, list, remove, restore],
+  commands: [add, set, addToken, revokeToken, list, remove, restore],
 };

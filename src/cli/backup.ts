@@ -1,7 +1,7 @@
 import path from 'node:path';
 import { readSnapshot } from '../lake/log/snapshot.ts';
 import { lakePaths } from '../lake/lake.ts';
-import { makeBackup, type BackupSource } from '../operate/backup/backup.ts';
+import { makeBackup, type BackupSource } from '../admin/backup/backup.ts';
 import { AppError } from '../runtime/errors.ts';
 import { exists } from '../runtime/files/file-checks.ts';
 import { buildWithClosers } from '../runtime/lifecycle.ts';
@@ -10,10 +10,10 @@ import { startService } from '../service.ts';
 import { openConnection } from '../stream/connection.ts';
 import { openGuard } from '../stream/guard.ts';
 import { openReader } from '../stream/reader.ts';
-import { hasStream } from '../stream/topology.ts';
-import { dataVerb, type DataContext, type OpenData } from './command.ts';
+import { hasStream } from '../stream/stream-admin.ts';
+import { defineDataCommand, type DataContext, type OpenData } from './command.ts';
 import { findBroker } from './stop.ts';
-import { flag, folder } from './words.ts';
+import { flag, folder } from './option-specs.ts';
 
 /** Rejects a lake that reads an unknown stream: the backup would lack its backlog. */
 async function assertNoStream({ config: { dataDir }, paths }: OpenData): Promise<void> {
@@ -41,12 +41,12 @@ function findStreamOf(context: DataContext, logger: Logger): BackupSource['withS
           const service = await startService({ config, roles: [], entry, environment, logger, signal: stop });
           closers.add('broker', () => service.stop());
         }
-        const broker = findBroker(config);
-        if (broker === undefined)
+        const brokerConnection = findBroker(config);
+        if (brokerConnection === undefined)
           throw new AppError('broker_away', 'the service stopped while the backup started', {
             hint: 'Repeat the backup.',
           });
-        const { url, streamName, isOwn } = broker;
+        const { url, streamName, isOwn } = brokerConnection;
         const connection = await openConnection({ url, name: 'tributary-backup', logger });
         closers.add('stream', () => connection.close());
         if (!(await hasStream(connection, streamName))) return await work(undefined);
@@ -63,10 +63,10 @@ function findStreamOf(context: DataContext, logger: Logger): BackupSource['withS
   };
 }
 
-export const backupCommand = dataVerb({
+export const backupCommand = defineDataCommand({
   name: 'backup',
   summary: 'back up the data folder to DIR; the service may be running',
-  words: { DIR: folder('backup folder, best on another disk; later runs copy changes only') },
+  arguments: { DIR: folder('backup folder, best on another disk; later runs copy changes only') },
   options: {
     link: flag('hard-link lake files instead of copying them, if DIR is on the same file system'),
   },

@@ -10,7 +10,7 @@
 import type { Interface } from 'node:readline';
 import { parseConfig, type Config, type Environment, dataPaths } from '../config.ts';
 import { assertDataFormat } from '../runtime/files/data-format.ts';
-import { flag, folder, present, type Declared } from './words.ts';
+import { flag, folder, present, type OptionSpec } from './option-specs.ts';
 import path from 'node:path';
 import { createClock, type Clock } from '../runtime/clock.ts';
 import { useDatasetsFolder } from '../runtime/files/package-files.ts';
@@ -23,11 +23,11 @@ export interface CommandContext {
   /** The program's entry file, for child processes. */
   readonly entry: string;
   /** Writes a value to standard output, as one line of JSON. */
-  readonly answer: (value: unknown) => void;
+  readonly printResult: (value: unknown) => void;
   /** Writes one line of text to standard output. */
   readonly print: (line: string) => void;
   /** Writes one line of text to standard error. */
-  readonly note: (line: string) => void;
+  readonly printMessage: (line: string) => void;
   /** Writes to standard output, and waits until it can accept more. */
   readonly write?: (text: string | Uint8Array) => Promise<void>;
   /** Opens a prompt on the terminal; absent if there is none. */
@@ -39,7 +39,7 @@ export interface CommandContext {
   /** Whether standard error is a terminal. */
   readonly isTerminal?: boolean;
   /** Replaces the progress line on standard error; absent without a terminal. */
-  readonly show?: (line: string) => void;
+  readonly printProgress?: (line: string) => void;
   /** Asks a person at the terminal; absent if there is none. */
   readonly confirm?: (question: string) => Promise<boolean>;
   /** Aborted by the first SIGTERM or SIGINT. */
@@ -51,7 +51,7 @@ export interface CommandContext {
 }
 
 /** Words or options by name. A word has the name that its usage shows; `noExport` is the option `--no-export`. */
-export type Declarations = Readonly<Record<string, Declared<unknown>>>;
+export type OptionSpecs = Readonly<Record<string, OptionSpec<unknown>>>;
 
 /** Options of every command, unless it has one of that name. */
 export const commonOptions = {
@@ -61,7 +61,7 @@ export const commonOptions = {
 type CommonOptions = typeof commonOptions;
 
 /** Values of options, by their names. */
-export type OptionValues<O> = { readonly [K in keyof O]: O[K] extends Declared<infer T> ? T : never };
+export type OptionValues<O> = { readonly [K in keyof O]: O[K] extends OptionSpec<infer T> ? T : never };
 /** Values of words, by their names. A verb without declared words has none. */
 type WordValues<W> = string extends keyof W
   ? unknown
@@ -72,7 +72,7 @@ type WordValues<W> = string extends keyof W
     };
 
 /** Values of a command's options, the common ones included. */
-export type GivenOptions<O extends Declarations> = string extends keyof O
+export type ParsedOptions<O extends OptionSpecs> = string extends keyof O
   ? OptionValues<CommonOptions>
   : OptionValues<O> & OptionValues<Omit<CommonOptions, keyof O>>;
 
@@ -87,13 +87,13 @@ interface Described {
 }
 
 /** The declaration of a command with an action. `C` is its context. */
-export interface Verb<
-  W extends Declarations = Declarations,
-  O extends Declarations = Declarations,
+export interface CommandSpec<
+  W extends OptionSpecs = OptionSpecs,
+  O extends OptionSpecs = OptionSpecs,
   C = CommandContext,
 > extends Described {
   /** Arguments, in their order. */
-  readonly words?: W;
+  readonly arguments?: W;
   readonly options?: O;
   /** Placeholder and summary for the reference, if it differs from other verbs of its group by its name only. */
   readonly family?: { readonly name: string; readonly summary: string };
@@ -106,28 +106,30 @@ export interface Verb<
   /** Whether it has no data folder, and so no `--data`. */
   readonly isWithoutData?: boolean;
   /** Returns the exit code, an object to print, or the rows of a list; nothing means 0. */
-  run(given: WordValues<W> & GivenOptions<O>, context: C): Promise<number | object | void>;
+  run(given: WordValues<W> & ParsedOptions<O>, context: C): Promise<number | object | void>;
 }
 
 /** A command with verbs: `tributary app add`. */
-export interface Group extends Described {
-  readonly verbs: readonly Verb[];
+export interface CommandGroup extends Described {
+  readonly commands: readonly CommandSpec[];
   /** Reports an error in another form and returns the exit code, or throws the error. */
   readonly recover?: (error: unknown, words: readonly string[], context: CommandContext) => number;
 }
 
-export type Command = Verb | Group;
+export type Command = CommandSpec | CommandGroup;
 
 /** Declares a verb: gives `run` the types of its words and options. */
-export function verb<W extends Declarations, O extends Declarations>(declaration: Verb<W, O>): Verb {
-  return declaration as unknown as Verb;
+export function defineCommand<W extends OptionSpecs, O extends OptionSpecs>(
+  declaration: CommandSpec<W, O>,
+): CommandSpec {
+  return declaration as unknown as CommandSpec;
 }
 
 /** Declares a verb that works on the data folder of `--data`, opened as `opens` says. Errors: those of `openData`. */
-export function dataVerb<W extends Declarations, O extends Declarations>(
-  declaration: Verb<W, O, DataContext> & { readonly opens?: DataFolderUse },
-): Verb {
-  return verb<W, O>({
+export function defineDataCommand<W extends OptionSpecs, O extends OptionSpecs>(
+  declaration: CommandSpec<W, O, DataContext> & { readonly opens?: DataFolderUse },
+): CommandSpec {
+  return defineCommand<W, O>({
     ...declaration,
     async run(given, context) {
       const { data } = given as OptionValues<CommonOptions>;
@@ -223,7 +225,7 @@ function assertDataFolder(dataDir: string, use: DataFolderUse, isNamed: boolean)
 }
 
 /** Returns the folder for the spill folders of queries. */
-export const queryRooms = (spool: string): string => path.join(spool, 'query');
+export const queryScratchDir = (spool: string): string => path.join(spool, 'query');
 
 /**
  * Sets the folder of the operator's datasets, by the data folder of the words or the environment. Called before the

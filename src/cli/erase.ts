@@ -1,15 +1,15 @@
 import path from 'node:path';
 import { listApps } from '../access/apps.ts';
 import { ensureLake, isCompactorRunning } from '../lake/lake.ts';
-import type { DrainDependencies } from '../operate/erase/drain.ts';
-import { eraseEvents, surveyErasure, type ErasureSurvey } from '../operate/erase/erase.ts';
-import type { UserMeaning } from '../operate/erase/erase-table.ts';
-import { userKinds, type ErasureTarget } from '../operate/erase/erase-target.ts';
-import { forgetIds, type ForgottenIds } from '../operate/lists/add-segment.ts';
+import type { DrainDependencies } from '../admin/erase/drain.ts';
+import { eraseEvents, dryRunErasure, type ErasureDryRun } from '../admin/erase/erase.ts';
+import type { UserIdScope } from '../admin/erase/erase-table.ts';
+import { userKinds, type ErasureTarget } from '../admin/erase/erase-target.ts';
+import { removeIdsFromSegments, type IdsToRemove } from '../admin/lists/add-segment.ts';
 import { removeRefusals } from '../refusals/refusal-files.ts';
 import { AppError } from '../runtime/errors.ts';
 import { getTextFile } from '../runtime/files/input-file.ts';
-import { clearWorkRooms } from '../runtime/files/work-files.ts';
+import { removeStaleScratchDirs } from '../runtime/files/work-files.ts';
 import { buildWithClosers, type Closers } from '../runtime/lifecycle.ts';
 import { withFormerNames } from '../runtime/former-names.ts';
 import { createLogger, type Logger } from '../runtime/logger.ts';
@@ -18,8 +18,8 @@ import { startService } from '../service.ts';
 import { openConnection } from '../stream/connection.ts';
 import { openGuard } from '../stream/guard.ts';
 import { openPublisher } from '../stream/publisher.ts';
-import { dataVerb, queryRooms, type DataContext, type OpenData, type OptionValues } from './command.ts';
-import { file, flag, oneOf, positive, present, refuse, text, withDefault } from './words.ts';
+import { defineDataCommand, queryScratchDir, type DataContext, type OpenData, type OptionValues } from './command.ts';
+import { file, flag, oneOf, positive, present, failUsage, text, withDefault } from './option-specs.ts';
 import { withEvents } from './lake-engine.ts';
 import { findBroker } from './stop.ts';
 
@@ -36,7 +36,7 @@ const eraseOptions = {
   skipRetention: flag('delete old versions at once; running queries may fail'),
 } as const;
 
-type EraseWords = Partial<OptionValues<typeof eraseOptions>>;
+type EraseOptionValues = Partial<OptionValues<typeof eraseOptions>>;
 
 /** The account of an app, removed apps included. */
 export interface AccountOfApp {
@@ -60,7 +60,7 @@ function parseApps(
   account: number | undefined,
   listAllApps: () => readonly AccountOfApp[],
 ): number[] | undefined {
-  if (app !== undefined && account !== undefined) refuse('--app and --account exclude each other');
+  if (app !== undefined && account !== undefined) failUsage('--app and --account exclude each other');
   if (app !== undefined) return [app];
   if (account === undefined) return undefined;
   const idAccount = String(account);
@@ -75,19 +75,19 @@ function parseApps(
 }
 
 export async function parseErasure(
-  { user, device, app, account, userIdType: userKind, file: list, idType = 'user' }: EraseWords,
+  { user, device, app, account, userIdType: userKind, file: list, idType = 'user' }: EraseOptionValues,
   listAllApps: () => readonly AccountOfApp[],
 ): Promise<ErasureTarget> {
   if (list !== undefined && (idType === 'user' ? user : device) !== undefined)
-    refuse(`--${idType} and --file exclude each other: add the id to the file`);
+    failUsage(`--${idType} and --file exclude each other: add the id to the file`);
   const ids = list === undefined ? undefined : await readIds(list);
   const users = ids !== undefined && idType === 'user' ? ids : user === undefined ? undefined : [user];
   const devices = ids !== undefined && idType === 'device' ? ids : device === undefined ? undefined : [device];
-  if (userKind !== undefined && users === undefined) refuse('--user-id-type needs --user or --file');
+  if (userKind !== undefined && users === undefined) failUsage('--user-id-type needs --user or --file');
   const apps = parseApps(app, account, listAllApps);
   // `--account` alone would erase a whole account.
   if (users === undefined && devices === undefined && app === undefined)
-    refuse("'erase' needs --user, --device, --file or --app");
+    failUsage("'erase' needs --user, --device, --file or --app");
   return present({ users, userKind, devices, apps });
 }
 
@@ -99,7 +99,7 @@ function describeIds(ids: readonly string[]): string {
 }
 
 /** Returns the ids with several meanings, by a property of a meaning. */
-function findAmbiguous(found: readonly UserMeaning[], of: (meaning: UserMeaning) => string): string[] {
+function findAmbiguous(found: readonly UserIdScope[], of: (meaning: UserIdScope) => string): string[] {
   const seen = new Map<string, Set<string>>();
   for (const meaning of found) seen.set(meaning.id, (seen.get(meaning.id) ?? new Set()).add(of(meaning)));
   return [...seen].flatMap(([id, meanings]) => (meanings.size > 1 ? [id] : []));
@@ -109,8 +109,8 @@ function findAmbiguous(found: readonly UserMeaning[], of: (meaning: UserMeaning)
  * Rejects ids of several people: user ids of several types, or in apps of several accounts. Error: `usage`, with the
  * option that distinguishes them.
  */
-export function assertOneMeaning(
-  found: readonly UserMeaning[],
+export function assertUnambiguousIds(
+  found: readonly UserIdScope[],
   target: ErasureTarget,
   listAllApps: () => readonly AccountOfApp[],
 ): void {
@@ -136,10 +136,10 @@ export function assertOneMeaning(
  * Returns the ids to remove from segments: custom user ids or device ids, of one account if it is named. None if only
  * some of a person's events match: those of one app, or of a user on one device.
  */
-export function findForgotten(
+export function findIdsToRemove(
   { users, userKind, devices }: ErasureTarget,
   { app, account }: { readonly app?: number | undefined; readonly account?: number | undefined },
-): ForgottenIds | undefined {
+): IdsToRemove | undefined {
   if (app !== undefined || (users !== undefined && devices !== undefined)) return undefined;
   const within = account === undefined ? {} : { idAccount: account };
   if (devices !== undefined) return { kind: 'device', ids: devices, ...within };
@@ -154,7 +154,7 @@ function engineLimits({ config: { duckdbMemoryMb } }: OpenData): { memoryMb: num
 
 interface Erasure {
   readonly target: ErasureTarget;
-  readonly forgotten: ForgottenIds | undefined;
+  readonly forgotten: IdsToRemove | undefined;
   readonly listAllApps: () => readonly AccountOfApp[];
   readonly context: DataContext;
   /** Whether to delete old versions at once. */
@@ -162,13 +162,13 @@ interface Erasure {
 }
 
 /** Shows the number of matching events, and asks for confirmation. Error: `usage` unless confirmed. */
-async function confirmErasure({ now, context }: Erasure, survey: ErasureSurvey): Promise<void> {
+async function confirmErasure({ now, context }: Erasure, survey: ErasureDryRun): Promise<void> {
   const { config, clock } = context;
   const { rows, failedEvents, filesToRewrite } = survey;
   const history = now
     ? 'at once; running queries fail'
     : `at ${new Date(clock.nowMs() + config.retentionMs).toISOString()}`;
-  context.note(
+  context.printMessage(
     `${rows} events in ${filesToRewrite} files, ${failedEvents} failed events and matching events of the backlog will be erased permanently. Older versions of the lake are deleted ${history}.`,
   );
   if (!(await context.confirm?.('Erase them?')))
@@ -184,18 +184,22 @@ async function openErasureStream({ config, paths, entry, environment }: DataCont
     const service = await startService({ config, roles: ['compact'], entry, environment, logger });
     closers.add('service', () => service.stop());
   }
-  const broker = findBroker(config);
-  if (broker === undefined)
+  const brokerConnection = findBroker(config);
+  if (brokerConnection === undefined)
     throw new AppError('broker_away', 'cannot find the broker of the running service', {
       hint: 'Set TRIBUTARY_NATS_URL.',
     });
-  const connection = await openConnection({ url: broker.url, name: 'tributary erase', logger });
+  const connection = await openConnection({ url: brokerConnection.url, name: 'tributary erase', logger });
   closers.add('stream', () => connection.close());
-  const guard = await openGuard(connection, { streamName: broker.streamName, claimFile: paths.claim, logger });
+  const guard = await openGuard(connection, {
+    streamName: brokerConnection.streamName,
+    claimFile: paths.claim,
+    logger,
+  });
   closers.add('stream guard', () => guard.stop());
   return {
     publisher: openPublisher(connection, guard),
-    ...(broker.isOwn ? { storeDir: path.join(paths.nats, 'store') } : {}),
+    ...(brokerConnection.isOwn ? { storeDir: path.join(paths.nats, 'store') } : {}),
   };
 }
 
@@ -208,15 +212,15 @@ async function erase(
     eraseEvents({ ...events, ...stream, signal }, target, {
       retentionMs: config.retentionMs,
       now,
-      assertMeant: (found) => assertOneMeaning(found, target, listAllApps),
+      assertMeant: (found) => assertUnambiguousIds(found, target, listAllApps),
     }),
   );
   // An export may have begun to read just before.
   const reportsEndBy = new Date(clock.nowMs() + config.exportTimeoutMs + config.linkTtlSeconds * 1000).toISOString();
   const options = { clock, memoryMb: config.duckdbMemoryMb, signal };
-  const segments = forgotten === undefined ? 0 : await forgetIds(paths.segments, forgotten, options);
+  const segments = forgotten === undefined ? 0 : await removeIdsFromSegments(paths.segments, forgotten, options);
   // A killed query may have left rows.
-  await clearWorkRooms(queryRooms(paths.spool), 'erase');
+  await removeStaleScratchDirs(queryScratchDir(paths.spool), 'erase');
   // The person of a rejected body is unknown: all bodies are removed, or all of the apps.
   const refusals = await removeRefusals(paths.refusals, target.apps);
   return {
@@ -228,7 +232,7 @@ async function erase(
 }
 
 /** Runs a broker and a compactor for the erasure if the service is stopped. */
-export const eraseCommand = dataVerb({
+export const eraseCommand = defineDataCommand({
   name: 'erase',
   summary: 'permanently erase the events of users, devices or an app',
   usage: [
@@ -247,11 +251,17 @@ export const eraseCommand = dataVerb({
       },
     );
     const target = await parseErasure(given, listAllApps);
-    const erasure = { target, forgotten: findForgotten(target, given), listAllApps, context, now: given.skipRetention };
+    const erasure = {
+      target,
+      forgotten: findIdsToRemove(target, given),
+      listAllApps,
+      context,
+      now: given.skipRetention,
+    };
     await ensureLake(paths.lake, { clock, retentionMs: config.retentionMs });
     if (given.dryRun || (!given.yes && context.confirm !== undefined)) {
-      const survey = await withEvents(context, engineLimits(context), (events) => surveyErasure(events, target));
-      assertOneMeaning(survey.meanings, target, listAllApps);
+      const survey = await withEvents(context, engineLimits(context), (events) => dryRunErasure(events, target));
+      assertUnambiguousIds(survey.meanings, target, listAllApps);
       const { meanings: _, ...counts } = survey;
       if (given.dryRun) return { dryRun: true, ...counts };
       await confirmErasure(erasure, survey);

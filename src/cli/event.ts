@@ -7,46 +7,46 @@ import {
   isUuid,
   makeRequestKeys,
   maskOfLake,
-  ownKeyFields,
+  naturalKeyFields,
   readKeyTexts,
   receivedAtOf,
   type KeyMask,
 } from '../datasets/event-id.ts';
-import type { EventAnswer } from '../find/event-answer.ts';
-import { createFinder, type Finder } from '../find/finder.ts';
-import type { ReadTail } from '../find/find-event.ts';
-import type { Sought } from '../lake/find/find-rows.ts';
+import type { EventLookupResult } from '../event-lookup/lookup-result.ts';
+import { createEventFinder, type EventFinder } from '../event-lookup/finder.ts';
+import type { ReadBacklog } from '../event-lookup/find-event.ts';
+import type { LookupTarget } from '../lake/event-index/find-rows.ts';
 import { ensureLakeId } from '../lake/identity.ts';
 import { describeError, isAppError } from '../runtime/errors.ts';
 import { buildWithClosers, type Closers } from '../runtime/lifecycle.ts';
 import { createLogger, type Logger } from '../runtime/logger.ts';
 import { openConnection } from '../stream/connection.ts';
-import { readTail } from '../stream/tail.ts';
-import { dataVerb } from './command.ts';
+import { readBacklog } from '../stream/read-backlog.ts';
+import { defineDataCommand } from './command.ts';
 import { findBroker } from './stop.ts';
-import { optional, positive, refuse, text } from './words.ts';
+import { optional, positive, failUsage, text } from './option-specs.ts';
 
 /** Timeout of a lookup, with the first indexing of ids, ms. */
 const answerWithinMs = 120_000;
 
 /** Parses the lookups, in their order: a key may have several encodings. */
-function parseSought(
+function parseLookupTarget(
   { id, key, transaction }: Readonly<Record<'id' | 'key' | 'transaction', string | undefined>>,
   idApp: number | undefined,
   mask: KeyMask,
-): readonly Sought[] {
+): readonly LookupTarget[] {
   if ([id, key, transaction].filter((one) => one !== undefined).length !== 1)
-    refuse('pass exactly one of ID, --key and --transaction');
+    failUsage('pass exactly one of ID, --key and --transaction');
   if (id !== undefined) {
     const eventId = id.toLowerCase();
-    if (!isUuid(eventId)) refuse(`'${id}' is not an event id: it must be a UUID`);
+    if (!isUuid(eventId)) failUsage(`'${id}' is not an event id: it must be a UUID`);
     return [{ idApp, eventId }];
   }
-  if (idApp === undefined) refuse(`--${key === undefined ? 'transaction' : 'key'} needs --app`);
-  const makeId = ownKeyFields.get('idTransaction');
+  if (idApp === undefined) failUsage(`--${key === undefined ? 'transaction' : 'key'} needs --app`);
+  const makeId = naturalKeyFields.get('idTransaction');
   if (transaction !== undefined && makeId !== undefined) return [{ idApp, eventId: makeId(idApp, transaction) }];
   const sent = readKeyTexts(key ?? '').filter((one) => one !== '');
-  if (sent.length === 0) refuse('--key must not be empty');
+  if (sent.length === 0) failUsage('--key must not be empty');
   return sent.flatMap((one) => makeRequestKeys(idApp, one, mask).map((requestKey) => ({ idApp, requestKey })));
 }
 
@@ -60,30 +60,34 @@ async function listMeant(
   const known = [...(await listApps(paths)), ...(await listApps(paths, true))].map((app) => Number(app.idApp));
   // An id that is a hash cannot be found without its app.
   if (known.length === 0 && id !== undefined && receivedAtOf(id) === undefined)
-    refuse('no app exists here: pass --app');
+    failUsage('no app exists here: pass --app');
   return known;
 }
 
-async function findFirst(finder: Finder, soughts: readonly Sought[], idApps: readonly number[]): Promise<EventAnswer> {
+async function findFirst(
+  eventFinder: EventFinder,
+  lookupTargets: readonly LookupTarget[],
+  idApps: readonly number[],
+): Promise<EventLookupResult> {
   const deadlineMs = performance.now() + answerWithinMs;
-  const [sought, ...others] = soughts;
-  if (sought === undefined) throw new Error('there is nothing to look up');
-  if (others.length === 0) return finder.find({ sought, idApps, deadlineMs });
+  const [target, ...others] = lookupTargets;
+  if (target === undefined) throw new Error('there is nothing to look up');
+  if (others.length === 0) return eventFinder.find({ target, idApps, deadlineMs });
   try {
-    const found = await finder.find({ sought, idApps, deadlineMs });
+    const found = await eventFinder.find({ target, idApps, deadlineMs });
     if (found.state !== 'never_seen') return found;
   } catch (error) {
     // Without the stream an event can be found, but not be reported as never seen.
     if (!isAppError(error, 'broker_away')) throw error;
   }
-  return findFirst(finder, others, idApps);
+  return findFirst(eventFinder, others, idApps);
 }
 
 /** Opens the stream; undefined if the broker is unreachable: the lake is searched anyway. */
-async function openTail(config: Config, logger: Logger, closers: Closers): Promise<ReadTail | undefined> {
-  const broker = findBroker(config);
-  if (broker === undefined) return undefined;
-  const { url, streamName } = broker;
+async function openTail(config: Config, logger: Logger, closers: Closers): Promise<ReadBacklog | undefined> {
+  const brokerConnection = findBroker(config);
+  if (brokerConnection === undefined) return undefined;
+  const { url, streamName } = brokerConnection;
   const connection = await openConnection({ url, name: 'tributary event', logger }).catch((error: unknown) => {
     if (!isAppError(error, 'broker_away')) throw error;
     logger.warn({ error: describeError(error) }, 'cannot read the stream');
@@ -91,14 +95,14 @@ async function openTail(config: Config, logger: Logger, closers: Closers): Promi
   });
   if (connection === undefined) return undefined;
   closers.add('stream', () => connection.close());
-  return (from, limits, see) => readTail(connection, { ...from, streamName }, limits, see);
+  return (from, limits, see) => readBacklog(connection, { ...from, streamName }, limits, see);
 }
 
-export const eventCommand = dataVerb({
+export const eventCommand = defineDataCommand({
   name: 'event',
   summary: 'look up an event: in the stream, in the lake, failed, erased or never seen',
   usage: ['ID [--app N] [--data DIR]', '--key KEY --app N [--data DIR]', '--transaction T --app N [--data DIR]'],
-  words: { ID: optional(text('event id, as in exports')) },
+  arguments: { ID: optional(text('event id, as in exports')) },
   options: {
     key: text('Idempotency-Key of a request, to look up its events', 'KEY'),
     transaction: text('idTransaction of a customRevenue event', 'T'),
@@ -106,20 +110,20 @@ export const eventCommand = dataVerb({
   },
   examples: ['event 01928f3e-6a2b-7c4d-8e5f-0123456789ab', 'event --key order-4711 --app 7'],
   opens: 'lake',
-  async run({ ID: id, key, transaction, app: idApp }, { config, paths, answer }) {
+  async run({ ID: id, key, transaction, app: idApp }, { config, paths, printResult }) {
     const mask = maskOfLake(key === undefined ? undefined : await ensureLakeId(paths.lake));
-    const soughts = parseSought({ id, key, transaction }, idApp, mask);
+    const lookupTargets = parseLookupTarget({ id, key, transaction }, idApp, mask);
     const logger = createLogger(config.logLevel, { role: 'event' });
     const idApps = await listMeant(paths, id, idApp);
     const opened = await buildWithClosers(logger, async (closers) => {
-      const finder = createFinder({
+      const eventFinder = createEventFinder({
         lakeDir: paths.lake,
         indexDir: paths.eventIndex,
         workDir: path.join(paths.spool, `event-${randomUUID()}`),
-        readTail: await openTail(config, logger, closers),
+        readBacklog: await openTail(config, logger, closers),
       });
-      closers.add('finder', () => finder.close());
-      answer(await findFirst(finder, soughts, idApps));
+      closers.add('finder', () => eventFinder.close());
+      printResult(await findFirst(eventFinder, lookupTargets, idApps));
       return closers;
     });
     await opened.stop();

@@ -12,13 +12,13 @@ import {
 } from '../datasets/file-formats.ts';
 import { commonFields } from '../datasets/row-fields.ts';
 import type { OptionValues } from './command.ts';
-import { flag, many, oneOf, parsed, positive, present, refuse, text } from './words.ts';
+import { flag, many, oneOf, parsed, positive, present, failUsage, text } from './option-specs.ts';
 
 export const day = (about: string) =>
   parsed(about, 'DAY', (value, what) =>
     /^(\d{4}-\d{2}-\d{2}|today|yesterday)$/.test(value)
       ? value
-      : refuse(`${what} must be a day as YYYY-MM-DD, today or yesterday, not '${value}'`),
+      : failUsage(`${what} must be a day as YYYY-MM-DD, today or yesterday, not '${value}'`),
   );
 
 const ownOptions: Readonly<Record<string, string>> = {
@@ -32,10 +32,10 @@ const ownOptions: Readonly<Record<string, string>> = {
 
 function parseOther(value: string, what: string): readonly [string, string] {
   const at = value.indexOf('=');
-  const name = at < 1 ? refuse(`${what} must be NAME=VALUE, not '${value}'`) : value.slice(0, at);
-  if (name === 'event') refuse(`${what} cannot set event: pass it as the first argument`);
+  const name = at < 1 ? failUsage(`${what} must be NAME=VALUE, not '${value}'`) : value.slice(0, at);
+  if (name === 'event') failUsage(`${what} cannot set event: pass it as the first argument`);
   const option = Object.hasOwn(ownOptions, name) ? ownOptions[name] : undefined;
-  return option === undefined ? [name, value.slice(at + 1)] : refuse(`${what} cannot set ${name}: use ${option}`);
+  return option === undefined ? [name, value.slice(at + 1)] : failUsage(`${what} cannot set ${name}: use ${option}`);
 }
 
 /** Options of an export request; `--where` takes the other parameters of the API. */
@@ -84,7 +84,7 @@ function dayBefore(days: number, timeZone: string, nowMs: number): string {
   return new Date(Date.UTC(year, month - 1, date - days)).toISOString().slice(0, 10);
 }
 
-export function toDay(value: string, timezone: string, nowMs: number): string {
+export function toExportDay(value: string, timezone: string, nowMs: number): string {
   if (value === 'today') return dayBefore(0, timezone, nowMs);
   return value === 'yesterday' ? dayBefore(1, timezone, nowMs) : value;
 }
@@ -100,15 +100,15 @@ interface ExportRequest {
 /** Returns the days of a request. `--all` of a derived event needs days; of other events it has none. */
 function findDays(event: string, given: GivenRequest, timezone: string, nowMs: number): ExportRequest['days'] {
   const { from, to, sinceVersion, where, all } = given;
-  if (all && (from ?? to ?? sinceVersion) !== undefined) refuse('--all excludes --from, --to and --since-version');
+  if (all && (from ?? to ?? sinceVersion) !== undefined) failUsage('--all excludes --from, --to and --since-version');
   if (all)
     return 'derive' in getExport(event).event ? { from: '1970-01-01', to: dayBefore(0, timezone, nowMs) } : undefined;
   const hasOwnTime = where.some(([name]) => ['dateFrom', 'dateTo', 'tsFrom', 'tsTo'].includes(name));
   if (from === undefined && (hasOwnTime || sinceVersion !== undefined)) {
-    return to === undefined ? undefined : refuse('--to needs --from');
+    return to === undefined ? undefined : failUsage('--to needs --from');
   }
-  const first = toDay(from ?? 'yesterday', timezone, nowMs);
-  return { from: first, to: toDay(to ?? (from === undefined ? 'yesterday' : 'today'), timezone, nowMs) };
+  const first = toExportDay(from ?? 'yesterday', timezone, nowMs);
+  return { from: first, to: toExportDay(to ?? (from === undefined ? 'yesterday' : 'today'), timezone, nowMs) };
 }
 
 /** Builds the arguments of a request with the defaults of the command line. Error: `usage`. */
@@ -122,16 +122,16 @@ export function toRequest(
   const machineZone = findTimezone(new Intl.DateTimeFormat().resolvedOptions().timeZone) ?? 'UTC';
   const timezone = given.timezone === undefined ? machineZone : findTimezone(given.timezone);
   if (timezone === undefined)
-    return refuse(`--timezone must be a time zone such as Europe/Berlin, not '${given.timezone ?? ''}'`);
+    return failUsage(`--timezone must be a time zone such as Europe/Berlin, not '${given.timezone ?? ''}'`);
   const named = output === undefined ? undefined : findForm(output);
   const format = given.format ?? named?.format ?? defaultFormat;
   if (named !== undefined && named.format !== format)
-    refuse(`--format ${format} conflicts with the file name ${output ?? ''}`);
+    failUsage(`--format ${format} conflicts with the file name ${output ?? ''}`);
   // The client unpacks gzip, but not zstd.
   const isZstd = (packing: string | undefined): boolean => packing === 'zstd' && getFormat(format).kind === 'text';
   const { compression: asked = named?.compression } = given;
   if (named !== undefined && isZstd(asked) !== isZstd(named.compression))
-    refuse(`--compression ${asked ?? ''} conflicts with the file name ${output ?? ''}`);
+    failUsage(`--compression ${asked ?? ''} conflicts with the file name ${output ?? ''}`);
   // Parquet is compressed already; text is uncompressed unless the file name has an extension of a compressed file.
   const compression =
     given.compression ?? (named === undefined || named.compression === 'none' ? undefined : named.compression);

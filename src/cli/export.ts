@@ -1,30 +1,30 @@
 import { createHttpClient } from '../client/http-client.ts';
-import { assertPlace, fetchExport, getManifestKey } from '../client/export-output.ts';
+import { assertOutputWritable, fetchExport, getManifestKey } from '../client/export-output.ts';
 import { waitForExport, type ExportArguments, type ExportReport } from '../client/export-area.ts';
 import { parseManifest } from '../reports/manifest.ts';
 import { isAppError, isDiskFull } from '../runtime/errors.ts';
 import { removeFile } from '../runtime/files/durable-file.ts';
 import { readPlain } from '../runtime/files/input-file.ts';
-import { type ExportCaller, callerOptions, withExports } from './caller.ts';
-import { type CommandContext, verb, type Group, type Verb } from './command.ts';
-import { showBytes, formatCount } from './answers.ts';
+import { type ExportCommandClient, callerOptions, withExportClient } from './service-client.ts';
+import { type CommandContext, defineCommand, type CommandGroup, type CommandSpec } from './command.ts';
+import { formatBytes, formatCount } from './human-output.ts';
 import { eventAliases, eventNames } from '../datasets/dictionaries.ts';
 import { endingOf } from '../datasets/file-formats.ts';
 import { defaultOutput, requestOptions, toRequest } from './export-request.ts';
-import { oneOf, parsed, positive, refuse, text } from './words.ts';
+import { oneOf, parsed, positive, failUsage, text } from './option-specs.ts';
 
 const standardOutput = '-';
 
 /** Downloads a finished export and verifies it against the signed manifest. */
 async function fetchFiles(
-  caller: ExportCaller,
+  caller: ExportCommandClient,
   report: ExportReport,
   output: string,
   named: string,
   context: CommandContext,
 ) {
   const { area, url, onWait } = caller;
-  const { stop, show } = context;
+  const { stop, printProgress } = context;
   // Separate connections: calls must not wait for slow downloads.
   const http = createHttpClient();
   const total = (report.files ?? []).reduce((sum, { bytes }) => sum + bytes, 0);
@@ -37,13 +37,13 @@ async function fetchFiles(
       renew: async () => (await area.get(report.id)).files ?? [],
       onBytes(bytes) {
         have += bytes;
-        show?.(`export ${report.id}: ${showBytes(have)} of ${showBytes(total)} downloaded`);
+        printProgress?.(`export ${report.id}: ${formatBytes(have)} of ${formatBytes(total)} downloaded`);
       },
       onWait,
     });
   } catch (error) {
     if (stop.aborted || isAppError(error, 'service_away') || isDiskFull(error))
-      context.note(
+      context.printMessage(
         `tributary: downloaded data is kept; run 'tributary export download ${report.id} -o ${named}' to resume`,
       );
     throw error;
@@ -68,8 +68,8 @@ async function writeOut(file: string, { write, unread }: CommandContext): Promis
  * Downloads a finished export and prints its files. Standard output gets only the verified bytes; the rest is a note.
  * `ending` is the extension of the file: `.csv.gz`.
  */
-async function deliver(
-  caller: ExportCaller,
+async function downloadExportTo(
+  caller: ExportCommandClient,
   report: ExportReport,
   { output, ending }: { readonly output: string; readonly ending: string },
   context: CommandContext,
@@ -79,13 +79,13 @@ async function deliver(
   const isOut = output === standardOutput;
   const place = isOut ? `export-${idRawExport}.stdout${ending}` : output;
   const { files, rows, bytes } = await fetchFiles(caller, report, place, output, context);
-  context.show?.('');
+  context.printProgress?.('');
   const where = isOut ? 'on standard output' : `in ${files.join(', ')}`;
-  context.note(`tributary: ${formatCount(rows)} rows, ${showBytes(bytes)} ${where}`);
+  context.printMessage(`tributary: ${formatCount(rows)} rows, ${formatBytes(bytes)} ${where}`);
   const basis = { version, nextSinceVersion, timestampKeptUntil, timestampWatermark };
-  if (!isOut) return context.answer({ url: caller.url, idRawExport, files, rows, bytes, ...basis });
+  if (!isOut) return context.printResult({ url: caller.url, idRawExport, files, rows, bytes, ...basis });
   await writeOut(place, context);
-  context.note(`tributary: version ${String(version)}, nextSinceVersion ${String(nextSinceVersion)}`);
+  context.printMessage(`tributary: version ${String(version)}, nextSinceVersion ${String(nextSinceVersion)}`);
 }
 
 const interruptedExit = 130;
@@ -106,7 +106,7 @@ const outputOption = {
 };
 const id = {
   ID: parsed("export id, see 'tributary export list'", 'ID', (value, what) =>
-    /^[1-9]\d{0,15}$/.test(value) ? value : refuse(`${what} must be an export id, not '${value}'`),
+    /^[1-9]\d{0,15}$/.test(value) ? value : failUsage(`${what} must be an export id, not '${value}'`),
   ),
 };
 
@@ -116,28 +116,36 @@ async function interruptibly<T>(context: CommandContext, run: () => Promise<T>):
     return await run();
   } catch (error) {
     if (!context.stop.aborted || !isAppError(error)) throw error;
-    context.note(`tributary: ${error.message}. ${error.hint ?? ''}`.trim());
+    context.printMessage(`tributary: ${error.message}. ${error.hint ?? ''}`.trim());
     return interruptedExit;
   } finally {
-    context.show?.('');
+    context.printProgress?.('');
   }
 }
 
-const awaitEnd = ({ area }: ExportCaller, exportId: string, { stop, show }: CommandContext): Promise<ExportReport> =>
+const awaitEnd = (
+  { area }: ExportCommandClient,
+  exportId: string,
+  { stop, printProgress }: CommandContext,
+): Promise<ExportReport> =>
   waitForExport(area, exportId, {
     signal: stop,
     onProgress: ({ status, percent }) =>
-      show?.(`export ${exportId}: ${status}${percent === undefined ? '' : `, ${Math.floor(percent)} %`}`),
+      printProgress?.(`export ${exportId}: ${status}${percent === undefined ? '' : `, ${Math.floor(percent)} %`}`),
   });
 
 const fileOf = (output: string | undefined): string | undefined => (output === standardOutput ? undefined : output);
 
 async function assertOutput(output: string | undefined): Promise<void> {
-  if (fileOf(output) !== undefined) await assertPlace(output ?? '');
+  if (fileOf(output) !== undefined) await assertOutputWritable(output ?? '');
 }
 
 /** Notes apps of a filter that the account does not have: the export succeeds without their rows. */
-async function noteUnknownApps({ area }: ExportCaller, parameters: ExportArguments, { note }: CommandContext) {
+async function noteUnknownApps(
+  { area }: ExportCommandClient,
+  parameters: ExportArguments,
+  { printMessage }: CommandContext,
+) {
   for (const [name, idApp] of parameters) {
     if (name !== 'idApp') continue;
     // A service without this method can still export.
@@ -146,12 +154,12 @@ async function noteUnknownApps({ area }: ExportCaller, parameters: ExportArgumen
       return { apps: undefined };
     });
     const isThere = !Array.isArray(apps) || apps.some((app: { readonly idApp?: unknown }) => app.idApp === idApp);
-    if (!isThere) note(`tributary: your account has no app ${idApp}; the export has no rows of it`);
+    if (!isThere) printMessage(`tributary: your account has no app ${idApp}; the export has no rows of it`);
   }
 }
 
 const order = (event: string) =>
-  verb({
+  defineCommand({
     name: event,
     summary: `export ${event} to a file`,
     usage: ['[-o FILE] [--from DAY] [--to DAY] [--selectors A,B] [OPTION]...'],
@@ -169,18 +177,18 @@ const order = (event: string) =>
     exitCodes: interrupted,
     run: (given, context) =>
       interruptibly(context, () =>
-        withExports(given, context, async (caller) => {
+        withExportClient(given, context, async (caller) => {
           const request = toRequest(event, given, fileOf(given.output), Date.now());
           await assertOutput(given.output);
           const created = await caller.area.call('/api/raw/v1/export/create.json', request.parameters, true);
           const exportId = String(created['idRawExport']);
           const { days, timezone } = request;
           const when = days === undefined ? '' : `, ${days.from} to ${days.to} in ${timezone}`;
-          context.note(`tributary: export ${exportId} of ${event}${when}, from ${caller.url}`);
+          context.printMessage(`tributary: export ${exportId} of ${event}${when}, from ${caller.url}`);
           await noteUnknownApps(caller, request.parameters, context);
           const report = await awaitEnd(caller, exportId, context);
           const output = given.output ?? defaultOutput(event, exportId, request);
-          await deliver(caller, report, { output, ending: endingOf(request.form) }, context);
+          await downloadExportTo(caller, report, { output, ending: endingOf(request.form) }, context);
         }),
       ),
   });
@@ -192,21 +200,21 @@ const eventWord: typeof known = {
 };
 
 const dryRun = (name: 'estimate' | 'preview', summary: string) =>
-  verb({
+  defineCommand({
     name,
     summary: `${summary}; creates no export`,
     usage: ['EVENT [--from DAY] [--to DAY] [--selectors A,B] [OPTION]...'],
     isWithoutData: true,
-    words: { EVENT: eventWord },
+    arguments: { EVENT: eventWord },
     options: { ...requestOptions, ...userOptions },
     examples: [`export ${name} customEvents --from 2026-05-01 --to 2026-05-31`],
     run: ({ EVENT: event, ...given }, context) =>
-      withExports(given, context, ({ area }) =>
+      withExportClient(given, context, ({ area }) =>
         area.call(`/api/raw/v1/export/${name}.json`, toRequest(event, given, undefined, Date.now()).parameters),
       ),
   });
 
-const list = verb({
+const list = defineCommand({
   name: 'list',
   summary: 'list your exports, newest first',
   isList: true,
@@ -214,24 +222,24 @@ const list = verb({
   options: userOptions,
   examples: ['export list'],
   run: (given, context) =>
-    withExports(given, context, async ({ area }) => {
+    withExportClient(given, context, async ({ area }) => {
       const { reports } = await area.call('/api/report/v1/file/list.json', []);
       return Array.isArray(reports) ? reports : [];
     }),
 });
 
-const ofOneExport = { isWithoutData: true, words: id, options: userOptions } as const;
+const ofOneExport = { isWithoutData: true, arguments: id, options: userOptions } as const;
 
-const get = verb({
+const get = defineCommand({
   name: 'get',
   summary: "show an export's status, progress and download links",
   ...ofOneExport,
   examples: ['export get 17'],
   run: ({ ID: exportId, ...given }, context) =>
-    withExports(given, context, async ({ area }) => (await area.get(exportId)).data),
+    withExportClient(given, context, async ({ area }) => (await area.get(exportId)).data),
 });
 
-const wait = verb({
+const wait = defineCommand({
   name: 'wait',
   summary: 'wait until an export ends, then show its status and links',
   ...ofOneExport,
@@ -239,20 +247,22 @@ const wait = verb({
   exitCodes: interrupted,
   run: ({ ID: exportId, ...given }, context) =>
     interruptibly(context, () =>
-      withExports(given, context, async (caller) => (await awaitEnd(caller, exportId, context)).data),
+      withExportClient(given, context, async (caller) => (await awaitEnd(caller, exportId, context)).data),
     ),
 });
 
-const cancel = verb({
+const cancel = defineCommand({
   name: 'cancel',
   summary: 'cancel an export that is in progress',
   ...ofOneExport,
   examples: ['export cancel 17'],
   run: ({ ID: exportId, ...given }, context) =>
-    withExports(given, context, ({ area }) => area.call('/api/raw/v1/export/cancel.json', [['idRawExport', exportId]])),
+    withExportClient(given, context, ({ area }) =>
+      area.call('/api/raw/v1/export/cancel.json', [['idRawExport', exportId]]),
+    ),
 });
 
-const download = verb({
+const download = defineCommand({
   name: 'download',
   summary: 'wait for an export and download it; resumes an earlier download',
   ...ofOneExport,
@@ -261,27 +271,27 @@ const download = verb({
   exitCodes: interrupted,
   run: ({ ID: exportId, ...given }, context) =>
     interruptibly(context, () =>
-      withExports(given, context, async (caller) => {
+      withExportClient(given, context, async (caller) => {
         await assertOutput(given.output);
         const report = await awaitEnd(caller, exportId, context);
         const [first] = report.files ?? [];
         const kind = /\.[a-z]+(?:\.zst)?(?=(?:\.gz)?$)/.exec(first?.name ?? '')?.[0] ?? '.csv';
         const output = given.output ?? `export-${exportId}${kind}`;
-        await deliver(caller, report, { output, ending: kind }, context);
+        await downloadExportTo(caller, report, { output, ending: kind }, context);
       }),
     ),
 });
 
 /** Declares the verb of an event by a former name, which is not listed. */
-const orderAs = ([name, event]: readonly [string, string]): Verb => {
+const orderAs = ([name, event]: readonly [string, string]): CommandSpec => {
   const { summary: _summary, examples: _examples, ...rest } = order(event);
   return { ...rest, name };
 };
 
-export const exportCommand: Group = {
+export const exportCommand: CommandGroup = {
   name: 'export',
   summary: 'create, list, wait for, download, cancel, estimate and preview exports of a running service',
-  verbs: [
+  commands: [
     list,
     get,
     wait,

@@ -1,39 +1,39 @@
 import { withFormerNames } from '../runtime/former-names.ts';
 import { datasets } from '../datasets/dataset.ts';
 import { openEnrichment } from '../enrichment/enrichment.ts';
-import { dropFailed, readFailedEvents, replayFailed } from '../operate/replay.ts';
+import { dropFailed, readFailedEvents, replayFailed } from '../admin/replay.ts';
 import { failureReasons, readFailedFile, failedRowsFolder, listFailedRows } from '../lake/files/failed-events.ts';
 import { lakePaths, tablePaths } from '../lake/lake.ts';
 import { readSnapshot } from '../lake/log/snapshot.ts';
 import { AppError } from '../runtime/errors.ts';
 import { createExclusive } from '../runtime/files/durable-file.ts';
 import { exists } from '../runtime/files/file-checks.ts';
-import { assertConfirmed, dataVerb, yesOption, type Group, type OpenData } from './command.ts';
+import { assertConfirmed, defineDataCommand, yesOption, type CommandGroup, type OpenData } from './command.ts';
 import { withEvents } from './lake-engine.ts';
-import { file as filePath, oneOf, positive, required } from './words.ts';
+import { file as filePath, oneOf, positive, required } from './option-specs.ts';
 
 const engineLimits = ({ config }: OpenData) => ({ memoryMb: config.duckdbMemoryMb, threads: 1 });
 
-const list = dataVerb({
+const list = defineDataCommand({
   name: 'list',
   summary: 'list failed events, with reasons',
   isList: true,
   examples: ['failed list'],
   opens: 'lake',
-  async run(_given, { paths: { lake: lakeDir }, answer }) {
+  async run(_given, { paths: { lake: lakeDir }, printResult }) {
     const { failed } = lakePaths(lakeDir);
     // The first start of the compactor creates the folder.
     if (!(await exists(failed))) return;
-    for (const event of await readFailedEvents(lakeDir, {})) answer(event);
+    for (const event of await readFailedEvents(lakeDir, {})) printResult(event);
     for (const dataset of datasets.values()) {
       const { table } = tablePaths(lakeDir, dataset);
       const { files } = await listFailedRows(failedRowsFolder(failed, table), (await readSnapshot(table)).txns);
-      for (const file of files) for (const event of await readFailedFile(file)) answer(event);
+      for (const file of files) for (const event of await readFailedFile(file)) printResult(event);
     }
   },
 });
 
-const replay = dataVerb({
+const replay = defineDataCommand({
   name: 'replay',
   summary: 'retry failed events',
   examples: ['failed replay'],
@@ -54,10 +54,10 @@ const replay = dataVerb({
 const reason = oneOf(failureReasons, 'only events that failed for this reason');
 const app = positive('only events of this app');
 
-const exportVerb = dataVerb({
+const exportVerb = defineDataCommand({
   name: 'export',
   summary: 'write failed imported events to a new file, one JSON line per event',
-  words: { FILE: filePath('file to create') },
+  arguments: { FILE: filePath('file to create') },
   options: { reason, app },
   examples: ['failed export reused.ndjson --reason key_reused'],
   opens: 'lake',
@@ -70,7 +70,7 @@ const exportVerb = dataVerb({
   },
 });
 
-const drop = dataVerb({
+const drop = defineDataCommand({
   name: 'drop',
   summary: 'permanently delete failed imported events',
   options: { reason: required(reason), app, ...yesOption },
@@ -85,8 +85,8 @@ const drop = dataVerb({
   },
 });
 
-export const failedCommand: Group = {
+export const failedCommand: CommandGroup = {
   name: 'failed',
   summary: 'list, retry, export or delete failed events',
-  verbs: [list, replay, exportVerb, drop],
+  commands: [list, replay, exportVerb, drop],
 };

@@ -47,9 +47,9 @@ function renameCommand(words: readonly string[], note: (was: string, is: string)
  * Replaces former names in the words of a call, with a note for each. Version 0.5 removes this file. No value of an
  * option is changed: the parser rejects a value that is the name of an option.
  */
-export function replaceFormerNames(words: readonly string[], { note }: Pick<CommandContext, 'note'>) {
+export function replaceFormerNames(words: readonly string[], { printMessage }: Pick<CommandContext, 'printMessage'>) {
   const warn = (was: string, is: string): void =>
-    note(`tributary: '${was}' is deprecated and will be removed in version 0.5; use '${is}'`);
+    printMessage(`tributary: '${was}' is deprecated and will be removed in version 0.5; use '${is}'`);
   const [command] = words;
   let isOption = true;
   return renameCommand(words, warn).map((word) => {

@@ -7,10 +7,10 @@ import type { ImportOptions } from '../client/import-state.ts';
 import { importKinds, getMethod } from '../datasets/dataset.ts';
 import { retry } from '../runtime/async/retry.ts';
 import { isAppError } from '../runtime/errors.ts';
-import { callerOptions, createWaitNotes, resolveImport } from './caller.ts';
-import { verb, type CommandContext } from './command.ts';
-import { formatCount, formatDuration } from './answers.ts';
-import { file, flag, many, oneOf, parsed, positive, refuse, withDefault } from './words.ts';
+import { callerOptions, createWaitReporter, resolveImport } from './service-client.ts';
+import { defineCommand, type CommandContext } from './command.ts';
+import { formatCount, formatDuration } from './human-output.ts';
+import { file, flag, many, oneOf, parsed, positive, failUsage, withDefault } from './option-specs.ts';
 
 const refusedExit = 2;
 const interruptedExit = 130;
@@ -28,18 +28,18 @@ function nameInputRefused(): string {
 /** Parses `COLUMN=FIELD`; an empty field drops the column. */
 function parsePair(value: string, what: string): readonly [string, string] {
   const at = value.lastIndexOf('=');
-  return at < 1 ? refuse(`${what} must be COLUMN=FIELD, not '${value}'`) : [value.slice(0, at), value.slice(at + 1)];
+  return at < 1 ? failUsage(`${what} must be COLUMN=FIELD, not '${value}'`) : [value.slice(0, at), value.slice(at + 1)];
 }
 
 /** Creates the progress line of this run. */
-function createMeter(name: string, { show }: CommandContext): (position: ImportPosition) => void {
+function createMeter(name: string, { printProgress }: CommandContext): (position: ImportPosition) => void {
   const startedAt = performance.now();
   let begin: ImportPosition | undefined;
   let shownAt = startedAt;
   return (position) => {
     begin ??= position;
     const now = performance.now();
-    if (show === undefined || now - shownAt < showEveryMs) return;
+    if (printProgress === undefined || now - shownAt < showEveryMs) return;
     shownAt = now;
     const seconds = (now - startedAt) / 1000;
     const { stored, refused, percent = 0 } = position;
@@ -48,41 +48,41 @@ function createMeter(name: string, { show }: CommandContext): (position: ImportP
     const left = part <= 0 ? '' : `, ${formatDuration((seconds * (100 - percent)) / part)} left`;
     const done = position.percent === undefined ? '' : `${Math.floor(percent)} %, `;
     const bad = refused === 0 ? '' : `, ${formatCount(refused)} rejected`;
-    show(`${name}: ${done}${formatCount(stored)} stored${bad}, ${formatCount(rate)} events/s${left}`);
+    printProgress(`${name}: ${done}${formatCount(stored)} stored${bad}, ${formatCount(rate)} events/s${left}`);
   };
 }
 
 const exitCodeOf = ({ isInterrupted, refused }: ImportOutcome): number =>
   isInterrupted ? interruptedExit : refused > 0 ? refusedExit : 0;
 
-function noteOutcome(outcome: ImportOutcome, { note, show }: CommandContext): void {
-  show?.('');
+function printOutcome(outcome: ImportOutcome, { printMessage, printProgress }: CommandContext): void {
+  printProgress?.('');
   const { file: name, importedAt, isInterrupted, stored, refused, refusedFile, lines, unknownParameters } = outcome;
   const isAllRefused = stored === 0 && !isInterrupted && name !== '-';
   if (importedAt !== undefined)
-    note(
+    printMessage(
       `tributary: ${name} was already imported at ${importedAt}; nothing was sent. Pass --reimport to import it again`,
     );
   if (unknownParameters.length > 0)
-    note(`tributary: the service ignored unknown fields: ${unknownParameters.join(', ')}`);
+    printMessage(`tributary: the service ignored unknown fields: ${unknownParameters.join(', ')}`);
   if (refused > 0)
-    note(
+    printMessage(
       `tributary: ${formatCount(refused)} events of ${name} were rejected: ${refusedFile ?? ''} has each with its line and the reason${isAllRefused ? '. No event is stored: fix the file or pass --map, then repeat the command' : ''}`,
     );
   if (isInterrupted)
-    note(
+    printMessage(
       name === '-'
         ? `tributary: interrupted: standard input is imported up to line ${lines}; later lines were sent in part, at most`
         : `tributary: interrupted: repeat the command to resume`,
     );
 }
 
-export const importCommand = verb({
+export const importCommand = defineCommand({
   name: 'import',
   summary: 'import events from files exactly once; resumes after an interruption',
   usage: ['FILE... [--event EVENT] [--app ID] [--map COLUMN=FIELD]... [OPTION]...'],
   isWithoutData: true,
-  words: {
+  arguments: {
     FILE: many(file('JSON lines or CSV with a header (.csv, .tsv), also gzip (.gz); - for standard input')),
   },
   options: {
@@ -115,12 +115,13 @@ export const importCommand = verb({
     [interruptedExit]: 'interrupted: repeat the command to resume',
   },
   async run({ FILE: files, ...given }, context) {
-    const { input, stop, answer, show, note } = context;
-    if (files.filter((name) => name === '-').length > 1) refuse('standard input can be given only once');
-    if (given.state !== undefined && (files.length > 1 || files[0] === '-')) refuse('--state needs exactly one file');
+    const { input, stop, printResult, printProgress, printMessage } = context;
+    if (files.filter((name) => name === '-').length > 1) failUsage('standard input can be given only once');
+    if (given.state !== undefined && (files.length > 1 || files[0] === '-'))
+      failUsage('--state needs exactly one file');
     const { key } = importKinds.get(getMethod(given.event).kind) ?? {};
     if (given.wait && (key?.length ?? 0) > 0)
-      refuse(`--wait does not support ${given.event}: its events have no Idempotency-Key`);
+      failUsage(`--wait does not support ${given.event}: its events have no Idempotency-Key`);
     const access = await resolveImport(given, context);
     const http = createHttpClient({ connections: given.parallel });
     const area = createImportArea(http, access);
@@ -135,39 +136,39 @@ export const importCommand = verb({
       for (const name of files) {
         if (stop.aborted) return interruptedExit;
         const startedAt = performance.now();
-        const hooks: ImportHooks = { onProgress: createMeter(name, context), onWait: createWaitNotes(context) };
+        const hooks: ImportHooks = { onProgress: createMeter(name, context), onWait: createWaitReporter(context) };
         const options: ImportOptions = {
           idApp: access.idApp,
           event: given.event,
           format: given.format ?? formatOf(name),
           map: Object.fromEntries(given.map),
           parallel: given.parallel,
-          patienceMs: given.retryTimeout * 1000,
+          giveUpAfterMs: given.retryTimeout * 1000,
           again: given.reimport,
           nowMs: () => Date.now(),
           signal: stop,
           ...(given.state === undefined ? {} : { stateFile: given.state }),
         };
-        const bytes = name === '-' ? (input?.() ?? refuse('standard input is not available')) : undefined;
+        const bytes = name === '-' ? (input?.() ?? failUsage('standard input is not available')) : undefined;
         const outcome =
           bytes === undefined
             ? await importFile(name, area, options, hooks)
             : await importInput(bytes, nameInputRefused(), area, options, hooks);
         const { lastKeys, ...shown } = outcome;
-        noteOutcome(outcome, context);
+        printOutcome(outcome, context);
         if (given.wait && !outcome.isInterrupted) {
-          const onWait = (why: string | undefined): void => show?.(why ?? '');
-          await waitForLake(area, lastKeys, { signal: stop, patienceMs: given.retryTimeout * 1000, onWait });
-          show?.('');
+          const onWait = (why: string | undefined): void => printProgress?.(why ?? '');
+          await waitForLake(area, lastKeys, { signal: stop, giveUpAfterMs: given.retryTimeout * 1000, onWait });
+          printProgress?.('');
         }
         const seconds = Math.round((performance.now() - startedAt) / 100) / 10;
-        answer({ url: access.url, idApp: access.idApp, event: given.event, ...shown, seconds });
+        printResult({ url: access.url, idApp: access.idApp, event: given.event, ...shown, seconds });
         exitCode = Math.max(exitCode, exitCodeOf(outcome));
       }
       return exitCode;
     } catch (error) {
-      show?.('');
-      if (stop.aborted && isAppError(error, 'stopping')) note(`tributary: ${error.message}`);
+      printProgress?.('');
+      if (stop.aborted && isAppError(error, 'stopping')) printMessage(`tributary: ${error.message}`);
       else throw error;
       return interruptedExit;
     } finally {

@@ -19,12 +19,12 @@ import { AppError, isAppError } from '../runtime/errors.ts';
 import { hasEnded } from '../runtime/processes/procfs.ts';
 import { readServiceStates, type ServiceState } from '../runtime/processes/service-state.ts';
 import { awaitService, askToStop } from './stop.ts';
-import { dataVerb, type CommandContext, type DataContext, type GivenOptions } from './command.ts';
-import { file, flag, oneOf, parsed, positive, refuse, text, withDefault } from './words.ts';
+import { defineDataCommand, type CommandContext, type DataContext, type ParsedOptions } from './command.ts';
+import { file, flag, oneOf, parsed, positive, failUsage, text, withDefault } from './option-specs.ts';
 
 const [firstApp, firstAccount] = [1, 1];
 const defaultProfile = 'default';
-const lookEveryMs = 250;
+const pollIntervalMs = 250;
 /** Timeout for a running service to accept a new app, ms. */
 const knownMs = 15_000;
 /** Timeout for a service to stop, ms. */
@@ -85,7 +85,7 @@ async function awaitKnown({ importUrl = '', idApp = 0, token = '' }: Profile, si
   try {
     await retry(() => createImportArea(http, { url: importUrl, idApp, token }).checkAccess(), {
       forMs: knownMs,
-      everyMs: lookEveryMs,
+      everyMs: pollIntervalMs,
       signal,
       retryable: (error) => isAppError(error, 'service_refused') || isAppError(error, 'service_away'),
     });
@@ -94,14 +94,19 @@ async function awaitKnown({ importUrl = '', idApp = 0, token = '' }: Profile, si
   }
 }
 
-function noteMissing(name: string, { apps, users }: FirstAccess, profile: Profile, { note }: CommandContext): void {
+function printMissing(
+  name: string,
+  { apps, users }: FirstAccess,
+  profile: Profile,
+  { printMessage }: CommandContext,
+): void {
   const [app, user] = [apps[0]?.idApp, users[0]?.idUser];
   if (app !== undefined && profile.token === undefined)
-    note(
+    printMessage(
       `Profile ${name} has no token: add one with 'tributary app token add ${app}', then pass it to 'tributary profile add ${name} --app ${app} --stdin'.`,
     );
   if (user !== undefined && profile.secret === undefined)
-    note(
+    printMessage(
       `Profile ${name} has no secret: rotate it with 'tributary user rotate-secret ${user}', then pass it to 'tributary profile add ${name} --user ${user} --stdin'.`,
     );
 }
@@ -119,7 +124,7 @@ const options = {
   log: file('with --wait: log file of that process, to report why it exited'),
 } as const;
 
-type Given = GivenOptions<typeof options>;
+type InitOptions = ParsedOptions<typeof options>;
 
 /** Returns a profile unless it belongs to another service. */
 function findSuitable(profile: Profile, { importUrl }: Profile, dataDir: string): Profile | undefined {
@@ -143,22 +148,22 @@ function nameProfile(found: Profiles, addresses: Profile, dataDir: string, isNew
 }
 
 /** Stops the process that was started for a failed command, and waits for its end. */
-async function stopStarted(pid: number, { note, force }: CommandContext): Promise<void> {
+async function stopStarted(pid: number, { printMessage, force }: CommandContext): Promise<void> {
   if (hasEnded(pid)) return;
   askToStop({ pid });
-  for (const begun = performance.now(); !hasEnded(pid); await pause(lookEveryMs, force))
+  for (const begun = performance.now(); !hasEnded(pid); await pause(pollIntervalMs, force))
     if (force.aborted || performance.now() - begun > stopMs)
-      return note(`tributary: the started service, process ${pid}, still runs after SIGTERM`);
-  note('tributary: the started service was stopped');
+      return printMessage(`tributary: the started service, process ${pid}, still runs after SIGTERM`);
+  printMessage('tributary: the started service was stopped');
 }
 
-async function init({ platform, title, profile: wanted, wait, started, log }: Given, context: DataContext) {
-  const { config, paths, clock, environment, answer, note, stop } = context;
+async function init({ platform, title, profile: wanted, wait, started, log }: InitOptions, context: DataContext) {
+  const { config, paths, clock, environment, printResult, printMessage, stop } = context;
   const { dataDir } = config;
   const profiles = profilesPath(environment);
-  if (!wait && (started ?? log) !== undefined) refuse('--started and --log need --wait');
+  if (!wait && (started ?? log) !== undefined) failUsage('--started and --log need --wait');
   const running = wait
-    ? await awaitService({ dataDir, runFolder: paths.run, pid: started, log, signal: stop, note })
+    ? await awaitService({ dataDir, runFolder: paths.run, pid: started, log, signal: stop, note: printMessage })
     : readServiceStates(paths.run)[0];
   const addresses = addressesOf(config, running);
   // New secrets are shown once: first make sure that the profile can be written.
@@ -186,7 +191,7 @@ async function init({ platform, title, profile: wanted, wait, started, log }: Gi
       profiles: { ...known, [name]: { ...known[name], ...profile } },
     }));
   if (running !== undefined && access.made.token !== undefined) await awaitKnown(profile, stop);
-  answer({
+  printResult({
     dataDir,
     isRunning: running !== undefined,
     importUrl: profile.importUrl,
@@ -196,14 +201,15 @@ async function init({ platform, title, profile: wanted, wait, started, log }: Gi
     made: Object.keys(access.made).filter((member) => member.startsWith('id')),
     ...(isKept ? { profile: name } : {}),
   });
-  if (isKept) for (const line of examplesOf(profile)) note(line);
-  noteMissing(name, access, profile, context);
+  if (isKept) for (const line of examplesOf(profile)) printMessage(line);
+  printMissing(name, access, profile, context);
   if (running !== undefined && wait)
-    note("The service keeps running. Stop it with 'tributary stop', or 'make stop' in a checkout.");
-  if (running === undefined) note("No service is running on this data folder. Start it with 'tributary start'.");
+    printMessage("The service keeps running. Stop it with 'tributary stop', or 'make stop' in a checkout.");
+  if (running === undefined)
+    printMessage("No service is running on this data folder. Start it with 'tributary start'.");
 }
 
-export const initCommand = dataVerb({
+export const initCommand = defineDataCommand({
   opens: 'any',
   name: 'init',
   summary: 'create the first app, user and profile, and print sample requests',

@@ -1,12 +1,12 @@
-import { renewOperatorToken } from '../access/secrets.ts';
-import { renewSessionKey } from '../access/session-key.ts';
+import { rotateOperatorToken } from '../access/secrets.ts';
+import { rotateSessionKey } from '../access/session-key.ts';
 import { rotateReceiptKey } from '../receipts/receipt-keys.ts';
 import { rotateSigningKey } from '../reports/signed-links.ts';
 import type { Clock } from '../runtime/clock.ts';
-import { dataVerb, type Group } from './command.ts';
+import { defineDataCommand, type CommandGroup } from './command.ts';
 
 const keyVerb = (name: string, summary: string, renew: (keysDir: string, clock: Clock) => Promise<object>) =>
-  dataVerb({
+  defineDataCommand({
     name,
     summary,
     examples: [`key ${name}`],
@@ -14,15 +14,15 @@ const keyVerb = (name: string, summary: string, renew: (keysDir: string, clock: 
     run: (_given, { paths, clock }) => renew(paths.keys, clock),
   });
 
-export const keyCommand: Group = {
+export const keyCommand: CommandGroup = {
   name: 'key',
   summary: 'rotate the keys of download links, receipts and console sessions, or the operator token',
-  verbs: [
+  commands: [
     keyVerb('rotate links', 'rotate the key that signs download links; issued links stay valid', rotateSigningKey),
     keyVerb('rotate receipts', 'rotate the key that signs receipts; issued receipts stay valid', rotateReceiptKey),
-    keyVerb('rotate sessions', 'rotate the key of console sessions; all users must sign in again', renewSessionKey),
+    keyVerb('rotate sessions', 'rotate the key of console sessions; all users must sign in again', rotateSessionKey),
     keyVerb('rotate operator', 'rotate the operator token; the old token is revoked at once', async (keysDir) => ({
-      operatorToken: await renewOperatorToken(keysDir),
+      operatorToken: await rotateOperatorToken(keysDir),
     })),
   ],
 };

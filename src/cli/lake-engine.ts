@@ -9,10 +9,10 @@ import type { OpenData } from './command.ts';
 
 type Limits = Pick<DuckdbOptions, 'memoryMb' | 'threads'>;
 
-/** Returns the memory of the setting, at least `leastMb`, and one thread per `mbPerThread` of it. */
-export function engineLimits({ duckdbMemoryMb }: Config, leastMb: number, mbPerThread: number): Limits {
+/** Returns the memory of the setting, at least `minMb`, and one thread per `mbPerThread` of it. */
+export function engineLimits({ duckdbMemoryMb }: Config, minMb: number, mbPerThread: number): Limits {
   const threads = Math.max(1, Math.min(availableParallelism(), Math.floor(duckdbMemoryMb / mbPerThread)));
-  return { memoryMb: Math.max(leastMb, duckdbMemoryMb), threads };
+  return { memoryMb: Math.max(minMb, duckdbMemoryMb), threads };
 }
 
 /** Runs work on the lake with an engine, with the service running or stopped. */

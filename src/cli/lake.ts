@@ -1,14 +1,14 @@
 import { pruneFiles } from '../lake/files/prune.ts';
-import { findSinceMs, nextPlace, parsePlace } from '../lake/log/change-feed.ts';
+import { findSinceMs, nextCursor, parseCursor } from '../lake/log/change-feed.ts';
 import { openDuckdb } from '../lake/sql/duckdb.ts';
 import { sqlList, sqlText } from '../lake/sql/literals.ts';
-import { readMarkedSnapshot } from '../lake/watermark.ts';
+import { readSnapshotWithWatermark } from '../lake/watermark.ts';
 import { localFiles } from '../runtime/store/open-store.ts';
 import { machineClock } from '../runtime/clock.ts';
 import { AppError } from '../runtime/errors.ts';
 import { withFormerNames } from '../runtime/former-names.ts';
 import { openEnrichment } from '../enrichment/enrichment.ts';
-import { enrichLake } from '../operate/enrich.ts';
+import { enrichLake } from '../admin/enrich.ts';
 import { noCrashPoint } from '../runtime/crash-point.ts';
 import { repairLake } from '../lake/repair/repair-lake.ts';
 import { tablePaths } from '../lake/lake.ts';
@@ -16,9 +16,9 @@ import { checkLake } from '../lake/check.ts';
 import { readHistory, readLakeStats } from '../lake/history.ts';
 import { datasets, events } from '../datasets/dataset.ts';
 import { readSnapshot } from '../lake/log/snapshot.ts';
-import { dataVerb, type DataContext, type Group, type OpenData } from './command.ts';
+import { defineDataCommand, type DataContext, type CommandGroup, type OpenData } from './command.ts';
 import { withEngine } from './lake-engine.ts';
-import { flag, oneOf, positive, text, withDefault } from './words.ts';
+import { flag, oneOf, positive, text, withDefault } from './option-specs.ts';
 
 /**
  * Counts the rows since a cursor, or all rows. Returns also the version, the next cursor, SQL that reads the rows until the
@@ -26,16 +26,16 @@ import { flag, oneOf, positive, text, withDefault } from './words.ts';
  * of `findSinceMs`.
  */
 export async function readChanges(tableDir: string, since: string | undefined) {
-  const place = parsePlace(since ?? '0');
+  const place = parseCursor(since ?? '0');
   if (place === undefined)
     throw new AppError('usage', `'${since}' is not a valid cursor`, {
       hint: "Pass a version, or 'next' of the last output of 'tributary lake changes'.",
     });
-  const { snapshot, watermarkMs } = await readMarkedSnapshot(tableDir, machineClock);
+  const { snapshot, watermarkMs } = await readSnapshotWithWatermark(tableDir, machineClock);
   const sinceMs = since === undefined ? 0 : await findSinceMs(place, snapshot);
   const files = pruneFiles(snapshot.files, { availableAt: { fromMs: sinceMs } });
   const named = {
-    next: nextPlace(snapshot),
+    next: nextCursor(snapshot),
     ...(watermarkMs === undefined ? {} : { watermark: new Date(watermarkMs).toISOString() }),
   };
   const version = Math.max(snapshot.version, 0);
@@ -86,24 +86,24 @@ const table = withDefault(oneOf([...datasets.keys()], 'table name', 'NAME'), eve
 const tableDirOf = ({ paths }: OpenData, name: string): string =>
   tablePaths(paths.lake, datasets.get(name) ?? events).table;
 
-const check = dataVerb({
+const check = defineDataCommand({
   opens: 'lake',
   name: 'check',
   summary: 'verify every live file, the log and the hashes of erased ids',
   examples: ['lake check'],
   exitCodes: { 1: 'problems were found; the output lists them' },
-  async run(_given, { paths, answer, note }) {
+  async run(_given, { paths, printResult, printMessage }) {
     const report = await checkLake(paths.lake);
-    answer({ ...report, problems: report.problems.map((problem) => withFormerNames('finding', problem)) });
+    printResult({ ...report, problems: report.problems.map((finding) => withFormerNames('finding', finding)) });
     if (report.ok) return 0;
-    note(
+    printMessage(
       "restore missing and damaged files from a backup to the same paths; run 'tributary lake repair' for foreign_commit; other problems have the action in 'detail'",
     );
     return 1;
   },
 });
 
-const stats = dataVerb({
+const stats = defineDataCommand({
   opens: 'lake',
   name: 'stats',
   summary: 'show rows and bytes by kind and date, and by table',
@@ -111,7 +111,7 @@ const stats = dataVerb({
   run: (_given, { paths }) => readLakeStats(paths.lake),
 });
 
-const files = dataVerb({
+const files = defineDataCommand({
   opens: 'lake',
   name: 'files',
   summary: 'list the live files of a table',
@@ -126,7 +126,7 @@ const files = dataVerb({
   },
 });
 
-const log = dataVerb({
+const log = defineDataCommand({
   opens: 'lake',
   name: 'log',
   summary: 'list the newest commits of a table',
@@ -136,7 +136,7 @@ const log = dataVerb({
   run: ({ limit, table: name }, { paths }) => readHistory(paths.lake, limit, datasets.get(name) ?? events),
 });
 
-const changes = dataVerb({
+const changes = defineDataCommand({
   opens: 'lake',
   name: 'changes',
   summary: 'count the rows after a cursor, and print SQL that reads them',
@@ -146,7 +146,7 @@ const changes = dataVerb({
   run: ({ since, table: name }, context) => readChanges(tableDirOf(context, name), since),
 });
 
-const repair = dataVerb({
+const repair = defineDataCommand({
   opens: 'lake',
   name: 'repair',
   summary: 'revert commits of other engines and repair future timestamps',
@@ -158,16 +158,16 @@ const repair = dataVerb({
     const repaired = await withEngine(context, engineLimits(context), (duckdb) =>
       repairLake({ lakeDir: paths.lake, duckdb, clock, crashPoint: noCrashPoint }, acceptLoss),
     );
-    context.answer(repaired);
+    context.printResult(repaired);
     if ([repaired, ...Object.values(repaired.tables ?? {})].every(({ missing }) => missing.length === 0)) return 0;
-    context.note(
+    context.printMessage(
       "live files are missing: restore them from a backup, or run 'tributary lake repair --accept-loss' if there is none",
     );
     return 1;
   },
 });
 
-const enrich = dataVerb({
+const enrich = defineDataCommand({
   opens: 'lake',
   name: 'enrich',
   summary: 'fill missing countries, systems, devices and browsers from IP address and User-Agent',
@@ -175,7 +175,7 @@ const enrich = dataVerb({
   run: (_given, context) => enrichAll(context),
 });
 
-const snapshot = dataVerb({
+const snapshot = defineDataCommand({
   opens: 'lake',
   name: 'snapshot',
   summary: 'print the SQL of the views over the lake',
@@ -187,8 +187,8 @@ const snapshot = dataVerb({
   },
 });
 
-export const lakeCommand: Group = {
+export const lakeCommand: CommandGroup = {
   name: 'lake',
   summary: 'verify, inspect, enrich and repair the lake',
-  verbs: [check, stats, files, log, changes, repair, enrich, snapshot],
+  commands: [check, stats, files, log, changes, repair, enrich, snapshot],
 };

@@ -4,28 +4,34 @@ import { datasets, type Dataset } from '../datasets/dataset.ts';
 import { openEnrichment } from '../enrichment/enrichment.ts';
 import { ensureLake, hasTable, openDatasetTable, tablePaths } from '../lake/lake.ts';
 import type { Table } from '../lake/log/table.ts';
-import type { FieldMap } from '../operate/load/file-fields.ts';
-import { listLoads, undoLoad } from '../operate/load/undo-load.ts';
-import { loadFile, type LoadDependencies, type LoadOptions } from '../operate/load/load.ts';
-import type { Progress } from '../operate/load/stage-rows.ts';
-import { sourceFormats } from '../operate/load/recognize.ts';
+import type { FieldMap } from '../admin/load/file-fields.ts';
+import { listLoads, undoLoad } from '../admin/load/undo-load.ts';
+import { loadFile, type LoadDependencies, type LoadOptions } from '../admin/load/load.ts';
+import type { LoadProgress } from '../admin/load/stage-rows.ts';
+import { sourceFormats } from '../admin/load/recognize.ts';
 import { noCrashPoint } from '../runtime/crash-point.ts';
 import { AppError, describeError, isAppError } from '../runtime/errors.ts';
-import { getTextFile, readTold, wholeDescriptor } from '../runtime/files/input-file.ts';
-import { dataVerb, type CommandContext, type DataContext, type GivenOptions, type Group } from './command.ts';
-import { file, flag, oneOf, parsed, positive, refuse, many, text, present } from './words.ts';
-import { loadTitles } from '../operate/lists/load-titles.ts';
+import { getTextFile, readConfirmedInput, completionDescriptor } from '../runtime/files/input-file.ts';
+import {
+  defineDataCommand,
+  type CommandContext,
+  type DataContext,
+  type ParsedOptions,
+  type CommandGroup,
+} from './command.ts';
+import { file, flag, oneOf, parsed, positive, failUsage, many, text, present } from './option-specs.ts';
+import { loadTitles } from '../admin/lists/load-titles.ts';
 import { engineLimits } from './lake-engine.ts';
-import { answerRefused, openList, toListOptions } from './segment.ts';
-import { isRecord } from '../runtime/files/checked-json.ts';
+import { printRejectedLists, openList, toListOptions } from './segment.ts';
+import { isRecord } from '../runtime/files/checksummed-json.ts';
 
 const loadable: readonly Dataset[] = [...datasets.values()].filter(({ isLoadable }) => isLoadable);
 
-const mostBad = 100_000;
+const badRowsLimit = 100_000;
 
 function parseMaxBad(value: string): number {
-  if (/^\d{1,6}$/.test(value) && Number(value) <= mostBad) return Number(value);
-  return refuse(`--max-bad must be a number from 0 to ${mostBad}, not '${value}'`);
+  if (/^\d{1,6}$/.test(value) && Number(value) <= badRowsLimit) return Number(value);
+  return failUsage(`--max-bad must be a number from 0 to ${badRowsLimit}, not '${value}'`);
 }
 
 const loadOptions = {
@@ -35,7 +41,7 @@ const loadOptions = {
   restoreErased: flag('store erased rows again'),
   format: oneOf(sourceFormats, 'format of the files (by their names)'),
   allowEmpty: flag('accept an empty file as a file without rows'),
-  // For health/load-routes.ts, which forwards the input.
+  // For ops/load-routes.ts, which forwards the input.
   byHttp: {
     ...flag('report errors as JSON, and require the end of standard input to be confirmed'),
     isHidden: true,
@@ -54,9 +60,9 @@ async function readMap(name: string): Promise<FieldMap> {
   }
 }
 
-type LoadWords = Omit<GivenOptions<typeof loadOptions>, 'data'>;
+type LoadArguments = Omit<ParsedOptions<typeof loadOptions>, 'data'>;
 
-async function toOptions({ map, app, maxBad, format, restoreErased, allowEmpty }: LoadWords): Promise<LoadOptions> {
+async function toOptions({ map, app, maxBad, format, restoreErased, allowEmpty }: LoadArguments): Promise<LoadOptions> {
   return {
     ...(map === undefined ? {} : { map: await readMap(map) }),
     ...present({ idApp: app, maxBad, format }),
@@ -65,7 +71,7 @@ async function toOptions({ map, app, maxBad, format, restoreErased, allowEmpty }
   };
 }
 
-const phases: Readonly<Record<Progress['phase'], string>> = {
+const phases: Readonly<Record<LoadProgress['phase'], string>> = {
   hash: 'comparing the content',
   read: 'reading the rows',
   commit: 'removing duplicates',
@@ -77,7 +83,7 @@ function showProgress(name: string, context: CommandContext): Pick<LoadDependenc
     onProgress({ phase, percent, bytesPerSecond = 0, secondsLeft = 0 }) {
       const rate =
         percent === undefined ? '' : `: ${percent} %, ${(bytesPerSecond / 1e6).toFixed(1)} MB/s, ${secondsLeft} s left`;
-      context.note(`${name}: ${phases[phase]}${rate}`);
+      context.printMessage(`${name}: ${phases[phase]}${rate}`);
     },
   };
 }
@@ -92,13 +98,13 @@ async function openLoadable({ config, paths, clock }: DataContext, dataset: Data
 }
 
 function assertOneInput(files: readonly string[]): void {
-  if (files.filter((word) => word === '-').length > 1) refuse('standard input can be given only once');
+  if (files.filter((word) => word === '-').length > 1) failUsage('standard input can be given only once');
 }
 
 /** Loads each file atomically. Returns 1 if one was rejected. */
 async function loadFiles(
   dataset: Dataset,
-  { FILE: files, ...words }: LoadWords & { readonly FILE: readonly string[] },
+  { FILE: files, ...words }: LoadArguments & { readonly FILE: readonly string[] },
   context: DataContext,
 ): Promise<number> {
   assertOneInput(files);
@@ -111,15 +117,16 @@ async function loadFiles(
   for (const word of files) {
     const name = word === '-' ? word : path.basename(word);
     const input = word === '-' ? openList(word, context).pieces : undefined;
-    const from = input === undefined ? word : words.byHttp ? readTold(input, wholeDescriptor) : input;
+    const from = input === undefined ? word : words.byHttp ? readConfirmedInput(input, completionDescriptor) : input;
     const dependencies = { ...common, enricher, ...showProgress(name, context) };
     const outcome = await loadFile(dependencies, { name, from }, options);
-    context.answer({ dataset: dataset.table, ...outcome });
+    context.printResult({ dataset: dataset.table, ...outcome });
     if (!('refused' in outcome)) continue;
-    context.note(`tributary: ${word} was not loaded: ${outcome.refused.detail}`);
+    context.printMessage(`tributary: ${word} was not loaded: ${outcome.refused.detail}`);
     exitCode = 1;
   }
-  for (const { message, action } of enricher?.problems() ?? []) context.note(`tributary: ${message}. ${action}`);
+  for (const { message, action } of enricher?.problems() ?? [])
+    context.printMessage(`tributary: ${message}. ${action}`);
   enricher?.close();
   return exitCode;
 }
@@ -129,11 +136,11 @@ const withoutCapital = (sentence: string): string =>
   sentence.replace(/^[A-Z](?=[a-z])/, (letter) => letter.toLowerCase());
 
 const loadDataset = (dataset: Dataset) =>
-  dataVerb({
+  defineDataCommand({
     name: dataset.table,
     family: { name: 'DATASET', summary: 'load rows of a dataset from files' },
     summary: `load ${withoutCapital(dataset.description).replace(/\.$/, '')}`,
-    words: {
+    arguments: {
       FILE: many(file('CSV with a header, JSON lines, a JSON array or Parquet, also gzip; - for standard input')),
     },
     options: loadOptions,
@@ -143,10 +150,10 @@ const loadDataset = (dataset: Dataset) =>
     run: (given, context) => loadFiles(dataset, given, context),
   });
 
-const titles = dataVerb({
+const titles = defineDataCommand({
   name: 'titles',
   summary: 'load display titles for ids, such as campaigns, partners and links',
-  words: {
+  arguments: {
     FILE: many(file('CSV or JSON lines of field, id and title, such as idCampaign,66,Winter; - for standard input')),
   },
   details: ['A row replaces the title of its id; an empty title removes it. All files are loaded, or none.'],
@@ -156,28 +163,28 @@ const titles = dataVerb({
     assertOneInput(files);
     const inputs = files.map((word) => openList(word, context));
     const loaded = await loadTitles(context.paths.titles, inputs, toListOptions(context));
-    return 'titles' in loaded ? loaded : answerRefused(loaded, context);
+    return 'titles' in loaded ? loaded : printRejectedLists(loaded, context);
   },
 });
 
-const list = dataVerb({
+const list = defineDataCommand({
   name: 'list',
   summary: 'list the loads of every dataset',
   isList: true,
   examples: ['load list'],
-  async run(_given, { config, paths, answer }) {
+  async run(_given, { config, paths, printResult }) {
     for (const dataset of loadable) {
       if (!(await hasTable(paths.lake, dataset))) continue;
       const { table } = tablePaths(paths.lake, dataset);
-      for (const load of await listLoads(table, dataset.table, engineLimits(config, 256, 512))) answer(load);
+      for (const load of await listLoads(table, dataset.table, engineLimits(config, 256, 512))) printResult(load);
     }
   },
 });
 
-const undo = dataVerb({
+const undo = defineDataCommand({
   name: 'undo',
   summary: 'remove the rows of a load',
-  words: { ID: text("load id, see 'tributary load list'") },
+  arguments: { ID: text("load id, see 'tributary load list'") },
   examples: ['load undo 4f1c2a90'],
   async run({ ID: loadId }, context) {
     for (const dataset of loadable) {
@@ -195,7 +202,7 @@ const undo = dataVerb({
   },
 });
 
-export const loadCommand: Group = {
+export const loadCommand: CommandGroup = {
   name: 'load',
   summary: 'load rows or titles from files; list and undo loads',
   usage: [
@@ -204,10 +211,10 @@ export const loadCommand: Group = {
     'list [--data DIR]',
     'undo ID [--data DIR]',
   ],
-  verbs: [...loadable.map(loadDataset), titles, list, undo],
-  recover(error, words, { answer }) {
+  commands: [...loadable.map(loadDataset), titles, list, undo],
+  recover(error, words, { printResult }) {
     if (!words.includes('--by-http')) throw error;
-    answer({ error: describeError(error), ...(isAppError(error) ? { code: error.code } : {}) });
+    printResult({ error: describeError(error), ...(isAppError(error) ? { code: error.code } : {}) });
     return 1;
   },
 };

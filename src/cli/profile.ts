@@ -9,8 +9,8 @@ import {
   type Profile,
   type Profiles,
 } from '../client/profiles.ts';
-import { verb, type CommandContext, type Group } from './command.ts';
-import { flag, parsed, positive, refuse, present } from './words.ts';
+import { defineCommand, type CommandContext, type CommandGroup } from './command.ts';
+import { flag, parsed, positive, failUsage, present } from './option-specs.ts';
 
 const name = { NAME: parsed('profile name', 'NAME', parseProfileName) };
 const maxSecretsBytes = 64 * 1024;
@@ -21,14 +21,14 @@ async function readSecrets({ input }: CommandContext): Promise<Pick<Profile, 'to
   let given = '';
   for await (const piece of input?.() ?? []) {
     given += Buffer.from(piece).toString('utf8');
-    if (given.length > maxSecretsBytes) refuse('standard input is larger than a token and a secret');
+    if (given.length > maxSecretsBytes) failUsage('standard input is larger than a token and a secret');
   }
   const secrets: { token?: string; secret?: string } = {};
   for (const line of given.split(/\r?\n/)) {
     const [, member, value] = /^(token|secret)=(\S+)$/.exec(line.trim()) ?? [];
     if (line.trim() === '') continue;
     if (member === undefined || value === undefined)
-      refuse('standard input must have only lines of token=... and secret=...');
+      failUsage('standard input must have only lines of token=... and secret=...');
     else secrets[member as 'token' | 'secret'] = value;
   }
   return secrets;
@@ -37,10 +37,10 @@ async function readSecrets({ input }: CommandContext): Promise<Pick<Profile, 'to
 const shown = ({ profiles, current }: Profiles, chosen: string) =>
   describeProfile(chosen, profiles[chosen] ?? {}, chosen === current);
 
-const add = verb({
+const add = defineCommand({
   name: 'add',
   summary: 'create a profile, or change the given values of one',
-  words: name,
+  arguments: name,
   options: {
     importUrl: url('URL of the import area'),
     exportUrl: url('URL of the export area'),
@@ -70,7 +70,7 @@ const add = verb({
   },
 });
 
-const list = verb({
+const list = defineCommand({
   name: 'list',
   summary: 'list the profiles; secrets are not shown',
   isList: true,
@@ -86,10 +86,10 @@ function getOwn(profiles: Profiles, chosen: string): void {
   if (!Object.hasOwn(profiles.profiles, chosen)) throw noSuchProfile(profiles, chosen);
 }
 
-const use = verb({
+const use = defineCommand({
   name: 'use',
   summary: 'make a profile the current one',
-  words: name,
+  arguments: name,
   isWithoutData: true,
   examples: ['profile use shop'],
   async run({ NAME: chosen }, { environment }) {
@@ -101,10 +101,10 @@ const use = verb({
   },
 });
 
-const remove = verb({
+const remove = defineCommand({
   name: 'remove',
   summary: 'remove a profile, with its secrets',
-  words: name,
+  arguments: name,
   isWithoutData: true,
   examples: ['profile remove shop'],
   async run({ NAME: chosen }, { environment }) {
@@ -120,8 +120,8 @@ const remove = verb({
   },
 });
 
-export const profileCommand: Group = {
+export const profileCommand: CommandGroup = {
   name: 'profile',
   summary: 'manage profiles: URLs and secrets of services for import and export',
-  verbs: [add, list, use, remove],
+  commands: [add, list, use, remove],
 };

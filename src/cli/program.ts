@@ -1,10 +1,10 @@
 import { Argument, Command as Parser, CommanderError, Option, type Help } from 'commander';
 import { AppError, describeError, isAppError, isDiskFull } from '../runtime/errors.ts';
 import { readPackageJson } from '../runtime/files/package-files.ts';
-import { showAnswers } from './answers.ts';
-import { commonOptions, type Command, type CommandContext, type Declarations, type Verb } from './command.ts';
+import { createHumanOutput } from './human-output.ts';
+import { commonOptions, type Command, type CommandContext, type OptionSpecs, type CommandSpec } from './command.ts';
 import { replaceFormerNames } from './former-names.ts';
-import { refuse, type Declared } from './words.ts';
+import { failUsage, type OptionSpec } from './option-specs.ts';
 
 interface Call {
   readonly words: readonly string[];
@@ -17,7 +17,7 @@ export function flagOf(name: string): string {
   return `--${name.replaceAll(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
 }
 
-function optionsOf({ options = {}, isWithoutData }: Verb): Declarations {
+function optionsOf({ options = {}, isWithoutData }: CommandSpec): OptionSpecs {
   const { data, json } = commonOptions;
   return { ...options, ...(isWithoutData === true ? {} : { data }), json, ...options };
 }
@@ -26,19 +26,19 @@ const show = (text: string, isBare: boolean, isMany = false): string =>
   `${isBare ? text : `[${text}]`}${isMany ? '...' : ''}`;
 
 /** Renders the usage, one line per form: `tributary app add ID --platform P [--title T] [--data DIR]`. */
-export function usagesOf(verb: Verb, path: string): readonly string[] {
-  if (verb.usage !== undefined) return verb.usage.map((usage) => `${path} ${usage}`);
-  const words = Object.entries(verb.words ?? {}).map(([name, { isOptional, isMany }]) =>
-    show(`${name}${isMany === true ? '...' : ''}`, isOptional !== true),
+export function usagesOf(commandSpec: CommandSpec, path: string): readonly string[] {
+  if (commandSpec.usage !== undefined) return commandSpec.usage.map((usage) => `${path} ${usage}`);
+  const words = Object.entries(commandSpec.arguments ?? {}).map(([name, { isOptional, isRepeatable }]) =>
+    show(`${name}${isRepeatable === true ? '...' : ''}`, isOptional !== true),
   );
   // Every command has --json; its own help shows it.
-  const { json: _, ...options } = optionsOf(verb);
+  const { json: _, ...options } = optionsOf(commandSpec);
   const shown = Object.entries(options)
     .filter(([, { isHidden }]) => isHidden !== true)
     .toSorted(([, a], [, b]) => Number(b.isRequired ?? false) - Number(a.isRequired ?? false))
-    .map(([name, { shown: value, letter, isRequired, isMany }]) => {
+    .map(([name, { placeholder: value, letter, isRequired, isRepeatable }]) => {
       const flag = letter === undefined ? flagOf(name) : `-${letter}`;
-      return show(value === undefined ? flag : `${flag} ${value}`, isRequired === true, isMany);
+      return show(value === undefined ? flag : `${flag} ${value}`, isRequired === true, isRepeatable);
     });
   return [[path, ...words, ...shown].join(' ')];
 }
@@ -48,7 +48,7 @@ const exitCodes: Readonly<Record<number, string>> = {
   1: 'failure: standard error has the reason and what to do',
 };
 
-function renderEnd({ examples = [], exitCodes: own = {} }: Verb): string {
+function renderEnd({ examples = [], exitCodes: own = {} }: CommandSpec): string {
   const shown = examples.length === 0 ? '' : `\nExamples:\n${examples.map((line) => `  tributary ${line}\n`).join('')}`;
   const codes = Object.entries({ ...exitCodes, ...own }).map(([code, meaning]) => {
     const common = exitCodes[Number(code)];
@@ -83,7 +83,7 @@ function createParser({ name, summary = '', details = [] }: Omit<Command, 'run' 
     .configureHelp(helpStyle)
     .configureOutput({
       writeOut: printBy(context.print),
-      writeErr: printBy(context.note),
+      writeErr: printBy(context.printMessage),
       outputError: () => undefined,
     })
     .exitOverride();
@@ -95,74 +95,87 @@ function addVersion(parser: Parser): Parser {
 }
 
 /** Creates the parser of an option's text; `previous` is its value so far. Error: `usage`. */
-function parseOption(parser: Parser, option: Option, { parse, isMany }: Declared<unknown>, { words }: Call) {
+function parseOption(parser: Parser, option: Option, { parse, isRepeatable }: OptionSpec<unknown>, { words }: Call) {
   const flag = String(option.long);
   return (text: string, previous: unknown): unknown => {
     const isGiven = parser.getOptionValueSource(option.attributeName()) === 'cli';
-    if (isGiven && isMany !== true) refuse(`${flag} is given twice; it takes one value`);
+    if (isGiven && isRepeatable !== true) failUsage(`${flag} is given twice; it takes one value`);
     // An unset variable of a script (`--data "$DATA"`) must not become the default.
-    if (text === '') refuse(`${flag} has an empty value`);
+    if (text === '') failUsage(`${flag} has an empty value`);
     // A value may begin with a dash: the prefix of a token, the id of a client.
     const known = [...parser.options.flatMap(({ long, short }) => [long, short]), '--help', '-h'];
     if (known.includes(text.replace(/=.*/s, '')) && !words.includes(`${flag}=${text}`))
-      refuse(`${flag} has no value: ${text} is an option`);
+      failUsage(`${flag} has no value: ${text} is an option`);
     const value = parse?.(text, flag);
-    return isMany === true && isGiven ? [...(previous as unknown[]), ...(value as unknown[])] : value;
+    return isRepeatable === true && isGiven ? [...(previous as unknown[]), ...(value as unknown[])] : value;
   };
 }
 
-function addOption(parser: Parser, name: string, declared: Declared<unknown>, call: Call): Option {
-  const { about, shown, letter, choices, fallback, isHidden = false } = declared;
-  const taken = choices === undefined || shown === choices.join('|') ? '' : `: ${choices.join(', ')}`;
-  const isShown = shown !== undefined && (typeof fallback === 'string' || typeof fallback === 'number');
+function addOption(parser: Parser, name: string, optionSpec: OptionSpec<unknown>, call: Call): Option {
+  const { description, placeholder, letter, choices, default: fallback, isHidden = false } = optionSpec;
+  const taken = choices === undefined || placeholder === choices.join('|') ? '' : `: ${choices.join(', ')}`;
+  const isShown = placeholder !== undefined && (typeof fallback === 'string' || typeof fallback === 'number');
   const option = new Option(
-    `${letter === undefined ? '' : `-${letter}, `}${flagOf(name)}${shown === undefined ? '' : ` <${shown}>`}`,
-    `${about}${taken}${isShown ? ` (${fallback})` : ''}`,
+    `${letter === undefined ? '' : `-${letter}, `}${flagOf(name)}${placeholder === undefined ? '' : ` <${placeholder}>`}`,
+    `${description}${taken}${isShown ? ` (${fallback})` : ''}`,
   ).hideHelp(isHidden);
-  if (shown !== undefined) option.argParser(parseOption(parser, option, declared, call));
+  if (placeholder !== undefined) option.argParser(parseOption(parser, option, optionSpec, call));
   parser.addOption(option);
   return option;
 }
 
-function addWord(parser: Parser, name: string, { about, parse, choices, isMany, isOptional }: Declared<unknown>): void {
-  const shown = isMany === true ? `${name}...` : name;
+function addWord(
+  parser: Parser,
+  name: string,
+  { description, parse, choices, isRepeatable, isOptional }: OptionSpec<unknown>,
+): void {
+  const shown = isRepeatable === true ? `${name}...` : name;
   const taken = choices === undefined ? '' : `: ${choices.join(', ')}`;
-  const argument = new Argument(isOptional === true ? `[${shown}]` : `<${shown}>`, `${about}${taken}`);
+  const argument = new Argument(isOptional === true ? `[${shown}]` : `<${shown}>`, `${description}${taken}`);
   argument.argParser((text: string, previous: unknown) => {
-    if (text === '') refuse(`${name} is empty`);
+    if (text === '') failUsage(`${name} is empty`);
     const value = parse?.(text, name);
-    return isMany === true ? [...((previous as unknown[] | undefined) ?? []), ...(value as unknown[])] : value;
+    return isRepeatable === true ? [...((previous as unknown[] | undefined) ?? []), ...(value as unknown[])] : value;
   });
   parser.addArgument(argument);
 }
 
 /** Collects the values by the names of the declaration. */
-function collect(parser: Parser, { words = {} }: Verb, options: ReadonlyMap<string, Option>, declared: Declarations) {
+function collect(
+  parser: Parser,
+  { arguments: words = {} }: CommandSpec,
+  options: ReadonlyMap<string, Option>,
+  declared: OptionSpecs,
+) {
   const given: Record<string, unknown> = {};
-  Object.entries(words).forEach(([name, { fallback }], index) => {
+  Object.entries(words).forEach(([name, { default: fallback }], index) => {
     given[name] = (parser.processedArgs as unknown[])[index] ?? fallback;
   });
   for (const [name, option] of options) {
     const key = option.attributeName();
     const isGiven = parser.getOptionValueSource(key) === 'cli';
-    const isFlag = declared[name]?.shown === undefined;
+    const isFlag = declared[name]?.placeholder === undefined;
     // Checked here: the parser would report a missing option before a misspelled one.
-    if (!isGiven && declared[name]?.isRequired === true) refuse(`${String(option.long)} is missing`);
-    given[name] = isGiven ? isFlag || (parser.getOptionValue(key) as unknown) : declared[name]?.fallback;
+    if (!isGiven && declared[name]?.isRequired === true) failUsage(`${String(option.long)} is missing`);
+    given[name] = isGiven ? isFlag || (parser.getOptionValue(key) as unknown) : declared[name]?.default;
   }
-  return given as Parameters<Verb['run']>[0];
+  return given as Parameters<CommandSpec['run']>[0];
 }
 
 /** Runs a verb, and formats its output for a terminal unless `--json` is given. Error: `disk` for a full disk. */
-async function runVerb(verb: Verb, given: Parameters<Verb['run']>[0], context: CommandContext): Promise<number> {
+async function runVerb(
+  commandSpec: CommandSpec,
+  given: Parameters<CommandSpec['run']>[0],
+  context: CommandContext,
+): Promise<number> {
   const isShown = context.screen !== undefined && !given.json;
-  const shown = isShown ? showAnswers(context, context.screen.columns, verb.isList === true) : undefined;
+  const shown = isShown ? createHumanOutput(context, context.screen.columns, commandSpec.isList === true) : undefined;
   const used = shown?.context ?? context;
   let isDone = false;
   try {
-    const result = await verb.run(given, used);
+    const result = await commandSpec.run(given, used);
     const exitCode = typeof result === 'number' ? result : 0;
-    if (typeof result === 'object') for (const one of Array.isArray(result) ? result : [result]) used.answer(one);
+    if (typeof result === 'object') for (const one of Array.isArray(result) ? result : [result]) used.printResult(one);
     isDone = exitCode === 0;
     return exitCode;
   } catch (error) {
@@ -175,29 +188,33 @@ async function runVerb(verb: Verb, given: Parameters<Verb['run']>[0], context: C
 
 const usageSeparator = '\n       ';
 
-function toVerbParser(verb: Verb, path: string, call: Call): Parser {
-  const parser = createParser(verb, call).usage(usagesOf(verb, path).join(usageSeparator));
-  Object.entries(verb.words ?? {}).forEach(([word, value]) => addWord(parser, word, value));
-  const declared = optionsOf(verb);
+function toVerbParser(commandSpec: CommandSpec, path: string, call: Call): Parser {
+  const parser = createParser(commandSpec, call).usage(usagesOf(commandSpec, path).join(usageSeparator));
+  Object.entries(commandSpec.arguments ?? {}).forEach(([word, value]) => addWord(parser, word, value));
+  const declared = optionsOf(commandSpec);
   const options = new Map(
     Object.entries(declared).map(([name, value]) => [name, addOption(parser, name, value, call)] as const),
   );
   return addVersion(parser)
-    .addHelpText('after', renderEnd(verb))
+    .addHelpText('after', renderEnd(commandSpec))
     .action(async () => {
-      call.exitCode = await runVerb(verb, collect(parser, verb, options, declared), call.context);
+      call.exitCode = await runVerb(commandSpec, collect(parser, commandSpec, options, declared), call.context);
     });
 }
 
 function toParser(command: Command, call: Call): Parser {
   const path = `tributary ${command.name}`;
-  if (!('verbs' in command)) return toVerbParser(command, path, call);
+  if (!('commands' in command)) return toVerbParser(command, path, call);
   const usages =
     command.usage?.map((usage) => `${path} ${usage}`) ??
-    command.verbs.flatMap((verb) => (verb.summary === undefined ? [] : usagesOf(verb, `${path} ${verb.name}`)));
+    command.commands.flatMap((commandSpec) =>
+      commandSpec.summary === undefined ? [] : usagesOf(commandSpec, `${path} ${commandSpec.name}`),
+    );
   const parser = createParser(command, call).usage(usages.join(usageSeparator)).enablePositionalOptions();
-  for (const verb of command.verbs)
-    parser.addCommand(toVerbParser(verb, `${path} ${verb.name}`, call), { hidden: verb.summary === undefined });
+  for (const commandSpec of command.commands)
+    parser.addCommand(toVerbParser(commandSpec, `${path} ${commandSpec.name}`, call), {
+      hidden: commandSpec.summary === undefined,
+    });
   return addVersion(parser);
 }
 
@@ -232,7 +249,10 @@ function toUsageError(error: unknown, program: Parser, words: readonly string[])
 function joinVerb(command: Command | undefined, words: readonly string[]): readonly string[] {
   const [name = '', first = '', second = '', ...rest] = words;
   const joined = `${first} ${second}`;
-  const isVerb = command !== undefined && 'verbs' in command && command.verbs.some((verb) => verb.name === joined);
+  const isVerb =
+    command !== undefined &&
+    'commands' in command &&
+    command.commands.some((commandSpec) => commandSpec.name === joined);
   return isVerb ? [name, joined, ...rest] : words;
 }
 

@@ -3,9 +3,9 @@ import path from 'node:path';
 import type { ReadOnlyEngine, TextRow } from '../lake/sql/read-only-engine.ts';
 import { moveFile } from '../runtime/files/durable-file.ts';
 import { removeTree } from '../runtime/files/work-files.ts';
-import { renderGrid, escapeText } from './answers.ts';
+import { renderGrid, escapeText } from './human-output.ts';
 import type { CommandContext } from './command.ts';
-import { refuse } from './words.ts';
+import { failUsage } from './option-specs.ts';
 import type { Interface } from 'node:readline';
 import { splitSql } from '../lake/sql/literals.ts';
 import { AppError } from '../runtime/errors.ts';
@@ -29,9 +29,10 @@ export function chooseQueryFormat(
 ): QueryFormat {
   const chosen = format ?? (file === undefined ? undefined : byEnding[path.extname(file).toLowerCase()]);
   if (file !== undefined && chosen === undefined)
-    refuse(`unknown format of ${file}: pass --format, or use the extension .csv, .json or .parquet`);
-  if (file !== undefined && chosen === 'table') refuse('--format table is for the terminal: use csv, json or parquet');
-  if (file === undefined && chosen === 'parquet') refuse('--format parquet needs a file: -o FILE');
+    failUsage(`unknown format of ${file}: pass --format, or use the extension .csv, .json or .parquet`);
+  if (file !== undefined && chosen === 'table')
+    failUsage('--format table is for the terminal: use csv, json or parquet');
+  if (file === undefined && chosen === 'parquet') failUsage('--format parquet needs a file: -o FILE');
   return chosen ?? (isForPerson ? 'table' : 'json');
 }
 
@@ -162,7 +163,7 @@ function describe(error: unknown): string {
  */
 export async function runQueryPrompt(openPrompt: () => Interface, work: PromptWork): Promise<number> {
   const { context, openEngine, runStatement } = work;
-  const { note, stop } = context;
+  const { printMessage, stop } = context;
   let engine = await openEngine();
   const prompt = openPrompt();
   let written = '';
@@ -174,7 +175,7 @@ export async function runQueryPrompt(openPrompt: () => Interface, work: PromptWo
   prompt.on('SIGINT', () => {
     if (isRunning) return engine.interrupt();
     written = '';
-    note('');
+    printMessage('');
     ask();
   });
   stop.addEventListener('abort', () => prompt.close(), { once: true });
@@ -186,8 +187,8 @@ export async function runQueryPrompt(openPrompt: () => Interface, work: PromptWo
       const newer = await openEngine();
       await engine.remove();
       engine = newer;
-    } else if (word === '.help') note(help);
-    else note(`unknown command ${escapeText(word)}; see .help`);
+    } else if (word === '.help') printMessage(help);
+    else printMessage(`unknown command ${escapeText(word)}; see .help`);
     return true;
   };
   const take = async (line: string): Promise<boolean> => {
@@ -198,14 +199,14 @@ export async function runQueryPrompt(openPrompt: () => Interface, work: PromptWo
     return true;
   };
   try {
-    note("Read-only SQL on the current version of the lake. '.help' lists the commands.");
+    printMessage("Read-only SQL on the current version of the lake. '.help' lists the commands.");
     ask();
     for await (const line of prompt) {
       isRunning = true;
       try {
         if (!(await take(line))) break;
       } catch (error) {
-        note(describe(error));
+        printMessage(describe(error));
       } finally {
         isRunning = false;
       }

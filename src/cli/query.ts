@@ -9,8 +9,8 @@ import { openReadOnlyEngine, type ReadOnlyEngine } from '../lake/sql/read-only-e
 import { splitSql } from '../lake/sql/literals.ts';
 import { AppError, isAppError } from '../runtime/errors.ts';
 import { findTextFile } from '../runtime/files/durable-file.ts';
-import { openWorkRoom, type WorkRoom } from '../runtime/files/work-files.ts';
-import { dataVerb, type CommandContext, queryRooms } from './command.ts';
+import { openScratchDir, type ScratchDir } from '../runtime/files/work-files.ts';
+import { defineDataCommand, type CommandContext, queryScratchDir } from './command.ts';
 import { engineLimits } from './lake-engine.ts';
 import {
   chooseQueryFormat,
@@ -23,7 +23,7 @@ import {
   type QueryFormat,
   runQueryPrompt,
 } from './query-output.ts';
-import { file, oneOf, optional, positive, refuse, text, withDefault } from './words.ts';
+import { file, oneOf, optional, positive, failUsage, text, withDefault } from './option-specs.ts';
 
 const isAddress = (root: string): boolean => /^[a-z][a-z0-9+.-]+:\/\//i.test(root);
 
@@ -41,7 +41,7 @@ export async function renderLakeSnapshot(config: Config, root: string | undefine
       });
   }
   const at = root === undefined ? own : isAddress(root) ? root.replace(/\/+$/, '') : path.resolve(root);
-  return snapshotSql({ root: at, followers: await listOtherTables(own), retentionMs: config.retentionMs });
+  return snapshotSql({ root: at, secondaryDatasets: await listOtherTables(own), retentionMs: config.retentionMs });
 }
 
 const typedViews = /\bapp_\d+"?\s*\./;
@@ -53,9 +53,9 @@ interface QueryAnswers {
 }
 
 /** Opens a spill folder; removes leftovers of killed queries. */
-async function openSpill(parent: string): Promise<WorkRoom> {
+async function openSpill(parent: string): Promise<ScratchDir> {
   try {
-    return await openWorkRoom(parent, 'a query');
+    return await openScratchDir(parent, 'a query');
   } catch {
     // Only a query that exceeds the memory needs it: a reader without write permission can query too.
     return { dir: path.join(parent, randomUUID()), close: () => Promise.resolve() };
@@ -74,7 +74,7 @@ async function openEngine(
   const { lake, spool } = dataPaths(config.dataDir);
   const typed = isTyped ? await findTextFile(cataloguePaths(lake).viewsSql) : undefined;
   const views = [await renderLakeSnapshot(config, undefined), ...(typed === undefined ? [] : [typed])];
-  const room = await openSpill(queryRooms(spool));
+  const room = await openSpill(queryScratchDir(spool));
   const engine = await openReadOnlyEngine({
     ...engineLimits(config, 128, 256),
     tempDir: path.join(room.dir, 'spill'),
@@ -109,7 +109,7 @@ async function runStatement(
   { format, rows, output }: QueryAnswers,
   context: CommandContext,
 ): Promise<void> {
-  const { print, note, screen } = context;
+  const { print, printMessage, screen } = context;
   try {
     const kind = await engine.check(sql);
     if (kind === 'explain') {
@@ -119,14 +119,14 @@ async function runStatement(
     }
     const write: (piece: string) => Promise<void> = context.write ?? (async (piece) => print(piece.replace(/\n$/, '')));
     if (output !== undefined)
-      return context.answer({ file: output.file, rows: await writeQueryFile(engine, sql, output, format) });
+      return context.printResult({ file: output.file, rows: await writeQueryFile(engine, sql, output, format) });
     if (format === 'csv' || format === 'json')
       return void (await writeQueryRows(engine, sql, format, { ...context, write }));
     const begun = performance.now();
     const { shown, isCut } = await showQueryTable(engine, sql, rows, { print, columns: screen?.columns ?? 120 });
     const seconds = ((performance.now() - begun) / 1000).toFixed(2);
     const more = isCut ? `; there are more: raise --rows, or use --format csv or -o FILE for all rows` : '';
-    note(`${isCut ? 'the first ' : ''}${shown} ${shown === 1 ? 'row' : 'rows'} in ${seconds} s${more}`);
+    printMessage(`${isCut ? 'the first ' : ''}${shown} ${shown === 1 ? 'row' : 'rows'} in ${seconds} s${more}`);
   } catch (error) {
     throw explainMissing(error, sql);
   }
@@ -164,8 +164,8 @@ async function runStatements(
 ): Promise<number> {
   const { statements, rest } = splitSql(sql);
   const all = rest === '' ? statements : [...statements, rest];
-  if (all.length === 0) refuse('no SQL given: pass it as an argument or on standard input');
-  if (answers.output !== undefined && all.length > 1) refuse('-o needs exactly one statement');
+  if (all.length === 0) failUsage('no SQL given: pass it as an argument or on standard input');
+  if (answers.output !== undefined && all.length > 1) failUsage('-o needs exactly one statement');
   const engine = await openEngine(config, typedViews.test(sql), answers.output);
   const settle = interruptOn(engine, context);
   try {
@@ -181,11 +181,11 @@ async function runStatements(
   }
 }
 
-export const queryCommand = dataVerb({
+export const queryCommand = defineDataCommand({
   opens: 'lake',
   name: 'query',
   summary: 'run read-only SQL on the lake; without SQL, open a prompt',
-  words: { SQL: optional(text('DuckDB statements, separated by semicolons (prompt, or standard input)')) },
+  arguments: { SQL: optional(text('DuckDB statements, separated by semicolons (prompt, or standard input)')) },
   options: {
     format: oneOf(queryFormats, 'output format (table on a terminal, else JSON lines)'),
     output: { ...file('file for the rows of one statement'), letter: 'o' },
@@ -210,7 +210,7 @@ export const queryCommand = dataVerb({
     const { config, openPrompt } = context;
     if (sql !== undefined || openPrompt === undefined)
       return runStatements(config, sql ?? (await readInput(context)), answers, context);
-    if (output !== undefined) refuse('-o needs a statement as an argument');
+    if (output !== undefined) failUsage('-o needs a statement as an argument');
     return runQueryPrompt(openPrompt, {
       context,
       openEngine: () => openEngine(config, true, undefined),

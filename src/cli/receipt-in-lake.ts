@@ -1,4 +1,4 @@
-import { type ErasedIds, createErasedIdsSearch, wasErased } from '../lake/find/erased-ids.ts';
+import { type ErasedIds, createErasedIdsSearch, wasErased } from '../lake/event-index/erased-ids.ts';
 import { lakePaths, tablePaths } from '../lake/lake.ts';
 import { type Snapshot, readSnapshot } from '../lake/log/snapshot.ts';
 import { openDuckdb } from '../lake/sql/duckdb.ts';
@@ -7,7 +7,7 @@ import type { Receipt, ReceiptEvent } from '../receipts/receipt.ts';
 import { type Dataset, events as leader, getMethod, importDatasets } from '../datasets/dataset.ts';
 import { isKeyedId, maskOfLake, otherFormOf } from '../datasets/event-id.ts';
 import { listFailedFiles, readFailedFile } from '../lake/files/failed-events.ts';
-import { type WholeRow, findWholeRows } from '../lake/find/find-rows.ts';
+import { type FullRow, findFullRows } from '../lake/event-index/find-rows.ts';
 import { type FirstVersion, createVersionSearch } from '../lake/log/change-feed.ts';
 import { type EventValues, digestEvent } from '../receipts/event-digest.ts';
 import { exists } from '../runtime/files/file-checks.ts';
@@ -22,10 +22,10 @@ import { exists } from '../runtime/files/file-checks.ts';
  * - `changed`: the row with its id has other values.
  * - `missing`: none of these.
  */
-export type EventState = 'stored' | 'repeat' | 'failed' | 'pending' | 'erased' | 'changed' | 'missing';
+export type ReceiptEventState = 'stored' | 'repeat' | 'failed' | 'pending' | 'erased' | 'changed' | 'missing';
 
 interface Classified {
-  readonly state: EventState;
+  readonly state: ReceiptEventState;
   /** Reason of the failure, or a remark. */
   readonly reason?: string;
 }
@@ -120,16 +120,16 @@ async function findRows(
   snapshot: Snapshot,
   dataset: Dataset,
   { idApp, receivedAt, events }: Receipt,
-): Promise<readonly WholeRow[]> {
+): Promise<readonly FullRow[]> {
   const [first] = events;
   if (first === undefined || snapshot.version < 0) return [];
   const within = receivedWithin(first.eventId, Date.parse(receivedAt));
   const filter = { idApps: [idApp], ...(within === undefined ? {} : { receivedAt: within }) };
   const ids = events.flatMap(({ eventId }) => formsOf(eventId, snapshot));
-  return await findWholeRows({ dataset, snapshot }, ids, filter);
+  return await findFullRows({ dataset, snapshot }, ids, filter);
 }
 
-function classifyRow({ eventId, sha256 }: ReceiptEvent, row: WholeRow, receipt: Receipt): Classified {
+function classifyRow({ eventId, sha256 }: ReceiptEvent, row: FullRow, receipt: Receipt): Classified {
   const { kind } = getMethod(receipt.method);
   const values: EventValues = { ...row.values, event_id: eventId, kind };
   const isEvent = (replaced: Readonly<Record<string, unknown>>): boolean =>
@@ -147,7 +147,7 @@ function classifyRow({ eventId, sha256 }: ReceiptEvent, row: WholeRow, receipt: 
 }
 
 /** Finds the best row of an event: a key may be used again after a day. */
-function findBest(event: ReceiptEvent, rows: readonly WholeRow[], receipt: Receipt, snapshot: Snapshot) {
+function findBest(event: ReceiptEvent, rows: readonly FullRow[], receipt: Receipt, snapshot: Snapshot) {
   const classified = rows
     .filter(({ eventId }) => formsOf(event.eventId, snapshot).includes(eventId))
     .map((row) => ({ row, ...classifyRow(event, row, receipt) }));
@@ -195,7 +195,7 @@ async function lookOnce(lakeDir: string, dataset: Dataset, receipt: Receipt) {
   const absences = await classifyAllAbsent(lakeDir, receipt, absent, { log, table: snapshot });
   const versions = new Map<number, FirstVersion>();
   const search = createVersionSearch();
-  const findSince = async ({ availableAtMs }: WholeRow): Promise<Partial<FoundEvent>> => {
+  const findSince = async ({ availableAtMs }: FullRow): Promise<Partial<FoundEvent>> => {
     // Rows of other engines may have no time.
     if (availableAtMs === undefined) return {};
     const { version, orEarlier } = versions.get(availableAtMs) ?? (await search.find(snapshot, availableAtMs));

@@ -1,16 +1,16 @@
 import path from 'node:path';
 import { dataPaths, parseConfig } from '../config.ts';
 import { openToGroup, resolveLakeGroup } from '../runtime/files/group-access.ts';
-import { restoreBackup } from '../operate/backup/restore.ts';
+import { restoreBackup } from '../admin/backup/restore.ts';
 import { createClock } from '../runtime/clock.ts';
 import { createLogger } from '../runtime/logger.ts';
-import { verb } from './command.ts';
-import { folder, required } from './words.ts';
+import { defineCommand } from './command.ts';
+import { folder, required } from './option-specs.ts';
 
-export const restoreCommand = verb({
+export const restoreCommand = defineCommand({
   name: 'restore',
   summary: 'restore the backup in DIR to a new data folder',
-  words: { DIR: folder('backup folder') },
+  arguments: { DIR: folder('backup folder') },
   // The folder of the environment is the one in use.
   options: { data: required(folder('data folder to create; must be empty or missing', 'NEW')) },
   examples: ['restore /mnt/backup/tributary --data /srv/tributary/restored'],

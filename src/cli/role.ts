@@ -1,4 +1,4 @@
-import { startStage } from '../app.ts';
+import { startStage } from '../composition.ts';
 import { parseConfig } from '../config.ts';
 import { AppError } from '../runtime/errors.ts';
 import type { FolderIds } from '../runtime/files/folder-id.ts';
@@ -6,14 +6,14 @@ import { createLogger } from '../runtime/logger.ts';
 import { createMetrics } from '../runtime/metrics.ts';
 import { runRoleProcess } from '../runtime/processes/role-process.ts';
 import { roles } from '../service/service-options.ts';
-import { verb } from './command.ts';
-import { oneOf } from './words.ts';
+import { defineCommand } from './command.ts';
+import { oneOf } from './option-specs.ts';
 
 /** Runs a child of the supervisor. Internal: it needs the supervisor's channel and settings. */
-export const roleCommand = verb({
+export const roleCommand = defineCommand({
   name: 'role',
   isWithoutData: true,
-  words: { ROLE: oneOf(roles, 'role to run') },
+  arguments: { ROLE: oneOf(roles, 'role to run') },
   async run({ ROLE: role }, { environment, entry }) {
     const config = parseConfig(environment);
     if (environment['TRIBUTARY_FOLDERS'] === undefined)

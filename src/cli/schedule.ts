@@ -1,19 +1,19 @@
 import { openAccessReader } from '../access/store.ts';
 import { parseArguments } from '../export/api/arguments.ts';
-import { createZoneDays } from '../export/api/calendar.ts';
-import { isRefusal, type Refusal } from '../export/api/envelope.ts';
+import { createCalendar } from '../export/api/calendar.ts';
+import { isApiError, type ExportApiError } from '../export/api/envelope.ts';
 import { createRequestRules } from '../export/api/parse-request.ts';
 import { tableDirOf } from '../export/jobs/read-plan.ts';
 import { createAccountSchedules, type AccountSchedules } from '../export/schedules/account-schedules.ts';
 import { createSlotClock } from '../export/schedules/slot-clock.ts';
-import { findKeptVersions } from '../lake/log/change-feed.ts';
+import { findAvailableVersions } from '../lake/log/change-feed.ts';
 import { openDuckdb } from '../lake/sql/duckdb.ts';
 import { AppError } from '../runtime/errors.ts';
 import { createLogger } from '../runtime/logger.ts';
 import { listSegmentIds } from '../segments/segment-store.ts';
 import type { User } from '../access/access.ts';
-import { dataVerb, type DataContext, type Group } from './command.ts';
-import { many, positive, refuse, required, text } from './words.ts';
+import { defineDataCommand, type DataContext, type CommandGroup } from './command.ts';
+import { many, positive, failUsage, required, text } from './option-specs.ts';
 
 /** The schedules of a data folder, and its users, for one command. */
 interface OpenSchedules {
@@ -31,17 +31,17 @@ async function withSchedules<T>(
   const access = await openAccessReader(paths, createLogger(config.logLevel));
   const engine = await openDuckdb({ memoryMb: engineMemoryMb, threads: 1 });
   try {
-    const zoneDays = createZoneDays(engine);
+    const calendar = createCalendar(engine);
     const parseRequest = createRequestRules({
-      zoneDays,
+      calendar,
       listSegmentIds: (idAccount) => listSegmentIds(paths.segments, idAccount),
-      findVersions: (event) => findKeptVersions(tableDirOf(paths.lake, { event })),
+      findVersions: (event) => findAvailableVersions(tableDirOf(paths.lake, { event })),
       appsOfAccount: (idAccount) => access.current().appsOfAccount(idAccount),
     });
     const schedules = createAccountSchedules({
       schedules: paths.schedules,
       parseRequest,
-      slotClock: createSlotClock(zoneDays),
+      slotClock: createSlotClock(calendar),
       access,
       clock,
     });
@@ -52,14 +52,14 @@ async function withSchedules<T>(
   }
 }
 
-function assertDone<T extends object>(result: T | Refusal): asserts result is T {
-  if (isRefusal(result)) refuse(result.detail ?? 'the schedule is invalid');
+function assertDone<T extends object>(result: T | ExportApiError): asserts result is T {
+  if (isApiError(result)) failUsage(result.detail ?? 'the schedule is invalid');
 }
 
-const add = dataVerb({
+const add = defineDataCommand({
   name: 'add',
   summary: 'create a schedule',
-  words: {
+  arguments: {
     ARGUMENTS: many(text('parameters of POST /api/schedule/v1/create.json: NAME=VALUE each, or joined by &')),
   },
   options: {
@@ -93,7 +93,7 @@ const add = dataVerb({
 
 const account = required(positive('account id'));
 
-const list = dataVerb({
+const list = defineDataCommand({
   name: 'list',
   summary: 'list the schedules of an account',
   isList: true,
@@ -110,10 +110,10 @@ const list = dataVerb({
 type Change = (schedules: AccountSchedules, idAccount: number, idSchedule: string) => Promise<object | undefined>;
 
 const changeVerb = (name: string, summary: string, change: Change) =>
-  dataVerb({
+  defineDataCommand({
     name,
     summary,
-    words: { ID: text("schedule id, see 'tributary schedule list'") },
+    arguments: { ID: text("schedule id, see 'tributary schedule list'") },
     options: { account },
     examples: [`schedule ${name} sc_8b7f9a0b78ee61cb --account 1`],
     run: ({ ID: idSchedule, account: idAccount }, context) =>
@@ -126,10 +126,10 @@ const changeVerb = (name: string, summary: string, change: Change) =>
       }),
   });
 
-export const scheduleCommand: Group = {
+export const scheduleCommand: CommandGroup = {
   name: 'schedule',
   summary: 'create, list, remove, pause and resume schedules of recurring exports',
-  verbs: [
+  commands: [
     add,
     list,
     changeVerb('remove', 'remove a schedule', async (schedules, idAccount, idSchedule) =>

@@ -1,12 +1,12 @@
 import path from 'node:path';
-import type { ListInput, RefusedList } from '../operate/lists/text-lines.ts';
+import type { ListInput, RejectedList } from '../admin/lists/text-lines.ts';
 import { AppError } from '../runtime/errors.ts';
 import { streamFile } from '../runtime/files/input-file.ts';
-import { dataVerb, type CommandContext, type DataContext, type Group } from './command.ts';
+import { defineDataCommand, type CommandContext, type DataContext, type CommandGroup } from './command.ts';
 import { assertAccount } from '../access/users.ts';
-import { addSegment } from '../operate/lists/add-segment.ts';
+import { addSegment } from '../admin/lists/add-segment.ts';
 import { listSegments, removeSegment, segmentKinds, type SegmentId } from '../segments/segment-store.ts';
-import { file, oneOf, positive, required, withDefault } from './words.ts';
+import { file, oneOf, positive, required, withDefault } from './option-specs.ts';
 
 /** Opens a list: a file, or standard input for `-`. Error: `usage`. */
 export function openList(word: string, { input }: Pick<CommandContext, 'input'>): ListInput {
@@ -17,13 +17,16 @@ export function openList(word: string, { input }: Pick<CommandContext, 'input'>)
 }
 
 /** Prints the rejected lists; returns the exit code. */
-export function answerRefused(refused: readonly RefusedList[], { answer, note }: CommandContext): number {
+export function printRejectedLists(
+  refused: readonly RejectedList[],
+  { printResult, printMessage }: CommandContext,
+): number {
   for (const list of refused) {
-    answer(list);
+    printResult(list);
     const [first] = list.first;
-    note(`${list.file}: ${list.badLines} bad lines; the first, line ${first?.line}, ${first?.reason}`);
+    printMessage(`${list.file}: ${list.badLines} bad lines; the first, line ${first?.line}, ${first?.reason}`);
   }
-  note('nothing was changed');
+  printMessage('nothing was changed');
   return 1;
 }
 
@@ -38,10 +41,10 @@ export function toListOptions({ config, clock, stop }: DataContext) {
 
 const account = required(positive('id of the account that owns the segment'));
 
-const add = dataVerb({
+const add = defineDataCommand({
   name: 'add',
   summary: 'create a segment, or replace the one with this id',
-  words: {
+  arguments: {
     ID: positive('segment id, for the idSegment filter of exports'),
     FILE: file('ids, one per line, also gzip; - for standard input'),
   },
@@ -56,11 +59,11 @@ const add = dataVerb({
     const segment = { idSegment, idAccount, kind };
     const given = openList(name, context);
     const added = await addSegment(context.paths.segments, segment, given, toListOptions(context));
-    return 'badLines' in added ? answerRefused([added], context) : showId(added);
+    return 'badLines' in added ? printRejectedLists([added], context) : showId(added);
   },
 });
 
-const list = dataVerb({
+const list = defineDataCommand({
   name: 'list',
   summary: 'list the segments',
   isList: true,
@@ -74,10 +77,10 @@ const list = dataVerb({
   },
 });
 
-const remove = dataVerb({
+const remove = defineDataCommand({
   name: 'remove',
   summary: 'remove a segment',
-  words: { ID: positive("segment id, see 'tributary segment list'") },
+  arguments: { ID: positive("segment id, see 'tributary segment list'") },
   options: { account },
   examples: ['segment remove 5 --account 1'],
   async run({ ID: idSegment, account: idAccount }, { paths }) {
@@ -87,8 +90,8 @@ const remove = dataVerb({
   },
 });
 
-export const segmentCommand: Group = {
+export const segmentCommand: CommandGroup = {
   name: 'segment',
   summary: 'create, list and remove segments: users or devices for the idSegment filter of exports',
-  verbs: [add, list, remove],
+  commands: [add, list, remove],
 };

@@ -1,21 +1,21 @@
-import { ensureNatsServer } from '../setup/ensure-nats-server.ts';
-import { verb } from './command.ts';
+import { ensureNatsServer } from '../nats-setup/ensure-nats-server.ts';
+import { defineCommand } from './command.ts';
 import { runDemo } from '../demo/demo.ts';
-import { file, positive, withDefault } from './words.ts';
+import { file, positive, withDefault } from './option-specs.ts';
 
-export const setupCommand = verb({
+export const setupCommand = defineCommand({
   name: 'setup',
   summary: 'find nats-server, or install it',
   isWithoutData: true,
   examples: ['setup'],
-  async run(_given, { environment, print, note, stop }) {
-    const provision = await ensureNatsServer(environment, { onFetch: note, signal: stop });
+  async run(_given, { environment, print, printMessage, stop }) {
+    const provision = await ensureNatsServer(environment, { onFetch: printMessage, signal: stop });
     if (provision.how === 'external') print('nats: the server of TRIBUTARY_NATS_URL');
     else print(`nats-server ${provision.version} (${provision.how}): ${provision.binary}`);
   },
 });
 
-export const demoCommand = verb({
+export const demoCommand = defineCommand({
   name: 'demo',
   summary: 'run the whole pipeline once, on generated sessions or a file of events',
   isWithoutData: true,

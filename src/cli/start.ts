@@ -4,13 +4,13 @@ import { AppError, describeError, isAppError } from '../runtime/errors.ts';
 import { createLogger } from '../runtime/logger.ts';
 import { startService, type Service } from '../service.ts';
 import { roles, type Role, type ServiceOptions } from '../service/service-options.ts';
-import { resolveConfig, verb } from './command.ts';
-import { parsed, refuse, text } from './words.ts';
+import { resolveConfig, defineCommand } from './command.ts';
+import { parsed, failUsage, text } from './option-specs.ts';
 
 function parseRoles(list: string): readonly Role[] {
   const named = list.split(',');
   const unknown = named.find((name) => !roles.includes(name as Role));
-  if (unknown !== undefined) refuse(`--role must be one of ${roles.join(', ')}, not '${unknown}'`);
+  if (unknown !== undefined) failUsage(`--role must be one of ${roles.join(', ')}, not '${unknown}'`);
   return roles.filter((role) => named.includes(role));
 }
 
@@ -35,7 +35,7 @@ async function startUnlessStopped(options: ServiceOptions, stop: AbortSignal): P
   }
 }
 
-export const startCommand = verb({
+export const startCommand = defineCommand({
   name: 'start',
   summary: 'run the service until it is stopped',
   details: ['Prints one line when ready. SIGTERM drains the service, a second signal forces it to exit.'],
@@ -46,7 +46,7 @@ export const startCommand = verb({
     host: text('listen address of both ports (127.0.0.1)', 'H'),
   },
   examples: ['start', 'start --data /srv/tributary/data --host 0.0.0.0', 'start --role export --api-port 9081'],
-  async run({ role: named = roles, s2sPort, apiPort, host, data }, { environment, entry, answer, stop, force }) {
+  async run({ role: named = roles, s2sPort, apiPort, host, data }, { environment, entry, printResult, stop, force }) {
     const config = resolveConfig(
       environment,
       { TRIBUTARY_DATA_DIR: data, TRIBUTARY_S2S_PORT: s2sPort, TRIBUTARY_API_PORT: apiPort, TRIBUTARY_HOST: host },
@@ -62,7 +62,7 @@ export const startCommand = verb({
     if (service === undefined) return;
     force.addEventListener('abort', () => service.force());
     const { ready, s2s, api, ops } = service;
-    answer({ ready, s2s, api, ops });
+    printResult({ ready, s2s, api, ops });
     if (!stop.aborted) await once(stop, 'abort');
     logger.info({}, 'service draining');
     await service.stop();

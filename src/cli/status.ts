@@ -1,10 +1,10 @@
 import { findUnknownSettings } from '../config.ts';
-import { findWarnings, findProblems } from '../health/health.ts';
+import { findWarnings, findProblems } from '../ops/health.ts';
 import { events } from '../datasets/dataset.ts';
-import { readFollowers, summarizeTables } from '../lake/history.ts';
+import { readSecondaryTables, summarizeTables } from '../lake/history.ts';
 import { describeClock, isClockBehind, type LakeState } from '../lake/log/lake-state.ts';
 import { describeForeign } from '../lake/log/table-state.ts';
-import { listUnshown } from '../lake/files/places.ts';
+import { listDeferredReplacements } from '../lake/files/deferred-replacement.ts';
 import { findUnnamedTables, lakePaths } from '../lake/lake.ts';
 import { listLog } from '../lake/log/log-files.ts';
 import { readSnapshot, type DataFile } from '../lake/log/snapshot.ts';
@@ -15,15 +15,15 @@ import { createLogger } from '../runtime/logger.ts';
 import { findFolderId } from '../runtime/files/folder-id.ts';
 import { findMissingRecords } from '../runtime/store/marked-records.ts';
 import { describeLostFolder } from '../runtime/files/folder-watch.ts';
-import { isSameProblem, type Problem } from '../runtime/conditions/problem.ts';
-import { listLostServices, readServiceStates, type ServiceState } from '../runtime/processes/service-state.ts';
+import { isSameProblem, type Problem } from '../runtime/problems/problem.ts';
+import { listCrashedServices, readServiceStates, type ServiceState } from '../runtime/processes/service-state.ts';
 import { openConnection } from '../stream/connection.ts';
 import { openReader } from '../stream/reader.ts';
 import type { StreamState } from '../stream/stream.ts';
-import { dataVerb } from './command.ts';
-import { findBroker, type Broker } from './stop.ts';
+import { defineDataCommand } from './command.ts';
+import { findBroker, type BrokerConnection } from './stop.ts';
 
-async function readStream({ url, streamName }: Broker): Promise<StreamState> {
+async function readStream({ url, streamName }: BrokerConnection): Promise<StreamState> {
   const connection = await openConnection({ url, name: 'tributary-status', logger: createLogger('silent') });
   try {
     return await (await openReader(connection, { streamName })).state();
@@ -36,11 +36,11 @@ async function readStream({ url, streamName }: Broker): Promise<StreamState> {
 async function readLake(lakeDir: string, nowMs: number) {
   const leader = await readSnapshot(lakePaths(lakeDir).table);
   const { version, files, lake, foreign } = leader;
-  const followers = await readFollowers(lakeDir);
+  const secondaryTables = await readSecondaryTables(lakeDir);
   const availableAtMs = lake?.availableAtMs ?? 0;
   const problems = [
     ...(foreign === undefined ? [] : [describeForeign(foreign)]),
-    ...[...followers].flatMap(([table, snapshot]) =>
+    ...[...secondaryTables].flatMap(([table, snapshot]) =>
       snapshot.foreign === undefined ? [] : [describeForeign(snapshot.foreign, table)],
     ),
     ...(isClockBehind(availableAtMs, nowMs) ? [describeClock(availableAtMs, nowMs)] : []),
@@ -55,7 +55,7 @@ async function readLake(lakeDir: string, nowMs: number) {
     streamId: lake?.epoch?.streamId,
     position: lake?.epoch?.position ?? 0,
     totals: lake?.totals,
-    tables: summarizeTables(version < 0 ? followers : new Map([[events.table, leader], ...followers])),
+    tables: summarizeTables(version < 0 ? secondaryTables : new Map([[events.table, leader], ...secondaryTables])),
     ...(await describeWaiting(lakeDir, files, lake)),
   };
   return { answer, problems };
@@ -64,7 +64,7 @@ async function readLake(lakeDir: string, nowMs: number) {
 /** Describes the sealed files that wait to be replaced, and the end of an erasure, which is a retention later. */
 async function describeWaiting(lakeDir: string, files: readonly DataFile[], lake: LakeState | undefined) {
   const { forgetBefore = 0, forgetAtMs = 0 } = lake ?? {};
-  const filesToReplace = (await listUnshown(lakePaths(lakeDir).table, files)).length;
+  const filesToReplace = (await listDeferredReplacements(lakePaths(lakeDir).table, files)).length;
   const { commits } = await listLog(lakePaths(lakeDir).table);
   const isErasing = lake?.forgetBefore !== undefined && (commits[0] ?? forgetBefore) < forgetBefore;
   // A repair of times and a new column replace sealed files, too.
@@ -99,33 +99,35 @@ const describeLost = ({ pid, writtenAt }: ServiceState): Problem => ({
     'Start the service again; no acknowledged event is lost. Check the end of its log and the system log (out of memory?).',
 });
 
-export const statusCommand = dataVerb({
+export const statusCommand = defineDataCommand({
   name: 'status',
   summary: 'show processes, stream, lake, exports and problems',
   examples: ['status', "status | jq '.problems'"],
   exitCodes: { 1: 'there are problems; the output lists them with actions' },
-  async run(_given, { config, paths, clock, environment, answer, note }) {
+  async run(_given, { config, paths, clock, environment, printResult, printMessage }) {
     for (const { variable, probably } of findUnknownSettings(environment))
-      note(`tributary: unknown setting ${variable}${probably === undefined ? '' : `; did you mean ${probably}?`}`);
+      printMessage(
+        `tributary: unknown setting ${variable}${probably === undefined ? '' : `; did you mean ${probably}?`}`,
+      );
     const services = readServiceStates(paths.run);
     const nowMs = clock.nowMs();
     const problems = services.flatMap((service) => findServiceProblems(service, nowMs));
-    problems.push(...listLostServices(paths.run).map(describeLost));
+    problems.push(...listCrashedServices(paths.run).map(describeLost));
     // A running process may have reported the same problem, with its own figures.
     const addNew = (found: readonly Problem[]): void =>
       void problems.push(...found.filter((one) => !problems.some((known) => isSameProblem(known, one))));
 
     // Folders that were replaced do not describe the service.
     const isLost = problems.some(({ code }) => code === 'data_folder_replaced');
-    const broker = findBroker(config);
+    const brokerConnection = findBroker(config);
     const action = services.some(({ processes }) => processes.some(({ name }) => name === 'nats-server'))
       ? 'Wait: nats-server is restarting.'
       : 'Check that the cluster of TRIBUTARY_NATS_URL is running.';
     const stream =
-      broker === undefined || isLost
+      brokerConnection === undefined || isLost
         ? undefined
         : await attempt(problems, { code: 'stream_unreadable', message: 'cannot read the stream', action }, () =>
-            readStream(broker),
+            readStream(brokerConnection),
           );
     const readOut = isLost
       ? undefined
@@ -161,7 +163,7 @@ export const statusCommand = dataVerb({
       lake,
       exports,
     };
-    answer(withFormerStatus(status));
+    printResult(withFormerStatus(status));
     return problems.length === 0 ? 0 : 1;
   },
 });

@@ -5,10 +5,10 @@ import { readPlain } from '../runtime/files/input-file.ts';
 import { hasEnded, isSameProcess } from '../runtime/processes/procfs.ts';
 import { readServiceStates, type ServiceState } from '../runtime/processes/service-state.ts';
 import { dataPaths, type Config } from '../config.ts';
-import { dataVerb } from './command.ts';
+import { defineDataCommand } from './command.ts';
 
 /** The broker and the stream of a data folder. */
-export interface Broker {
+export interface BrokerConnection {
   readonly url: string;
   readonly streamName: string;
   /** Whether it is the embedded nats-server, whose store is in the data folder. */
@@ -16,7 +16,7 @@ export interface Broker {
 }
 
 /** Returns the broker of the running service, or of TRIBUTARY_NATS_URL; undefined if neither is known. */
-export function findBroker({ dataDir, natsUrl, streamName }: Config): Broker | undefined {
+export function findBroker({ dataDir, natsUrl, streamName }: Config): BrokerConnection | undefined {
   const running = readServiceStates(dataPaths(dataDir).run).find((state) => state.natsUrl !== undefined);
   const url = running?.natsUrl ?? natsUrl;
   if (url === undefined) return undefined;
@@ -87,7 +87,7 @@ export async function awaitService(awaited: AwaitedService): Promise<ServiceStat
 
 /** Longer than the time after which a service kills its processes, ms. */
 const patienceMs = 300_000;
-const lookEveryMs = 100;
+const pollIntervalMs = 100;
 
 /** Sends SIGTERM to a service, if it still runs. Error: `disk`. */
 export function askToStop({ pid }: Pick<ServiceState, 'pid'>): void {
@@ -102,14 +102,14 @@ export function askToStop({ pid }: Pick<ServiceState, 'pid'>): void {
   }
 }
 
-export const stopCommand = dataVerb({
+export const stopCommand = defineDataCommand({
   name: 'stop',
   summary: 'stop the running service, and wait until it has exited',
   details: ['Sends SIGTERM: acknowledged events are kept. Stop a service of a service manager with that manager.'],
   examples: ['stop', 'stop --data /srv/tributary/data'],
-  async run(_given, { config, paths, answer, note, show, stop }) {
+  async run(_given, { config, paths, printResult, printMessage, printProgress, stop }) {
     const services = readServiceStates(paths.run);
-    if (services.length === 0) note(`No service runs on ${config.dataDir}.`);
+    if (services.length === 0) printMessage(`No service runs on ${config.dataDir}.`);
     services.forEach(askToStop);
     const begun = performance.now();
     for (const { pid, processStart, startedAt } of services) {
@@ -119,11 +119,11 @@ export const stopCommand = dataVerb({
           throw new AppError('stopping', `the service of pid ${pid} still runs ${seconds} s after SIGTERM`, {
             hint: 'Run the command again to wait longer, or check the log.',
           });
-        show?.(`waiting for the service of pid ${pid} to exit, ${seconds} s`);
-        await pause(lookEveryMs, stop);
+        printProgress?.(`waiting for the service of pid ${pid} to exit, ${seconds} s`);
+        await pause(pollIntervalMs, stop);
       }
-      show?.('');
-      answer({ stopped: pid, startedAt });
+      printProgress?.('');
+      printResult({ stopped: pid, startedAt });
     }
   },
 });

@@ -1,19 +1,19 @@
 import { once } from 'node:events';
-import { parseRecord } from '../refusals/refusal-files.ts';
-import { cutText, escapeText, padText } from './answers.ts';
+import { parseRefusalRecord } from '../refusals/refusal-files.ts';
+import { cutText, escapeText, padText } from './human-output.ts';
 import { listApps } from '../access/apps.ts';
 import { parseObject } from '../client/http-client.ts';
-import { parseMessage, type LiveMessage } from '../live/live-source.ts';
+import { parseLiveMessage, type LiveMessage } from '../live/live-source.ts';
 import { startPollLoop } from '../runtime/async/poll-loop.ts';
 import { AppError } from '../runtime/errors.ts';
 import { withFormerNames } from '../runtime/former-names.ts';
 import { createLogger } from '../runtime/logger.ts';
-import { rightsTodo } from '../stream/broker-errors.ts';
+import { requiredRightsTodo } from '../stream/broker-errors.ts';
 import { createLiveChannel, type LiveChannel } from '../stream/live-channel.ts';
-import { dataVerb, type CommandContext, type DataContext } from './command.ts';
-import { findBroker, type Broker } from './stop.ts';
-import { positive } from './words.ts';
-import { isRecord } from '../runtime/files/checked-json.ts';
+import { defineDataCommand, type CommandContext, type DataContext } from './command.ts';
+import { findBroker, type BrokerConnection } from './stop.ts';
+import { positive } from './option-specs.ts';
+import { isRecord } from '../runtime/files/checksummed-json.ts';
 
 /** Widths of the columns on a terminal; the last column has none. */
 const widths = [8, 12, 24] as const;
@@ -44,7 +44,7 @@ export function tailHead(columns: number): string {
 }
 
 /** Lays out an event, a line of the stream. */
-export function showEvent(line: string, columns: number): string {
+export function formatLiveEvent(line: string, columns: number): string {
   const event = parseObject(line);
   const { kind, received_at: at, custom_event_name: name, custom_event_params: params, ...others } = event;
   const subject = subjects.find((column) => ![undefined, null, ''].includes(others[column] as string));
@@ -59,8 +59,8 @@ export function showEvent(line: string, columns: number): string {
 }
 
 /** Lays out a rejected request, a stored line. */
-export function showRefusal(line: string, columns: number): string {
-  const refusal = parseRecord(line);
+export function formatLiveRefusal(line: string, columns: number): string {
+  const refusal = parseRefusalRecord(line);
   if (refusal === undefined) return layOut(['', 'refused', '', line], columns);
   const { time, method, status, detail, errors, requests } = refusal;
   const hint = errors[0]?.hint === undefined ? '' : ` (${errors[0].hint})`;
@@ -68,7 +68,7 @@ export function showRefusal(line: string, columns: number): string {
   return layOut([timeOf(Date.parse(time)), 'REFUSED', `${method} ${status}`, `${detail}${hint}${alike}`], columns);
 }
 
-export function showLeftOut(events: number, refusals: number): string {
+export function formatDropped(events: number, refusals: number): string {
   const parts = [
     ...(events === 0 ? [] : [`${events} more events`]),
     ...(refusals === 0 ? [] : [`${refusals} more refusals`]),
@@ -81,20 +81,21 @@ const announceEveryMs = 2000;
 
 /** Shows a message: lines of JSON for a program, or laid out for a terminal of `columns`. */
 function showMessage(
-  { events, refusals, eventsLeftOut, refusalsLeftOut }: LiveMessage,
+  { events, refusals, eventsDropped, refusalsDropped }: LiveMessage,
   columns: number | undefined,
-  { print, answer }: Pick<CommandContext, 'print' | 'answer'>,
+  { print, printResult }: Pick<CommandContext, 'print' | 'printResult'>,
 ): void {
-  const hasLeftOut = eventsLeftOut + refusalsLeftOut > 0;
+  const hasLeftOut = eventsDropped + refusalsDropped > 0;
   if (columns === undefined) {
     for (const line of events) print(`{"event":${line}}`);
     for (const line of refusals) print(`{"refusal":${line}}`);
-    if (hasLeftOut) answer(withFormerNames('tail', { dropped: { events: eventsLeftOut, refusals: refusalsLeftOut } }));
+    if (hasLeftOut)
+      printResult(withFormerNames('tail', { dropped: { events: eventsDropped, refusals: refusalsDropped } }));
     return;
   }
-  for (const line of events) print(showEvent(line, columns));
-  for (const line of refusals) print(showRefusal(line, columns));
-  if (hasLeftOut) print(showLeftOut(eventsLeftOut, refusalsLeftOut));
+  for (const line of events) print(formatLiveEvent(line, columns));
+  for (const line of refusals) print(formatLiveRefusal(line, columns));
+  if (hasLeftOut) print(formatDropped(eventsDropped, refusalsDropped));
 }
 
 /** Throws `broker_away` or `broker_refused` if the channel cannot be used. */
@@ -102,7 +103,7 @@ async function assertReady(channel: LiveChannel): Promise<void> {
   const hindrance = await channel.findHindrance();
   if (hindrance === 'away') throw new AppError('broker_away', 'the broker does not respond');
   if (hindrance === 'denied')
-    throw new AppError('broker_refused', 'the broker denies live subjects', { hint: rightsTodo });
+    throw new AppError('broker_refused', 'the broker denies live subjects', { hint: requiredRightsTodo });
 }
 
 const away = 'service unreachable, will retry';
@@ -114,11 +115,11 @@ const back = 'service reachable again';
  */
 async function follow(
   idApp: number,
-  first: Broker,
-  open: (broker: Broker) => LiveChannel,
-  { config, note }: DataContext,
+  first: BrokerConnection,
+  open: (brokerConnection: BrokerConnection) => LiveChannel,
+  { config, printMessage }: DataContext,
 ) {
-  let [broker, channel, isAway] = [first, open(first), false];
+  let [brokerConnection, channel, isAway] = [first, open(first), false];
   try {
     await assertReady(channel);
   } catch (error) {
@@ -128,16 +129,16 @@ async function follow(
   channel.announce([idApp]);
 
   async function check(signal: AbortSignal): Promise<void> {
-    const now = findBroker(config) ?? broker;
-    if (now.url !== broker.url || now.streamName !== broker.streamName) {
+    const now = findBroker(config) ?? brokerConnection;
+    if (now.url !== brokerConnection.url || now.streamName !== brokerConnection.streamName) {
       await channel.close();
       if (signal.aborted) return;
-      [broker, channel] = [now, open(now)];
+      [brokerConnection, channel] = [now, open(now)];
     }
     const wasAway = isAway;
     isAway = (await channel.findHindrance()) !== undefined;
     if (signal.aborted) return;
-    if (isAway !== wasAway) note(isAway ? away : back);
+    if (isAway !== wasAway) printMessage(isAway ? away : back);
     channel.announce([idApp]);
   }
   const loop = startPollLoop(check, { everyMs: announceEveryMs, pausesFirst: true, onError: () => undefined });
@@ -150,7 +151,7 @@ async function follow(
   };
 }
 
-export const tailCommand = dataVerb({
+export const tailCommand = defineDataCommand({
   name: 'tail',
   summary: 'show events and rejected imports of an app as they arrive',
   details: [
@@ -158,32 +159,32 @@ export const tailCommand = dataVerb({
     'Prints lines on a terminal, and in a pipe or with --json objects with event, refusal or dropped.',
     'It reconnects after a restart of the service.',
   ],
-  words: { APP: positive('app id') },
+  arguments: { APP: positive('app id') },
   examples: ['tail 7', 'tail 7 --json'],
   async run({ APP: idApp, json }, context) {
-    const { config, paths, screen, print, note, stop, unread } = context;
+    const { config, paths, screen, print, printMessage, stop, unread } = context;
     const columns = json ? undefined : screen?.columns;
-    const broker = findBroker(config);
-    if (broker === undefined)
+    const brokerConnection = findBroker(config);
+    if (brokerConnection === undefined)
       throw new AppError('broker_away', 'no service runs on this data folder', {
         hint: "Run 'tributary start' first.",
       });
     if (!(await listApps(paths)).some((app) => app.idApp === String(idApp)))
-      note(`app ${idApp} does not exist; 'tributary app list' lists all apps`);
+      printMessage(`app ${idApp} does not exist; 'tributary app list' lists all apps`);
     // The state of the connection is reported by notes.
     const logger = createLogger('silent');
-    function open({ url, streamName }: Broker): LiveChannel {
+    function open({ url, streamName }: BrokerConnection): LiveChannel {
       const channel = createLiveChannel({ url, name: 'tributary tail', logger, streamName });
       channel.listen(idApp, (text) => {
-        const message = parseMessage(text);
+        const message = parseLiveMessage(text);
         if (message !== undefined) showMessage(message, columns, context);
       });
       return channel;
     }
-    const following = await follow(idApp, broker, open, context);
+    const following = await follow(idApp, brokerConnection, open, context);
     try {
       if (columns !== undefined) {
-        note(`Events and rejected imports of app ${idApp}. Press Ctrl-C to stop.`);
+        printMessage(`Events and rejected imports of app ${idApp}. Press Ctrl-C to stop.`);
         print(tailHead(columns));
       }
       const end = AbortSignal.any(unread === undefined ? [stop] : [stop, unread]);

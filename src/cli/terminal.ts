@@ -34,13 +34,13 @@ async function confirm({ stdin, stderr }: Streams, question: string): Promise<bo
 /** Width of a terminal that does not report one, such as in a container. */
 const usualColumns = 80;
 
-/** Writes lines to standard error; on a terminal `show` replaces its last line. */
-function createNotes(stderr: NodeJS.WriteStream): Pick<CommandContext, 'note' | 'show'> {
-  if (!stderr.isTTY) return { note: (line) => void stderr.write(`${line}\n`) };
+/** Writes lines to standard error; on a terminal `printProgress` replaces its last line. */
+function createNotes(stderr: NodeJS.WriteStream): Pick<CommandContext, 'printMessage' | 'printProgress'> {
+  if (!stderr.isTTY) return { printMessage: (line) => void stderr.write(`${line}\n`) };
   const clear = '\r\u001b[2K';
   return {
-    note: (line) => void stderr.write(`${clear}${line}\n`),
-    show: (line) => void stderr.write(`${clear}${line.slice(0, stderr.columns - 1)}`),
+    printMessage: (line) => void stderr.write(`${clear}${line}\n`),
+    printProgress: (line) => void stderr.write(`${clear}${line.slice(0, stderr.columns - 1)}`),
   };
 }
 
@@ -50,7 +50,7 @@ export function createTerminal(
 ): Omit<CommandContext, 'environment' | 'entry' | 'stop' | 'force' | 'unread'> {
   const { stdin, stdout, stderr } = streams;
   return {
-    answer: (value) => void stdout.write(`${JSON.stringify(value)}\n`),
+    printResult: (value) => void stdout.write(`${JSON.stringify(value)}\n`),
     print: (line) => void stdout.write(`${line}\n`),
     ...createNotes(stderr),
     input: () => stdin,

@@ -1,15 +1,25 @@
 import { noAccount } from '../access/access.ts';
-import { addUser, listUsers, removeUser, renewSecret, setUser } from '../access/users.ts';
-import { assertConfirmed, dataVerb, yesOption, type Group } from './command.ts';
-import { flag, oneOf, parsed, parsePositiveOrNone, positive, present, refuse, text, withDefault } from './words.ts';
+import { addUser, listUsers, removeUser, rotateUserSecret, setUser } from '../access/users.ts';
+import { assertConfirmed, defineDataCommand, yesOption, type CommandGroup } from './command.ts';
+import {
+  flag,
+  oneOf,
+  parsed,
+  parsePositiveOrNone,
+  positive,
+  present,
+  failUsage,
+  text,
+  withDefault,
+} from './option-specs.ts';
 
 const id = { ID: positive("user id, see 'tributary user list'") };
 const files = oneOf(['auto', 'gzip'], 'default compression of files: gzip, or auto for large files only');
 
-const add = dataVerb({
+const add = defineDataCommand({
   name: 'add',
   summary: 'create a user of the export area and print the secret, which is shown only once',
-  words: { NAME: text('user name, unique in the account') },
+  arguments: { NAME: text('user name, unique in the account') },
   options: {
     account: positive('id of the account whose apps the user exports; optional for an operator'),
     operator: flag('may view the service status, and change apps and users of all accounts'),
@@ -20,7 +30,7 @@ const add = dataVerb({
   examples: ['user add ann --account 1', 'user add root --operator', 'user add python --account 1 --files gzip'],
   opens: 'named',
   async run({ NAME: name, account, operator, noExport, maxExports, files: form }, { paths }) {
-    if (account === undefined && !operator) refuse('--account is required without --operator');
+    if (account === undefined && !operator) failUsage('--account is required without --operator');
     return addUser(paths, {
       name,
       idAccount: account ?? noAccount,
@@ -31,10 +41,10 @@ const add = dataVerb({
   },
 });
 
-const set = dataVerb({
+const set = defineDataCommand({
   name: 'set',
   summary: 'change the permissions, limits and compression of a user',
-  words: id,
+  arguments: id,
   options: {
     export: oneOf(['yes', 'no'], 'whether the user may create exports'),
     maxExports: parsed(
@@ -48,7 +58,7 @@ const set = dataVerb({
   examples: ['user set 1 --max-exports 2', 'user set 1 --export no'],
   async run({ ID: idUser, export: mayExport, maxExports, files: form }, { paths }) {
     if ((mayExport ?? maxExports ?? form) === undefined)
-      refuse('nothing to change: pass --export, --max-exports or --files');
+      failUsage('nothing to change: pass --export, --max-exports or --files');
     const settings = present({
       canExport: mayExport === undefined ? undefined : mayExport === 'yes',
       maxExports: maxExports === 'none' ? null : maxExports,
@@ -58,7 +68,7 @@ const set = dataVerb({
   },
 });
 
-const list = dataVerb({
+const list = defineDataCommand({
   name: 'list',
   summary: 'list the users',
   isList: true,
@@ -66,10 +76,10 @@ const list = dataVerb({
   run: (_given, { paths }) => listUsers(paths),
 });
 
-const remove = dataVerb({
+const remove = defineDataCommand({
   name: 'remove',
   summary: 'remove a user; the reports stay',
-  words: id,
+  arguments: id,
   options: yesOption,
   examples: ['user remove 1', 'user remove 1 --yes'],
   async run({ ID: idUser, yes }, context) {
@@ -78,16 +88,16 @@ const remove = dataVerb({
   },
 });
 
-const rotateSecret = dataVerb({
+const rotateSecret = defineDataCommand({
   name: 'rotate-secret',
   summary: 'replace the secret of a user and print the new one, which is shown only once',
-  words: id,
+  arguments: id,
   examples: ['user rotate-secret 1'],
-  run: ({ ID: idUser }, { paths }) => renewSecret(paths, idUser),
+  run: ({ ID: idUser }, { paths }) => rotateUserSecret(paths, idUser),
 });
 
-export const userCommand: Group = {
+export const userCommand: CommandGroup = {
   name: 'user',
   summary: 'create, change, list and remove users of the export area, and rotate secrets',
-  verbs: [add, set, list, remove, rotateSecret],
+  commands: [add, set, list, remove, rotateSecret],
 };

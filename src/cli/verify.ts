@@ -4,18 +4,18 @@ import { importMethods } from '../datasets/dataset.ts';
 import { parseImportRequest } from '../ingest/import-request.ts';
 import { parseReceipt } from '../receipts/parse-receipt.ts';
 import { findReceiptKeys } from '../receipts/receipt-keys.ts';
-import { digestEvent, readLines } from '../receipts/event-digest.ts';
+import { digestEvent, parseRenderedLines } from '../receipts/event-digest.ts';
 import type { Receipt } from '../receipts/receipt.ts';
 import { AppError, isSystemError } from '../runtime/errors.ts';
 import { exists, getSize, hashFile } from '../runtime/files/file-checks.ts';
-import { verb, type CommandContext, type OptionValues, openData } from './command.ts';
-import { findReceiptInLake, type EventState, type ReceiptInLake } from './receipt-in-lake.ts';
+import { defineCommand, type CommandContext, type OptionValues, openData } from './command.ts';
+import { findReceiptInLake, type ReceiptEventState, type ReceiptInLake } from './receipt-in-lake.ts';
 import { isManifestText, parseManifest, type Manifest } from '../reports/manifest.ts';
 import type { ReportFile } from '../reports/reports.ts';
 import { getBytes } from '../runtime/files/input-file.ts';
-import { file, flag, folder, many, parsed, refuse, present } from './words.ts';
+import { file, flag, folder, many, parsed, failUsage, present } from './option-specs.ts';
 
-interface ReceiptWords {
+interface ReceiptVerifyOptions {
   /** Public key of the service, hex. */
   readonly key: string | undefined;
   readonly body: Buffer | undefined;
@@ -48,7 +48,7 @@ function compareBody(body: Buffer, { method, idApp, platform, receivedAt, salt, 
   });
   if ('reason' in imported) return { ok: false, why: `it is invalid: ${imported.detail}` };
   // Event ids are random, so those of the receipt are used.
-  const digests = readLines(imported.lines).map((values, index) =>
+  const digests = parseRenderedLines(imported.lines).map((values, index) =>
     digestEvent(salt, { ...values, event_id: events[index]?.eventId ?? '' }),
   );
   const isSame = digests.length === events.length && digests.every((sha256, index) => sha256 === events[index]?.sha256);
@@ -56,7 +56,7 @@ function compareBody(body: Buffer, { method, idApp, platform, receivedAt, salt, 
 }
 
 /** Returns the lake to search and the trusted keys; undefined if unknown. */
-async function findPlaces({ key, data, lake }: ReceiptWords, environment: Environment) {
+async function findPlaces({ key, data, lake }: ReceiptVerifyOptions, environment: Environment) {
   const given = key === undefined ? undefined : [key];
   if (lake !== undefined) {
     const lakeDir = path.resolve(lake);
@@ -72,12 +72,12 @@ async function findPlaces({ key, data, lake }: ReceiptWords, environment: Enviro
   return { lakeDir: paths.lake, trusted: given ?? (known.length === 0 ? undefined : known) };
 }
 
-const notInLake: readonly EventState[] = ['missing', 'changed', 'failed'];
+const notInLake: readonly ReceiptEventState[] = ['missing', 'changed', 'failed'];
 
 /** Verifies a receipt alone, with its body, and in a lake. Errors: `receipt_invalid`; those of the named folders. */
 export async function verifyReceipt(
   text: string,
-  words: ReceiptWords,
+  words: ReceiptVerifyOptions,
   environment: Environment,
 ): Promise<ReceiptVerdict> {
   const { lakeDir, trusted } = await findPlaces(words, environment);
@@ -172,7 +172,7 @@ const options = {
   key: parsed(
     'public key of the service, from /manifest-key.json or /v1/receipt-key over a trusted connection',
     'HEX',
-    (value) => (/^[0-9a-f]{64}$/.test(value) ? value : refuse('--key must be 64 lower-case hexadecimal digits')),
+    (value) => (/^[0-9a-f]{64}$/.test(value) ? value : failUsage('--key must be 64 lower-case hexadecimal digits')),
   ),
   anyKey: flag('accept any signing key of the manifest or receipt'),
   partial: flag('accept missing files of the export'),
@@ -184,28 +184,28 @@ const options = {
 async function runReceipt(
   name: string,
   { key, anyKey, body: bodyFile, data, lake }: OptionValues<typeof options>,
-  { environment, answer, note }: CommandContext,
+  { environment, printResult, printMessage }: CommandContext,
 ): Promise<number> {
-  if (data !== undefined && lake !== undefined) refuse('--data and --lake exclude each other');
+  if (data !== undefined && lake !== undefined) failUsage('--data and --lake exclude each other');
   // Text that is not UTF-8 fails as a receipt, too.
   const receipt = (await findSigned(name)) ?? '';
-  if (isManifestText(receipt)) refuse(`${name} is a manifest: pass its files before it`);
+  if (isManifestText(receipt)) failUsage(`${name} is a manifest: pass its files before it`);
   const body = bodyFile === undefined ? undefined : await readable(bodyFile, () => getBytes(bodyFile));
   const verdict = await verifyReceipt(receipt, { key, body, data, lake }, environment);
-  if (!verdict.trusted) note(untrusted('receipt'));
+  if (!verdict.trusted) printMessage(untrusted('receipt'));
   const ok = verdict.ok && (verdict.trusted || anyKey);
-  answer({ ...verdict, ok });
+  printResult({ ...verdict, ok });
   return ok ? 0 : 1;
 }
 
-export const verifyCommand = verb({
+export const verifyCommand = defineCommand({
   name: 'verify',
   summary: 'verify downloaded files by their manifest, or a receipt and its events',
   usage: [
     'FILE... MANIFEST [--key HEX | --any-key] [--partial]',
     'RECEIPT [--key HEX | --any-key] [--body FILE] [--data DIR | --lake DIR]',
   ],
-  words: {
+  arguments: {
     FILE: many(
       file('downloaded files and, last, their manifest; or an import receipt, alone or in the response of the import'),
     ),
@@ -218,15 +218,15 @@ export const verifyCommand = verb({
   },
   async run({ FILE: names, ...given }, context) {
     const { key: trusted, anyKey, partial } = given;
-    if (anyKey && trusted !== undefined) refuse('--key and --any-key exclude each other');
+    if (anyKey && trusted !== undefined) failUsage('--key and --any-key exclude each other');
     const manifestFile = names.at(-1) ?? '';
     if (names.length < 2) {
-      if (partial) refuse('--partial needs a manifest');
+      if (partial) failUsage('--partial needs a manifest');
       return await runReceipt(manifestFile, given, context);
     }
     for (const name of ['body', 'data', 'lake'] as const)
-      if (given[name] !== undefined) refuse(`--${name} needs a receipt`);
-    const { answer, note } = context;
+      if (given[name] !== undefined) failUsage(`--${name} needs a receipt`);
+    const { printResult, printMessage } = context;
     const manifest = await getManifest(manifestFile, trusted);
     const files: GivenFile[] = [];
     for (const name of names.slice(0, -1)) files.push(await readGiven(name));
@@ -240,12 +240,14 @@ export const verifyCommand = verb({
     });
     const isWhole = verdicts.every((verdict) => verdict.ok) && (partial || missing.length === 0);
     const ok = isWhole && (anyKey || trusted !== undefined);
-    if (trusted === undefined) note(untrusted('manifest'));
+    if (trusted === undefined) printMessage(untrusted('manifest'));
     if (missing.length > 0)
-      note(`files of the export are missing: ${missing.join(', ')}${partial ? '' : '; pass --partial to accept that'}`);
+      printMessage(
+        `files of the export are missing: ${missing.join(', ')}${partial ? '' : '; pass --partial to accept that'}`,
+      );
     const { idReportFile, event, rows, key } = manifest;
     const of = { idReportFile, event, version: manifest.data.version, rows, key };
-    answer({ ok, trusted: trusted !== undefined, files: verdicts, missing, export: of });
+    printResult({ ok, trusted: trusted !== undefined, files: verdicts, missing, export: of });
     return ok ? 0 : 1;
   },
 });

@@ -1,35 +1,35 @@
-import { mostWebhooks, parseWebhookUrl } from '../export/api/account-routes.ts';
+import { maxWebhooks, parseWebhookUrl } from '../export/api/account-routes.ts';
 import { AppError } from '../runtime/errors.ts';
-import { createOutgoingRules } from '../runtime/http/outgoing-rules.ts';
+import { createEgressPolicy } from '../runtime/http/egress-policy.ts';
 import { addWebhook, listWebhooks, removeWebhook } from '../webhooks/webhook-store.ts';
-import { dataVerb, type Group } from './command.ts';
-import { positive, refuse, required, text } from './words.ts';
+import { defineDataCommand, type CommandGroup } from './command.ts';
+import { positive, failUsage, required, text } from './option-specs.ts';
 import { assertAccount } from '../access/users.ts';
 
 const account = required(positive('account id', 'ID'));
 
-const add = dataVerb({
+const add = defineDataCommand({
   name: 'add',
   summary: 'create a webhook and print its signing secret, which is shown only once',
-  words: { URL: text('public URL, or one that TRIBUTARY_WEBHOOKS_ALLOW allows') },
+  arguments: { URL: text('public URL, or one that TRIBUTARY_WEBHOOKS_ALLOW allows') },
   options: { account },
   examples: ['webhook add https://hooks.example.com/exports --account 1'],
   async run({ URL: word, account: idAccount }, { config, paths, clock }) {
     await assertAccount(paths, idAccount);
-    const rules = createOutgoingRules(config.webhooksAllow);
+    const rules = createEgressPolicy(config.webhooksAllow);
     if (typeof rules === 'string')
       throw new AppError('config_invalid', `TRIBUTARY_WEBHOOKS_ALLOW has the invalid entry '${rules}'`, {
         hint: 'Set networks such as 10.1.0.0/16 and host names such as hooks.example.com.',
       });
     const url = parseWebhookUrl(word, rules);
-    if (typeof url === 'string') refuse(`URL ${url}`);
+    if (typeof url === 'string') failUsage(`URL ${url}`);
     const nowMs = clock.nowMs();
-    const { webhook, secret } = await addWebhook(paths, { idAccount, url: url.href }, { nowMs, most: mostWebhooks });
+    const { webhook, secret } = await addWebhook(paths, { idAccount, url: url.href }, { nowMs, most: maxWebhooks });
     return { idWebhook: webhook.idWebhook, idAccount, url: webhook.url, secret };
   },
 });
 
-const list = dataVerb({
+const list = defineDataCommand({
   name: 'list',
   summary: 'list the webhooks of an account',
   isList: true,
@@ -43,10 +43,10 @@ const list = dataVerb({
   },
 });
 
-const remove = dataVerb({
+const remove = defineDataCommand({
   name: 'remove',
   summary: 'remove a webhook',
-  words: { ID: text("webhook id, see 'tributary webhook list'") },
+  arguments: { ID: text("webhook id, see 'tributary webhook list'") },
   options: { account },
   examples: ['webhook remove wh_3f2a90c1d84b7e65 --account 1'],
   async run({ ID: idWebhook, account: idAccount }, { paths }) {
@@ -57,8 +57,8 @@ const remove = dataVerb({
   },
 });
 
-export const webhookCommand: Group = {
+export const webhookCommand: CommandGroup = {
   name: 'webhook',
   summary: 'create, list and remove webhooks for ended exports and catalogue notices',
-  verbs: [add, list, remove],
+  commands: [add, list, remove],
 };

@@ -1,15 +1,21 @@
 import { openAppendedFile } from '../runtime/files/appended-file.ts';
 import { removeFile } from '../runtime/files/durable-file.ts';
-import { maxBodyBytes, type EventSource, type RefusedEvent, type SourceEvent, type Place } from './event-source.ts';
+import {
+  maxBodyBytes,
+  type EventSource,
+  type RefusedEvent,
+  type SourceEvent,
+  type InputPosition,
+} from './event-source.ts';
 
 /** Maximum events of a batch (docs/api.md#limits). */
 export const maxBatchEvents = 20;
 
-export interface Batch {
+export interface ImportBatch {
   /** From 0, counted from the start of the input. */
   readonly number: number;
   /** Start of the next batch. */
-  readonly next: Place;
+  readonly next: InputPosition;
   readonly events: readonly SourceEvent[];
   /** Lines that are not events, and are not sent. */
   readonly refused: readonly RefusedEvent[];
@@ -25,14 +31,14 @@ export function renderBody(events: readonly SourceEvent[]): string {
  */
 export async function* cutBatches(
   source: EventSource,
-  from: { readonly number: number; readonly place: Place },
-): AsyncGenerator<Batch, void, void> {
+  from: { readonly number: number; readonly place: InputPosition },
+): AsyncGenerator<ImportBatch, void, void> {
   let number = from.number;
   let next = from.place;
   let events: SourceEvent[] = [];
   let refused: RefusedEvent[] = [];
   let bytes = 2;
-  const cut = (): Batch => {
+  const cut = (): ImportBatch => {
     const batch = { number, next, events, refused };
     [number, events, refused, bytes] = [number + 1, [], [], 2];
     return batch;

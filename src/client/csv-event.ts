@@ -60,7 +60,7 @@ export interface CsvColumns {
   readonly fields: readonly (string | undefined)[];
 }
 
-export interface HeaderReading {
+export interface CsvHeaderResult {
   readonly event: string;
   readonly map: ColumnMap;
 }
@@ -98,7 +98,7 @@ function assertUseful(name: string, event: string, columns: readonly string[], f
 /**
  * Reads the header of a CSV. Error: `usage` if it is not one, the map does not match, or no valid event is possible.
  */
-export function readHeader(name: string, { event, map }: HeaderReading, bytes: Buffer | undefined): CsvColumns {
+export function readHeader(name: string, { event, map }: CsvHeaderResult, bytes: Buffer | undefined): CsvColumns {
   const text = bytes?.toString('utf8').replace(byteOrderMark, '') ?? '';
   const unquoted = text.replaceAll(/"[^"]*"/g, '');
   const separator = separators.find((one) => unquoted.includes(one)) ?? ',';

@@ -16,11 +16,11 @@ export interface DownloadOptions {
   readonly onBytes: (bytes: number) => void;
   readonly onWait: (why: string | undefined) => void;
   /** Timeout without progress of a file, ms. */
-  readonly patienceMs?: number;
+  readonly giveUpAfterMs?: number;
 }
 
 const firstWaitMs = 500;
-const longestWaitMs = 10_000;
+const maxWaitMs = 10_000;
 const defaultPatienceMs = 120_000;
 
 /** Outcome of one attempt; `other`: the local part is of another file; `ended`: the link has expired. */
@@ -73,9 +73,9 @@ async function isRight({ sha256, bytes }: ExportFile, place: string): Promise<bo
  * mismatches; those of the system.
  */
 export async function downloadFile(wanted: ExportFile, folder: string, options: DownloadOptions): Promise<string> {
-  const { signal, onWait, onBytes, patienceMs = defaultPatienceMs } = options;
+  const { signal, onWait, onBytes, giveUpAfterMs = defaultPatienceMs } = options;
   const place = path.join(folder, wanted.name);
-  const backoff = createBackoff(firstWaitMs, longestWaitMs);
+  const backoff = createBackoff(firstWaitMs, maxWaitMs);
   let [file, wrong] = [wanted, 0];
   let [size, movedAt] = [(await findSize(place)) ?? 0, performance.now()];
   onBytes(Math.min(size, wanted.bytes));
@@ -111,8 +111,11 @@ export async function downloadFile(wanted: ExportFile, folder: string, options: 
     }
     const now = (await findSize(place)) ?? 0;
     if (now !== size) [size, movedAt] = [now, performance.now()];
-    if (performance.now() - movedAt > patienceMs)
-      throw new AppError('service_away', `no data of ${file.name} received for ${patienceMs / 1000} s: ${why ?? ''}`);
+    if (performance.now() - movedAt > giveUpAfterMs)
+      throw new AppError(
+        'service_away',
+        `no data of ${file.name} received for ${giveUpAfterMs / 1000} s: ${why ?? ''}`,
+      );
     if (why === undefined) continue;
     onWait(why);
     await pause(backoff.currentMs(), signal);

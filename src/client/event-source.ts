@@ -1,15 +1,15 @@
 import { parseCells } from '../runtime/csv.ts';
 import { isUtf8 } from 'node:buffer';
 import { readPlain } from '../runtime/files/input-file.ts';
-import { toEvent, readHeader, type CsvColumns, type HeaderReading } from './csv-event.ts';
-import { isRecord } from '../runtime/files/checked-json.ts';
+import { toEvent, readHeader, type CsvColumns, type CsvHeaderResult } from './csv-event.ts';
+import { isRecord } from '../runtime/files/checksummed-json.ts';
 
 /** A line of an input, or in CSV the lines that quotes join. */
 interface InputRecord {
   /** Of its first line, from 1. */
   readonly line: number;
   /** Start of the next record. */
-  readonly next: Place;
+  readonly next: InputPosition;
   /** Without the line break; only the first bytes if `isCut`. */
   readonly bytes: Buffer;
   /** Whether it is longer than any event. */
@@ -17,7 +17,7 @@ interface InputRecord {
 }
 
 /** A position in the unpacked input: the next line and the offset of its first byte. */
-export interface Place {
+export interface InputPosition {
   readonly line: number;
   readonly offset: number;
 }
@@ -52,7 +52,7 @@ function take(begun: Begun, piece: Buffer, hasQuotes: boolean): void {
   begun.bytes += piece.length;
 }
 
-function end({ line, pieces, isCut }: Begun, next: Place): InputRecord {
+function end({ line, pieces, isCut }: Begun, next: InputPosition): InputRecord {
   const whole = pieces.length === 1 && pieces[0] !== undefined ? pieces[0] : Buffer.concat(pieces);
   const last = whole.at(-1) === lineFeed ? whole.length - 1 : whole.length;
   return {
@@ -69,7 +69,7 @@ function end({ line, pieces, isCut }: Begun, next: Place): InputRecord {
  */
 async function* readRecords(
   pieces: AsyncIterable<Uint8Array>,
-  from: Place,
+  from: InputPosition,
   hasQuotes: boolean,
 ): AsyncGenerator<InputRecord, void, void> {
   let { line, offset } = from;
@@ -115,7 +115,7 @@ export interface RefusedEvent {
 }
 
 interface SourceItem {
-  readonly next: Place;
+  readonly next: InputPosition;
   readonly event?: SourceEvent;
   readonly refused?: RefusedEvent;
 }
@@ -125,10 +125,10 @@ export type SourceFormat = 'ndjson' | 'csv';
 /** A file, plain or gzip, or standard input, which can be read once. */
 export interface EventSource {
   /** Reads from the start or from a `next` that it returned. Errors: `usage`, those of the system. */
-  items(from: Place): AsyncGenerator<SourceItem, void, void>;
+  items(from: InputPosition): AsyncGenerator<SourceItem, void, void>;
 }
 
-export const startPlace: Place = { line: 1, offset: 0 };
+export const inputStart: InputPosition = { line: 1, offset: 0 };
 
 /** Maximum bytes of a body (docs/api.md#limits); a batch has two brackets around its events. */
 export const maxBodyBytes = 10_240;
@@ -194,7 +194,7 @@ async function* skip(pieces: AsyncIterable<Uint8Array>, bytes: number): AsyncGen
   }
 }
 
-interface SourceReading extends HeaderReading {
+interface SourceReading extends CsvHeaderResult {
   readonly format: SourceFormat;
 }
 
@@ -205,16 +205,16 @@ function createSource(
   from: (offset: number) => AsyncIterable<Uint8Array>,
 ): EventSource {
   const { format } = reading;
-  async function findColumns(place: Place): Promise<CsvColumns | undefined> {
-    if (format === 'ndjson' || place.offset === 0) return undefined;
-    for await (const { bytes } of readRecords(from(0), startPlace, true)) return readHeader(name, reading, bytes);
+  async function findColumns(inputPosition: InputPosition): Promise<CsvColumns | undefined> {
+    if (format === 'ndjson' || inputPosition.offset === 0) return undefined;
+    for await (const { bytes } of readRecords(from(0), inputStart, true)) return readHeader(name, reading, bytes);
     return readHeader(name, reading, undefined);
   }
 
   return {
-    async *items(place) {
-      let columns = await findColumns(place);
-      for await (const record of readRecords(from(place.offset), place, format === 'csv')) {
+    async *items(inputPosition) {
+      let columns = await findColumns(inputPosition);
+      for await (const record of readRecords(from(inputPosition.offset), inputPosition, format === 'csv')) {
         if (format === 'ndjson' || columns !== undefined) yield readItem(record, columns);
         else {
           columns = readHeader(name, reading, record.bytes);

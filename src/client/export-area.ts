@@ -1,7 +1,7 @@
 import { createBackoff, pause } from '../runtime/async/retry.ts';
 import { AppError, isAppError, isSystemError } from '../runtime/errors.ts';
-import { parseObject, retryAfterMs, toLine, type HttpAnswer, type HttpClient } from './http-client.ts';
-import type { Later } from './import-area.ts';
+import { parseObject, retryAfterMs, toLine, type HttpResponse, type HttpClient } from './http-client.ts';
+import type { RetryLater } from './import-area.ts';
 
 export interface ExportAccess {
   /** Without a slash at the end. */
@@ -52,11 +52,11 @@ interface ExportAreaOptions {
   /** Reports why a call waits; undefined when it continues. */
   readonly onWait: (why: string | undefined) => void;
   /** Timeout for an unavailable service, ms. */
-  readonly patienceMs?: number;
+  readonly giveUpAfterMs?: number;
 }
 
 const firstWaitMs = 500;
-const longestWaitMs = 10_000;
+const maxWaitMs = 10_000;
 const defaultPatienceMs = 60_000;
 
 interface Envelope {
@@ -68,7 +68,7 @@ interface Envelope {
 
 const parseEnvelope = (text: string): Envelope => parseObject(text);
 
-function describe({ status, text }: HttpAnswer): string {
+function describe({ status, text }: HttpResponse): string {
   const { message, data } = parseEnvelope(text);
   const detail = data?.error?.detail;
   const what = typeof message === 'string' ? message : text.slice(0, 200).trim();
@@ -82,14 +82,14 @@ const hints: Readonly<Record<number, string>> = {
 };
 
 /** Returns a hint that lists the exports in progress if they fill the limit; undefined for another error. */
-function hintOfFull({ text }: HttpAnswer): string | undefined {
+function hintOfFull({ text }: HttpResponse): string | undefined {
   const exports = parseEnvelope(text).data?.error?.info?.exports;
   if (!Array.isArray(exports) || exports.length === 0) return undefined;
   const ids = (exports as { readonly idRawExport?: unknown }[]).map(({ idRawExport }) => toLine(String(idRawExport)));
   return `Wait until one of these exports ends, or run 'tributary export cancel ID': ${ids.join(', ')}.`;
 }
 
-function refusal(url: string, answer: HttpAnswer): AppError {
+function refusal(url: string, answer: HttpResponse): AppError {
   return new AppError('service_refused', `${url} rejected the request: ${describe(answer)}`, {
     hint:
       hintOfFull(answer) ??
@@ -142,14 +142,14 @@ function toReport(id: string, data: ExportData): ExportReport {
 export function createExportArea(
   http: HttpClient,
   { url, idUser, secret }: ExportAccess,
-  { signal, onWait, patienceMs = defaultPatienceMs }: ExportAreaOptions,
+  { signal, onWait, giveUpAfterMs = defaultPatienceMs }: ExportAreaOptions,
 ): ExportArea {
   const headers = {
     authorization: `Basic ${Buffer.from(`${idUser}:${secret}`).toString('base64')}`,
     'content-type': 'application/x-www-form-urlencoded',
   };
 
-  async function send(method: string, parameters: ExportArguments): Promise<HttpAnswer> {
+  async function send(method: string, parameters: ExportArguments): Promise<HttpResponse> {
     const body = new URLSearchParams(parameters.map(([name, value]): [string, string] => [name, value])).toString();
     const isPost = !/\/(?:list|apps)\.json$/.test(method);
     return await http.send({
@@ -165,8 +165,8 @@ export function createExportArea(
     method: string,
     parameters: ExportArguments,
     isChange: boolean,
-  ): Promise<{ readonly data: ExportData } | (Later & { readonly isQuota: boolean })> {
-    let answer: HttpAnswer;
+  ): Promise<{ readonly data: ExportData } | (RetryLater & { readonly isQuota: boolean })> {
+    let answer: HttpResponse;
     try {
       answer = await send(method, parameters);
     } catch (error) {
@@ -190,8 +190,8 @@ export function createExportArea(
   }
 
   async function call(method: string, parameters: ExportArguments, isChange = false): Promise<ExportData> {
-    const backoff = createBackoff(firstWaitMs, longestWaitMs);
-    const untilMs = performance.now() + patienceMs;
+    const backoff = createBackoff(firstWaitMs, maxWaitMs);
+    const untilMs = performance.now() + giveUpAfterMs;
     for (;;) {
       const tried = await tryOnce(method, parameters, isChange);
       if ('data' in tried) {
@@ -219,7 +219,7 @@ export function createExportArea(
 
 /** Polling interval, ms: short at first, since most exports take seconds; then within the hourly quota. */
 const firstPauseMs = 300;
-const longestPauseMs = 6000;
+const maxPauseMs = 6000;
 const growth = 1.15;
 
 /**
@@ -245,6 +245,6 @@ export async function waitForExport(
       throw new AppError('stopping', `export ${id} continues in the background`, {
         hint: `Run 'tributary export download ${id}' to wait for it and download it.`,
       });
-    pauseMs = Math.min(pauseMs * growth, longestPauseMs);
+    pauseMs = Math.min(pauseMs * growth, maxPauseMs);
   }
 }

@@ -26,7 +26,7 @@ const neutralEnding = /\.(txt|tmp|part|gz|zst)$/i;
  * Rejects an output before the request is created: an unknown extension such as `.xlsx`, or a missing folder. Errors:
  * `usage`, `not_found`.
  */
-export async function assertPlace(output: string): Promise<void> {
+export async function assertOutputWritable(output: string): Promise<void> {
   const isIntoFolder = await isFolder(output);
   // A folder to be created needs its parent.
   const isMade = isIntoFolder && !(await exists(output));

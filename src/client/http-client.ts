@@ -1,7 +1,7 @@
 import { Agent as PlainAgent, request as requestPlain, type IncomingMessage } from 'node:http';
 import { Agent as TlsAgent, request as requestTls } from 'node:https';
 import { AppError, describeError } from '../runtime/errors.ts';
-import { isRecord } from '../runtime/files/checked-json.ts';
+import { isRecord } from '../runtime/files/checksummed-json.ts';
 
 /**
  * The client of a running service, over HTTP: imports files of events, downloads exports, stores profiles.
@@ -18,7 +18,7 @@ interface HttpRequest {
   readonly body?: string;
 }
 
-export interface HttpAnswer {
+export interface HttpResponse {
   readonly status: number;
   /** Returns a header by its lower-case name. */
   readonly header: (name: string) => string | undefined;
@@ -27,9 +27,9 @@ export interface HttpAnswer {
 
 export interface HttpClient {
   /** Error: `service_away` if no complete response comes in time: the request may have been processed. */
-  send(request: HttpRequest): Promise<HttpAnswer>;
+  send(request: HttpRequest): Promise<HttpResponse>;
   /** As `send`, for a streamed body. Ending the iteration closes the connection. */
-  open(request: HttpRequest): Promise<{ readonly answer: HttpAnswer; readonly body: AsyncIterable<Uint8Array> }>;
+  open(request: HttpRequest): Promise<{ readonly answer: HttpResponse; readonly body: AsyncIterable<Uint8Array> }>;
   close(): void;
 }
 
@@ -38,7 +38,7 @@ const maxAnswerBytes = 16 * 1024 * 1024;
 const away = (url: string, cause: unknown): AppError =>
   new AppError('service_away', `no response from ${new URL(url).origin}: ${describeError(cause)}`, { cause });
 
-function headOf({ statusCode = 0, headers }: IncomingMessage): Omit<HttpAnswer, 'text'> {
+function headOf({ statusCode = 0, headers }: IncomingMessage): Omit<HttpResponse, 'text'> {
   return {
     status: statusCode,
     header: (name) => {
@@ -128,7 +128,7 @@ export function parseObject(text: string): Readonly<Record<string, unknown>> {
 }
 
 /** Returns the Retry-After of a response, ms, at most an hour. */
-export function retryAfterMs({ header }: HttpAnswer): number | undefined {
+export function retryAfterMs({ header }: HttpResponse): number | undefined {
   const text = header('retry-after') ?? '';
   return /^\d{1,6}$/.test(text) ? Math.min(Number(text), 3600) * 1000 : undefined;
 }

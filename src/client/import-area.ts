@@ -1,8 +1,8 @@
 import { datasets } from '../datasets/dataset.ts';
 import { createBackoff, pause } from '../runtime/async/retry.ts';
 import { AppError, describeError, isAppError } from '../runtime/errors.ts';
-import { isRecord } from '../runtime/files/checked-json.ts';
-import { parseObject, retryAfterMs, toLine, type HttpAnswer, type HttpClient } from './http-client.ts';
+import { isRecord } from '../runtime/files/checksummed-json.ts';
+import { parseObject, retryAfterMs, toLine, type HttpResponse, type HttpClient } from './http-client.ts';
 
 export interface ImportAccess {
   /** Without a slash at the end. */
@@ -12,7 +12,7 @@ export interface ImportAccess {
 }
 
 /** One validation error of a batch. */
-export interface ServiceFault {
+export interface ServiceValidationError {
   /** Index of the event, from 0; undefined for the whole batch. */
   readonly index: number | undefined;
   readonly field: string | undefined;
@@ -21,31 +21,31 @@ export interface ServiceFault {
 }
 
 /** Response to a batch. `later`: send it again with the same key; it may be stored already. */
-export type BatchAnswer =
+export type BatchResponse =
   | { readonly state: 'stored'; readonly unknownParameters: readonly string[] }
-  | { readonly state: 'refused'; readonly faults: readonly ServiceFault[] }
+  | { readonly state: 'refused'; readonly faults: readonly ServiceValidationError[] }
   | { readonly state: 'later'; readonly why: string; readonly waitMs: number | undefined };
 
 /** State of the events of a key. `receivedAtMs`: of the first event, if known. */
-export interface KeyAnswer {
+export interface KeyLookupResult {
   readonly isKnown: boolean;
   readonly isInLake: boolean;
   readonly receivedAtMs: number | undefined;
 }
 
 /** No definite response: the request must be retried. */
-export interface Later {
+export interface RetryLater {
   readonly why: string;
   readonly waitMs: number | undefined;
 }
 
 export interface ImportArea {
   /** Error: `service_refused` if no batch of this app can be accepted. */
-  postBatch(method: string, body: string, key: string): Promise<BatchAnswer>;
+  postBatch(method: string, body: string, key: string): Promise<BatchResponse>;
   /** Validates a batch without storing it. Errors as above. */
-  checkBatch(method: string, body: string): Promise<BatchAnswer>;
+  checkBatch(method: string, body: string): Promise<BatchResponse>;
   /** Looks up the batch of a key. Errors as above. */
-  findKey(key: string): Promise<KeyAnswer | Later>;
+  findKey(key: string): Promise<KeyLookupResult | RetryLater>;
   /** Errors: `service_refused` for an invalid token; `service_away`. */
   checkAccess(): Promise<void>;
   /**
@@ -55,7 +55,7 @@ export interface ImportArea {
   identify(): Promise<{ readonly keys: readonly string[]; readonly atMs: number | undefined }>;
 }
 
-function readFault(value: unknown): ServiceFault {
+function readFault(value: unknown): ServiceValidationError {
   const { pointer, reason, hint } = isRecord(value) ? value : {};
   const at = /^\/(\d+)(?:\/(.*))?$/s.exec(typeof pointer === 'string' ? pointer : '');
   return {
@@ -66,14 +66,14 @@ function readFault(value: unknown): ServiceFault {
   };
 }
 
-function readFaults(answer: HttpAnswer): readonly ServiceFault[] {
+function readFaults(answer: HttpResponse): readonly ServiceValidationError[] {
   const { errors } = parseObject(answer.text);
   return Array.isArray(errors) && errors.length > 0
     ? errors.map(readFault)
     : [readFault({ reason: answer.header('x-error-detail') ?? describe(answer) })];
 }
 
-function describe({ status, text, header }: HttpAnswer): string {
+function describe({ status, text, header }: HttpResponse): string {
   const { error } = parseObject(text);
   const detail = header('x-error-detail');
   const what = typeof error === 'string' ? error : text.slice(0, 100);
@@ -82,11 +82,11 @@ function describe({ status, text, header }: HttpAnswer): string {
 
 const isLater = (status: number): boolean => status === 429 || status === 408 || status >= 500;
 
-function later(answer: HttpAnswer): Later {
+function later(answer: HttpResponse): RetryLater {
   return { why: describe(answer), waitMs: retryAfterMs(answer) };
 }
 
-const refusal = ({ url, idApp }: ImportAccess, answer: HttpAnswer): AppError =>
+const refusal = ({ url, idApp }: ImportAccess, answer: HttpResponse): AppError =>
   new AppError('service_refused', `${url} rejects events of app ${idApp}: ${describe(answer)}`, {
     hint:
       answer.status === 403
@@ -95,7 +95,7 @@ const refusal = ({ url, idApp }: ImportAccess, answer: HttpAnswer): AppError =>
   });
 
 /** Parses a response of the service. A proxy may respond with 200, too, and has stored nothing. */
-function parseOurs({ url }: ImportAccess, answer: HttpAnswer, member: string): Readonly<Record<string, unknown>> {
+function parseOurs({ url }: ImportAccess, answer: HttpResponse, member: string): Readonly<Record<string, unknown>> {
   const fields = parseObject(answer.text);
   if (typeof fields[member] === 'string') return fields;
   throw new AppError('service_refused', `${url} is not an import area: ${describe(answer)}`, {
@@ -103,7 +103,7 @@ function parseOurs({ url }: ImportAccess, answer: HttpAnswer, member: string): R
   });
 }
 
-function toKeyAnswer({ state, events }: Readonly<Record<string, unknown>>): KeyAnswer {
+function toKeyAnswer({ state, events }: Readonly<Record<string, unknown>>): KeyLookupResult {
   const found = Array.isArray(events) ? events.filter(isRecord) : [];
   const receivedAt = found[0]?.['receivedAt'];
   return {
@@ -118,7 +118,7 @@ export function createImportArea(http: HttpClient, access: ImportAccess): Import
   const { url, idApp, token } = access;
   const headers = { authorization: token };
 
-  async function post(address: string, more: Readonly<Record<string, string>>, body: string): Promise<BatchAnswer> {
+  async function post(address: string, more: Readonly<Record<string, string>>, body: string): Promise<BatchResponse> {
     const answer = await http.send({
       method: 'POST',
       url: `${url}/v1/${address}`,
@@ -168,26 +168,26 @@ export function createImportArea(http: HttpClient, access: ImportAccess): Import
 }
 
 const firstWaitMs = 250;
-const longestWaitMs = 10_000;
+const maxWaitMs = 10_000;
 
 interface InsistOptions {
   readonly signal: AbortSignal;
   /** Longest time without a successful request before `service_away`, ms. */
-  readonly patienceMs: number;
+  readonly giveUpAfterMs: number;
   /** Reports why a request waits; undefined when it continues. */
   readonly onWait: (why: string | undefined) => void;
 }
 
 /** Retries a request until the response is definite; undefined if aborted. Errors: those of `ask`. */
-export type Insist = <T extends object>(ask: () => Promise<T | Later>) => Promise<T | undefined>;
+export type RetryUntilAnswered = <T extends object>(ask: () => Promise<T | RetryLater>) => Promise<T | undefined>;
 
 /** Creates the retries of one import, which share their timeout. */
-export function createInsist({ signal, patienceMs, onWait }: InsistOptions): Insist {
+export function createRetryUntilAnswered({ signal, giveUpAfterMs, onWait }: InsistOptions): RetryUntilAnswered {
   let answeredAt = performance.now();
   return async (ask) => {
-    const backoff = createBackoff(firstWaitMs, longestWaitMs);
+    const backoff = createBackoff(firstWaitMs, maxWaitMs);
     for (;;) {
-      const answer = await ask().catch((error: unknown): Later => {
+      const answer = await ask().catch((error: unknown): RetryLater => {
         if (!isAppError(error, 'service_away')) throw error;
         return { why: describeError(error), waitMs: undefined };
       });
@@ -198,10 +198,14 @@ export function createInsist({ signal, patienceMs, onWait }: InsistOptions): Ins
       }
       if (signal.aborted) return undefined;
       const { why, waitMs = backoff.currentMs() * (0.5 + Math.random() / 2) } = answer;
-      if (performance.now() - answeredAt > patienceMs)
-        throw new AppError('service_away', `no request succeeded within ${Math.round(patienceMs / 1000)} s: ${why}`, {
-          hint: 'Retry when the service is running: the import resumes.',
-        });
+      if (performance.now() - answeredAt > giveUpAfterMs)
+        throw new AppError(
+          'service_away',
+          `no request succeeded within ${Math.round(giveUpAfterMs / 1000)} s: ${why}`,
+          {
+            hint: 'Retry when the service is running: the import resumes.',
+          },
+        );
       onWait(why);
       await pause(waitMs, signal);
       backoff.grow();
@@ -230,11 +234,11 @@ const everyMs = 500;
 export async function waitForLake(
   area: ImportArea,
   keys: readonly string[],
-  { signal, patienceMs, onWait }: InsistOptions,
+  { signal, giveUpAfterMs, onWait }: InsistOptions,
 ): Promise<void> {
   // The last key first: the others are usually stored by then.
   for (const key of keys.toReversed()) {
-    const until = performance.now() + patienceMs;
+    const until = performance.now() + giveUpAfterMs;
     for (;;) {
       let why = 'the events are not committed to the lake yet';
       let waitMs = everyMs;

@@ -3,10 +3,10 @@ import { AppError, isSystemError } from '../runtime/errors.ts';
 import { syncFolder } from '../runtime/files/durable-file.ts';
 import { getSize, isRegularFile, findStamp } from '../runtime/files/file-checks.ts';
 import { acquireFileLock } from '../runtime/files/lock.ts';
-import { isWholeGzip } from '../runtime/files/input-file.ts';
-import { findEarlier } from './send-batch.ts';
-import { createFileSource, isPacked, startPlace, type EventSource } from './event-source.ts';
-import { batchMethods, createInsist, type ImportArea } from './import-area.ts';
+import { isCompleteGzip } from '../runtime/files/input-file.ts';
+import { checkPreviousImport } from './send-batch.ts';
+import { createFileSource, isPacked, inputStart, type EventSource } from './event-source.ts';
+import { batchMethods, createRetryUntilAnswered, type ImportArea } from './import-area.ts';
 import type { ImportRecord } from './import-progress.ts';
 import {
   mayBeBehind,
@@ -22,14 +22,14 @@ import { runImport, type ImportHooks, type ImportOutcome } from './run-import.ts
 
 /** Rejects a truncated gzip file: the complete one would be another import. */
 async function assertWhole(file: string, { signal }: ImportOptions): Promise<void> {
-  if (!isPacked(file) || (await isWholeGzip(file, signal))) return;
+  if (!isPacked(file) || (await isCompleteGzip(file, signal))) return;
   throw new AppError('file_damaged', `${file} is not a complete gzip file: truncated or corrupted`, {
     hint: 'Retry with the complete file. No event was sent.',
   });
 }
 
 async function assertReadable(source: EventSource): Promise<void> {
-  const items = source.items(startPlace);
+  const items = source.items(inputStart);
   await items.next();
   await items.return();
 }
@@ -58,7 +58,7 @@ function openRecord(stateFile: string, refusedFile: string): ImportRecord {
 /** Returns the outcome of a call that sends no events. */
 function atRest(file: string, refusedFile: string, state: ImportState | undefined): ImportOutcome {
   const { acknowledgedThrough, finishedAt, lastKeys = [] } = state ?? {};
-  const { stored = 0, refused = 0, place = startPlace } = acknowledgedThrough ?? {};
+  const { stored = 0, refused = 0, place = inputStart } = acknowledgedThrough ?? {};
   return {
     file,
     ...(finishedAt === undefined ? {} : { importedAt: finishedAt }),
@@ -92,10 +92,10 @@ export async function importFile(
     throw new AppError('usage', `${file} is not a regular file, and can be read only once`, {
       hint: "Pass the data of a pipe on standard input: 'tributary import -'.",
     });
-  const insist = createInsist({ ...options, onWait: hooks.onWait });
+  const retryUntilAnswered = createRetryUntilAnswered({ ...options, onWait: hooks.onWait });
   const lock = acquireFileLock(file, 'import');
   try {
-    const begun = await openImportState({ file, stateFile, area, options, insist });
+    const begun = await openImportState({ file, stateFile, area, options, retryUntilAnswered });
     if (begun === undefined || begun.finishedAt !== undefined) return atRest(file, refusedFile, begun);
     const source = createFileSource(file, { format, event, map: new Map(Object.entries(map)) });
     if (begun.sendLimit === 0) {
@@ -109,7 +109,7 @@ export async function importFile(
     const { acknowledgedThrough, sendLimit, aheadMs = 0 } = begun;
     const from = { number: acknowledgedThrough.batches, place: acknowledgedThrough.place };
     const earlierMs = mayBeBehind(begun, nowMs())
-      ? await findEarlier({ source, area, insist, method, seed, from, first: sendLimit })
+      ? await checkPreviousImport({ source, area, retryUntilAnswered, method, seed, from, first: sendLimit })
       : undefined;
     // Nothing is written either, so that the next call asks again.
     if (options.signal.aborted) return atRest(file, refusedFile, begun);

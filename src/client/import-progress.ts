@@ -1,12 +1,12 @@
 import { isDiskFull } from '../runtime/errors.ts';
 import { pause } from '../runtime/async/retry.ts';
-import { renderRefused, type Batch } from './batches.ts';
-import type { RefusedEvent, Place } from './event-source.ts';
-import type { ImportState, Settled } from './import-state.ts';
+import { renderRefused, type ImportBatch } from './batches.ts';
+import type { RefusedEvent, InputPosition } from './event-source.ts';
+import type { ImportState, AcknowledgedPosition } from './import-state.ts';
 import type { SendOutcome } from './send-batch.ts';
 
 /** Maximum batches in flight beyond the acknowledged ones; after a crash they are unconfirmed. */
-const windowBatches = 512;
+const maxInFlightBatches = 512;
 /** Acknowledged batches, and ms, after which the state is written. */
 const writeBatches = 128;
 const writeEveryMs = 1000;
@@ -31,13 +31,13 @@ interface ProgressOptions {
 
 /** A batch that is not yet acknowledged in the stored state. */
 interface Open {
-  readonly next: Place;
+  readonly next: InputPosition;
   readonly sinceMs: number;
   outcome?: { readonly stored: number; readonly refused: readonly RefusedEvent[] };
 }
 
 /** Advances the position to the first open batch; `lines` are those of rejected events. */
-function advance(acknowledgedThrough: Settled, open: ReadonlyMap<number, Open>) {
+function advance(acknowledgedThrough: AcknowledgedPosition, open: ReadonlyMap<number, Open>) {
   let { batches, place, stored, refused } = acknowledgedThrough;
   let lines = '';
   for (let next = open.get(batches); next?.outcome !== undefined; next = open.get(batches)) {
@@ -78,7 +78,7 @@ function createWriter(writeOnce: (isFinished: boolean) => Promise<void>, { signa
   }
   return {
     write,
-    noteSettled(): void {
+    recordAcknowledged(): void {
       unwritten += 1;
       const isDue = unwritten >= writeBatches || performance.now() - writtenAt >= writeEveryMs;
       if (!isDue || writing !== undefined) return;
@@ -117,7 +117,7 @@ export function createImportProgress(options: ProgressOptions) {
       lines === ''
         ? acknowledgedThrough.refusedBytes
         : await record.writeRefused(lines, acknowledgedThrough.refusedBytes);
-    const permitted = Math.max(begun.sendLimit, taken + windowBatches);
+    const permitted = Math.max(begun.sendLimit, taken + maxInFlightBatches);
     const isOpen = ([number]: readonly [number, unknown]): boolean => number >= reached.batches;
     const next = { ...reached, refusedBytes };
     await record.writeState({
@@ -143,32 +143,32 @@ export function createImportProgress(options: ProgressOptions) {
      * Waits until the stored state permits to send a batch. Returns since when it may have been sent, and whether an
      * earlier run may have.
      */
-    async take(batch: Batch) {
-      while (batch.number >= sendLimit) await writer.write();
+    async take(importBatch: ImportBatch) {
+      while (importBatch.number >= sendLimit) await writer.write();
       writer.assertWritable();
-      taken = Math.max(taken, batch.number + 1);
-      const isBefore = batch.number < begun.sendLimit;
+      taken = Math.max(taken, importBatch.number + 1);
+      const isBefore = importBatch.number < begun.sendLimit;
       const sinceMs = Math.min(unconfirmedSinceMs ?? Number.POSITIVE_INFINITY, isBefore ? begun.sinceMs : nowMs());
-      open.set(batch.number, { next: batch.next, sinceMs });
+      open.set(importBatch.number, { next: importBatch.next, sinceMs });
       return { sinceMs, isInDoubt: isBefore || unconfirmedSinceMs !== undefined };
     },
     /** Returns the lines of a batch that an earlier attempt has rejected. */
-    apartOf: ({ number }: Batch): ReadonlySet<number> => new Set(apart.get(number)),
+    apartOf: ({ number }: ImportBatch): ReadonlySet<number> => new Set(apart.get(number)),
     /** Stores the lines of a batch that must be sent individually. */
-    async keepApart({ number }: Batch, lines: readonly number[]): Promise<void> {
+    async keepApart({ number }: ImportBatch, lines: readonly number[]): Promise<void> {
       apart.set(number, lines);
       await writer.write();
     },
-    settle({ number, refused: before }: Batch, outcome: SendOutcome): void {
+    settle({ number, refused: before }: ImportBatch, outcome: SendOutcome): void {
       const entry = open.get(number);
       if (entry === undefined) return;
       const all = [...before, ...outcome.refused].toSorted((a, b) => a.line - b.line);
       entry.outcome = { stored: outcome.stored, refused: all };
       stored += outcome.stored;
       refused += all.length;
-      writer.noteSettled();
+      writer.recordAcknowledged();
     },
-    noteKey(key: string): void {
+    recordKey(key: string): void {
       lastKeys = [...lastKeys, key].slice(-parallel);
     },
     write: writer.write,

@@ -1,10 +1,10 @@
 import { randomUUID } from 'node:crypto';
 import { AppError, describeError, isSystemError } from '../runtime/errors.ts';
-import { parseChecked, renameMembers, renderChecked } from '../runtime/files/checked-json.ts';
+import { parseChecksummed, renameMembers, renderChecksummed } from '../runtime/files/checksummed-json.ts';
 import { findTextFile, writeFileDurably } from '../runtime/files/durable-file.ts';
 import { hashFile } from '../runtime/files/file-checks.ts';
-import { startPlace, type SourceFormat, type Place } from './event-source.ts';
-import type { ImportArea, Insist } from './import-area.ts';
+import { inputStart, type SourceFormat, type InputPosition } from './event-source.ts';
+import type { ImportArea, RetryUntilAnswered } from './import-area.ts';
 
 /** Identity of an import; a difference makes it another import. */
 export interface ImportIdentity {
@@ -17,9 +17,9 @@ export interface ImportIdentity {
 }
 
 /** The position before which each event is stored or in the file of rejected events. */
-export interface Settled {
+export interface AcknowledgedPosition {
   readonly batches: number;
-  readonly place: Place;
+  readonly place: InputPosition;
   readonly stored: number;
   readonly refused: number;
   readonly refusedBytes: number;
@@ -38,7 +38,7 @@ export interface ImportState {
   readonly service: readonly string[];
   readonly startedAt: string;
   readonly finishedAt?: string;
-  readonly acknowledgedThrough: Settled;
+  readonly acknowledgedThrough: AcknowledgedPosition;
   /** First batch that cannot have been sent. */
   readonly sendLimit: number;
   /** No unconfirmed batch was sent before this time, Unix ms of the client's clock. */
@@ -74,7 +74,7 @@ async function findImportState(file: string): Promise<ImportState | undefined> {
   const text = await findTextFile(file);
   if (text === undefined) return undefined;
   try {
-    const { version: _, ...found } = parseChecked(text);
+    const { version: _, ...found } = parseChecksummed(text);
     const state = found['format'] === 1 ? { ...renameMembers(found, formerMembers), format: 2 } : found;
     if (isState(state)) return state as unknown as ImportState;
     throw new Error('it has an unknown format');
@@ -87,7 +87,7 @@ async function findImportState(file: string): Promise<ImportState | undefined> {
 
 /** Writes a state durably. */
 export async function writeImportState(file: string, state: ImportState): Promise<void> {
-  await writeFileDurably(file, renderChecked({ ...state }, 2));
+  await writeFileDurably(file, renderChecksummed({ ...state }, 2));
 }
 
 interface ImportSubject {
@@ -158,7 +158,7 @@ export interface ImportOptions {
   readonly format: SourceFormat;
   readonly map: Readonly<Record<string, string>>;
   readonly parallel: number;
-  readonly patienceMs: number;
+  readonly giveUpAfterMs: number;
   /** Instead of the one next to the file. */
   readonly stateFile?: string;
   /** Whether to import a finished file again. */
@@ -209,18 +209,18 @@ interface ImportOpening {
   readonly stateFile: string;
   readonly area: ImportArea;
   readonly options: ImportOptions;
-  readonly insist: Insist;
+  readonly retryUntilAnswered: RetryUntilAnswered;
 }
 
 /**
  * Returns the stored state, or a new one; undefined if aborted. Errors: `conflict` for the state of another import;
- * `not_found` for the file; `record_damaged`; those of `insist`.
+ * `not_found` for the file; `record_damaged`; those of `retryUntilAnswered`.
  */
 export async function openImportState(opening: ImportOpening): Promise<ImportState | undefined> {
-  const { file, stateFile, area, options, insist } = opening;
+  const { file, stateFile, area, options, retryUntilAnswered } = opening;
   const { again, nowMs } = options;
   const [found, identity] = [await findImportState(stateFile), await readIdentity(file, options)];
-  const service = await insist(() => area.identify());
+  const service = await retryUntilAnswered(() => area.identify());
   if (service === undefined) return undefined;
   const { keys, atMs } = service;
   const aheadMs = atMs === undefined ? 0 : nowMs() - atMs;
@@ -237,7 +237,7 @@ export function newState(identity: ImportIdentity, nowMs: number): ImportState {
     salt: '',
     service: [],
     startedAt: new Date(nowMs).toISOString(),
-    acknowledgedThrough: { batches: 0, place: startPlace, stored: 0, refused: 0, refusedBytes: 0 },
+    acknowledgedThrough: { batches: 0, place: inputStart, stored: 0, refused: 0, refusedBytes: 0 },
     sendLimit: 0,
     sinceMs: nowMs,
     apart: {},

@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { AppError, describeError } from '../runtime/errors.ts';
-import { isRecord } from '../runtime/files/checked-json.ts';
+import { isRecord } from '../runtime/files/checksummed-json.ts';
 import { ensureFolder, writeFileDurably } from '../runtime/files/durable-file.ts';
 import { waitForLock } from '../runtime/files/lock.ts';
 import { findPrivateFile } from '../runtime/files/input-file.ts';

@@ -2,8 +2,8 @@ import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { AppError, isAppError } from '../runtime/errors.ts';
 import { cutBatches, writeRefused } from './batches.ts';
-import { createInputSource, startPlace, type EventSource } from './event-source.ts';
-import { batchMethods, createInsist, type ImportArea } from './import-area.ts';
+import { createInputSource, inputStart, type EventSource } from './event-source.ts';
+import { batchMethods, createRetryUntilAnswered, type ImportArea } from './import-area.ts';
 import { createImportProgress, type ImportRecord } from './import-progress.ts';
 import { newState, type ImportOptions, type ImportState } from './import-state.ts';
 import { sendBatch, type SendDependencies } from './send-batch.ts';
@@ -43,7 +43,7 @@ export interface ImportHooks {
 interface RunImportOptions
   extends
     Pick<SendDependencies, 'area' | 'method' | 'seed'>,
-    Pick<ImportOptions, 'parallel' | 'patienceMs' | 'nowMs' | 'signal'> {
+    Pick<ImportOptions, 'parallel' | 'giveUpAfterMs' | 'nowMs' | 'signal'> {
   readonly source: EventSource;
   readonly state: ImportState;
   readonly record: ImportRecord;
@@ -74,9 +74,13 @@ async function sendAll(options: RunImportOptions, progress: ImportProgress, unkn
   const signal = AbortSignal.any([options.signal, failed.signal]);
   const dependencies: SendDependencies = {
     ...options,
-    insist: createInsist({ signal, patienceMs: options.patienceMs, onWait: hooks.onWait }),
+    retryUntilAnswered: createRetryUntilAnswered({
+      signal,
+      giveUpAfterMs: options.giveUpAfterMs,
+      onWait: hooks.onWait,
+    }),
     onUnknown: (names) => names.forEach((name) => unknown.add(name)),
-    onKey: (key) => progress.noteKey(key),
+    onKey: (key) => progress.recordKey(key),
   };
   const failures: unknown[] = [];
   const work = async (): Promise<void> => {
@@ -86,12 +90,12 @@ async function sendAll(options: RunImportOptions, progress: ImportProgress, unkn
         const next = await batches.next();
         // An aborted input may end anywhere.
         if (next.done === true || signal.aborted) return;
-        const batch = next.value;
-        const sent = await progress.take(batch);
-        const sending = { events: batch.events, apart: progress.apartOf(batch), ...sent };
-        const outcome = await sendBatch(dependencies, sending, (lines) => progress.keepApart(batch, lines));
+        const importBatch = next.value;
+        const sent = await progress.take(importBatch);
+        const sending = { events: importBatch.events, sentAlone: progress.apartOf(importBatch), ...sent };
+        const outcome = await sendBatch(dependencies, sending, (lines) => progress.keepApart(importBatch, lines));
         if (outcome === undefined) return;
-        progress.settle(batch, outcome);
+        progress.settle(importBatch, outcome);
         hooks.onProgress(positionOf(progress, sizeBytes));
       }
     } catch (error) {
@@ -165,7 +169,7 @@ export async function importInput(
   hooks: ImportHooks,
 ): Promise<ImportOutcome> {
   const { idApp, event, format, map, nowMs, signal } = options;
-  let { line } = startPlace;
+  let { line } = inputStart;
   const run = runImport({
     ...options,
     source: createInputSource(readUntil(input, signal), { format, event, map: new Map(Object.entries(map)) }),

@@ -1,7 +1,13 @@
 import { createHash } from 'node:crypto';
 import { cutBatches, renderBody } from './batches.ts';
-import type { EventSource, RefusedEvent, SourceEvent, Place } from './event-source.ts';
-import type { BatchAnswer, ImportArea, Insist, KeyAnswer, ServiceFault } from './import-area.ts';
+import type { EventSource, RefusedEvent, SourceEvent, InputPosition } from './event-source.ts';
+import type {
+  BatchResponse,
+  ImportArea,
+  RetryUntilAnswered,
+  KeyLookupResult,
+  ServiceValidationError,
+} from './import-area.ts';
 
 /**
  * The service keeps a key for 24 hours. Older unconfirmed batches are looked up before they are sent again; the
@@ -9,10 +15,10 @@ import type { BatchAnswer, ImportArea, Insist, KeyAnswer, ServiceFault } from '.
  */
 const keySafeMs = 20 * 3600 * 1000;
 
-interface Sending {
+interface InFlightBatch {
   readonly events: readonly SourceEvent[];
   /** Lines rejected before, which are sent individually. */
-  readonly apart: ReadonlySet<number>;
+  readonly sentAlone: ReadonlySet<number>;
   /** When the batch may have been sent first, Unix milliseconds. */
   readonly sinceMs: number;
   /** An earlier run may have sent it. */
@@ -30,7 +36,7 @@ export interface SendDependencies {
   /** Distinguishes the keys of imports. */
   readonly seed: string;
   readonly nowMs: () => number;
-  readonly insist: Insist;
+  readonly retryUntilAnswered: RetryUntilAnswered;
   readonly onUnknown: (parameters: readonly string[]) => void;
   /** Called for an acknowledged batch. */
   readonly onKey: (key: string) => void;
@@ -41,7 +47,7 @@ function keyOf(seed: string, line: number, body: string): string {
   return `import-${createHash('sha256').update(`${seed}\n${line}\n`).update(body).digest('hex').slice(0, 48)}`;
 }
 
-function toRefused({ line, json }: SourceEvent, faults: readonly ServiceFault[]): RefusedEvent {
+function toRefused({ line, json }: SourceEvent, faults: readonly ServiceValidationError[]): RefusedEvent {
   const [first] = faults;
   return {
     line,
@@ -52,14 +58,14 @@ function toRefused({ line, json }: SourceEvent, faults: readonly ServiceFault[])
   };
 }
 
-type Definite = Exclude<BatchAnswer, { readonly state: 'later' }>;
+type Definite = Exclude<BatchResponse, { readonly state: 'later' }>;
 const storedAlready: Definite = { state: 'stored', unknownParameters: [] };
 
 /** Sends events with their key until they are stored or rejected; undefined if aborted. */
 type Post = (events: readonly SourceEvent[]) => Promise<Definite | undefined>;
 
-function createPost(dependencies: SendDependencies, { sinceMs, isInDoubt }: Sending): Post {
-  const { area, method, seed, nowMs, insist, onUnknown, onKey } = dependencies;
+function createPost(dependencies: SendDependencies, { sinceMs, isInDoubt }: InFlightBatch): Post {
+  const { area, method, seed, nowMs, retryUntilAnswered, onUnknown, onKey } = dependencies;
   /** Reports whether the service may have forgotten the key. The clock may have been set, also back. */
   const isOld = (): boolean => Math.abs(nowMs() - sinceMs) > keySafeMs;
 
@@ -67,7 +73,7 @@ function createPost(dependencies: SendDependencies, { sinceMs, isInDoubt }: Send
     const body = renderBody(events);
     const key = keyOf(seed, events[0]?.line ?? 0, body);
     let mayBeThere = isInDoubt;
-    const answer = await insist(async () => {
+    const answer = await retryUntilAnswered(async () => {
       if (mayBeThere && isOld()) {
         const found = await area.findKey(key);
         if ('why' in found) return found;
@@ -86,8 +92,8 @@ function createPost(dependencies: SendDependencies, { sinceMs, isInDoubt }: Send
 }
 
 /** Splits a rejected batch. If no error names an event, `alone` has all: each is sent individually. */
-function part(events: readonly SourceEvent[], faults: readonly ServiceFault[]) {
-  const ofEvent = (at: number): readonly ServiceFault[] =>
+function splitRejected(events: readonly SourceEvent[], faults: readonly ServiceValidationError[]) {
+  const ofEvent = (at: number): readonly ServiceValidationError[] =>
     events.length === 1 ? faults : faults.filter(({ index }) => index === at);
   const refused = events.flatMap((event, at) => {
     const own = ofEvent(at);
@@ -101,19 +107,19 @@ function part(events: readonly SourceEvent[], faults: readonly ServiceFault[]) {
 /**
  * Sends a batch until the state of each event is known. One invalid event makes the service reject the batch: the
  * others are sent without it. Undefined if aborted: each may be stored or not. Errors: `service_refused`,
- * `service_away`; those of `keepApart`.
+ * `service_away`; those of `persistRejectedLines`.
  */
 export async function sendBatch(
   dependencies: SendDependencies,
-  sending: Sending,
+  inFlightBatch: InFlightBatch,
   /** Stores the rejected lines before the rest is sent without them. */
-  keepApart: (lines: readonly number[]) => Promise<void>,
+  persistRejectedLines: (lines: readonly number[]) => Promise<void>,
 ): Promise<SendOutcome | undefined> {
-  const post = createPost(dependencies, sending);
-  const alone = sending.events.filter(({ line }) => sending.apart.has(line));
+  const post = createPost(dependencies, inFlightBatch);
+  const alone = inFlightBatch.events.filter(({ line }) => inFlightBatch.sentAlone.has(line));
   const refused: RefusedEvent[] = [];
   let stored = 0;
-  let together = sending.events.filter(({ line }) => !sending.apart.has(line));
+  let together = inFlightBatch.events.filter(({ line }) => !inFlightBatch.sentAlone.has(line));
   while (together.length > 0) {
     const answer = await post(together);
     if (answer === undefined) return undefined;
@@ -121,12 +127,12 @@ export async function sendBatch(
       stored += together.length;
       break;
     }
-    const parted = part(together, answer.faults);
+    const parted = splitRejected(together, answer.faults);
     refused.push(...parted.refused);
     alone.push(...parted.alone);
     together = [...parted.rest];
     const apart = [...alone, ...refused].map(({ line }) => line);
-    if (parted.rest.length + parted.alone.length > 0) await keepApart(apart.toSorted((a, b) => a - b));
+    if (parted.rest.length + parted.alone.length > 0) await persistRejectedLines(apart.toSorted((a, b) => a - b));
   }
   for (const event of alone) {
     const answer = await post([event]);
@@ -138,27 +144,27 @@ export async function sendBatch(
 }
 
 /** A lookup of events that the state does not know. */
-interface EarlierLookup extends Pick<SendDependencies, 'area' | 'insist' | 'method' | 'seed'> {
+interface EarlierLookup extends Pick<SendDependencies, 'area' | 'retryUntilAnswered' | 'method' | 'seed'> {
   readonly source: EventSource;
   /** Where to read from. */
-  readonly from: { readonly number: number; readonly place: Place };
+  readonly from: { readonly number: number; readonly place: InputPosition };
   /** First batch that has not been sent by the state. */
   readonly first: number;
 }
 
 /** `refused`: all events were rejected, so that the batch proves nothing. */
-type Known = KeyAnswer | 'refused';
+type Known = KeyLookupResult | 'refused';
 
 /**
  * Looks up whether a batch was stored, without the events that `sendBatch` would omit, since they change the key.
  * Undefined if aborted.
  */
-async function askFor(events: readonly SourceEvent[], lookup: EarlierLookup): Promise<Known | undefined> {
-  const { area, insist, method, seed } = lookup;
+async function lookUpBatch(events: readonly SourceEvent[], lookup: EarlierLookup): Promise<Known | undefined> {
+  const { area, retryUntilAnswered, method, seed } = lookup;
   const [first] = events;
   if (first === undefined) return 'refused';
   const body = renderBody(events);
-  const found = await insist<KeyAnswer>(async () => {
+  const found = await retryUntilAnswered<KeyLookupResult>(async () => {
     const answer = await area.findKey(keyOf(seed, first.line, body));
     if (!('why' in answer)) return answer;
     return {
@@ -167,29 +173,29 @@ async function askFor(events: readonly SourceEvent[], lookup: EarlierLookup): Pr
     };
   });
   if (found === undefined || found.isKnown) return found;
-  const checked = await insist<Definite>(async () => {
+  const checked = await retryUntilAnswered<Definite>(async () => {
     const answer = await area.checkBatch(method, body);
     return answer.state === 'later' ? { why: answer.why, waitMs: answer.waitMs } : answer;
   });
   if (checked?.state !== 'refused') return checked === undefined ? undefined : found;
   if (events.length === 1) return 'refused';
-  const { alone, rest } = part(events, checked.faults);
+  const { alone, rest } = splitRejected(events, checked.faults);
   for (const event of alone) {
-    const answer = await askFor([event], lookup);
+    const answer = await lookUpBatch([event], lookup);
     if (answer !== 'refused') return answer;
   }
-  return askFor(rest, lookup);
+  return lookUpBatch(rest, lookup);
 }
 
 /**
  * Looks up whether the service has batches that the state has not sent: the state of an earlier import is lost, or a
  * copy of the file was imported further elsewhere. Batches are sent in order, so the first one decides. Returns since
- * when, by the service's clock; undefined if not, or if aborted. Errors: those of `insist`.
+ * when, by the service's clock; undefined if not, or if aborted. Errors: those of `retryUntilAnswered`.
  */
-export async function findEarlier(lookup: EarlierLookup): Promise<number | undefined> {
+export async function checkPreviousImport(lookup: EarlierLookup): Promise<number | undefined> {
   for await (const { number, events } of cutBatches(lookup.source, lookup.from)) {
     if (number < lookup.first || events.length === 0) continue;
-    const answer = await askFor(events, lookup);
+    const answer = await lookUpBatch(events, lookup);
     if (answer !== 'refused') return answer?.isKnown === true ? (answer.receivedAtMs ?? 0) : undefined;
   }
   return undefined;

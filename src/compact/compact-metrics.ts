@@ -2,7 +2,7 @@ import type { Clock } from '../runtime/clock.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 import type { Flushed } from './batch/flush.ts';
 import { type StreamFault, faultExplanations } from './position/stream-position.ts';
-import { boundedBy } from '../runtime/async/in-parallel.ts';
+import { withTimeout } from '../runtime/async/in-parallel.ts';
 import type { Epoch } from '../lake/log/lake-state.ts';
 import type { TableSize } from '../lake/log/table-state.ts';
 import type { StreamReader } from '../stream/stream.ts';
@@ -37,7 +37,7 @@ export function createCompactMetrics(metrics: Metrics) {
       events.inc({ outcome: 'failed' }, flushed.failed);
       events.inc({ outcome: 'repeat' }, flushed.repeats);
       bytes.inc({ step: 'flush' }, flushed.sizeBytes);
-      flushes.inc({ path: flushed.straight ? 'direct' : 'staged' });
+      flushes.inc({ path: flushed.isDirect ? 'direct' : 'staged' });
       flushSeconds.observe(durationMs / 1000);
     },
     sealed(sealed: { readonly sizeBytes: number }, durationMs: number): void {
@@ -67,7 +67,7 @@ interface BacklogDependencies {
 }
 
 /** Adds the gauges of the stream and of its backlog. Without a response of the broker they are left out. */
-export function followBacklog(metrics: Metrics, { reader, clock, findEpoch }: BacklogDependencies): void {
+export function registerBacklogGauges(metrics: Metrics, { reader, clock, findEpoch }: BacklogDependencies): void {
   const lag = metrics.gauge(
     'compact_lag_messages',
     'Messages of the stream that are not in the lake yet. A message has the events of one or more requests.',
@@ -82,7 +82,7 @@ export function followBacklog(metrics: Metrics, { reader, clock, findEpoch }: Ba
   );
   const maxBytes = metrics.gauge('stream_max_bytes', 'Size limit of the stream. Imports beyond it are rejected.');
 
-  async function look() {
+  async function readBacklog() {
     const state = await reader.state();
     const epoch = findEpoch();
     // The lake has nothing of a stream that was created again.
@@ -96,7 +96,7 @@ export function followBacklog(metrics: Metrics, { reader, clock, findEpoch }: Ba
   }
 
   metrics.beforeRead(async () => {
-    const backlog = await boundedBy(answerMs, look()).catch(() => undefined);
+    const backlog = await withTimeout(answerMs, readBacklog()).catch(() => undefined);
     for (const [gauge, value] of [
       [lag, backlog?.messages],
       [oldest, backlog?.oldestSeconds],
@@ -109,7 +109,7 @@ export function followBacklog(metrics: Metrics, { reader, clock, findEpoch }: Ba
   });
 }
 
-export function followTables(metrics: Metrics, sizes: () => ReadonlyMap<string, TableSize>): void {
+export function registerTableGauges(metrics: Metrics, sizes: () => ReadonlyMap<string, TableSize>): void {
   const rows = metrics.gauge('lake_rows', 'Rows of a table.', ['table']);
   const bytes = metrics.gauge('lake_bytes', 'Size of the data files of a table.', ['table']);
   const files = metrics.gauge('lake_files', 'Data files of a table. Young files are not sealed yet.', [

@@ -41,7 +41,7 @@ export interface CompactOptions {
 
 /** Memory of the process without its engines, MiB: messages, keys, the heap, memory that an engine frees late. */
 const besideMb = 384;
-const leastMb = 128;
+const minMb = 128;
 
 /**
  * Divides the memory setting between the engines of flushes and of seals, MiB. Half is for flushes, which bounds their
@@ -51,7 +51,7 @@ const leastMb = 128;
 export function divideMemory(memoryMb: number): { readonly flushMb: number; readonly sealMb: number } {
   const flushMb = Math.ceil(memoryMb / 2);
   const sealMb = Math.max(Math.ceil(memoryMb / 4), flushMb - besideMb);
-  return { flushMb: Math.max(leastMb, flushMb), sealMb: Math.max(leastMb, sealMb) };
+  return { flushMb: Math.max(minMb, flushMb), sealMb: Math.max(minMb, sealMb) };
 }
 
 /** Returns the first items up to a number and to a sum of sizes, at least one. */

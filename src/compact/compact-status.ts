@@ -1,6 +1,6 @@
 import { type AppError, describeError } from '../runtime/errors.ts';
 import type { Clock } from '../runtime/clock.ts';
-import type { Problem } from '../runtime/conditions/problem.ts';
+import type { Problem } from '../runtime/problems/problem.ts';
 import { summarizeTables } from '../lake/history.ts';
 import { describeForeign } from '../lake/log/table-state.ts';
 import type { Snapshot } from '../lake/log/snapshot.ts';
@@ -10,7 +10,7 @@ import type { Logger } from '../runtime/logger.ts';
 import type { CompactMetrics } from './compact-metrics.ts';
 import { describeClock, isClockBehind } from '../lake/log/lake-state.ts';
 
-export interface SeenFault {
+export interface StreamFaultRecord {
   readonly fault: StreamFault;
   readonly at: string;
   /** Time of the backup that the lake was restored from; only of `restored`. */
@@ -28,10 +28,10 @@ const lastingMs = 5000;
 /** Maximum number of faults that are reported individually; the metrics count all. */
 const newestFaults = 10;
 
-export type Trouble = ReturnType<typeof createTrouble>;
+export type RetryState = ReturnType<typeof createRetryState>;
 
 /** Creates the retry state of a loop: its newest error, and when it began. Tests shorten `lasting`. */
-export function createTrouble(clock: Clock, lasting = lastingMs) {
+export function createRetryState(clock: Clock, lasting = lastingMs) {
   let trouble: { readonly begunMs: number; readonly since: string; error: string } | undefined;
 
   function find(): Lasting | undefined {
@@ -63,7 +63,7 @@ const faultTodo =
 const restoredTodo =
   'Have clients resend the requests since that backup: those with an Idempotency-Key are stored once.';
 
-const describeFlushTrouble = ({ since, error }: Lasting): Problem => ({
+const describeFlushRetries = ({ since, error }: Lasting): Problem => ({
   code: 'flush_failing',
   message: `no events have been committed from the stream to the lake since ${since}: ${error}`,
   action:
@@ -71,7 +71,7 @@ const describeFlushTrouble = ({ since, error }: Lasting): Problem => ({
   since,
 });
 
-const describeFault = ({ fault, at, backupOf }: SeenFault): Problem => ({
+const describeFault = ({ fault, at, backupOf }: StreamFaultRecord): Problem => ({
   code: 'stream_fault',
   subject: `${fault} ${at}`,
   message: `at ${at}: ${faultExplanations[fault]}${backupOf === undefined ? '' : ` (the backup was made at ${backupOf})`}`,
@@ -111,7 +111,7 @@ interface PartStates {
   readonly brokerAheadMs: number;
   readonly problems: readonly Problem[];
   readonly warnings: readonly Problem[];
-  readonly followers: ReadonlyMap<string, Snapshot>;
+  readonly secondaryTables: ReadonlyMap<string, Snapshot>;
 }
 
 interface FactRecordDependencies {
@@ -122,10 +122,10 @@ interface FactRecordDependencies {
 }
 
 /** Creates the record of a compactor's status. A restart forgets it. */
-export function createFactRecord({ logger, clock, counted, table }: FactRecordDependencies) {
-  const faults: SeenFault[] = [];
+export function createObservationRecorder({ logger, clock, counted, table }: FactRecordDependencies) {
+  const faults: StreamFaultRecord[] = [];
   const damages: string[] = [];
-  const flushTrouble = createTrouble(clock);
+  const flushRetryState = createRetryState(clock);
   let behindSince: string | undefined;
 
   /** Reports a newest `available_at` in the future; small steps of the clock are no problem. */
@@ -137,7 +137,7 @@ export function createFactRecord({ logger, clock, counted, table }: FactRecordDe
   }
 
   return {
-    flushTrouble,
+    flushRetryState,
     fault(fault: StreamFault, figures: Readonly<Record<string, unknown>>): void {
       logger.error({ fault, ...figures }, faultExplanations[fault]);
       counted.streamFault(fault);
@@ -153,7 +153,7 @@ export function createFactRecord({ logger, clock, counted, table }: FactRecordDe
     },
     /** Returns the status. `problems` make the service not ready; `warnings` only deserve attention. */
     facts(states: PartStates): Readonly<Record<string, unknown>> {
-      const { watermarkMs, brokerAheadMs, followers } = states;
+      const { watermarkMs, brokerAheadMs, secondaryTables } = states;
       const { totals, epoch } = table.lake();
       const { version, files } = table.state();
       const foreign = table.foreign();
@@ -161,7 +161,7 @@ export function createFactRecord({ logger, clock, counted, table }: FactRecordDe
       const problems = [
         ...describeOwnClock(),
         // Flushes fail while a foreign commit exists, which is reported once.
-        ...(foreign === undefined ? flushTrouble.problems(describeFlushTrouble) : [describeForeign(foreign)]),
+        ...(foreign === undefined ? flushRetryState.problems(describeFlushRetries) : [describeForeign(foreign)]),
         ...states.problems,
       ];
       const warnings = [
@@ -177,7 +177,7 @@ export function createFactRecord({ logger, clock, counted, table }: FactRecordDe
         position: epoch?.position ?? 0,
         ...(watermarkMs === undefined ? {} : { watermark: new Date(watermarkMs).toISOString() }),
         files: files.size,
-        ...(followers.size === 0 ? {} : { tables: summarizeTables(followers) }),
+        ...(secondaryTables.size === 0 ? {} : { tables: summarizeTables(secondaryTables) }),
         streamFaults,
         problems,
         warnings,

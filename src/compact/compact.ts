@@ -18,28 +18,32 @@ import { noCrashPoint } from '../runtime/crash-point.ts';
 import { AppError } from '../runtime/errors.ts';
 import { type Closers, buildWithClosers } from '../runtime/lifecycle.ts';
 import { openBatchTables } from '../lake/batch/batch-tables.ts';
-import { createRecentKeys } from '../lake/batch/recent-keys.ts';
-import type { OnDamage } from '../lake/batch/known-rows.ts';
+import { createIdempotencyKeyCache } from '../lake/batch/idempotency-keys.ts';
+import type { OnDamage } from '../lake/batch/natural-key-cache.ts';
 import { engineBudget } from '../lake/files/row-memory.ts';
 import { lakePaths } from '../lake/lake.ts';
 import { type Duckdb, openDuckdb } from '../lake/sql/duckdb.ts';
-import { tellWatermark } from '../lake/watermark.ts';
+import { publishableWatermark } from '../lake/watermark.ts';
 import { type FlushLimits, createFlushLimits } from './batch/flush-limits.ts';
-import { createFollowers } from './batch/follower.ts';
-import { createBatchPuller } from './batch/pull-batch.ts';
-import { createQuietWatermark } from './position/quiet-watermark.ts';
-import { type StreamEnd, type StreamEndDependencies, watchStreamEnd } from './position/stream-end.ts';
-import { createFactRecord } from './compact-status.ts';
-import { type Loop, createFlushReport, createPurgeBehind, runFlushLoop } from './flush-loop.ts';
-import { createStartWork } from './start-work.ts';
+import { createSecondaryTables } from './batch/secondary-table.ts';
+import { createPrefetcher } from './batch/pull-batch.ts';
+import { createIdleWatermark } from './position/idle-watermark.ts';
+import {
+  type LastSequenceTracker,
+  type StreamEndDependencies,
+  startLastSequenceTracker,
+} from './position/last-sequence.ts';
+import { createObservationRecorder } from './compact-status.ts';
+import { type FlushLoopContext, createFlushReport, createBackgroundPurge, runFlushLoop } from './flush-loop.ts';
+import { createStartupWork } from './startup-work.ts';
 import { startLakeWatches } from './lake-watches.ts';
-import { createCompactMetrics, followBacklog, followTables } from './compact-metrics.ts';
+import { createCompactMetrics, registerBacklogGauges, registerTableGauges } from './compact-metrics.ts';
 import { type CompactDependencies, type CompactOptions, divideMemory } from './compact-options.ts';
 import { createReuseReport } from './key-reuse.ts';
-import { type FollowDependencies, createFollowedStream, createStillness } from './position/stream-position.ts';
+import { type StreamPositionDependencies, createFollowedStream, createIdleStream } from './position/stream-position.ts';
 import { startMaintenance } from './seal/maintenance.ts';
-import { type OwnLake, takeLake } from './lake-owner.ts';
-import { type Compact, startWhenRepaired } from './wait-for-repair.ts';
+import { type OwnedLake, acquireLake } from './lake-owner.ts';
+import { type Compactor, startWhenRepaired } from './wait-for-repair.ts';
 
 /** Rejects when any of the loops ends, also without an error. */
 async function failWith(loops: readonly Promise<void>[]): Promise<never> {
@@ -60,16 +64,21 @@ function limitFlushes(memoryMb: number, { flushMaxBytes, flushMaxRows, flushAgeM
 
 async function openStreamEnd(
   closers: Closers,
-  { dir, table, assertFolder }: OwnLake,
-  seeing: Pick<StreamEndDependencies, 'reader' | 'stillness' | 'logger' | 'alarm'>,
-): Promise<StreamEnd> {
+  { dir, table, assertFolder }: OwnedLake,
+  seeing: Pick<StreamEndDependencies, 'reader' | 'idleStream' | 'logger' | 'alarm'>,
+): Promise<LastSequenceTracker> {
   const position = (): number => table.lake().epoch?.position ?? 0;
-  const streamEnd = await watchStreamEnd({ ...seeing, file: lakePaths(dir).streamEnd, position, assertFolder });
+  const streamEnd = await startLastSequenceTracker({
+    ...seeing,
+    file: lakePaths(dir).streamEnd,
+    position,
+    assertFolder,
+  });
   closers.add('stream end', () => streamEnd.stop());
   return streamEnd;
 }
 
-function startFlushing(closers: Closers, loop: Loop, aborter: AbortController): Promise<void> {
+function startFlushing(closers: Closers, loop: FlushLoopContext, aborter: AbortController): Promise<void> {
   const running = runFlushLoop(loop, aborter.signal);
   closers.add('flush loop', async () => {
     aborter.abort();
@@ -78,73 +87,73 @@ function startFlushing(closers: Closers, loop: Loop, aborter: AbortController): 
   return running;
 }
 
-async function build(closers: Closers, dependencies: CompactDependencies, options: CompactOptions): Promise<Compact> {
+async function build(closers: Closers, dependencies: CompactDependencies, options: CompactOptions): Promise<Compactor> {
   const { logger, clock, reader, enrichment, metrics, crashPoint = noCrashPoint } = dependencies;
   const { lakeDir, spoolDir, retentionMs, refusals, ownerHoldsMs } = options;
   const { flushMb, sealMb } = divideMemory(options.duckdbMemoryMb);
-  const lake = await takeLake(closers, { clock, crashPoint, retentionMs }, options);
+  const lake = await acquireLake(closers, { clock, crashPoint, retentionMs }, options);
   const { table, writer, assertFolder } = lake;
   const counted = createCompactMetrics(metrics);
-  const seen = createFactRecord({ logger, clock, counted, table });
+  const seen = createObservationRecorder({ logger, clock, counted, table });
   const duckdb = await openFlushEngine(closers, flushMb, path.join(spoolDir, 'flush'));
   const maintenance = await startMaintenance(
-    { leader: table, lakeDir, clock, crashPoint, logger, counted, writer, assertFolder },
+    { primaryTable: table, lakeDir, clock, crashPoint, logger, counted, writer, assertFolder },
     { ...options, memoryMb: sealMb },
   );
   closers.add('maintenance', () => maintenance.stop());
   const watches = startLakeWatches(closers, lake, { clock, logger });
-  const stillness = createStillness(reader);
+  const idleStream = createIdleStream(reader);
   const streamEnd = await openStreamEnd(closers, lake, {
     reader,
-    stillness,
+    idleStream,
     logger,
     alarm: (...fault) => seen.fault(...fault),
   });
   const slices = { folder: path.join(spoolDir, 'keys'), rows: options.keySliceRows };
   const tables = await openBatchTables(duckdb, enrichment, slices, maskOfLake(table.state().metaData?.id));
   const onDamage: OnDamage = (found) => seen.damages(found);
-  const keys = createRecentKeys({ tables, table, onDamage });
+  const keys = createIdempotencyKeyCache({ tables, table, onDamage });
   const lakeOptions = { clock, crashPoint, retentionMs };
-  const followers = createFollowers({ lakeDir, leader: table, writer, tables, onDamage, options: lakeOptions });
-  const startWork = createStartWork({ maintenance, keys, clock, crashPoint, logger });
-  const watermark = createQuietWatermark({ lakeDir, assertFolder, logger, clock: machineClock });
-  const alarm: FollowDependencies['alarm'] = (fault, figures) => {
+  const owned = { lakeDir, primaryTable: table, table, reader, writer };
+  const secondaryTables = createSecondaryTables({ ...owned, tables, onDamage, options: lakeOptions });
+  const startupWork = createStartupWork({ maintenance, keys, clock, crashPoint, logger });
+  const watermark = createIdleWatermark({ lakeDir, assertFolder, logger, clock: machineClock });
+  const alarm: StreamPositionDependencies['alarm'] = (fault, figures) => {
     streamEnd.reset();
-    startWork.noteFault();
+    startupWork.recordFault();
     seen.fault(fault, figures);
   };
   const limits = limitFlushes(flushMb, options);
   const aborter = new AbortController();
   const assertStreamOwner = async (): Promise<void> => reader.assertOwner?.();
-  const committing = { table, followers, writer, clock, crashPoint, assertStreamOwner, ownerHoldsMs };
-  const loop: Loop = {
+  const committing = { table, secondaryTables, writer, clock, crashPoint, assertStreamOwner, ownerHoldsMs };
+  const loop: FlushLoopContext = {
     lake,
-    stream: createFollowedStream({ table, reader, writer, alarm, followers, stillness, streamEnd, watermark, logger }),
-    puller: createBatchPuller(reader, spoolDir, writer, aborter.signal, (batch, { maxBytes, maxRows }) =>
+    stream: createFollowedStream({ ...owned, alarm, secondaryTables, idleStream, streamEnd, watermark, logger }),
+    puller: createPrefetcher(reader, spoolDir, writer, aborter.signal, (batch, { maxBytes, maxRows }) =>
       limits.pulled(batch === undefined || (batch.bytes < maxBytes && batch.events < maxRows)),
     ),
     limits,
     flushing: { ...committing, tables, keys, failedDir: lakePaths(lakeDir).failed },
-    purging: createPurgeBehind(),
-    startWork,
-    trouble: seen.flushTrouble,
+    purging: createBackgroundPurge(),
+    startupWork,
+    retryState: seen.flushRetryState,
     report: createFlushReport(counted, createReuseReport({ lakeDir, refusals, clock, logger }), logger),
   };
   const findWatermarkMs = (): number | undefined => watermark.find(table.lake().epoch);
   counted.followWatermark(clock, findWatermarkMs);
-  followBacklog(metrics, { reader, clock, findEpoch: () => table.lake().epoch });
-  followTables(metrics, () => new Map([[events.table, table.state().size], ...maintenance.sizes()]));
-  const running = startFlushing(closers, loop, aborter);
+  registerBacklogGauges(metrics, { reader, clock, findEpoch: () => table.lake().epoch });
+  registerTableGauges(metrics, () => new Map([[events.table, table.state().size], ...maintenance.sizes()]));
   return {
-    failed: failWith([running, maintenance.running]),
+    failed: failWith([startFlushing(closers, loop, aborter), maintenance.running]),
     stop: () => closers.stop(),
     facts: () =>
       seen.facts({
-        watermarkMs: tellWatermark(findWatermarkMs(), machineClock),
+        watermarkMs: publishableWatermark(findWatermarkMs(), machineClock),
         brokerAheadMs: watermark.brokerAheadMs(),
         problems: [...watches.problems(), ...maintenance.problems()],
         warnings: [...(enrichment?.problems() ?? []), ...maintenance.notices(), ...watches.notices()],
-        followers: maintenance.followers(),
+        secondaryTables: maintenance.secondaryTables(),
       }),
   };
 }
@@ -153,13 +162,13 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
  * Starts the compactor on a lake: takes its lock, creates or upgrades the table, recovers from a crash, then runs.
  * Errors: `locked`, `lake_protocol`, `schema_change`, `log_damaged`, `start_failed`.
  */
-export async function startCompact(dependencies: CompactDependencies, options: CompactOptions): Promise<Compact> {
+export async function startCompact(dependencies: CompactDependencies, options: CompactOptions): Promise<Compactor> {
   const { logger } = dependencies;
-  const compact = await startWhenRepaired(
+  const compactor = await startWhenRepaired(
     () => buildWithClosers(logger, (closers) => build(closers, dependencies, options)),
     logger,
   );
   // The caller may await `failed` late: until then its rejection is handled here.
-  compact.failed.catch(() => undefined);
-  return compact;
+  compactor.failed.catch(() => undefined);
+  return compactor;
 }

@@ -7,7 +7,7 @@
  * Crash: the restore is started over.
  */
 import path from 'node:path';
-import { renewPlaces } from '../lake/files/places.ts';
+import { applyDueReplacements } from '../lake/files/deferred-replacement.ts';
 import { writeCheckpoint } from '../lake/log/checkpoint.ts';
 import { openDuckdb, type Duckdb } from '../lake/sql/duckdb.ts';
 import { ensureLake, listTables, openDatasetTable, tablePaths } from '../lake/lake.ts';
@@ -19,7 +19,7 @@ import { AppError } from '../runtime/errors.ts';
 import { waitForLock } from '../runtime/files/lock.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { createMetrics } from '../runtime/metrics.ts';
-import type { Problem } from '../runtime/conditions/problem.ts';
+import type { Problem } from '../runtime/problems/problem.ts';
 import { pause } from '../runtime/async/retry.ts';
 import { removeTree } from '../runtime/files/work-files.ts';
 import type { StreamReader } from '../stream/stream.ts';
@@ -37,7 +37,7 @@ type CompleteRestoreOptions = Pick<
   'lakeDir' | 'spoolDir' | 'flushMaxBytes' | 'flushMaxRows' | 'sealMaxBytes' | 'retentionMs' | 'duckdbMemoryMb'
 >;
 
-const lookEveryMs = 50;
+const pollIntervalMs = 50;
 /** Short, since no further messages arrive. */
 const flushAgeMs = 100;
 /** Time after which failing flushes, as on a full disk, end the restore, ms. */
@@ -53,22 +53,22 @@ async function takeIn(
   const { lastSequence } = await tail.state();
   const purged = { below: 0 };
   const reader: StreamReader = { ...tail, purgeBelow: async (sequence) => void (purged.below = sequence) };
-  const compact = await startCompact(
+  const compactor = await startCompact(
     { reader, clock, metrics: createMetrics(), logger },
     { ...options, flushAgeMs, sealAgeMs: Number.MAX_SAFE_INTEGER },
   );
   let failure: unknown;
-  compact.failed.catch((error: unknown) => void (failure = error));
+  compactor.failed.catch((error: unknown) => void (failure = error));
   try {
     let movedMs = performance.now();
     while (purged.below < lastSequence) {
       const before = purged.below;
-      await pause(lookEveryMs, signal);
+      await pause(pollIntervalMs, signal);
       if (signal.aborted)
         throw new AppError('stopping', 'the restore was stopped', { hint: 'Run the restore again; it starts over.' });
       if (failure !== undefined) throw failure;
       if (purged.below > before) movedMs = performance.now();
-      const [problem] = compact.facts()['problems'] as readonly Problem[];
+      const [problem] = compactor.facts()['problems'] as readonly Problem[];
       if (problem !== undefined && performance.now() - movedMs > stuckMs)
         throw new AppError('disk', problem.message, {
           retryable: false,
@@ -76,7 +76,7 @@ async function takeIn(
         });
     }
   } finally {
-    await compact.stop();
+    await compactor.stop();
   }
 }
 
@@ -94,7 +94,7 @@ async function settleTable(
   const lock = await waitForLock(paths.maintenanceLock, 'a restore', lockWaitMs);
   try {
     await table.refresh();
-    await renewPlaces(table, {
+    await applyDueReplacements(table, {
       nowMs: clock.nowMs(),
       retentionMs: -Infinity,
       stagingDir: paths.staging,
@@ -107,7 +107,7 @@ async function settleTable(
   }
 }
 
-/** Completes a restored lake. Errors: those of the compactor, of `renewPlaces` and of `openTable`. */
+/** Completes a restored lake. Errors: those of the compactor, of `applyDueReplacements` and of `openTable`. */
 export async function completeRestore(
   dependencies: CompleteRestoreDependencies,
   tail: StreamReader | undefined,

@@ -1,33 +1,33 @@
 import assert from 'node:assert/strict';
 import { pause } from '../runtime/async/retry.ts';
 import type { CrashPoint } from '../runtime/crash-point.ts';
-import { describeError, isAppError, isLasting, isTransient } from '../runtime/errors.ts';
+import { describeError, isAppError, isRetriedForever, isTransient } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Epoch } from '../lake/log/lake-state.ts';
-import { refusesWrites } from '../lake/try-write.ts';
+import { isUnwritable } from '../lake/write-check.ts';
 import type { FlushLimits } from './batch/flush-limits.ts';
 import { type FlushDependencies, type Flushed, flushBatch } from './batch/flush.ts';
-import type { Batch, BatchLimits, BatchPuller } from './batch/pull-batch.ts';
+import type { Batch, BatchLimits, Prefetcher } from './batch/pull-batch.ts';
 import type { CompactMetrics } from './compact-metrics.ts';
-import type { Trouble } from './compact-status.ts';
+import type { RetryState } from './compact-status.ts';
 import type { ReportReuse } from './key-reuse.ts';
 import type { FollowedStream } from './position/stream-position.ts';
-import type { StartWork } from './start-work.ts';
-import type { OwnLake } from './lake-owner.ts';
+import type { StartupWork } from './startup-work.ts';
+import type { OwnedLake } from './lake-owner.ts';
 
 const retryEveryMs = 500;
 /** Longest retry of an unexpected retryable error, ms; then the process ends. */
 const maxTroubleMs = 60_000;
 
-export interface Loop {
-  readonly lake: OwnLake;
+export interface FlushLoopContext {
+  readonly lake: OwnedLake;
   readonly stream: FollowedStream;
-  readonly puller: BatchPuller;
+  readonly puller: Prefetcher;
   readonly limits: FlushLimits;
   readonly flushing: FlushDependencies;
-  readonly purging: ReturnType<typeof createPurgeBehind>;
-  readonly startWork: StartWork;
-  readonly trouble: Trouble;
+  readonly purging: ReturnType<typeof createBackgroundPurge>;
+  readonly startupWork: StartupWork;
+  readonly retryState: RetryState;
   readonly report: ReturnType<typeof createFlushReport>;
 }
 
@@ -35,10 +35,13 @@ export function createFlushReport(counted: CompactMetrics, reportReuse: ReportRe
   return {
     async flushed({ lastSequence }: Batch, flushed: Flushed, durationMs: number): Promise<void> {
       counted.flushed(flushed, durationMs);
-      const { version, events, rows, failed, repeats, sizeBytes, straight, refused } = flushed;
+      const { version, events, rows, failed, repeats, sizeBytes, isDirect, refused } = flushed;
       if (refused !== undefined)
         logger.warn({ error: describeError(refused) }, 'batch not readable by the engine, lines read one by one');
-      logger.info({ version, events, rows, failed, repeats, sizeBytes, straight, durationMs, lastSequence }, 'flushed');
+      logger.info(
+        { version, events, rows, failed, repeats, sizeBytes, straight: isDirect, durationMs, lastSequence },
+        'flushed',
+      );
       await reportReuse(flushed.failures);
     },
     /** Logs a failure, which is retried twice a second; `isFirst` if the loop has worked until now. */
@@ -48,7 +51,7 @@ export function createFlushReport(counted: CompactMetrics, reportReuse: ReportRe
 }
 
 /** Pulls the messages after the position; undefined if none arrived, or after recording a gap. */
-async function pull({ stream, puller, limits }: Loop, epoch: Epoch): Promise<Batch | undefined> {
+async function pull({ stream, puller, limits }: FlushLoopContext, epoch: Epoch): Promise<Batch | undefined> {
   // A batch across a secondary table's position would be stored there twice in part.
   const within: BatchLimits = { ...limits.next(), lastSequence: stream.findAhead(epoch)?.position };
   try {
@@ -60,7 +63,11 @@ async function pull({ stream, puller, limits }: Loop, epoch: Epoch): Promise<Bat
   }
 }
 
-async function flush({ lake, limits, flushing, report }: Loop, batch: Batch, epoch: Epoch): Promise<Flushed> {
+async function flush(
+  { lake, limits, flushing, report }: FlushLoopContext,
+  batch: Batch,
+  epoch: Epoch,
+): Promise<Flushed> {
   const startedAt = performance.now();
   lake.assertFolder();
   const flushed = await flushBatch({ ...flushing, isolate: limits.isolate() }, batch, epoch).catch((error: unknown) => {
@@ -75,7 +82,7 @@ async function flush({ lake, limits, flushing, report }: Loop, batch: Batch, epo
 
 /** Starts to purge the messages that the lake has. Throws the error of the previous purge. */
 async function beginPurge(
-  { lake: { table }, stream, purging }: Loop,
+  { lake: { table }, stream, purging }: FlushLoopContext,
   { epoch }: Flushed,
   crashPoint: CrashPoint,
 ): Promise<void> {
@@ -88,12 +95,12 @@ async function beginPurge(
 }
 
 /** Runs the loop once. The next batch is pulled, and the previous one purged, while this one is flushed. */
-async function flushOnce(loop: Loop, signal: AbortSignal): Promise<void> {
-  const { lake, stream, puller, limits, flushing, purging, startWork } = loop;
+async function flushOnce(loop: FlushLoopContext, signal: AbortSignal): Promise<void> {
+  const { lake, stream, puller, limits, flushing, purging, startupWork } = loop;
   await lake.table.refresh();
-  for (const follower of flushing.followers) await follower.refresh();
+  for (const secondaryTable of flushing.secondaryTables) await secondaryTable.refresh();
   const epoch = await stream.compare();
-  startWork.run(signal);
+  startupWork.run(signal);
   const batch = await pull(loop, epoch);
   if (batch === undefined) {
     await purging.ended();
@@ -101,37 +108,37 @@ async function flushOnce(loop: Loop, signal: AbortSignal): Promise<void> {
   }
   if (!(await stream.isOurs(epoch, batch))) return;
   if (stream.findAhead(epoch) === undefined)
-    puller.pullAhead({ appId: epoch.appId, position: batch.lastSequence }, limits.next());
+    puller.prefetch({ appId: epoch.appId, position: batch.lastSequence }, limits.next());
   const flushed = await flush(loop, batch, epoch);
   await beginPurge(loop, flushed, flushing.crashPoint);
 }
 
 /** Runs the loop until the signal aborts. Retries transient errors (broker away, disk full); throws others. */
-export async function runFlushLoop(loop: Loop, signal: AbortSignal): Promise<void> {
+export async function runFlushLoop(loop: FlushLoopContext, signal: AbortSignal): Promise<void> {
   try {
     await runTurns(loop, signal);
   } finally {
     await loop.puller.stop();
     await loop.purging.ended().catch(() => undefined);
-    await loop.startWork.ended();
+    await loop.startupWork.ended();
   }
 }
 
-async function runTurns(loop: Loop, signal: AbortSignal): Promise<void> {
-  const { lake, stream, trouble, report } = loop;
+async function runTurns(loop: FlushLoopContext, signal: AbortSignal): Promise<void> {
+  const { lake, stream, retryState, report } = loop;
   while (!signal.aborted) {
     try {
       await flushOnce(loop, signal);
-      trouble.clear();
+      retryState.clear();
     } catch (error) {
       if (signal.aborted) return;
       stream.distrust();
-      const lastedMs = trouble.note(error);
+      const lastedMs = retryState.note(error);
       // A restart may cure any other error, but not while the lake is not writable.
       const passing =
-        isLasting(error) ||
+        isRetriedForever(error) ||
         (isTransient(error) && lastedMs < maxTroubleMs) ||
-        (await refusesWrites(lake.dir, lake.assertFolder));
+        (await isUnwritable(lake.dir, lake.assertFolder));
       if (!passing) throw error;
       report.failed(error, lastedMs === 0);
       await pause(retryEveryMs, signal);
@@ -140,7 +147,7 @@ async function runTurns(loop: Loop, signal: AbortSignal): Promise<void> {
 }
 
 /** Creates the concurrent purge: for a full batch it takes a tenth of the flush, and nothing waits for it. */
-export function createPurgeBehind() {
+export function createBackgroundPurge() {
   let running = Promise.resolve();
 
   /** Waits for the purge in progress. Throws its error, once. */

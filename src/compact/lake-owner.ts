@@ -6,12 +6,12 @@ import { waitForLock } from '../runtime/files/lock.ts';
 import type { Closers } from '../runtime/lifecycle.ts';
 import { removeTree } from '../runtime/files/work-files.ts';
 import { recoverFailed } from '../lake/files/failed-events.ts';
-import { describeUnnamedErasedIds } from '../lake/find/erased-ids.ts';
+import { describeUnnamedErasedIds } from '../lake/event-index/erased-ids.ts';
 import { type LakeOptions, lakePaths, openLake } from '../lake/lake.ts';
 import type { Table, TableOptions } from '../lake/log/table.ts';
 import type { CompactOptions } from './compact-options.ts';
 
-export interface OwnLake {
+export interface OwnedLake {
   readonly dir: string;
   readonly table: Table;
   readonly writer: string;
@@ -37,11 +37,11 @@ async function claim(table: Table, writer: string, erasedIdsFile: string): Promi
 }
 
 /** Locks the lake, empties the spool folder, opens and claims the table, and recovers interrupted flushes. */
-export async function takeLake(
+export async function acquireLake(
   closers: Closers,
   tableOptions: LakeOptions & TableOptions,
   { lakeDir: dir, spoolDir, withoutLock, lockWaitMs = defaultLockWaitMs }: CompactOptions,
-): Promise<OwnLake> {
+): Promise<OwnedLake> {
   const paths = lakePaths(dir);
   const lock = withoutLock === true ? undefined : await waitForLock(paths.compactorLock, 'the compactor', lockWaitMs);
   closers.add('compactor lock', () => lock?.release());

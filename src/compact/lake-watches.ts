@@ -2,12 +2,12 @@ import { AppError, describeError, isAppError } from '../runtime/errors.ts';
 import type { Clock } from '../runtime/clock.ts';
 import type { Closers } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
-import type { Problem } from '../runtime/conditions/problem.ts';
+import type { Problem } from '../runtime/problems/problem.ts';
 import { startPollLoop } from '../runtime/async/poll-loop.ts';
-import { createTrouble } from './compact-status.ts';
-import { createErasedIdsSearch, type FindErasedIds } from '../lake/find/erased-ids.ts';
+import { createRetryState } from './compact-status.ts';
+import { createErasedIdsSearch, type FindErasedIds } from '../lake/event-index/erased-ids.ts';
 import { lakePaths } from '../lake/lake.ts';
-import { tryWrite as tryWriteLake } from '../lake/try-write.ts';
+import { checkWritable as tryWriteLake } from '../lake/write-check.ts';
 
 interface WriteProbeDependencies {
   /** Writes a file to the lake and removes it. `folder_lost` does not concern this lake. */
@@ -31,13 +31,13 @@ export function startWriteProbe(
   { tryWrite, clock, logger }: WriteProbeDependencies,
   { everyMs = 3000, lastingMs }: WriteProbeOptions = {},
 ) {
-  const trouble = createTrouble(clock, lastingMs);
+  const retryState = createRetryState(clock, lastingMs);
   let failing = false;
 
-  async function look(): Promise<void> {
+  async function check(): Promise<void> {
     // A hanging disk throws nothing: until the write returns, this is the failure.
     if (!failing)
-      trouble.note(
+      retryState.note(
         new AppError('disk', 'a write has not returned', {
           hint: 'Check whether the disk, or its file server, responds.',
         }),
@@ -46,23 +46,23 @@ export function startWriteProbe(
       await tryWrite();
       if (failing) logger.info({}, 'lake writable again');
       failing = false;
-      trouble.clear();
+      retryState.clear();
     } catch (error) {
       if (isAppError(error, 'folder_lost')) {
         // The supervisor reports it, and ends this process.
-        if (!failing) trouble.clear();
+        if (!failing) retryState.clear();
         return;
       }
-      trouble.note(error);
+      retryState.note(error);
       if (!failing) logger.warn({ error: describeError(error) }, 'lake not writable, will retry');
       failing = true;
     }
   }
 
-  const loop = startPollLoop(look, { everyMs, onError: (error) => trouble.note(error), pausesFirst: true });
+  const loop = startPollLoop(check, { everyMs, onError: (error) => retryState.note(error), pausesFirst: true });
   return {
     problems: (): Problem[] =>
-      trouble.problems(({ since, error }) => ({
+      retryState.problems(({ since, error }) => ({
         code: 'lake_unwritable',
         message: `the lake has not been writable since ${since}: ${error}`,
         action,
@@ -77,7 +77,7 @@ const erasedIdsEveryMs = 5000;
 function watchErasedIds(find: FindErasedIds) {
   let found: Problem[] = [];
 
-  async function look(): Promise<void> {
+  async function check(): Promise<void> {
     try {
       await find();
       found = [];
@@ -88,7 +88,7 @@ function watchErasedIds(find: FindErasedIds) {
     }
   }
 
-  const loop = startPollLoop(look, { everyMs: erasedIdsEveryMs, onError: () => undefined });
+  const loop = startPollLoop(check, { everyMs: erasedIdsEveryMs, onError: () => undefined });
   return { notices: () => found, stop: () => loop.stop() };
 }
 

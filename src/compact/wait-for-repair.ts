@@ -4,7 +4,7 @@ import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
 
 /** A running compactor. `failed` rejects when it cannot continue: the process ends, and a new one starts. */
-export interface Compact extends Stoppable {
+export interface Compactor extends Stoppable {
   readonly failed: Promise<never>;
   facts(): Readonly<Record<string, unknown>>;
 }
@@ -16,8 +16,8 @@ const retryEveryMs = 1000;
  * of the process would not help, and import and export need not wait. Errors: those of `start`, except
  * `foreign_commit`.
  */
-export async function startWhenRepaired(start: () => Promise<Compact>, logger: Logger): Promise<Compact> {
-  const tryStart = (): Promise<Compact | AppError> =>
+export async function startWhenRepaired(start: () => Promise<Compactor>, logger: Logger): Promise<Compactor> {
+  const tryStart = (): Promise<Compactor | AppError> =>
     start().catch((error: unknown) => {
       if (!isAppError(error, 'foreign_commit')) throw error;
       return error;

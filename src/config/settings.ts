@@ -2,8 +2,8 @@
 import { availableParallelism } from 'node:os';
 import path from 'node:path';
 import type { Quota } from '../runtime/async/rate-limits.ts';
-import { createOutgoingRules } from '../runtime/http/outgoing-rules.ts';
-import { parseServerAddresses } from '../runtime/processes/server-addresses.ts';
+import { createEgressPolicy } from '../runtime/http/egress-policy.ts';
+import { parseNatsUrl } from '../runtime/processes/nats-url.ts';
 
 const mebibyte = 1024 * 1024;
 const logLevels = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const;
@@ -176,7 +176,7 @@ export const settings = {
     notes: 'Any of several addresses may have the credentials.',
     fallback: undefined,
     parse(given, refuse) {
-      const servers = parseServerAddresses(given);
+      const servers = parseNatsUrl(given);
       if ('problem' in servers) refuse(servers.problem);
       return given;
     },
@@ -332,7 +332,7 @@ export const settings = {
     fallback: [],
     parse(given, refuse) {
       const entries = given.split(',').filter((entry) => entry.trim() !== '');
-      const rules = createOutgoingRules(entries);
+      const rules = createEgressPolicy(entries);
       if (typeof rules === 'string') refuse(`must be networks and names, and '${rules}' is neither`);
       return entries;
     },

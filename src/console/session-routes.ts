@@ -1,7 +1,7 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { AccessReader, User } from '../access/access.ts';
 import { findUserBySecret } from '../access/authorization.ts';
-import { csrfHeader, isOfOtherSite, type KnownBrowsers, type Session, type Sessions } from '../access/sessions.ts';
+import { csrfHeader, isOfOtherSite, type RememberedBrowsers, type Session, type Sessions } from '../access/sessions.ts';
 import { addressOf } from '../runtime/http/request-head.ts';
 import { createQuotaCounter } from '../runtime/async/rate-limits.ts';
 import type { SignInGuard } from './sign-in-guard.ts';
@@ -9,7 +9,7 @@ import type { SignInGuard } from './sign-in-guard.ts';
 export interface SessionRouteDependencies {
   readonly access: AccessReader;
   readonly sessions: Sessions;
-  readonly browsers: KnownBrowsers;
+  readonly browsers: RememberedBrowsers;
   readonly guard: SignInGuard;
   /** Whether the key of sessions is readable; otherwise sessions cannot be used. */
   readonly isReady: () => boolean;
@@ -132,7 +132,7 @@ export function addSessionRoutes(
     if (waitSeconds > 0)
       return refuse(reply, 429, `Too many wrong secrets: wait ${waitSeconds} s before you try again`, waitSeconds);
     const user = findUserBySecret(idUser, secret, access.current());
-    if (user === undefined && access.mayLackUsers())
+    if (user === undefined && access.mayMissUsers())
       return refuse(reply, 500, 'The service cannot read its users', retryAfterSeconds);
     if (user === undefined) {
       guard.fail(who, nowMs);
@@ -147,7 +147,7 @@ export function addSessionRoutes(
   // Pages call this when they open, and regularly while in use.
   server.get('/console/session', { onRequest }, (request, reply) => {
     const session = isOfOtherSite(request.headers) ? undefined : sessions.find(request.headers);
-    if (session === undefined && access.mayLackUsers())
+    if (session === undefined && access.mayMissUsers())
       return refuse(reply, 500, 'The service cannot read its users', retryAfterSeconds);
     if (session === undefined) return refuse(reply, 401, 'Not signed in');
     cookies.setSession(reply, sessions.renew(session));

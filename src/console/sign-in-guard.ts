@@ -1,4 +1,4 @@
-import { createBoundedLog } from '../runtime/conditions/bounded-log.ts';
+import { createRateLimitedLog } from '../runtime/problems/rate-limited-log.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 
@@ -8,7 +8,7 @@ export interface LockOutRule {
   readonly free: number;
   /** First wait and maximum wait, ms. Each further wrong secret doubles it. */
   readonly firstMs: number;
-  readonly longestMs: number;
+  readonly maxDelayMs: number;
   /** Time after which wrong secrets are forgotten, ms. */
   readonly forgetMs: number;
 }
@@ -22,7 +22,7 @@ interface Failures {
 const rememberedKeys = 10_000;
 
 /** Creates a count of wrong secrets by user id or address. Times are of `performance.now()`. */
-export function createLockOut({ free, firstMs, longestMs, forgetMs }: LockOutRule) {
+export function createLockOut({ free, firstMs, maxDelayMs, forgetMs }: LockOutRule) {
   const byKey = new Map<string, Failures>();
 
   function find(key: string, nowMs: number): Failures | undefined {
@@ -35,7 +35,7 @@ export function createLockOut({ free, firstMs, longestMs, forgetMs }: LockOutRul
     waitSeconds(key: string, nowMs: number): number {
       const failures = find(key, nowMs);
       if (failures === undefined || failures.count < free) return 0;
-      const waitMs = Math.min(firstMs * 2 ** Math.min(failures.count - free, 30), longestMs);
+      const waitMs = Math.min(firstMs * 2 ** Math.min(failures.count - free, 30), maxDelayMs);
       return Math.max(0, Math.ceil((failures.lastMs + waitMs - nowMs) / 1000));
     },
     fail(key: string, nowMs: number): void {
@@ -57,8 +57,8 @@ export interface SignInTry {
 }
 
 /** A person mistypes a few times; many persons may share an address. */
-const ofUser = { free: 5, firstMs: 5000, longestMs: 900_000, forgetMs: 3_600_000 };
-const ofAddress = { free: 20, firstMs: 5000, longestMs: 900_000, forgetMs: 3_600_000 };
+const ofUser = { free: 5, firstMs: 5000, maxDelayMs: 900_000, forgetMs: 3_600_000 };
+const ofAddress = { free: 20, firstMs: 5000, maxDelayMs: 900_000, forgetMs: 3_600_000 };
 const logBound = { maxLines: 10, windowMs: 60_000 };
 const outcomes = ['success', 'wrong', 'locked_out'] as const;
 
@@ -79,7 +79,7 @@ export function createSignInGuard(
   // Starts all counters at zero, so that the first increment is visible.
   for (const outcome of outcomes) signIns.inc({ outcome }, 0);
   const count = (outcome: (typeof outcomes)[number]): void => signIns.inc({ outcome });
-  const log = createBoundedLog((fields) => logger.warn(fields, 'sign-in locked after wrong secrets'), logBound);
+  const log = createRateLimitedLog((fields) => logger.warn(fields, 'sign-in locked after wrong secrets'), logBound);
   const isByAddress = ({ browser }: SignInTry): boolean => hasClientAddresses && browser === undefined;
 
   function find(who: SignInTry, nowMs: number): number {

@@ -4,7 +4,7 @@ import type { EventKind, ColumnType, FieldSchema } from './field-schema.ts';
 
 export type TitleDictionary = Readonly<Record<string, string>>;
 
-export type AppFact = 'sdkKey' | 'title' | 'idAccount' | 'idProject' | 'platform';
+export type AppAttribute = 'sdkKey' | 'title' | 'idAccount' | 'idProject' | 'platform';
 
 /**
  * Source of a selector's value. `column`: a column of the dataset's table; the cell is empty without it. `seconds`: a
@@ -18,7 +18,7 @@ type SelectorSource =
   | { readonly mapKeys: string }
   | { readonly mapValues: string }
   | { readonly constant: string }
-  | { readonly app: AppFact }
+  | { readonly app: AppAttribute }
   | { readonly derived: 'count_event' | 'duration' };
 
 export interface Selector {

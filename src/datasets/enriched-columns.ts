@@ -3,10 +3,10 @@ import { geoDateColumn } from './field-schema.ts';
 
 const countryFields = ['idCountry', 'idCountryISOAlpha2', 'idCountryISONumeric'] as const;
 const regionFields = ['idRegion', 'idRegionTitle', 'idRegionLow', 'idRegionLowTitle'] as const;
-const placeFields = [...countryFields, ...regionFields] as const;
-export type PlaceField = (typeof placeFields)[number];
+const geoFields = [...countryFields, ...regionFields] as const;
+export type GeoField = (typeof geoFields)[number];
 
-const agentFields = [
+const userAgentFields = [
   'idOsTitle',
   'idOsVersionTitle',
   'idManufacturerTitle',
@@ -14,11 +14,11 @@ const agentFields = [
   'browser',
   'browserVersion',
 ] as const;
-export type AgentField = (typeof agentFields)[number];
+export type UserAgentField = (typeof userAgentFields)[number];
 
 interface GroupSpec {
   readonly from: 'address' | 'agent';
-  readonly fields: readonly (PlaceField | AgentField)[];
+  readonly fields: readonly (GeoField | UserAgentField)[];
   /** Fields that are never filled, but show that a row has its own values. */
   readonly saidBy: readonly string[];
   /** Filled only if the row has no country, or that of the address; never if a database has placed the row. */
@@ -37,7 +37,7 @@ const groupSpecs: readonly GroupSpec[] = [
 export interface EnrichedColumn {
   readonly column: string;
   readonly type: string;
-  readonly field: PlaceField | AgentField;
+  readonly field: GeoField | UserAgentField;
 }
 
 export interface EnrichedGroup {

@@ -5,7 +5,7 @@ import {
   toColumn,
   type Column,
   type FieldSchema,
-  fieldsSchema,
+  sharedFieldsSchema,
   geoDateColumn,
   timeColumn,
 } from './field-schema.ts';
@@ -29,7 +29,10 @@ interface EventSchema {
 /** Reads the schema of a kind: all fields of `fields.json`, then its own. */
 function readEventSchema(file: string): EventSchema {
   const own = readPackageJson(file) as Omit<EventSchema, 'properties'> & Partial<EventSchema>;
-  const shared = Object.keys(fieldsSchema.$defs).map((name) => [name, { $ref: `${fieldsSchema.$id}#/$defs/${name}` }]);
+  const shared = Object.keys(sharedFieldsSchema.$defs).map((name) => [
+    name,
+    { $ref: `${sharedFieldsSchema.$id}#/$defs/${name}` },
+  ]);
   return { ...own, properties: { ...Object.fromEntries(shared), ...own.properties } };
 }
 
@@ -42,8 +45,8 @@ export const eventSchemas: ReadonlyMap<EventKind, EventSchema> = new Map(
 
 function resolveField(name: string, schema: { readonly $ref: string } | FieldSchema): FieldSchema {
   if (!('$ref' in schema)) return schema;
-  const field = fieldsSchema.$defs[name];
-  if (field === undefined || schema.$ref !== `${fieldsSchema.$id}#/$defs/${name}`)
+  const field = sharedFieldsSchema.$defs[name];
+  if (field === undefined || schema.$ref !== `${sharedFieldsSchema.$id}#/$defs/${name}`)
     throw new Error(`schemas: ${name} refers to ${String(schema.$ref)}`);
   if (Object.keys(schema).length > 1)
     throw new Error(`schemas: ${name} has rules next to its $ref, which would be ignored`);

@@ -1,7 +1,7 @@
 import { createHash, randomFillSync } from 'node:crypto';
 import { getKind, getMethod, importKinds } from './dataset.ts';
 import type { EventKind, ImportMethod } from './field-schema.ts';
-import type { GivenFields } from './schema-registry.ts';
+import type { InputFields } from './schema-registry.ts';
 
 /**
  * Event ids are UUID text of 36 characters. Version 7: random and unique. Version 5: a hash of the natural key,
@@ -75,7 +75,7 @@ export function requestKeySql(column: string, mask: KeyMask): string {
 export const fingerprintSql = (column: string): string =>
   `TRY_CAST('0x' || substr(${column}, ${keyEnd + 1}, ${fingerprintEnd - keyEnd}) AS BIGINT)`;
 
-export const placeSql = (column: string): string =>
+export const requestIndexSql = (column: string): string =>
   `TRY_CAST('0x' || substr(${column}, ${fingerprintEnd + 1}) AS SMALLINT)`;
 
 export type EventIds = (index: number) => string;
@@ -130,7 +130,7 @@ function formatUuid(hex: string, version: '5' | '7' | '8'): string {
 }
 
 /** Makes UUIDv7 ids, which sort by time of receipt. */
-export function plainEventIds(receivedAtMs: number): EventIds {
+export function timeOrderedEventIds(receivedAtMs: number): EventIds {
   const time = receivedAtMs.toString(16).padStart(12, '0');
   return () => formatUuid(`${time}${randomHex()}`, '7');
 }
@@ -183,14 +183,14 @@ export function keyedEventIds({ idApp, key, method, given, mask = 0 }: KeyedRequ
 }
 
 /** Makes ids of natural keys, a hash of kind, app and key. Two keys of an app collide once in 2^121 pairs. */
-export function ownKeyEventIds(kind: EventKind, idApp: number, given: readonly GivenFields[]): EventIds {
+export function naturalKeyEventIds(kind: EventKind, idApp: number, given: readonly InputFields[]): EventIds {
   const { key } = getKind(kind);
   return (index) =>
     formatUuid(sha256(JSON.stringify([kind, idApp, ...key.map((name) => given[index]?.[name] ?? null)])), '5');
 }
 
 /** Fields that identify an event of an app permanently, with the function that makes its id. */
-export const ownKeyFields: ReadonlyMap<string, (idApp: number, value: string) => string> = new Map(
+export const naturalKeyFields: ReadonlyMap<string, (idApp: number, value: string) => string> = new Map(
   [...importKinds].flatMap(
     ([
       kind,
@@ -200,6 +200,11 @@ export const ownKeyFields: ReadonlyMap<string, (idApp: number, value: string) =>
     ]) =>
       field === undefined || more.length > 0
         ? []
-        : [[field, (idApp: number, value: string) => ownKeyEventIds(kind, idApp, [{ [field]: value }])(0)] as const],
+        : [
+            [
+              field,
+              (idApp: number, value: string) => naturalKeyEventIds(kind, idApp, [{ [field]: value }])(0),
+            ] as const,
+          ],
   ),
 );

@@ -3,8 +3,8 @@ import { importKinds } from './dataset.ts';
 import { columnFields, eventColumns } from './event-fields.ts';
 import type { EventIds } from './event-id.ts';
 import { platforms, type EventKind, type Platform, toColumn, type Column } from './field-schema.ts';
-import type { GivenFields } from './schema-registry.ts';
-import { isRecord } from '../runtime/files/checked-json.ts';
+import type { InputFields } from './schema-registry.ts';
+import { isRecord } from '../runtime/files/checksummed-json.ts';
 
 /**
  * An event in the stream and the spool: a line of NDJSON whose keys are columns of its table. After these five come the
@@ -85,7 +85,7 @@ export function sortedEntries(value: unknown): unknown {
 }
 
 /** Renders an event in canonical form: a retry gives the same text. */
-export function renderGiven(kind: EventKind, platform: Platform, fields: GivenFields): string {
+export function renderCanonicalInput(kind: EventKind, platform: Platform, fields: InputFields): string {
   const plan = plans.get(kind)?.get(platform) ?? [];
   const given = plan
     .filter((field) => fields[field.name] !== undefined)
@@ -104,7 +104,7 @@ export interface RenderedEvent {
  * Renders the members of a validated event: known fields by column name in schema order, with defaults, without empty
  * user ids. Never contains the client's bytes. Concatenation: building an object first takes a quarter longer.
  */
-export function renderEvent(kind: EventKind, platform: Platform, fields: GivenFields): RenderedEvent {
+export function renderEvent(kind: EventKind, platform: Platform, fields: InputFields): RenderedEvent {
   const plan = plans.get(kind)?.get(platform) ?? [];
   let members = '';
   for (const field of plan) {

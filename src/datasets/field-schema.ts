@@ -76,7 +76,7 @@ export const platforms = ['mobile-a', 'mobile-b', 'web', 'mini-app', 'game'] as 
 export type Platform = (typeof platforms)[number];
 
 /** Fields that all kinds of imported events share, and rows of other datasets may use. */
-export const fieldsSchema = readPackageJson('schemas/events/fields.json') as {
+export const sharedFieldsSchema = readPackageJson('schemas/events/fields.json') as {
   readonly $id: string;
   readonly $defs: Readonly<Record<string, FieldSchema>>;
 };
@@ -96,7 +96,7 @@ export const timeColumn = (name: string, description: string): Column => ({
 });
 
 /** The service's columns of every table of rows: no field has their names. */
-export const ownRowColumns: readonly Column[] = [
+export const serviceRowColumns: readonly Column[] = [
   { name: 'event_id', type: 'VARCHAR', description: 'Row id, unique in its table.' },
   { name: 'date', type: 'DATE', description: 'UTC date of event_time.' },
   { name: 'id_app', type: 'BIGINT', description: 'App of the row.' },

@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { listDatasetFiles, listPackageJson, readPackageJson } from '../runtime/files/package-files.ts';
-import { isRecord, renameMembers } from '../runtime/files/checked-json.ts';
+import { isRecord, renameMembers } from '../runtime/files/checksummed-json.ts';
 
 /** A kind of imported event; in a file possibly its schema path alone. */
 export interface KindSpec {

@@ -1,13 +1,13 @@
-import { type FieldSchema, fieldsSchema, ownRowColumns, toColumn, type Column } from './field-schema.ts';
+import { type FieldSchema, sharedFieldsSchema, serviceRowColumns, toColumn, type Column } from './field-schema.ts';
 import { readPackageJson } from '../runtime/files/package-files.ts';
-import { isRecord } from '../runtime/files/checked-json.ts';
+import { isRecord } from '../runtime/files/checksummed-json.ts';
 
-const ownColumnNames = ownRowColumns.map(({ name }) => name);
+const ownColumnNames = serviceRowColumns.map(({ name }) => name);
 const fieldName = /^[a-zA-Z][a-zA-Z0-9]*$/;
 const columnName = /^[a-z][a-z0-9_]*$/;
 const columnTypes = ['VARCHAR', 'SMALLINT', 'BIGINT', 'DOUBLE', 'DATE', 'TIMESTAMPTZ'];
 const titleDictionaries = ['countries', 'verification', 'purchase-types', 'rooted', 'ad-mediators', 'connection-types'];
-const importedPrefix = `${fieldsSchema.$id}#/$defs/`;
+const importedPrefix = `${sharedFieldsSchema.$id}#/$defs/`;
 
 function isDecimal(type: string): boolean {
   const [, digits, scale] = /^DECIMAL\((\d{1,2}),(\d{1,2})\)$/.exec(type) ?? [];
@@ -18,7 +18,7 @@ function isDecimal(type: string): boolean {
 function resolveReference({ $ref, ...own }: Readonly<Record<string, unknown>>): object | undefined {
   if ($ref === undefined) return own;
   const name = typeof $ref === 'string' && $ref.startsWith(importedPrefix) ? $ref.slice(importedPrefix.length) : '';
-  const imported = Object.hasOwn(fieldsSchema.$defs, name) ? fieldsSchema.$defs[name] : undefined;
+  const imported = Object.hasOwn(sharedFieldsSchema.$defs, name) ? sharedFieldsSchema.$defs[name] : undefined;
   if (imported === undefined) return undefined;
   // Defaults are for imported events only.
   const { default: _, ...rest } = imported;
@@ -52,7 +52,7 @@ export function parseRowSchemas(
   return Object.entries(value).map(([name, given]) => {
     const schema = isRecord(given) ? resolveReference(given) : undefined;
     if (schema === undefined)
-      throw new Error(`${file}: ${name} must be a schema, or refer to one of ${fieldsSchema.$id}`);
+      throw new Error(`${file}: ${name} must be a schema, or refer to one of ${sharedFieldsSchema.$id}`);
     const fault = findFault(name, schema as Readonly<Record<string, unknown>>);
     if (fault !== undefined) throw new Error(`${file}: ${name} ${fault}`);
     const field = schema as FieldSchema;
@@ -93,7 +93,7 @@ export function readRowFields(file: string): readonly RowField[] {
 
 /** Returns the columns of a table of rows: the service's own, then those of the fields. All are nullable. */
 export function rowColumns(fields: readonly RowField[]): readonly Column[] {
-  const columns = new Map(ownRowColumns.map((column) => [column.name, column]));
+  const columns = new Map(serviceRowColumns.map((column) => [column.name, column]));
   for (const { name, schema } of fields) {
     const known = columns.get(schema['x-column']);
     if (known === undefined) columns.set(schema['x-column'], toColumn(name, schema));

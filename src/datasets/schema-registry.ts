@@ -1,16 +1,16 @@
 import { Ajv2020, type ErrorObject, type FuncKeywordDefinition } from 'ajv/dist/2020.js';
 import { eventSchemas, eventFields } from './event-fields.ts';
-import { fieldsSchema, type DecimalRange, type EventKind, type FieldSchema } from './field-schema.ts';
+import { sharedFieldsSchema, type DecimalRange, type EventKind, type FieldSchema } from './field-schema.ts';
 import { parseFloatDecimal, parseJsonInteger, parseJsonNumber, quoteNumbers } from './json-number.ts';
 
 /** The first rule that a value violates: a JSON pointer and the schema's reason. */
-export interface Violation {
+export interface SchemaError {
   readonly pointer: string;
   readonly reason: string;
   readonly hint?: string;
 }
 
-export type GivenFields = Record<string, unknown>;
+export type InputFields = Record<string, unknown>;
 
 function findDecimal({ decimalRange: range }: FieldSchema): Required<DecimalRange> | undefined {
   return range?.places === undefined ? undefined : { ...range, places: range.places };
@@ -60,7 +60,7 @@ function createAjv(allErrors: boolean): Ajv2020 {
   });
   for (const annotation of annotations) ajv.addKeyword(annotation);
   ajv.addKeyword(decimalRange);
-  ajv.addSchema(fieldsSchema);
+  ajv.addSchema(sharedFieldsSchema);
   return ajv;
 }
 
@@ -72,7 +72,7 @@ function numberReader(schema: FieldSchema): ((text: string) => number | string |
   return decimal === undefined ? undefined : (text) => parseFloatDecimal(text, decimal.places);
 }
 
-function describeViolation(errors: readonly ErrorObject[]): Violation {
+function describeViolation(errors: readonly ErrorObject[]): SchemaError {
   const [first] = errors;
   if (first === undefined) return { pointer: '', reason: 'is not valid' };
   // An invalid name is reported twice: the rule, then the name.
@@ -105,7 +105,7 @@ function describeViolation(errors: readonly ErrorObject[]): Violation {
 }
 
 /** Converts numbers in strings, and empty maps that PHP writes as empty arrays, in place. */
-function createReader(kind: EventKind): (fields: GivenFields) => void {
+function createReader(kind: EventKind): (fields: InputFields) => void {
   const ofKind = eventFields.filter((field) => field.kinds.includes(kind));
   const readers = ofKind.flatMap(({ name, schema }) => {
     const read = numberReader(schema);
@@ -133,7 +133,7 @@ const smallUnits = [
   { from: 1e11, name: 'milliseconds' },
 ] as const;
 
-function hintAtTime({ keyword, data }: ErrorObject): Pick<Violation, 'hint'> {
+function hintAtTime({ keyword, data }: ErrorObject): Pick<SchemaError, 'hint'> {
   if (typeof data === 'string') return { hint: 'give Unix seconds, such as 1767225600' };
   if (typeof data !== 'number') return {};
   const unit = smallUnits.find(({ from }) => data >= from);
@@ -141,7 +141,7 @@ function hintAtTime({ keyword, data }: ErrorObject): Pick<Violation, 'hint'> {
   return keyword === 'type' ? { hint: 'give whole seconds' } : {};
 }
 
-function hintAt([first]: readonly ErrorObject[]): Pick<Violation, 'hint'> {
+function hintAt([first]: readonly ErrorObject[]): Pick<SchemaError, 'hint'> {
   if (first === undefined) return {};
   const { keyword, params, data, instancePath } = first;
   const isText = keyword === 'type' && params['type'] === 'string';
@@ -151,7 +151,7 @@ function hintAt([first]: readonly ErrorObject[]): Pick<Violation, 'hint'> {
 }
 
 /** Lists violations of one event; converts its numbers in place. */
-type EventJudge = (fields: GivenFields) => readonly ErrorObject[];
+type EventJudge = (fields: InputFields) => readonly ErrorObject[];
 
 function createJudge(ajv: Ajv2020, kind: EventKind): EventJudge {
   const schema = eventSchemas.get(kind);
@@ -202,7 +202,7 @@ export function parseEventJson(kind: EventKind, text: string): unknown {
  * Validates one event in place: a string with a JSON number becomes the field's number (64-bit fields and decimals
  * remain strings of digits), an empty array an empty map. Nothing else is coerced.
  */
-export function validateEvent(kind: EventKind, fields: GivenFields): Violation | undefined {
+export function validateEvent(kind: EventKind, fields: InputFields): SchemaError | undefined {
   const judge = firstFaults.get(kind);
   if (judge === undefined) throw new Error(`${kind} is not a kind of event`);
   const errors = judge(fields);
@@ -212,7 +212,7 @@ export function validateEvent(kind: EventKind, fields: GivenFields): Violation |
 const allFaults = new Map<EventKind, EventJudge>();
 
 /** Lists the violations of one event, at most one per location. Converts in place as `validateEvent` does. */
-export function listViolations(kind: EventKind, fields: GivenFields): Violation[] {
+export function listSchemaErrors(kind: EventKind, fields: InputFields): SchemaError[] {
   const judge = allFaults.get(kind) ?? createJudge(createAjv(true), kind);
   allFaults.set(kind, judge);
   return groupByPlace(judge(fields)).map((errors) => ({ ...describeViolation(errors), ...hintAt(errors) }));

@@ -14,7 +14,7 @@ import type { Environment } from '../config.ts';
 import { retry } from '../runtime/async/retry.ts';
 import { AppError, describeError, isAppError } from '../runtime/errors.ts';
 import { openAppendedFile } from '../runtime/files/appended-file.ts';
-import { isRecord } from '../runtime/files/checked-json.ts';
+import { isRecord } from '../runtime/files/checksummed-json.ts';
 import { assertReadable } from '../runtime/files/file-checks.ts';
 import { getTextFile, readPlain } from '../runtime/files/input-file.ts';
 
@@ -44,7 +44,7 @@ export function parseDemoEvent(json: string): DemoEvent {
   return { json, name: String(customEventName), timestamp: Number.isFinite(timestamp) ? timestamp : undefined };
 }
 
-export async function* readLines(file: string): AsyncGenerator<string, void, void> {
+export async function* readFileLines(file: string): AsyncGenerator<string, void, void> {
   const bytes = Readable.from(readPlain(file, file.endsWith('.gz')));
   try {
     yield* createInterface({ input: bytes, crlfDelay: Number.POSITIVE_INFINITY });
@@ -64,7 +64,7 @@ export async function checkReadable(file: string): Promise<void> {
 export async function* readEventFile(file: string): AsyncGenerator<DemoEvent, void, void> {
   let number = 0;
   try {
-    for await (const line of readLines(file)) {
+    for await (const line of readFileLines(file)) {
       number += 1;
       if (line.trim() !== '') yield parseDemoEvent(line.trim());
     }
@@ -92,7 +92,6 @@ interface ImportOptions {
 export interface ImportResult {
   readonly events: number;
   readonly requests: number;
-  /** Events by customEventName. */
   readonly byName: ReadonlyMap<string, number>;
   /** Unix seconds; undefined if no event has a time. */
   readonly firstTimestamp: number | undefined;

@@ -11,7 +11,7 @@ import path from 'node:path';
 import type { Environment } from '../config.ts';
 import { pause } from '../runtime/async/retry.ts';
 import { AppError } from '../runtime/errors.ts';
-import { ensureNatsServer } from '../setup/ensure-nats-server.ts';
+import { ensureNatsServer } from '../nats-setup/ensure-nats-server.ts';
 import {
   checkReadable,
   createExport,
@@ -20,7 +20,7 @@ import {
   openExports,
   parseDemoEvent,
   readEventFile,
-  readLines,
+  readFileLines,
   runCommand,
   startServiceChild,
   waitForReport,
@@ -216,7 +216,7 @@ function datesOf({ firstTimestamp, lastTimestamp, timedByReceipt }: ImportResult
 
 async function readFirstLines(file: string): Promise<string[]> {
   const lines: string[] = [];
-  for await (const line of readLines(file)) {
+  for await (const line of readFileLines(file)) {
     lines.push(cutLine(line, shownWidth));
     if (lines.length > shownRows) break;
   }

@@ -8,10 +8,10 @@
  * Crash: nothing is stored here.
  */
 import { findPackagedFile } from '../runtime/files/package-files.ts';
-import type { Problem } from '../runtime/conditions/problem.ts';
+import type { Problem } from '../runtime/problems/problem.ts';
 import { describeError } from '../runtime/errors.ts';
 import { isReserved, parseAddress, openWatchedDatabase } from './geo-database.ts';
-import { parsePlace, type Place } from './place.ts';
+import { parseGeoRecord, type GeoLocation } from './geo-location.ts';
 import UAParser from 'my-ua-parser';
 
 const ownDatabase = '@ip-location-db/geo-whois-asn-country-mmdb/geo-whois-asn-country.mmdb';
@@ -19,24 +19,24 @@ const ownDatabase = '@ip-location-db/geo-whois-asn-country-mmdb/geo-whois-asn-co
 /** Cached User-Agents: 20 MB with 2,048 characters each. */
 const maxAgents = 4096;
 
-function createAgentMemory(): (userAgent: string) => Agent {
-  const known = new Map<string, Agent>();
+function createAgentMemory(): (userAgent: string) => UserAgentInfo {
+  const known = new Map<string, UserAgentInfo>();
   return (userAgent) => {
     const remembered = known.get(userAgent);
     if (remembered !== undefined) return remembered;
-    const agent = parseUserAgent(userAgent);
+    const userAgentInfo = parseUserAgent(userAgent);
     if (known.size >= maxAgents) known.clear();
-    known.set(userAgent, agent);
-    return agent;
+    known.set(userAgent, userAgentInfo);
+    return userAgentInfo;
   };
 }
 
 /** Caches places by record: the database returns the same object for all addresses of a record. */
-function createPlaceMemory(): (record: unknown) => Place | undefined {
-  const known = new WeakMap<object, { readonly place: Place | undefined }>();
+function createPlaceMemory(): (record: unknown) => GeoLocation | undefined {
+  const known = new WeakMap<object, { readonly place: GeoLocation | undefined }>();
   return (record) => {
     if (typeof record !== 'object' || record === null) return undefined;
-    const remembered = known.get(record) ?? { place: parsePlace(record) };
+    const remembered = known.get(record) ?? { place: parseGeoRecord(record) };
     known.set(record, remembered);
     return remembered.place;
   };
@@ -51,14 +51,14 @@ function describeGeoFault(subject: string, fault: string, dateInUse: string | un
         ? `events are stored without the place of their address: ${fault}`
         : `the geo database of ${dateInUse} stays in use: ${fault}`,
     action:
-      "Put a good MMDB file in its place, which is read at the next flush, then run 'tributary lake enrich' to fill what was left empty.",
+      "Replace the MMDB file, which the next flush reads. Then run 'tributary lake enrich' to fill the missing values.",
   };
 }
 
 function describeAgentFault(fault: string): Problem {
   return {
     code: 'user_agent_parser_failed',
-    message: `events are stored without what their User-Agent says: ${fault}`,
+    message: `events are stored without device and browser: ${fault}`,
     action: "Report the error, and run 'tributary lake enrich' with the version that fixes it.",
   };
 }
@@ -66,9 +66,8 @@ function describeAgentFault(fault: string): Problem {
 function describeFailure(fault: string): Problem {
   return {
     code: 'enrichment_failing',
-    message: `events are stored without what their addresses or User-Agents say: ${fault}`,
-    action:
-      "Remove the cause, such as too little memory, then run 'tributary lake enrich' to fill what was left empty.",
+    message: `events are stored without enrichment: ${fault}`,
+    action: "Remove the cause, such as too little memory. Then run 'tributary lake enrich' to fill the missing values.",
   };
 }
 
@@ -77,7 +76,7 @@ export async function openEnrichment({ geoDatabase }: { readonly geoDatabase?: s
   const file = geoDatabase ?? findPackagedFile(ownDatabase) ?? ownDatabase;
   const watched = await openWatchedDatabase(file);
   const recallAgent = createAgentMemory();
-  const recallPlace = createPlaceMemory();
+  const recallLocation = createPlaceMemory();
   let closed = false;
   let lookUpFault: string | undefined;
   let agentFault: string | undefined;
@@ -89,22 +88,22 @@ export async function openEnrichment({ geoDatabase }: { readonly geoDatabase?: s
     get databaseDate() {
       return database()?.date;
     },
-    get edition() {
+    get databaseVersion() {
       return edition;
     },
     /** Returns the place of an IP address; undefined for an invalid, private or unknown one. */
-    findPlace(address: string) {
+    findLocation(address: string) {
       const parsed = parseAddress(address);
       // The package's database assigns some private networks to a country; an operator's may do so on purpose.
       if (parsed === undefined || (geoDatabase === undefined && isReserved(parsed))) return undefined;
       try {
-        return recallPlace(database()?.find(parsed));
+        return recallLocation(database()?.find(parsed));
       } catch (error) {
         lookUpFault = describeError(error);
         return undefined;
       }
     },
-    parseAgent(userAgent: string) {
+    parseUserAgent(userAgent: string) {
       try {
         return recallAgent(userAgent);
       } catch (error) {
@@ -143,7 +142,7 @@ export async function openEnrichment({ geoDatabase }: { readonly geoDatabase?: s
 export type Enrichment = Awaited<ReturnType<typeof openEnrichment>>;
 
 /** Device and program of a User-Agent, by field; unknown values are absent. */
-export interface Agent {
+export interface UserAgentInfo {
   readonly idOsTitle?: string;
   readonly idOsVersionTitle?: string;
   readonly idManufacturerTitle?: string;
@@ -152,9 +151,7 @@ export interface Agent {
   readonly browserVersion?: string;
 }
 
-/**
- * Characters of a User-Agent that are parsed. The worst of many thousand hostile texts took 0.5 ms, a usual one 15 us.
- */
+/** Characters of a User-Agent that are parsed. The worst hostile text took 0.5 ms, a usual one 15 us. */
 const maxLength = 500;
 
 /** Some agents have the processor as their version. */
@@ -172,7 +169,7 @@ function cleanVersion(text: string | undefined): string | undefined {
 }
 
 /** Parses the first 500 characters of a User-Agent, which bounds time and memory. Never throws. */
-export function parseUserAgent(userAgent: string): Agent {
+export function parseUserAgent(userAgent: string): UserAgentInfo {
   // Half a surrogate pair is not a valid text of a column.
   const text = userAgent.slice(0, maxLength).replace(/[\uD800-\uDBFF]$/, '');
   const parser = new UAParser(text);

@@ -42,7 +42,7 @@ export function isReserved({ address, version }: Address): boolean {
 
 const maxRecords = 10_000;
 
-const hint = 'Put a good MMDB file in its place: TRIBUTARY_GEO_DB names it, or the package of the program has it.';
+const hint = 'Replace the MMDB file that TRIBUTARY_GEO_DB names, or reinstall the package if it is unset.';
 
 /** The reader does not check that the file contains the search tree. */
 function checkMetadata({ metadata }: Reader<Response>, size: number): void {
@@ -54,7 +54,7 @@ function checkMetadata({ metadata }: Reader<Response>, size: number): void {
 /** Reads an MMDB database into memory. Errors: `geo_database_damaged`; internal damage shows in lookups. */
 async function openGeoDatabase(file: string) {
   const wrap = (cause: unknown): AppError =>
-    new AppError('geo_database_damaged', `the geo database ${file} cannot be read`, { cause, hint });
+    new AppError('geo_database_damaged', `cannot read the geo database ${file}`, { cause, hint });
   try {
     const bytes = await getBytes(file);
     const records = new Map<string | number, unknown>();
@@ -82,7 +82,7 @@ async function openGeoDatabase(file: string) {
   }
 }
 
-function look(file: string): string | undefined {
+function readStamp(file: string): string | undefined {
   try {
     return findStamp(file);
   } catch {
@@ -99,7 +99,7 @@ export async function openWatchedDatabase(file: string) {
 
   async function read(): Promise<boolean> {
     // First: a change during the read is seen by the next check.
-    stamp = look(file);
+    stamp = readStamp(file);
     try {
       database = await openGeoDatabase(file);
       fault = undefined;
@@ -115,6 +115,6 @@ export async function openWatchedDatabase(file: string) {
     current: () => database,
     fault: () => fault,
     /** Reads a changed file; returns whether it replaced the database. */
-    refresh: async (): Promise<boolean> => look(file) !== stamp && (await read()),
+    refresh: async (): Promise<boolean> => readStamp(file) !== stamp && (await read()),
   };
 }

@@ -1,12 +1,12 @@
 import type { ReportJob, ReportState } from '../reports/reports.ts';
-import type { FileFault } from '../reports/verified-files.ts';
-import type { Problem } from '../runtime/conditions/problem.ts';
+import type { FileVerificationError } from '../reports/verified-files.ts';
+import type { Problem } from '../runtime/problems/problem.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 
 const secondsBuckets = [0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600];
 
 /** Adds the gauges of requests in progress: `running` have a worker, the others are queued. */
-export function followRequests(metrics: Metrics, inProgress: () => number, running: () => number): void {
+export function registerRequestGauges(metrics: Metrics, inProgress: () => number, running: () => number): void {
   const waiting = (): number => Math.max(0, inProgress() - running());
   metrics.readGauge('export_requests_waiting', 'Export requests that wait for a worker.', waiting);
   metrics.readGauge('export_requests_running', 'Export requests that a worker processes.', running);
@@ -42,7 +42,7 @@ const newestDamages = 10;
 export function describeDamage(
   damages: ReadonlySet<string>,
   requests: readonly string[],
-  files: readonly FileFault[],
+  files: readonly FileVerificationError[],
 ): Problem[] {
   return [
     ...[...damages].slice(-newestDamages).map((damage) => ({

@@ -2,7 +2,7 @@ import { availableParallelism } from 'node:os';
 import type { AccessReader } from '../access/access.ts';
 import type { Sessions } from '../access/sessions.ts';
 import type { Config } from '../config.ts';
-import { findKeptVersions } from '../lake/log/change-feed.ts';
+import { findAvailableVersions } from '../lake/log/change-feed.ts';
 import { openDuckdb } from '../lake/sql/duckdb.ts';
 import { addDownloadRoutes, addManifestRoutes } from '../reports/download-routes.ts';
 import { openReports, type Reports } from '../reports/open-reports.ts';
@@ -11,38 +11,38 @@ import { type ReportStore, startSweeper } from '../reports/store.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { noCrashPoint, type CrashPoint } from '../runtime/crash-point.ts';
 import { AppError } from '../runtime/errors.ts';
-import { createOutgoingRules, type OutgoingRules } from '../runtime/http/outgoing-rules.ts';
+import { createEgressPolicy, type EgressPolicy } from '../runtime/http/egress-policy.ts';
 import { toListenError } from '../runtime/http/ports.ts';
 import { buildWithClosers, type Closers, type Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 import { listSegmentIds } from '../segments/segment-store.ts';
-import { createLastTries } from '../webhooks/webhook-store.ts';
+import { createLastAttempts } from '../webhooks/webhook-store.ts';
 import { addAppRoutes, type AppView, addWebhookRoutes } from './api/account-routes.ts';
-import { createZoneDays } from './api/calendar.ts';
-import { addCatalogueRoutes, addDataRoutes, addLookRoutes } from './api/data-routes.ts';
+import { createCalendar } from './api/calendar.ts';
+import { addCatalogueRoutes, addDataRoutes, addDryRunRoutes } from './api/data-routes.ts';
 import { addExportRoutes, addListRoutes } from './api/export-routes.ts';
 import { createExports } from './api/exports.ts';
 import { createAddMethod } from './api/methods-routes.ts';
 import { createRequestRules } from './api/parse-request.ts';
 import { createApiServer, defaultApiServerLimits, type ApiServer, type ApiServerLimits } from './api/server.ts';
-import { createThrottle } from './api/throttle.ts';
-import { createAnswers, createLinkHolders } from './api/views.ts';
-import { createExportMetrics, describeDamage, followRequests } from './export-health.ts';
-import { createLooks } from './jobs/looks.ts';
+import { createQuotas } from './api/quotas.ts';
+import { createExportViews, createLinkHolders } from './api/views.ts';
+import { createExportMetrics, describeDamage, registerRequestGauges } from './export-health.ts';
+import { createInteractiveJobs } from './jobs/interactive-jobs.ts';
 import { tableDirOf } from './jobs/read-plan.ts';
 import { startJobRunner, type JobRunnerOptions } from './jobs/scheduler.ts';
 import {
-  answerInWorker,
-  lookInWorker,
+  queryInWorker,
+  dryRunInWorker,
   runInWorker,
   type RunAttempt,
-  type RunLook,
-  type RunQuestion,
+  type RunDryRun,
+  type RunDataQuery,
 } from './jobs/worker-process.ts';
 import { startNoticeNotifier } from './notify/notice-notifier.ts';
 import { startNotifier } from './notify/notifier.ts';
-import { addOperations, type Operations } from './operations/operations.ts';
+import { addOperations, type Operations } from './admin-api/operations.ts';
 import { addScheduleRoutes, createAccountSchedules } from './schedules/account-schedules.ts';
 import { createSlotClock } from './schedules/slot-clock.ts';
 import { startSlotRunner } from './schedules/slot-runner.ts';
@@ -63,8 +63,8 @@ export interface ExportDependencies {
   readonly metrics: Metrics;
   readonly logger: Logger;
   readonly runAttempt?: RunAttempt;
-  readonly runLook?: RunLook;
-  readonly runQuestion?: RunQuestion;
+  readonly runDryRun?: RunDryRun;
+  readonly runDataQuery?: RunDataQuery;
   readonly crashPoint?: CrashPoint;
   /** Routes of composition on the api port: health, metrics, API reference, console. */
   readonly extraRoutes?: readonly ((server: ApiServer) => void)[];
@@ -128,8 +128,8 @@ async function listen(server: ApiServer, host: string, port: number): Promise<nu
   return address.port;
 }
 
-function getOutgoingRules({ webhooksAllow }: ExportOptions): OutgoingRules {
-  const rules = createOutgoingRules(webhooksAllow);
+function getOutgoingRules({ webhooksAllow }: ExportOptions): EgressPolicy {
+  const rules = createEgressPolicy(webhooksAllow);
   if (typeof rules !== 'string') return rules;
   throw new AppError('config_invalid', `TRIBUTARY_WEBHOOKS_ALLOW: '${rules}' is not a network or a host name`, {
     hint: 'Set networks such as 10.1.0.0/16 and names such as hooks.example.com.',
@@ -145,7 +145,7 @@ function startNotifiers(
   const webhooks = {
     paths: { webhooks: options.webhooksDir, keys: options.keysDir },
     rules: getOutgoingRules(options),
-    tries: createLastTries(),
+    tries: createLastAttempts(),
     clock,
     logger,
   };
@@ -178,7 +178,7 @@ async function startWork(
   closers: Closers,
 ) {
   const { access, clock, logger, crashPoint = noCrashPoint } = dependencies;
-  const { runAttempt = runInWorker, runLook = lookInWorker, runQuestion = answerInWorker } = dependencies;
+  const { runAttempt = runInWorker, runDryRun = dryRunInWorker, runDataQuery = queryInWorker } = dependencies;
   const { lakeDir, segmentsDir, schedulesDir, schedulesEveryMs } = options;
   const engine = await openDuckdb({ memoryMb: zoneEngineMemoryMb, threads: 1 });
   closers.add('zone engine', () => engine.close());
@@ -189,38 +189,38 @@ async function startWork(
   const onDamage = (error: string): void => void damages.add(error);
   function onEnd(job: ReportJob, seconds: number): void {
     metrics.ended(job, seconds);
-    notifier.look(job.id);
+    notifier.deliver(job.id);
     slots.onEnd();
   }
   const runnerOptions = toRunnerOptions(options);
   const runner = startJobRunner({ store, access, clock, logger, runAttempt, onEnd, onDamage }, runnerOptions);
   closers.add('export workers', () => runner.stop());
   const countOpen = (): number => store.inProgress().length;
-  followRequests(dependencies.metrics, countOpen, () => runner.running());
+  registerRequestGauges(dependencies.metrics, countOpen, () => runner.running());
   const loading = new AbortController();
-  const loaded = store.load(loading.signal, () => runner.wake()).then(() => notifier.lookAtAll());
+  const loaded = store.load(loading.signal, () => runner.wake()).then(() => notifier.deliverMissed());
   closers.add('earlier requests', async () => {
     loading.abort();
     await loaded;
   });
 
-  const zoneDays = createZoneDays(engine);
+  const calendar = createCalendar(engine);
   const parseRequest = createRequestRules({
-    zoneDays,
+    calendar,
     listSegmentIds: (idAccount) => listSegmentIds(segmentsDir, idAccount),
-    findVersions: (event) => findKeptVersions(tableDirOf(lakeDir, { event })),
+    findVersions: (event) => findAvailableVersions(tableDirOf(lakeDir, { event })),
     appsOfAccount: (idAccount) => access.current().appsOfAccount(idAccount),
   });
   const exports = createExports({ store, runner, clock, parseRequest, loaded }, options);
-  const ofSchedules = { access, clock, parseRequest, slotClock: createSlotClock(zoneDays), schedules: schedulesDir };
+  const ofSchedules = { access, clock, parseRequest, slotClock: createSlotClock(calendar), schedules: schedulesDir };
   const pace = schedulesEveryMs === undefined ? {} : { everyMs: schedulesEveryMs };
   const slots = startSlotRunner({ ...ofSchedules, ...pace, logger, store, exports, loaded, crashPoint, lakeDir });
   closers.add('schedules', () => slots.stop());
   const sweeper = startSweeper(store, clock, logger, (job) => slots.isHeld(job));
   closers.add('sweeper', () => sweeper.stop());
   const schedules = createAccountSchedules(ofSchedules);
-  const looks = createLooks({ access, clock, runLook, runQuestion, onDamage }, runnerOptions);
-  return { exports, runner, notifier, slots, schedules, looks, damages, webhooks, metrics };
+  const interactiveJobs = createInteractiveJobs({ access, clock, runDryRun, runDataQuery, onDamage }, runnerOptions);
+  return { exports, runner, notifier, slots, schedules, looks: interactiveJobs, damages, webhooks, metrics };
 }
 
 type Work = Awaited<ReturnType<typeof startWork>>;
@@ -230,21 +230,21 @@ function addRoutes(
   { access, clock, logger, sessions, extraRoutes = [], appView, operations }: ExportDependencies,
   options: ExportOptions,
   reports: Reports,
-  { exports, looks, schedules, webhooks, metrics }: Work,
+  { exports, looks: interactiveJobs, schedules, webhooks, metrics }: Work,
 ): void {
   const { publicUrl } = options;
-  const answers = createAnswers(reports.keys, (job) => exports.progress(job));
-  const throttle = createThrottle(options);
-  const addMethod = createAddMethod(server, { access, throttle, sessions, onAnswer: metrics.answered }, { publicUrl });
-  addExportRoutes(server, { exports, answers, throttle }, addMethod);
-  addListRoutes(addMethod, { exports, answers });
-  addLookRoutes(addMethod, { exports, looks, access });
+  const exportViews = createExportViews(reports.keys, (job) => exports.progress(job));
+  const quotas = createQuotas(options);
+  const addMethod = createAddMethod(server, { access, quotas, sessions, onAnswer: metrics.answered }, { publicUrl });
+  addExportRoutes(server, { exports, exportViews, quotas }, addMethod);
+  addListRoutes(addMethod, { exports, exportViews });
+  addDryRunRoutes(addMethod, { exports, interactiveJobs, access });
   addWebhookRoutes(addMethod, webhooks);
   addScheduleRoutes(addMethod, schedules);
   if (appView !== undefined) addAppRoutes(addMethod, access, appView);
-  addDataRoutes(addMethod, { access, looks, clock });
+  addDataRoutes(addMethod, { access, interactiveJobs, clock });
   if (operations !== undefined) addOperations(addMethod, operations, { clock, logger });
-  addCatalogueRoutes(addMethod, { access, looks, clock });
+  addCatalogueRoutes(addMethod, { access, interactiveJobs, clock });
   addDownloadRoutes(server, { ...reports, holders: createLinkHolders(access), clock, logger });
   addManifestRoutes(server, reports.manifestKey);
   for (const add of extraRoutes) add(server);

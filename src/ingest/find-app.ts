@@ -8,25 +8,22 @@ export const tokenRefusal: Refusal = {
 };
 
 /** Describes a missing app or token; a wrong one is not distinguished from the other. */
-function findLack(idApp: unknown, token: string | undefined): string | undefined {
-  if (idApp === undefined) return 'idApp is missing: it stands in the address, as in ?idApp=1';
-  if (token === undefined || token === '') return "the header Authorization is missing: it holds the app's token";
+function findMissingPart(idApp: unknown, token: string | undefined): string | undefined {
+  if (idApp === undefined) return 'idApp is missing: add it to the address, as in ?idApp=1';
+  if (token === undefined || token === '') return "the header Authorization is missing: it must be the app's token";
   const [scheme] = /^(?:Bearer|Basic|Token)(?= )/i.exec(token) ?? [];
-  return scheme && `the header Authorization holds the app's token as it is, without '${scheme}'`;
+  return scheme && `the header Authorization must be the app's token without '${scheme}'`;
 }
 
-/**
- * Returns the app of a request if the token matches it; the refusal does not say which of the two is wrong. `idApp` is
- * the unchecked value of the query.
- */
+/** Returns the app whose token matches; a refusal does not say which of the two is wrong. `idApp` is unchecked. */
 export function findApp(access: AccessReader, idApp: unknown, { headers }: IncomingMessage): App | Refusal {
   const token = headers.authorization;
   const isNamed = typeof idApp === 'string' && /^[1-9]\d{0,15}$/.test(idApp) && token !== undefined && token !== '';
   const app = isNamed ? access.current().findAppByToken(Number(idApp), token) : undefined;
   // A client that learns that its token is wrong drops its events.
-  if (app === undefined && isNamed && access.mayLackApps())
+  if (app === undefined && isNamed && access.mayMissApps())
     return { reason: 'unavailable', detail: 'not stored: the access data of the service cannot be read' };
   if (app !== undefined) return app;
-  const lack = findLack(idApp, token);
-  return lack === undefined ? tokenRefusal : { ...tokenRefusal, detail: lack };
+  const missing = findMissingPart(idApp, token);
+  return missing === undefined ? tokenRefusal : { ...tokenRefusal, detail: missing };
 }

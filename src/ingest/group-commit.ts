@@ -1,15 +1,12 @@
 import { isAppError, describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { pause } from '../runtime/async/retry.ts';
-import type { Statement, Receipt } from '../receipts/receipt.ts';
+import type { ReceiptStatement, Receipt } from '../receipts/receipt.ts';
 import { type PublishAck, type StreamPublisher, maxMessageBytes } from '../stream/stream.ts';
 import type { SignReceipts } from './receipts.ts';
-import type { Cause, Trouble } from './trouble.ts';
+import type { UnavailabilityCause, Unavailability } from './unavailability.ts';
 
-/**
- * The result of an append. `stored`: fsynced in the stream. `refused`: not stored, and never will be. `unknown`: no
- * answer came in time; the events may be stored.
- */
+/** The result of an append. `refused`: not stored, and never will be. `unknown`: no response in time; may be stored. */
 type AppendOutcome =
   | { readonly state: 'stored'; readonly receipt?: Receipt | undefined }
   | { readonly state: 'refused' | 'unknown'; readonly detail: string };
@@ -18,22 +15,19 @@ type AppendOutcome =
 interface Append {
   readonly lines: Buffer;
   /** Content of the receipt; absent if the client asks for none. */
-  readonly statement?: Statement | undefined;
+  readonly receiptStatement?: ReceiptStatement | undefined;
   /** When the response is due, on the monotonic clock. */
   readonly dueMs: number;
   readonly settle: (outcome: AppendOutcome) => void;
 }
 
-/** Time that a group needs before its first member is due, ms: less would hardly bring the response in time. */
+/** Time that a group needs before its first member is due, ms: less would hardly suffice. */
 const minPublishMs = 250;
 
-type WaitingRoom = ReturnType<typeof createWaitingRoom>;
+type AppendQueue = ReturnType<typeof createAppendQueue>;
 
-/**
- * Creates the queue of appends that wait for their group, in the order of their due times. Appends that can no longer
- * be answered in time go to `onLate`. The caller bounds its size.
- */
-function createWaitingRoom(onLate: (append: Append) => void) {
+/** Creates the queue of appends by due time. Late ones go to `onLate`. The caller bounds its size. */
+function createAppendQueue(onLate: (append: Append) => void) {
   let waiting: Append[] = [];
   let waitingBytes = 0;
   let timer: NodeJS.Timeout | undefined;
@@ -47,7 +41,7 @@ function createWaitingRoom(onLate: (append: Append) => void) {
     return waiting.splice(0, count);
   }
 
-  function refuseLate(): void {
+  function rejectExpired(): void {
     const nowMs = performance.now();
     for (const append of takeWhile(({ dueMs }) => dueMs - nowMs < minPublishMs)) onLate(append);
   }
@@ -58,7 +52,7 @@ function createWaitingRoom(onLate: (append: Append) => void) {
     timer = setTimeout(
       () => {
         timer = undefined;
-        refuseLate();
+        rejectExpired();
         armTimer();
       },
       Math.max(0, first.dueMs - minPublishMs - performance.now()),
@@ -72,16 +66,16 @@ function createWaitingRoom(onLate: (append: Append) => void) {
       armTimer();
     },
     /** Removes and returns the oldest appends, as many as fit into one message. */
-    takeGroup(): Append[] {
+    dequeueGroup(): Append[] {
       let bytes = 0;
       return takeWhile(({ lines }) => (bytes += lines.length) <= maxMessageBytes);
     },
     /** Puts a group that was not stored back to the front. */
-    putBack(group: readonly Append[]): void {
+    requeue(group: readonly Append[]): void {
       waiting = [...group, ...waiting];
       for (const { lines } of group) waitingBytes += lines.length;
     },
-    refuseLate,
+    rejectExpired,
     isEmpty: () => waiting.length === 0,
     bytes: () => waitingBytes,
     close: () => clearTimeout(timer),
@@ -96,7 +90,7 @@ interface GroupCommitOptions {
 }
 
 /** Figures of one confirmed group. */
-export interface GroupFigures {
+export interface CommitGroupStats {
   readonly appends: number;
   readonly bytes: number;
   readonly tookMs: number;
@@ -105,12 +99,12 @@ export interface GroupFigures {
 interface GroupCommitDependencies {
   readonly publisher: StreamPublisher;
   readonly logger: Logger;
-  readonly onGroup: (figures: GroupFigures) => void;
+  readonly onGroup: (figures: CommitGroupStats) => void;
   /** Reports whether the stream's disk is down to its reserve: appends are refused while there is space to work. */
   readonly isDiskLow: () => boolean;
   /** Signs the receipts of a stored group; absent if none are given. */
   readonly signReceipts?: SignReceipts | undefined;
-  readonly trouble: Trouble;
+  readonly unavailability: Unavailability;
 }
 
 const pingTimeoutMs = 500;
@@ -124,7 +118,7 @@ const refused = (why: string): AppendOutcome => ({ state: 'refused', detail: `no
 /** The meaning of a failed publish for its group and for the next. */
 interface PublishFailure {
   /** The cause to report; absent if the guard of the stream, or the broker ping, reports it. */
-  readonly cause?: Cause;
+  readonly cause?: UnavailabilityCause;
   /** Whether nothing more is sent until the broker answers a ping. */
   readonly stalls: boolean;
   /** Outcome of the appends; absent if they are surely not stored and may be sent again in time. */
@@ -134,18 +128,19 @@ interface PublishFailure {
 function judgeFailure(error: unknown): PublishFailure {
   if (isAppError(error, 'stream_full')) return { cause: 'full', stalls: false, outcome: refused('the stream is full') };
   // A retry at once would not help, and a ping would be answered.
-  if (isAppError(error, 'broker_refused')) return { stalls: false, outcome: refused('the broker refuses it') };
+  if (isAppError(error, 'broker_refused')) return { stalls: false, outcome: refused('the broker denies it') };
   if (isAppError(error, 'stream_shut')) return { stalls: true };
   if (isAppError(error, 'broker_away')) return { cause: 'away', stalls: true };
   const outcome: AppendOutcome = { state: 'unknown', detail: 'unknown: the broker did not answer in time' };
   return { cause: 'unconfirmed', stalls: true, outcome };
 }
 
-const hasStatements = (group: readonly Append[]): boolean => group.some(({ statement }) => statement !== undefined);
+const hasStatements = (group: readonly Append[]): boolean =>
+  group.some(({ receiptStatement }) => receiptStatement !== undefined);
 
 /** Creates the sender of groups, one at a time. */
-function createGroupSender(dependencies: GroupCommitDependencies, room: WaitingRoom) {
-  const { publisher, logger, trouble, onGroup, signReceipts = () => [] } = dependencies;
+function createGroupSender(dependencies: GroupCommitDependencies, room: AppendQueue) {
+  const { publisher, logger, unavailability, onGroup, signReceipts = () => [] } = dependencies;
   let stalled = false;
   /** Whether the last group was confirmed: the next failure is logged as a warning. */
   let confirmed = true;
@@ -153,11 +148,11 @@ function createGroupSender(dependencies: GroupCommitDependencies, room: WaitingR
   function takeFailure(error: unknown, group: readonly Append[], bytes: number): void {
     const { cause, stalls, outcome } = judgeFailure(error);
     stalled = stalls;
-    if (cause !== undefined) trouble.note(cause);
+    if (cause !== undefined) unavailability.record(cause);
     const level = confirmed ? 'warn' : 'debug';
     logger[level]({ appends: group.length, bytes, error: describeError(error) }, 'group not confirmed');
     confirmed = false;
-    if (outcome === undefined) room.putBack(group);
+    if (outcome === undefined) room.requeue(group);
     else for (const { settle } of group) settle(outcome);
   }
 
@@ -166,7 +161,7 @@ function createGroupSender(dependencies: GroupCommitDependencies, room: WaitingR
     try {
       return signReceipts(group, ack);
     } catch (error) {
-      logger.error({ appends: group.length, error: describeError(error) }, 'receipts of a group not signed');
+      logger.error({ appends: group.length, error: describeError(error) }, 'cannot sign receipts of a group');
       return [];
     }
   }
@@ -188,7 +183,7 @@ function createGroupSender(dependencies: GroupCommitDependencies, room: WaitingR
         return;
       }
       confirmed = true;
-      trouble.stored();
+      unavailability.stored();
       const receipts = hasStatements(group) ? sign(group, ack) : undefined;
       for (const [index, { settle }] of group.entries())
         settle(receipts === undefined ? stored : { state: 'stored', receipt: receipts[index] });
@@ -200,9 +195,9 @@ function createGroupSender(dependencies: GroupCommitDependencies, room: WaitingR
       try {
         await publisher.ping(pingTimeoutMs);
         stalled = false;
-        trouble.answered();
+        unavailability.answered();
       } catch {
-        trouble.note('away');
+        unavailability.record('away');
       }
     },
   };
@@ -211,15 +206,14 @@ function createGroupSender(dependencies: GroupCommitDependencies, room: WaitingR
 export type GroupCommit = ReturnType<typeof createGroupCommit>;
 
 /**
- * Creates the group commit of one process: it collects the lines of many requests into few messages. While one group is
- * on its way, what arrives is the next group, which needs no timer and costs a lone client nothing. After a publish
- * without a response, or with the broker away, nothing is sent until a ping returns; what waits too long is refused.
+ * Creates the group commit of a process: while one message is in flight, arriving requests form the next, without a
+ * timer. After a publish without a response, nothing is sent until a ping returns; late requests are rejected.
  */
 export function createGroupCommit(dependencies: GroupCommitDependencies, options: GroupCommitOptions) {
-  const { trouble, isDiskLow } = dependencies;
-  const room = createWaitingRoom(({ settle }) => {
-    if (!sender.isStalled()) trouble.note('crowded');
-    settle(refused('the broker did not take it in time'));
+  const { unavailability, isDiskLow } = dependencies;
+  const room = createAppendQueue(({ settle }) => {
+    if (!sender.isStalled()) unavailability.record('crowded');
+    settle(refused('the broker did not accept it in time'));
   });
   const sender = createGroupSender(dependencies, room);
   const draining = new AbortController();
@@ -231,8 +225,8 @@ export function createGroupCommit(dependencies: GroupCommitDependencies, options
     // While stalled it also probes with nothing to send: the next request must not be the first to notice.
     while (!room.isEmpty() || (sender.isStalled() && !draining.signal.aborted)) {
       if (sender.isStalled()) await sender.probe();
-      room.refuseLate();
-      const group = sender.isStalled() ? [] : room.takeGroup();
+      room.rejectExpired();
+      const group = sender.isStalled() ? [] : room.dequeueGroup();
       if (group.length > 0) await sender.send(group);
     }
     loop = undefined;
@@ -242,7 +236,7 @@ export function createGroupCommit(dependencies: GroupCommitDependencies, options
     if (draining.signal.aborted) return refused('the service is stopping');
     if (isDiskLow()) return refused('free space on the disk is below the reserve');
     if (room.bytes() + lines.length > options.maxWaitingBytes) {
-      trouble.note('crowded');
+      unavailability.record('crowded');
       return refused('too many events wait for the broker');
     }
     return undefined;
@@ -250,11 +244,11 @@ export function createGroupCommit(dependencies: GroupCommitDependencies, options
 
   return {
     /** Adds the lines of one request (NDJSON, at most one message); a statement asks for a receipt. */
-    append(lines: Buffer, statement?: Statement): Promise<AppendOutcome> {
+    append(lines: Buffer, receiptStatement?: ReceiptStatement): Promise<AppendOutcome> {
       const refusal = findRefusal(lines);
       if (refusal !== undefined) return Promise.resolve(refusal);
       return new Promise((settle) => {
-        room.add({ lines, statement, dueMs: performance.now() + options.answerWithinMs, settle });
+        room.add({ lines, receiptStatement, dueMs: performance.now() + options.answerWithinMs, settle });
         loop ??= run();
       });
     },

@@ -4,7 +4,7 @@ import { importMethods } from '../datasets/dataset.ts';
 import type { KeyMask } from '../datasets/event-id.ts';
 import type { ImportMethod } from '../datasets/field-schema.ts';
 import type { Clock } from '../runtime/clock.ts';
-import type { Accepted, Answers } from './answers.ts';
+import type { Accepted, ImportResponses } from './responses.ts';
 import { findApp } from './find-app.ts';
 import type { GroupCommit } from './group-commit.ts';
 import {
@@ -15,16 +15,21 @@ import {
   type ImportRequest,
 } from './import-request.ts';
 import type { IngestMetrics } from './ingest-metrics.ts';
-import type { RefusalKeeper } from './refusal-keeper.ts';
-import { findStatement } from './receipts.ts';
+import type { RefusalRecorder } from './refusal-recorder.ts';
+import { createStatementIfRequested } from './receipts.ts';
 import type { Refusal } from './refusal.ts';
-import { findMisspelt, listAsAsked, listFaults, wantsAllFaults } from './request-faults.ts';
+import {
+  findMisspelledParameter,
+  listErrorsIfRequested,
+  listRequestErrors,
+  prefersAllErrors,
+} from './validation-errors.ts';
 import { createUsedKeys, findKeyUse } from './used-keys.ts';
 
 /** The parameters of a request's address, unchecked. */
 export interface ImportQuery {
   readonly idApp?: unknown;
-  /** `1`: the request is checked, and nothing is stored. */
+  /** `1`: the request is checked and not stored. */
   readonly validate?: unknown;
   readonly [unknownName: string]: unknown;
 }
@@ -33,7 +38,6 @@ export interface ImportQuery {
 interface FailedRequest {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
-  /** The unchecked value of the query. */
   readonly idApp: unknown;
   readonly method?: ImportMethod;
 }
@@ -53,8 +57,8 @@ interface ImportDependencies {
   readonly groupCommit: GroupCommit;
   readonly clock: Clock;
   readonly metrics: IngestMetrics;
-  readonly answers: Answers;
-  readonly refusals: RefusalKeeper;
+  readonly importResponses: ImportResponses;
+  readonly refusals: RefusalRecorder;
   readonly live: LiveEvents;
   readonly keyMask?: KeyMask | undefined;
   readonly fail: Fail;
@@ -73,16 +77,14 @@ const queryNames = ['idApp', 'validate'];
 const validMessage = 'Valid, nothing was stored';
 const keyReused: Refusal = {
   reason: 'rules',
-  detail: 'the Idempotency-Key stands for another request of the last 24 hours: send this one under a new key',
+  detail: 'the Idempotency-Key was used for another request within 24 hours; use a new key',
 };
 const badValidate: Refusal = { reason: 'rules', detail: 'the parameter validate must be 0 or 1' };
 
 /** An address in the usual form: the method, and the app as the only parameter. */
 const usualAddress = /^\/v1\/([A-Za-z]+)\/?\?idApp=(\d+)$/;
 
-/**
- * Reads a body of at most `limit` bytes; keeps nothing from the first byte too many. Never done if the client leaves.
- */
+/** Reads a body of at most `limit` bytes; keeps nothing of a larger one. No callback if the client disconnects. */
 function readBody(request: IncomingMessage, limit: number, done: (body: Buffer | Refusal) => void): void {
   let chunks: Buffer[] = [];
   let bytes = 0;
@@ -104,7 +106,7 @@ function readBody(request: IncomingMessage, limit: number, done: (body: Buffer |
 /** The app of a request whose token matches it, and what of its body a refusal is about. */
 interface OfApp {
   readonly app: App;
-  /** Absent if the fault is elsewhere: it would hold its memory for as long as the request waits. */
+  /** Absent if the fault is elsewhere: it would use memory for as long as the request waits. */
   readonly body?: Buffer;
   readonly bytes?: number;
 }
@@ -115,12 +117,12 @@ const joinNames = (ofQuery: readonly string[], ofBody: readonly string[] = []): 
 /** Parses a request; the refusal lists every fault if the client asks for it. */
 function parseRequest(request: ImportRequest): ImportedLines | Refusal {
   const imported = parseImportRequest(request);
-  return 'reason' in imported && wantsAllFaults(request.head)
-    ? { ...imported, all: listFaults(request, imported) }
+  return 'reason' in imported && prefersAllErrors(request.head)
+    ? { ...imported, all: listRequestErrors(request, imported) }
     : imported;
 }
 
-function createEnds({ metrics, answers, refusals, fail }: ImportDependencies) {
+function createEnds({ metrics, importResponses, refusals, fail }: ImportDependencies) {
   function attempt(exchange: Exchange, step: () => void): void {
     try {
       step();
@@ -134,7 +136,7 @@ function createEnds({ metrics, answers, refusals, fail }: ImportDependencies) {
     const { method, idApp, request, response, startedMs, validate, unknownQuery } = exchange;
     metrics.answered(method, performance.now() - startedMs);
     const unknownNames = joinNames(unknownQuery, refusal.unknownNames);
-    answers.refuse(response, listAsAsked(request, { ...refusal, unknownNames }), { method, idApp });
+    importResponses.refuse(response, listErrorsIfRequested(request, { ...refusal, unknownNames }), { method, idApp });
     if (of === undefined) return;
     const { app, body, bytes } = of;
     metrics.refusedOfApp(app.idApp);
@@ -147,7 +149,7 @@ function createEnds({ metrics, answers, refusals, fail }: ImportDependencies) {
     said: Pick<Accepted, 'message' | 'receipt'>,
   ): void {
     metrics.answered(method, performance.now() - startedMs);
-    answers.accept(response, { unknownNames: joinNames(unknownQuery, unknownNames), ...said });
+    importResponses.accept(response, { unknownNames: joinNames(unknownQuery, unknownNames), ...said });
   }
 
   return { attempt, refuse, accept };
@@ -155,10 +157,7 @@ function createEnds({ metrics, answers, refusals, fail }: ImportDependencies) {
 
 export type ImportHandler = ReturnType<typeof createImportHandler>;
 
-/**
- * Creates the handler of import requests of one server, on Node's own request and response: each takes so little work
- * that the framework's objects and promises would double it. Checks run in the order of docs/api.md.
- */
+/** Creates the import handler on Node's own objects: the framework would double the work. Checks: see docs/api.md. */
 export function createImportHandler(dependencies: ImportDependencies) {
   const { access, groupCommit, clock, metrics, live, keyMask, fail } = dependencies;
   const { attempt, refuse, accept } = createEnds(dependencies);
@@ -180,7 +179,7 @@ export function createImportHandler(dependencies: ImportDependencies) {
     if (unknownParameters > 0) metrics.unknownParameters(app.idApp, unknownParameters);
     // From now on the key stands for this request, unless it is surely not stored.
     const claimed = keyUse !== undefined && usedKeys.claim(keyUse, asked.receivedAtMs) ? keyUse : undefined;
-    groupCommit.append(lines, findStatement(asked, lines)).then(
+    groupCommit.append(lines, createStatementIfRequested(asked, lines)).then(
       (outcome) =>
         attempt(exchange, () => {
           if (claimed !== undefined && outcome.state === 'refused') usedKeys.release(claimed);
@@ -205,7 +204,7 @@ export function createImportHandler(dependencies: ImportDependencies) {
     // A client that means to store nothing must not store because of a typing error.
     if (validate !== undefined && validate !== '0' && validate !== '1')
       return refuse(exchange, badValidate, { app: named });
-    const misspelt = findMisspelt(unknownQuery, queryNames);
+    const misspelt = findMisspelledParameter(unknownQuery, queryNames);
     if (misspelt !== undefined) return refuse(exchange, misspelt, { app: named });
     const limit = parseBodyLimit(request);
     if (typeof limit !== 'number') return refuse(exchange, limit, { app: named });

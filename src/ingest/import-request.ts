@@ -3,13 +3,19 @@ import { gunzipSync } from 'node:zlib';
 import type { App } from '../access/access.ts';
 import { getKind, getMethod, importKinds, importMethods } from '../datasets/dataset.ts';
 import { eventFields } from '../datasets/event-fields.ts';
-import { keyedEventIds, ownKeyEventIds, plainEventIds, type EventIds, type KeyMask } from '../datasets/event-id.ts';
+import {
+  keyedEventIds,
+  naturalKeyEventIds,
+  timeOrderedEventIds,
+  type EventIds,
+  type KeyMask,
+} from '../datasets/event-id.ts';
 import type { EventKind, ImportMethod } from '../datasets/field-schema.ts';
-import { renderEvent, renderGiven, renderLines } from '../datasets/event-line.ts';
-import { renderPlainEvents, type PlainEvents } from '../datasets/plain-event.ts';
-import { parseEventJson, validateEvent, type GivenFields, type Violation } from '../datasets/schema-registry.ts';
+import { renderEvent, renderCanonicalInput, renderLines } from '../datasets/event-line.ts';
+import { renderEventsFast, type FastRenderedEvents } from '../datasets/fast-event-renderer.ts';
+import { parseEventJson, validateEvent, type InputFields, type SchemaError } from '../datasets/schema-registry.ts';
 import { isSystemError } from '../runtime/errors.ts';
-import { describeJsonFault } from './json-fault.ts';
+import { describeJsonError } from './json-error.ts';
 import { maxBatchEvents, maxBodyBytes, maxKeyLength, findMissingIdentity } from './required-ids.ts';
 import type { Refusal } from './refusal.ts';
 
@@ -79,10 +85,7 @@ export function decodeBody({ head, body }: ImportRequest): Buffer | Refusal {
 const utf8 = new TextDecoder('utf-8', { fatal: true });
 const surrogateEscape = /\\u[dD][89a-fA-F]/;
 
-/**
- * Reports whether a text of valid JSON has an unpaired surrogate. In valid UTF-8 only escapes can make one; they are
- * read from the text, which avoids walking a value of unknown depth.
- */
+/** Reports whether valid JSON has an unpaired surrogate, which only escapes can make: the text is scanned. */
 function hasLoneSurrogate(json: string): boolean {
   // Nearly no text has an escape: this check takes a twentieth of the time.
   if (!json.includes('\\u') || !surrogateEscape.test(json)) return false;
@@ -98,10 +101,7 @@ function hasLoneSurrogate(json: string): boolean {
   return false;
 }
 
-/**
- * Parses a body. Invalid UTF-8 is `Bad json`; an unpaired surrogate, in a name or a value, breaks a rule. The last of
- * repeated names wins, and `__proto__` is a plain name.
- */
+/** Parses a body. Invalid UTF-8 is `Bad json`; an unpaired surrogate breaks a rule. The last of repeated names wins. */
 function parseJson(kind: EventKind, body: Buffer): { readonly value: unknown } | Refusal {
   let text: string;
   try {
@@ -114,9 +114,9 @@ function parseJson(kind: EventKind, body: Buffer): { readonly value: unknown } |
     value = parseEventJson(kind, text);
   } catch {
     // The engine's message would repeat parts of the body.
-    return { reason: 'json', detail: describeJsonFault(text) };
+    return { reason: 'json', detail: describeJsonError(text) };
   }
-  if (hasLoneSurrogate(text)) return { reason: 'rules', detail: 'a text holds an unpaired surrogate' };
+  if (hasLoneSurrogate(text)) return { reason: 'rules', detail: 'a string has an unpaired surrogate' };
   return { value };
 }
 
@@ -126,11 +126,11 @@ function refuse(pointer: string, reason: string, hint?: string): Refusal {
   return { reason: 'rules', detail: `${pointer === '' ? '/' : pointer} ${reason}${meant}`, fault };
 }
 
-const isEvent = (value: unknown): value is GivenFields =>
+const isEvent = (value: unknown): value is InputFields =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
 /** Returns why a value is not an event; undefined if it is one, valid or not. */
-export function findNoEvent({ method }: Pick<ImportRequest, 'method'>, value: unknown): Violation | undefined {
+export function findNonEventReason({ method }: Pick<ImportRequest, 'method'>, value: unknown): SchemaError | undefined {
   if (isEvent(value)) return undefined;
   const noEvent = { pointer: '', reason: 'must be an object' };
   const { kind, batch } = getMethod(method);
@@ -140,11 +140,11 @@ export function findNoEvent({ method }: Pick<ImportRequest, 'method'>, value: un
 }
 
 /** Checks the schema and the identity of an event. Numbers written as strings become numbers, in place. */
-function findViolation(kind: EventKind, request: ImportRequest, value: unknown): Violation | undefined {
+function findViolation(kind: EventKind, request: ImportRequest, value: unknown): SchemaError | undefined {
   const { platform } = request.app;
-  const noEvent = findNoEvent(request, value);
+  const noEvent = findNonEventReason(request, value);
   if (noEvent !== undefined) return noEvent;
-  const fields = value as GivenFields;
+  const fields = value as InputFields;
   return validateEvent(kind, fields) ?? findMissingIdentity(kind, platform, fields);
 }
 
@@ -155,7 +155,6 @@ const knownNames = new Map(
   ]),
 );
 
-/** Lists the names of events that no schema of the kind knows, as often as they occur. */
 function listUnknown(kind: EventKind, given: readonly unknown[]): string[] {
   const known = knownNames.get(kind);
   return given.flatMap((fields) =>
@@ -167,26 +166,25 @@ function listUnknown(kind: EventKind, given: readonly unknown[]): string[] {
 const maxUnknownNames = 10;
 const showUnknown = (names: readonly string[]): string[] => [...new Set(names)].slice(0, maxUnknownNames);
 
-/** Returns the events in a body's value, unchecked, if their number is allowed. */
 function listEvents({ method }: ImportRequest, value: unknown): readonly unknown[] | Refusal {
   if (!getMethod(method).batch) return [value];
   if (!Array.isArray(value)) return refuse('', 'must be an array of events');
-  if (value.length === 0) return refuse('', 'must hold at least one event');
-  if (value.length > maxBatchEvents) return refuse('', `must hold at most ${maxBatchEvents} events`);
+  if (value.length === 0) return refuse('', 'must have at least one event');
+  if (value.length > maxBatchEvents) return refuse('', `must have at most ${maxBatchEvents} events`);
   return value as unknown[];
 }
 
 /** Valid events, as given and rendered. */
-interface ValidEvents extends PlainEvents {
-  readonly given: readonly GivenFields[];
+interface ValidEvents extends FastRenderedEvents {
+  readonly given: readonly InputFields[];
 }
 
 /** Checks and renders plainly valid events in one pass; undefined if the schemas have to decide. */
-function takePlainEvents({ method, app }: ImportRequest, values: readonly unknown[]): ValidEvents | undefined {
+function parsePlainEvents({ method, app }: ImportRequest, values: readonly unknown[]): ValidEvents | undefined {
   const { kind } = getMethod(method);
-  const plain = renderPlainEvents(kind, app.platform, values);
+  const plain = renderEventsFast(kind, app.platform, values);
   if (plain === undefined) return undefined;
-  const given = values as readonly GivenFields[];
+  const given = values as readonly InputFields[];
   for (const fields of given) if (findMissingIdentity(kind, app.platform, fields) !== undefined) return undefined;
   return { given, ...plain };
 }
@@ -195,13 +193,13 @@ function takePlainEvents({ method, app }: ImportRequest, values: readonly unknow
 function judgeEvents(request: ImportRequest, values: readonly unknown[]): ValidEvents | Refusal {
   const { kind, batch } = getMethod(request.method);
   for (const [index, value] of values.entries()) {
-    const violation = findViolation(kind, request, value);
-    if (violation === undefined) continue;
-    const { pointer, reason, hint } = violation;
+    const schemaError = findViolation(kind, request, value);
+    if (schemaError === undefined) continue;
+    const { pointer, reason, hint } = schemaError;
     const unknownNames = showUnknown(listUnknown(kind, values));
     return { ...refuse(`${batch ? `/${index}` : ''}${pointer}`, reason, hint), unknownNames };
   }
-  const given = values as readonly GivenFields[];
+  const given = values as readonly InputFields[];
   return {
     given,
     events: given.map((fields) => renderEvent(kind, request.app.platform, fields)),
@@ -210,7 +208,7 @@ function judgeEvents(request: ImportRequest, values: readonly unknown[]): ValidE
 }
 
 /** Returns the fault of a request's Idempotency-Key. */
-export function findKeyFault({ headers, headersDistinct }: ImportRequest['head']): string | undefined {
+export function findKeyError({ headers, headersDistinct }: ImportRequest['head']): string | undefined {
   const key = headers['idempotency-key'];
   if (key === undefined) return undefined;
   // Node joins the values of several headers, which would make another key.
@@ -221,16 +219,17 @@ export function findKeyFault({ headers, headersDistinct }: ImportRequest['head']
 }
 
 /** Returns the event ids of a request: by each event's own key if its kind has one, else by the Idempotency-Key. */
-function chooseIds(request: ImportRequest, kind: EventKind, given: readonly GivenFields[]): EventIds | Refusal {
+function chooseIds(request: ImportRequest, kind: EventKind, given: readonly InputFields[]): EventIds | Refusal {
   const { method, head, app, receivedAtMs } = request;
   const key = head.headers['idempotency-key'];
   const hasOwnKey = getKind(kind).key.length > 0;
-  const plain = (): EventIds => (hasOwnKey ? ownKeyEventIds(kind, app.idApp, given) : plainEventIds(receivedAtMs));
+  const plain = (): EventIds =>
+    hasOwnKey ? naturalKeyEventIds(kind, app.idApp, given) : timeOrderedEventIds(receivedAtMs);
   if (key === undefined) return plain();
-  const keyFault = findKeyFault(head);
+  const keyFault = findKeyError(head);
   if (keyFault !== undefined) return { reason: 'rules', detail: keyFault };
   if (hasOwnKey || typeof key !== 'string') return plain();
-  const texts = given.map((fields) => renderGiven(kind, app.platform, fields));
+  const texts = given.map((fields) => renderCanonicalInput(kind, app.platform, fields));
   return keyedEventIds({ idApp: app.idApp, key, method, given: texts, mask: request.keyMask });
 }
 
@@ -243,16 +242,15 @@ export function readEvents(request: ImportRequest): readonly unknown[] | Refusal
 }
 
 /**
- * Parses a request's body into the lines to publish, all of its events or none: decompresses, decodes, validates, makes
- * ids, and renders the validated fields. Refuses with the first fault. Changes only its argument; ids without an
- * Idempotency-Key are random.
+ * Parses a body into the lines to publish, all of its events or none. Refuses with the first validation error. Ids
+ * without an Idempotency-Key are random.
  */
 export function parseImportRequest(request: ImportRequest): ImportedLines | Refusal {
   const { app, receivedAtMs } = request;
   const { kind } = getMethod(request.method);
   const values = readEvents(request);
   if ('reason' in values) return values;
-  const valid = takePlainEvents(request, values) ?? judgeEvents(request, values);
+  const valid = parsePlainEvents(request, values) ?? judgeEvents(request, values);
   if ('reason' in valid) return valid;
   const { given, events, unknownParameters } = valid;
   const ids = chooseIds(request, kind, given);

@@ -1,7 +1,7 @@
 import { importKinds } from '../datasets/dataset.ts';
 import type { EventKind, ImportMethod } from '../datasets/field-schema.ts';
 import type { Metrics } from '../runtime/metrics.ts';
-import type { GroupFigures } from './group-commit.ts';
+import type { CommitGroupStats } from './group-commit.ts';
 import { refusalReasons, type RefusalReason } from './refusal.ts';
 
 /** Limits the labels: further apps share the label `other`. */
@@ -95,7 +95,7 @@ export function createIngestMetrics(metrics: Metrics) {
     },
     /** Observes the time from a request's headers to its response. */
     answered: (method: ImportMethod, tookMs: number): void => seconds.observe({ method }, tookMs / 1000),
-    group({ appends, bytes, tookMs }: GroupFigures): void {
+    group({ appends, bytes, tookMs }: CommitGroupStats): void {
       groupSeconds.observe(tookMs / 1000);
       grouped.observe(appends);
       groupBytes.inc(bytes);

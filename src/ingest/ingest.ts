@@ -3,26 +3,26 @@ import type { AccessReader } from '../access/access.ts';
 import type { KeyMask } from '../datasets/event-id.ts';
 import type { ReceiptKeys } from '../receipts/receipt-keys.ts';
 import type { Clock } from '../runtime/clock.ts';
-import { createBoundedLog, failureBound } from '../runtime/conditions/bounded-log.ts';
+import { createRateLimitedLog, failureBound } from '../runtime/problems/rate-limited-log.ts';
 import { describeError } from '../runtime/errors.ts';
 import { toListenError } from '../runtime/http/ports.ts';
 import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 import { readPackageJson } from '../runtime/files/package-files.ts';
-import type { AskForEvent } from '../stream/event-questions.ts';
+import type { QueryEvent } from '../stream/event-query-channel.ts';
 import type { StreamPublisher } from '../stream/stream.ts';
-import { createAnswers, type Answers } from './answers.ts';
-import { createEventLookUp } from './event-look-up.ts';
+import { createImportResponses, type ImportResponses } from './responses.ts';
+import { createEventLookup } from './event-lookup.ts';
 import { createGroupCommit } from './group-commit.ts';
 import { createImportHandler, type Fail, type LiveEvents } from './import-handler.ts';
 import { createIngestMetrics, followIngest } from './ingest-metrics.ts';
 import { createReceiptSigner } from './receipts.ts';
-import { noRefusalKeeper, type RefusalKeeper } from './refusal-keeper.ts';
-import { addSenderRoutes, type SenderView } from './sender-routes.ts';
-import { addImportRoutes, refusePath } from './routes.ts';
+import { noRefusalRecorder, type RefusalRecorder } from './refusal-recorder.ts';
+import { addDiagnosticsRoutes, type ClientDiagnosticsView } from './diagnostics-routes.ts';
+import { addImportRoutes, unknownPathError } from './routes.ts';
 import { createServer, defaultServerLimits, isClosing, type ImportServer, type ServerLimits } from './server.ts';
-import { createTrouble } from './trouble.ts';
+import { createUnavailability } from './unavailability.ts';
 
 /**
  * Ingest: HTTP requests become events in the stream.
@@ -45,14 +45,14 @@ interface IngestDependencies {
   /** Reports whether the stream's disk is down to its reserve: events are refused. Absent for an external broker. */
   readonly isDiskLow?: () => boolean;
   /** Asks a process that reads the lake where an event is. */
-  readonly ask?: AskForEvent;
+  readonly ask?: QueryEvent;
   /** The mask of the lake that the events go to. */
   readonly keyMask?: KeyMask | undefined;
   /** Keeps refusals for the owners of apps; absent if none are kept. */
-  readonly refusals?: RefusalKeeper;
+  readonly refusals?: RefusalRecorder;
   /** Shows acknowledged events as they arrive. */
   readonly live?: LiveEvents;
-  readonly senderView?: SenderView;
+  readonly clientDiagnosticsView?: ClientDiagnosticsView;
   /** Adds further routes: health. */
   readonly addRoutes?: (server: ImportServer) => void;
 }
@@ -82,53 +82,60 @@ const defaultAnswerWithinMs = 1750;
 const nobodyLooks: LiveEvents = { isWanted: () => false, stored: () => undefined };
 
 /** Creates the response to requests that failed inside the service; the log of them is bounded. */
-function createFail(answers: Answers, logger: Logger): Fail {
-  const failures = createBoundedLog((fields) => logger.error(fields, 'request failed'), failureBound);
+function createFail(importResponses: ImportResponses, logger: Logger): Fail {
+  const failures = createRateLimitedLog((fields) => logger.error(fields, 'request failed'), failureBound);
   return (error, { request, response, idApp, method }) => {
     if (request.destroyed && !request.complete) return;
     const path = request.url?.split('?')[0]?.slice(0, 200);
     failures.add({ error: describeError(error), method: request.method, path });
     if (response.headersSent) response.destroy();
-    else answers.refuse(response, { reason: 'internal', detail: 'internal error' }, { method, idApp });
+    else importResponses.refuse(response, { reason: 'internal', detail: 'internal error' }, { method, idApp });
   };
 }
 
 /** Starts to take events. `stop` ends listening, finishes the requests in progress, and returns after their answers. */
 export async function startIngest(dependencies: IngestDependencies, options: IngestOptions): Promise<Ingest> {
   const { access, clock, publisher, receiptKeys, keyMask, isDiskLow = () => false } = dependencies;
-  const { refusals = noRefusalKeeper, live = nobodyLooks, ask = async () => nobody, senderView } = dependencies;
+  const {
+    refusals = noRefusalRecorder,
+    live = nobodyLooks,
+    ask = async () => nobody,
+    clientDiagnosticsView,
+  } = dependencies;
   const { maxWaitingBytes = defaultWaitingBytes, answerWithinMs = defaultAnswerWithinMs, host } = options;
   const logger = dependencies.logger.child({ stage: 'ingest' });
   const metrics = createIngestMetrics(dependencies.metrics);
-  const trouble = createTrouble(isDiskLow);
+  const unavailability = createUnavailability(isDiskLow);
   const signReceipts = receiptKeys === undefined ? undefined : createReceiptSigner(receiptKeys, clock);
   const groupCommit = createGroupCommit(
-    { publisher, logger, onGroup: (figures) => metrics.group(figures), isDiskLow, trouble, signReceipts },
+    { publisher, logger, onGroup: (figures) => metrics.group(figures), isDiskLow, unavailability, signReceipts },
     { maxWaitingBytes, answerWithinMs },
   );
   followIngest(
     dependencies.metrics,
     () => groupCommit.waitingBytes(),
-    () => senderView?.hub.size() ?? 0,
+    () => clientDiagnosticsView?.hub.size() ?? 0,
   );
 
-  const answers = createAnswers({ metrics, logger, isClosing: () => isClosing(server) });
-  const fail = createFail(answers, logger);
-  const handed = { access, groupCommit, clock, metrics, answers, refusals, live, keyMask, fail };
+  const importResponses = createImportResponses({ metrics, logger, isClosing: () => isClosing(server) });
+  const fail = createFail(importResponses, logger);
+  const handed = { access, groupCommit, clock, metrics, importResponses, refusals, live, keyMask, fail };
   const imports = createImportHandler(handed);
   const server = createServer(
     { ...defaultServerLimits, ...options.limits },
     {
       take: (request, response) => imports.take(request, response),
       onProtocolError: (refusal) => metrics.refused(refusal.reason),
-      onBadUrl: (path, _request, response) => answers.refuse(response, refusePath(path), { idApp: undefined }),
+      onBadUrl: (path, _request, response) =>
+        importResponses.refuse(response, unknownPathError(path), { idApp: undefined }),
     },
     logger,
   );
   const { version } = readPackageJson('package.json') as { version: string };
-  const lookUp = createEventLookUp({ access, answers, ask, keyMask });
-  addImportRoutes(server, { access, imports, lookUp, answers, refusals, fail, receiptKeys }, version);
-  if (senderView !== undefined) addSenderRoutes(server, { access, answers, fail, view: senderView });
+  const lookUp = createEventLookup({ access, importResponses, ask, keyMask });
+  addImportRoutes(server, { access, imports, lookUp, importResponses, refusals, fail, receiptKeys }, version);
+  if (clientDiagnosticsView !== undefined)
+    addDiagnosticsRoutes(server, { access, importResponses, fail, view: clientDiagnosticsView });
   dependencies.addRoutes?.(server);
 
   try {
@@ -142,7 +149,7 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
 
   async function stop(): Promise<void> {
     // An event stream would keep the server open until its client leaves.
-    senderView?.hub.close();
+    clientDiagnosticsView?.hub.close();
     await server.close();
     await groupCommit.drain();
   }
@@ -150,7 +157,7 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
   const facts = (): Readonly<Record<string, unknown>> => ({
     ...metrics.counts(),
     waitingBytes: groupCommit.waitingBytes(),
-    problems: trouble.problems(),
+    problems: unavailability.problems(),
     warnings: receiptKeys?.notices() ?? [],
   });
   return { port, facts, stop: () => (stopped ??= stop()) };

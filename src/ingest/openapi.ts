@@ -16,16 +16,16 @@ import {
 } from '../runtime/http/openapi.ts';
 import { importExamples } from './openapi-examples.ts';
 import { maxBatchEvents, maxBodyBytes, maxKeyLength } from './required-ids.ts';
-import { answerOf, lookUpReasons, refusalReasons, type RefusalReason } from './refusal.ts';
+import { answerOf, lookupReasons, refusalReasons, type RefusalReason } from './refusal.ts';
 import {
-  describeEventLookUp,
+  describeEventLookup,
   fault,
   idApp,
-  lookUpRefusals,
-  lookUpSchemas,
+  lookupRefusals,
+  lookupSchemas,
   receiptKey,
   receiptSchema,
-} from './sender-openapi.ts';
+} from './diagnostics-openapi.ts';
 
 /** Returns the name of a kind's schema: `CustomEvent` for `custom_event`. */
 function schemaNameOf(kind: EventKind): string {
@@ -95,7 +95,7 @@ function describeKind(kind: EventKind): OpenApiObject {
 
 const tags = ['Import'];
 const detailHeader = {
-  description: 'Which element and which rule failed: a JSON pointer into the body, and the reason.',
+  description: 'The first validation error: a JSON pointer into the body, and the reason.',
   schema: { type: 'string', maxLength: 200 },
 };
 
@@ -118,12 +118,12 @@ function describeReasons(reasons: readonly RefusalReason[]): Record<string, Open
 }
 
 const describeRefusals = (): Record<string, OpenApiObject> =>
-  describeReasons(refusalReasons.filter((reason) => !lookUpReasons.includes(reason)));
+  describeReasons(refusalReasons.filter((reason) => !lookupReasons.includes(reason)));
 
 const idempotencyKey = parameter(
   'Idempotency-Key?',
   { type: 'string', minLength: 1, maxLength: maxKeyLength },
-  'A key of the client for this request: repeated within 24 hours, the events are stored once.',
+  "The client's key of this request: repeats within 24 hours are stored once.",
   'header',
 );
 const validate = parameter(
@@ -134,7 +134,7 @@ const validate = parameter(
 const prefer = parameter(
   'Prefer?',
   text,
-  'errors=all: a refusal lists everything that is wrong, up to 100 faults, as errors; errorsOmitted counts those beyond. receipt: a 200 has a receipt.',
+  'errors=all: an error response lists up to 100 validation errors in errors; errorsOmitted counts further ones. receipt: a 200 has a receipt.',
   'header',
 );
 const unknownHeader = {
@@ -203,9 +203,9 @@ export function describeImport(): OpenApiPart {
       ...Object.fromEntries(
         [...importMethods].map(([name, { kind, batch }]) => [`/v1/${name}/`, { post: describeMethod(kind, batch) }]),
       ),
-      '/v1/event': { get: describeEventLookUp(describeReasons(lookUpRefusals)) },
+      '/v1/event': { get: describeEventLookup(describeReasons(lookupRefusals)) },
       '/v1/version': {
-        post: { tags, summary: 'The version of the service', security: [], responses: { '200': versionAnswer } },
+        post: { tags, summary: 'Get the version of the service', security: [], responses: { '200': versionAnswer } },
       },
       '/v1/receipt-key': { get: receiptKey },
       '/v1/test-app-access/': {
@@ -215,7 +215,11 @@ export function describeImport(): OpenApiPart {
           security: [{ importToken: [] }],
           parameters: [idApp],
           requestBody: { required: false, content: { 'application/json': { schema: { type: 'boolean' } } } },
-          responses: { '200': { ...accepted, description: 'It does.' }, '403': forbidden, '500': failed },
+          responses: {
+            '200': { ...accepted, description: 'The token is valid for the app.' },
+            '403': forbidden,
+            '500': failed,
+          },
         },
       },
     },
@@ -223,7 +227,7 @@ export function describeImport(): OpenApiPart {
     components: {
       schemas: {
         ...Object.fromEntries([...importKinds.keys()].map((kind) => [schemaNameOf(kind), describeKind(kind)])),
-        ...lookUpSchemas,
+        ...lookupSchemas,
         ...answerSchemas,
       },
       securitySchemes: {

@@ -1,7 +1,4 @@
-/**
- * Responses (docs/api.md#responses) by the reason of a refusal: the list is closed. `detail` names for the client's
- * developer the fault (a JSON pointer and the rule), in a header and in the log.
- */
+/** Responses by the reason of a refusal (docs/api.md#responses). `detail` names the validation error to the client. */
 const answers = {
   version: { status: 400, error: 'Bad api version' },
   method: { status: 404, error: 'Method not found' },
@@ -27,26 +24,26 @@ const answers = {
 export type RefusalReason = keyof typeof answers;
 export const refusalReasons = Object.keys(answers) as RefusalReason[];
 /** Reasons that no import is refused for. */
-export const lookUpReasons: readonly RefusalReason[] = ['quota', 'busy'];
+export const lookupReasons: readonly RefusalReason[] = ['quota', 'busy'];
 
 export interface Refusal {
   readonly reason: RefusalReason;
   readonly detail: string;
   /** The content of `detail`, if it is about a place in the body. */
-  readonly fault?: Fault;
+  readonly fault?: ValidationError;
   /** Some names that no schema knows: one may be misspelt. */
   readonly unknownNames?: readonly string[];
   /** All faults, if the client asks for them. */
-  readonly all?: FaultList;
+  readonly all?: ValidationErrors;
 }
 
-export interface FaultList {
-  readonly faults: readonly Fault[];
+export interface ValidationErrors {
+  readonly faults: readonly ValidationError[];
   /** Number of further faults. */
   readonly omitted: number;
 }
 
-export interface Fault {
+export interface ValidationError {
   /** JSON pointer into the body; empty: the entire request. */
   readonly pointer: string;
   readonly reason: string;

@@ -1,13 +1,13 @@
 import { getKind } from '../datasets/dataset.ts';
 import { eventFields } from '../datasets/event-fields.ts';
 import type { EventKind, Platform } from '../datasets/field-schema.ts';
-import type { GivenFields, Violation } from '../datasets/schema-registry.ts';
+import type { InputFields, SchemaError } from '../datasets/schema-registry.ts';
 
 /** The device identifiers (docs/api.md#event-identity). */
 const deviceIds = eventFields.filter((field) => field.schema['x-device-id'] === true).map((field) => field.name);
 
 /** Reports whether a field has a value; an empty text identifies no user. */
-function has(fields: GivenFields, name: string): boolean {
+function has(fields: InputFields, name: string): boolean {
   const value = fields[name];
   return value !== undefined && value !== '';
 }
@@ -29,13 +29,10 @@ function identityOf(kind: EventKind, platform: Platform): Identity {
   return platform === 'game' ? ofGame : ofAnybody;
 }
 
-const lackOf = (name: string): Violation => ({ pointer: `/${name}`, reason: 'is required' });
+const lackOf = (name: string): SchemaError => ({ pointer: `/${name}`, reason: 'is required' });
 
-/**
- * Checks that an event of the app's platform identifies a user or device (docs/api.md#event-identity); returns the
- * first lack. The fields are valid already.
- */
-export function findMissingIdentity(kind: EventKind, platform: Platform, fields: GivenFields): Violation | undefined {
+/** Returns the first missing identity of an event on the app's platform (docs/api.md#event-identity). */
+export function findMissingIdentity(kind: EventKind, platform: Platform, fields: InputFields): SchemaError | undefined {
   const { names, isAny } = identityOf(kind, platform);
   if (isAny)
     return names.some((name) => has(fields, name))
@@ -46,7 +43,7 @@ export function findMissingIdentity(kind: EventKind, platform: Platform, fields:
 }
 
 /** Lists every lack of `findMissingIdentity`; the fields need not be valid. */
-export function listMissingIdentity(kind: EventKind, platform: Platform, fields: GivenFields): Violation[] {
+export function listMissingIdentity(kind: EventKind, platform: Platform, fields: InputFields): SchemaError[] {
   const { names, isAny } = identityOf(kind, platform);
   if (!isAny) return names.filter((name) => !has(fields, name)).map(lackOf);
   const missing = findMissingIdentity(kind, platform, fields);

@@ -3,21 +3,21 @@ import type { FastifyReply } from 'fastify';
 import type { AccessReader } from '../access/access.ts';
 import { importMethods } from '../datasets/dataset.ts';
 import type { ReceiptKeys } from '../receipts/receipt-keys.ts';
-import type { Answers } from './answers.ts';
-import type { EventLookUp } from './event-look-up.ts';
+import type { ImportResponses } from './responses.ts';
+import type { EventLookup } from './event-lookup.ts';
 import { findApp } from './find-app.ts';
-import type { RefusalKeeper } from './refusal-keeper.ts';
+import type { RefusalRecorder } from './refusal-recorder.ts';
 import type { Fail, ImportHandler, ImportQuery } from './import-handler.ts';
 import type { Refusal } from './refusal.ts';
-import { listAsAsked } from './request-faults.ts';
+import { listErrorsIfRequested } from './validation-errors.ts';
 import type { ImportServer } from './server.ts';
 
 export interface RouteDependencies {
   readonly access: AccessReader;
   readonly imports: ImportHandler;
-  readonly lookUp: EventLookUp;
-  readonly answers: Answers;
-  readonly refusals: RefusalKeeper;
+  readonly lookUp: EventLookup;
+  readonly importResponses: ImportResponses;
+  readonly refusals: RefusalRecorder;
   readonly fail: Fail;
   readonly receiptKeys?: ReceiptKeys | undefined;
 }
@@ -28,12 +28,12 @@ const methodSegment = /^\/v1\/([^/?]+)/;
 const questions = new Set(['event', 'live', 'receipt-key', 'refusals']);
 
 /** Returns the refusal of a path without a route: the version is checked before the method. */
-export function refusePath(path: string): Refusal {
+export function unknownPathError(path: string): Refusal {
   const version = versionSegment.exec(path)?.[1];
   if (version !== undefined && version !== 'v1') return { reason: 'version', detail: 'the API version must be v1' };
   const name = methodSegment.exec(path)?.[1] ?? '';
   if (importMethods.has(name)) return { reason: 'method', detail: 'the method is called by POST' };
-  return { reason: 'method', detail: questions.has(name) ? 'it is asked by GET' : 'no such method' };
+  return { reason: 'method', detail: questions.has(name) ? 'the method is called by GET' : 'no such method' };
 }
 
 const idAppOf = ({ query }: { query: unknown }): unknown => (query as { idApp?: unknown }).idApp;
@@ -43,7 +43,7 @@ const noReceiptKey: Refusal = { reason: 'unavailable', detail: 'the keys of rece
 const takeOver = (reply: FastifyReply): ServerResponse => reply.hijack().raw;
 
 export function addImportRoutes(server: ImportServer, dependencies: RouteDependencies, version: string): void {
-  const { access, imports, lookUp, answers, refusals, fail, receiptKeys } = dependencies;
+  const { access, imports, lookUp, importResponses, refusals, fail, receiptKeys } = dependencies;
 
   // Requests whose address has not the usual form (import-handler.ts).
   for (const method of importMethods.keys())
@@ -52,12 +52,12 @@ export function addImportRoutes(server: ImportServer, dependencies: RouteDepende
     );
 
   // Two methods that import nothing: neither reads a body.
-  server.post('/v1/version', (_request, reply) => answers.send(takeOver(reply), JSON.stringify({ version })));
+  server.post('/v1/version', (_request, reply) => importResponses.send(takeOver(reply), JSON.stringify({ version })));
   server.post('/v1/test-app-access', (request, reply) => {
     const idApp = idAppOf(request);
     const app = findApp(access, idApp, request.raw);
-    if ('reason' in app) answers.refuse(takeOver(reply), app, { idApp });
-    else answers.accept(takeOver(reply));
+    if ('reason' in app) importResponses.refuse(takeOver(reply), app, { idApp });
+    else importResponses.accept(takeOver(reply));
   });
 
   server.get('/v1/event', (request, reply) =>
@@ -67,14 +67,14 @@ export function addImportRoutes(server: ImportServer, dependencies: RouteDepende
   server.get('/v1/receipt-key', (_request, reply) => {
     const keys = receiptKeys?.known() ?? [];
     if (keys.length > 0)
-      answers.send(takeOver(reply), JSON.stringify({ algorithm: 'Ed25519', key: keys.at(-1), keys }));
-    else answers.refuse(takeOver(reply), noReceiptKey, { idApp: undefined });
+      importResponses.send(takeOver(reply), JSON.stringify({ algorithm: 'Ed25519', key: keys.at(-1), keys }));
+    else importResponses.refuse(takeOver(reply), noReceiptKey, { idApp: undefined });
   });
 
   server.setNotFoundHandler((request, reply) => {
-    const refusal = refusePath(request.url);
+    const refusal = unknownPathError(request.url);
     const idApp = idAppOf(request);
-    answers.refuse(takeOver(reply), listAsAsked(request.raw, refusal), { idApp });
+    importResponses.refuse(takeOver(reply), listErrorsIfRequested(request.raw, refusal), { idApp });
     const app = findApp(access, idApp, request.raw);
     if ('reason' in app) return;
     const [path = ''] = request.url.split('?');

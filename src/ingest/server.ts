@@ -3,8 +3,8 @@ import type { Socket, AddressInfo } from 'node:net';
 import { fastify, type FastifyInstance } from 'fastify';
 import { takeOverConnections } from '../runtime/http/connections.ts';
 import type { Logger } from '../runtime/logger.ts';
-import { describeHeadOverflow, findHeadFault, ownSchemas } from '../runtime/http/request-head.ts';
-import { writeRefusal } from './answers.ts';
+import { describeHeadOverflow, findRequestHeadError, noRouteSchemas } from '../runtime/http/request-head.ts';
+import { writeRefusal } from './responses.ts';
 import { answerOf, renderDetail, type Refusal } from './refusal.ts';
 import type { Stoppable } from '../runtime/lifecycle.ts';
 
@@ -36,7 +36,7 @@ const maxHeaderBytes = 16_384;
 /** Reasons for refusing what never became a request, by the code of its error. */
 const brokenOff: Readonly<Record<string, string>> = {
   HPE_HEADER_OVERFLOW: describeHeadOverflow(maxHeaderBytes),
-  ERR_HTTP_REQUEST_TIMEOUT: 'the request came too slowly',
+  ERR_HTTP_REQUEST_TIMEOUT: 'the request timed out',
 };
 
 /** Answers on the socket, and ends it: no request reached a handler. */
@@ -74,7 +74,7 @@ function createHeadServer(
     keepAliveTimeout: limits.keepAliveMs,
   };
   const server = createHttpServer(options, (request, response) => {
-    const fault = findHeadFault(request);
+    const fault = findRequestHeadError(request);
     if (fault !== undefined) {
       const refusal: Refusal = { reason: fault.status === 417 ? 'expectation' : 'protocol', detail: fault.detail };
       onProtocolError(refusal);
@@ -94,7 +94,7 @@ function createHeadServer(
 export function createServer(limits: ServerLimits, handlers: ServerHandlers, logger: Logger): ImportServer {
   const server = fastify({
     logger: false,
-    schemaController: ownSchemas,
+    schemaController: noRouteSchemas,
     // Only the framework's: import-handler.ts reads bodies with the real limit.
     bodyLimit: 1_048_576,
     serverFactory: (framework) => createHeadServer(limits, handlers, framework),
@@ -135,11 +135,8 @@ export function createServer(limits: ServerLimits, handlers: ServerHandlers, log
 
 const retryAfterSeconds = 5;
 
-/**
- * Starts a server that answers every import request with "retry later" while the service may not touch its folders,
- * without reading tokens: the access data may be another service's. The routes of `addRoutes` (health) work.
- */
-export async function startClosedIngest(
+/** Starts a server that rejects all imports, without reading tokens, while the folders may be another service's. */
+export async function startUnavailableIngest(
   { host, port }: { readonly host: string; readonly port: number },
   addRoutes: (server: ImportServer) => void,
   logger: Logger,

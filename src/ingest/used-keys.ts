@@ -30,11 +30,9 @@ export function findKeyUse(lines: Buffer): KeyUse | undefined {
 }
 
 /**
- * Creates the record of the Idempotency-Keys that this process has lately published, with a fingerprint of the request
- * that each stands for: a key reused for another request is refused before its events are in the stream, where only the
- * compactor would notice. Bounded: four keys share a bucket, and the oldest is replaced. The compactor alone checks
- * keys that were replaced or that another worker has published. Two keys collide once in 2^72 pairs. `keys`: a power of
- * two.
+ * Creates the record of recently published Idempotency-Keys with a fingerprint of their requests, to reject a key that
+ * is reused for another request. Bounded: four keys share a bucket, whose oldest is replaced; the compactor checks the
+ * rest. Two keys collide once in 2^72 pairs. `keys`: a power of two.
  */
 export function createUsedKeys(keys = defaultKeys) {
   const [heads, tails] = [new Uint32Array(keys), new Float64Array(keys)];

@@ -2,7 +2,7 @@ import path from 'node:path';
 import { describeError, isSystemError, isAppError } from '../runtime/errors.ts';
 import { exists } from '../runtime/files/file-checks.ts';
 import { findInfo } from './log/actions.ts';
-import { findLastCheckpoint, isCheckpointWhole } from './log/checkpoint.ts';
+import { findLastCheckpoint, isCheckpointIntact } from './log/checkpoint.ts';
 import { changesTable, toForeignCommit } from './log/table-state.ts';
 import { type LakeState, type Restamp, findStateOf } from './log/lake-state.ts';
 import {
@@ -17,7 +17,7 @@ import {
 import { findBrokenLines, findEnd, ledgerName } from './log/version-ledger.ts';
 import { readSteps } from './log/version-points.ts';
 
-export type ProblemKind =
+export type FindingKind =
   | 'missing_file'
   | 'truncated_file'
   | 'damaged_file'
@@ -30,8 +30,8 @@ export type ProblemKind =
   | 'wrong_totals'
   | 'unreadable';
 
-export interface Problem {
-  readonly problem: ProblemKind;
+export interface Finding {
+  readonly problem: FindingKind;
   /** Path relative to the lake's folder. */
   readonly path: string;
   readonly detail: string;
@@ -41,11 +41,11 @@ export function logPath(tableDir: string, name: string): string {
   return path.posix.join(path.basename(tableDir), '_delta_log', name);
 }
 
-function missingEntry(tableDir: string, version: number, detail: string): Problem {
+function missingEntry(tableDir: string, version: number, detail: string): Finding {
   return { problem: 'missing_log_entry', path: logPath(tableDir, commitName(version)), detail };
 }
 
-function damagedEntry(tableDir: string, version: number, detail: string): Problem {
+function damagedEntry(tableDir: string, version: number, detail: string): Finding {
   return { problem: 'damaged_log_entry', path: logPath(tableDir, commitName(version)), detail };
 }
 
@@ -53,12 +53,12 @@ function damagedEntry(tableDir: string, version: number, detail: string): Proble
 interface ChainCheck {
   /** Verifies the next existing version; `read` reads its commit. */
   take(version: number, read: () => Promise<Commit>): Promise<void>;
-  problems(): Problem[];
+  problems(): Finding[];
 }
 
 function createChainCheck(tableDir: string): ChainCheck {
-  const problems: Problem[] = [];
-  let foreign: Problem[] = [];
+  const findings: Finding[] = [];
+  let foreign: Finding[] = [];
   /** The previous version; without a hash if the entry is known to be damaged, which is reported once. */
   let previous: { readonly version: number; readonly sha256?: string } | undefined;
 
@@ -78,18 +78,18 @@ function createChainCheck(tableDir: string): ChainCheck {
   function checkLink(version: number, lake: LakeState | undefined): void {
     if (previous?.version !== version - 1 || previous.sha256 === undefined || lake?.previous === undefined) return;
     if (lake.previous !== previous.sha256)
-      problems.push(damagedEntry(tableDir, previous.version, 'its hash differs from that in the next commit'));
+      findings.push(damagedEntry(tableDir, previous.version, 'its hash differs from that in the next commit'));
   }
 
   return {
     async take(version, read) {
       for (let lost = (previous?.version ?? version - 1) + 1; lost < version; lost += 1)
-        problems.push(missingEntry(tableDir, lost, 'later versions exist'));
+        findings.push(missingEntry(tableDir, lost, 'later versions exist'));
       try {
         const commit = await read();
         const lake = findStateOf(commit.actions);
         if (commit.actions.length === 0) {
-          problems.push(damagedEntry(tableDir, version, 'it is empty'));
+          findings.push(damagedEntry(tableDir, version, 'it is empty'));
           previous = { version };
           return;
         }
@@ -98,29 +98,29 @@ function createChainCheck(tableDir: string): ChainCheck {
         previous = { version, sha256: commit.sha256 };
       } catch (error) {
         // Trimmed since it was listed.
-        if (!isSystemError(error, 'ENOENT')) problems.push(damagedEntry(tableDir, version, describeError(error)));
+        if (!isSystemError(error, 'ENOENT')) findings.push(damagedEntry(tableDir, version, describeError(error)));
         previous = { version };
       }
     },
-    problems: () => [...problems, ...foreign],
+    problems: () => [...findings, ...foreign],
   };
 }
 
 /** Verifies that the listed versions reach from a start to the newest checkpoint. */
-function checkReach(tableDir: string, { commits, checkpoints }: LogListing): Problem[] {
-  const problems: Problem[] = [];
+function checkReach(tableDir: string, { commits, checkpoints }: LogListing): Finding[] {
+  const findings: Finding[] = [];
   const first = commits[0];
   const start = checkpoints.find((version) => version >= (first ?? 0));
   if (first !== undefined && first > 0 && start === undefined)
-    problems.push(missingEntry(tableDir, 0, 'there is neither version 0 nor a checkpoint'));
+    findings.push(missingEntry(tableDir, 0, 'there is neither version 0 nor a checkpoint'));
   const newest = checkpoints.at(-1);
   if (newest !== undefined && (commits.at(-1) ?? -1) < newest)
-    problems.push(missingEntry(tableDir, newest, 'the commits after the checkpoint are missing'));
-  return problems;
+    findings.push(missingEntry(tableDir, newest, 'the commits after the checkpoint are missing'));
+  return findings;
 }
 
 /** Verifies that every commit exists, is intact and follows the previous one. */
-export async function checkCommits(tableDir: string): Promise<{ problems: Problem[]; commits: number }> {
+export async function checkCommits(tableDir: string): Promise<{ problems: Finding[]; commits: number }> {
   const listed = await listLog(tableDir);
   const chain = createChainCheck(tableDir);
   const known = new Set(listed.commits);
@@ -134,52 +134,52 @@ export async function checkCommits(tableDir: string): Promise<{ problems: Proble
 }
 
 /** Verifies every checkpoint, and that the one in `_last_checkpoint` exists. */
-export async function checkCheckpoints(tableDir: string): Promise<Problem[]> {
+export async function checkCheckpoints(tableDir: string): Promise<Finding[]> {
   // Before the listing: a concurrent checkpoint is not a missing one.
   const last = await findLastCheckpoint(tableDir);
   const { checkpoints } = await listLog(tableDir);
-  const problems: Problem[] = [];
-  const tell = (version: number, detail: string): void =>
-    void problems.push({ problem: 'damaged_checkpoint', path: logPath(tableDir, checkpointName(version)), detail });
-  if (last !== undefined && !checkpoints.includes(last.version)) tell(last.version, 'it is not there');
+  const findings: Finding[] = [];
+  const report = (version: number, detail: string): void =>
+    void findings.push({ problem: 'damaged_checkpoint', path: logPath(tableDir, checkpointName(version)), detail });
+  if (last !== undefined && !checkpoints.includes(last.version)) report(last.version, 'it is not there');
   for (const version of checkpoints) {
     // Trimmed since it was listed.
-    if (!(await isCheckpointWhole(tableDir, version).catch((error: unknown) => isSystemError(error, 'ENOENT'))))
-      tell(version, 'checksum mismatch');
+    if (!(await isCheckpointIntact(tableDir, version).catch((error: unknown) => isSystemError(error, 'ENOENT'))))
+      report(version, 'checksum mismatch');
   }
-  return problems;
+  return findings;
 }
 
 const ledgerAdvice = 'cursors that need it are rejected; restore it from a backup';
 
 /** Verifies the ledger of trimmed versions, and that it is complete. */
-async function checkLedger(tableDir: string): Promise<Problem[]> {
+async function checkLedger(tableDir: string): Promise<Finding[]> {
   const at = path.posix.join(path.basename(tableDir), ledgerName);
   // Before the ledger: trimmed commits were in the ledger before.
   const { commits } = await listLog(tableDir);
   const broken = await findBrokenLines(tableDir);
   const { last, isCutOff } = await findEnd(tableDir);
-  const tell = (what: string): Problem => ({ problem: 'damaged_file', path: at, detail: `${what}; ${ledgerAdvice}` });
+  const report = (what: string): Finding => ({ problem: 'damaged_file', path: at, detail: `${what}; ${ledgerAdvice}` });
   const covered = last?.version ?? -1;
   const first = commits[0] ?? 0;
   // A lake of an earlier version has no ledger until its log is trimmed.
   const isShort = (last !== undefined || isCutOff) && covered < first - 1;
   return [
-    ...(broken.length === 0 ? [] : [tell(`checksum mismatch in lines ${broken.join(', ')}`)]),
-    ...(isShort ? [tell(`it ends with version ${covered}, and the log begins with ${first}`)] : []),
+    ...(broken.length === 0 ? [] : [report(`checksum mismatch in lines ${broken.join(', ')}`)]),
+    ...(isShort ? [report(`it ends with version ${covered}, and the log begins with ${first}`)] : []),
   ];
 }
 
 /** Verifies the positions of versions: the ledger, and the steps of repairs of the clock. */
-export async function checkPoints(tableDir: string, restamps: readonly Restamp[] = []): Promise<Problem[]> {
-  const problems = await checkLedger(tableDir);
+export async function checkVersionLedger(tableDir: string, restamps: readonly Restamp[] = []): Promise<Finding[]> {
+  const findings = await checkLedger(tableDir);
   for (const { steps } of restamps) {
     if (steps === undefined) continue;
     const problem = (await exists(path.join(tableDir, steps))) ? 'damaged_file' : 'missing_file';
     await readSteps(tableDir, steps).catch((error: unknown) => {
       if (!isAppError(error, 'log_damaged')) throw error;
-      problems.push({ problem, path: path.posix.join(path.basename(tableDir), steps), detail: describeError(error) });
+      findings.push({ problem, path: path.posix.join(path.basename(tableDir), steps), detail: describeError(error) });
     });
   }
-  return problems;
+  return findings;
 }

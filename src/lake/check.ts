@@ -3,14 +3,14 @@ import { datasets, events } from '../datasets/dataset.ts';
 import { localFiles } from '../runtime/store/open-store.ts';
 import { describeError, isAppError } from '../runtime/errors.ts';
 import { pause } from '../runtime/async/retry.ts';
-import { checkCheckpoints, checkCommits, logPath, type Problem, checkPoints } from './check-log.ts';
+import { checkCheckpoints, checkCommits, logPath, type Finding, checkVersionLedger } from './check-log.ts';
 import { openDuckdb, type Duckdb } from './sql/duckdb.ts';
 import { sqlText, sqlList } from './sql/literals.ts';
 import { listFailedFiles, readFailedFile, failedRowsFolder, listFailedRows } from './files/failed-events.ts';
-import { createErasedIdsSearch, findErasedIdsDamage } from './find/erased-ids.ts';
+import { createErasedIdsSearch, findErasedIdsDamage } from './event-index/erased-ids.ts';
 import { findFileDamage, listDataFiles } from './files/data-file.ts';
-import { findShown } from './files/places.ts';
-import { findNamesInHand } from './files/staging.ts';
+import { findPublished } from './files/deferred-replacement.ts';
+import { findNamesInProgress } from './files/staging.ts';
 import { exists, findSize, hashFile } from '../runtime/files/file-checks.ts';
 import { findNames } from '../runtime/files/folder-names.ts';
 import {
@@ -43,16 +43,16 @@ export interface TableCheck {
 
 export interface CheckReport extends TableCheck {
   readonly ok: boolean;
-  readonly problems: readonly Problem[];
+  readonly problems: readonly Finding[];
   /** The other tables, by name; absent without any. */
   readonly tables?: Readonly<Record<string, TableCheck>>;
 }
 
-function wrongTotals(tableDir: string, detail: string): Problem {
+function wrongTotals(tableDir: string, detail: string): Finding {
   return { problem: 'wrong_totals', path: logPath(tableDir, ''), detail };
 }
 
-async function checkFile(duckdb: Duckdb, tableDir: string, file: DataFile): Promise<Problem | undefined> {
+async function checkFile(duckdb: Duckdb, tableDir: string, file: DataFile): Promise<Finding | undefined> {
   const at = path.posix.join(path.basename(tableDir), file.path);
   const size = await findSize(file.absolutePath);
   if (size === undefined) return { problem: 'missing_file', path: at, detail: 'in the log, but missing on disk' };
@@ -74,18 +74,18 @@ async function checkFile(duckdb: Duckdb, tableDir: string, file: DataFile): Prom
 }
 
 /** Verifies the file that readers of folders find for a sealed file. */
-async function checkPlace(tableDir: string, file: DataFile): Promise<Problem | undefined> {
-  const { place = file.path, sizeBytes, sha256, sinceMs } = file;
-  let shown = await findShown(tableDir, file);
+async function checkPlace(tableDir: string, file: DataFile): Promise<Finding | undefined> {
+  const { publishedPath = file.path, sizeBytes, sha256, sinceMs } = file;
+  let shown = await findPublished(tableDir, file);
   // A seal links its files directly after its commit.
   if (shown === 'none') await pause(recheckMs);
-  shown = await findShown(tableDir, file);
+  shown = await findPublished(tableDir, file);
   // A rewrite waits for the readers of the shown file.
   if (shown === 'itself' || (shown === 'another' && sinceMs !== undefined)) return undefined;
-  const problem = { path: path.posix.join(path.basename(tableDir), place), detail: placeDetail };
+  const problem = { path: path.posix.join(path.basename(tableDir), publishedPath), detail: placeDetail };
   if (shown === 'none') return { problem: 'missing_file', ...problem };
   // A copy of the lake may not have kept the link.
-  const damage = await findFileDamage({ absolutePath: path.join(tableDir, place), sizeBytes, sha256 });
+  const damage = await findFileDamage({ absolutePath: path.join(tableDir, publishedPath), sizeBytes, sha256 });
   return damage === undefined ? undefined : { problem: 'damaged_file', ...problem };
 }
 
@@ -95,7 +95,7 @@ async function isLive(tableDir: string, file: DataFile): Promise<boolean> {
   return (await loadOwnState(tableDir)).state.files.has(encodeURI(file.path));
 }
 
-async function checkEmptyFile(duckdb: Duckdb, { tableDir, emptyFile, schemaString }: Snapshot): Promise<Problem[]> {
+async function checkEmptyFile(duckdb: Duckdb, { tableDir, emptyFile, schemaString }: Snapshot): Promise<Finding[]> {
   const at = path.posix.join(path.basename(tableDir), path.basename(emptyFile));
   if ((await findSize(emptyFile)) === undefined)
     return [{ problem: 'missing_file', path: at, detail: 'the next start writes it' }];
@@ -123,7 +123,7 @@ const putAsideDetail =
 const foreignDetail =
   'quarantined by a repair: another engine added it; import its rows if you need them, then remove it';
 
-async function listPutAside(lakeDir: string): Promise<Problem[]> {
+async function listPutAside(lakeDir: string): Promise<Finding[]> {
   return (await listQuarantined(lakeDir)).map((file) => ({
     problem: 'unreferenced_file',
     path: path.relative(path.resolve(lakeDir), file),
@@ -132,11 +132,11 @@ async function listPutAside(lakeDir: string): Promise<Problem[]> {
 }
 
 /** Finds Parquet files that no commit names, except those that a running compactor commits soon. */
-async function findOrphans(lakeDir: string, tableDir: string): Promise<Problem[]> {
+async function findOrphans(lakeDir: string, tableDir: string): Promise<Finding[]> {
   const deadline = performance.now() + commitMs;
   for (;;) {
     const names = await listDataFiles(tableDir);
-    const isInHand = await findNamesInHand(tablePaths(lakeDir, { table: path.basename(tableDir) }).staging);
+    const isInHand = await findNamesInProgress(tablePaths(lakeDir, { table: path.basename(tableDir) }).staging);
     // Read after the folders: it has the commits of concurrent writes.
     const { files, tombstones } = await loadTableState(tableDir);
     const known = listKnownPaths(files.values(), tombstones.keys());
@@ -154,7 +154,7 @@ async function findOrphans(lakeDir: string, tableDir: string): Promise<Problem[]
 
 interface FailedCount {
   readonly failed: number;
-  readonly damaged: readonly Problem[];
+  readonly damaged: readonly Finding[];
   readonly lake: LakeState | undefined;
 }
 
@@ -169,7 +169,7 @@ async function countFailed(lakeDir: string, dataset: TableName): Promise<FailedC
   for (let attempt = 1; ; attempt += 1) {
     const { state: before } = await loadOwnState(table);
     let failed = 0;
-    const damaged: Problem[] = [];
+    const damaged: Finding[] = [];
     for (const file of await list(before)) {
       const read = await readFailedFile(file).catch((error: unknown) => {
         if (!isAppError(error, 'file_damaged')) throw error;
@@ -186,7 +186,7 @@ async function countFailed(lakeDir: string, dataset: TableName): Promise<FailedC
 }
 
 /** Compares the totals of a table with its rows and with each other. */
-function checkBooks(tableDir: string, { totals }: LakeState, rows: number): Problem[] {
+function checkBooks(tableDir: string, { totals }: LakeState, rows: number): Finding[] {
   const accounted = totals.stored + totals.failed + totals.repeats + totals.erased;
   return [
     ...(rows === totals.stored
@@ -198,7 +198,7 @@ function checkBooks(tableDir: string, { totals }: LakeState, rows: number): Prob
   ];
 }
 
-async function checkTotals(lakeDir: string, dataset: TableName, lake: LakeState, rows: number): Promise<Problem[]> {
+async function checkTotals(lakeDir: string, dataset: TableName, lake: LakeState, rows: number): Promise<Finding[]> {
   const tableDir = tablePaths(lakeDir, dataset).table;
   const now = await countFailed(lakeDir, dataset);
   const failed =
@@ -209,28 +209,28 @@ async function checkTotals(lakeDir: string, dataset: TableName, lake: LakeState,
 }
 
 interface TableReport extends TableCheck {
-  readonly problems: Problem[];
+  readonly problems: Finding[];
   readonly lake: LakeState | undefined;
 }
 
 /** Reads every byte of the live files of a table. Returns their problems and number of rows. */
-async function checkFiles(snapshot: Snapshot): Promise<{ problems: Problem[]; rows: number }> {
+async function checkFiles(snapshot: Snapshot): Promise<{ problems: Finding[]; rows: number }> {
   const { tableDir, files, version } = snapshot;
-  const problems: Problem[] = [];
+  const findings: Finding[] = [];
   const duckdb = await openDuckdb({ memoryMb: 512, threads: 2 });
   let rows = 0;
   try {
-    if (version >= 0) problems.push(...(await checkEmptyFile(duckdb, snapshot)));
+    if (version >= 0) findings.push(...(await checkEmptyFile(duckdb, snapshot)));
     for (const file of files) {
-      const problem = await checkFile(duckdb, tableDir, file);
+      const finding = await checkFile(duckdb, tableDir, file);
       // An erasure removes replaced files at once.
-      if (problem !== undefined && (await isLive(tableDir, file))) problems.push(problem);
+      if (finding !== undefined && (await isLive(tableDir, file))) findings.push(finding);
       rows += file.numRecords ?? 0;
     }
   } finally {
     duckdb.close();
   }
-  return { problems, rows };
+  return { problems: findings, rows };
 }
 
 async function checkTable(lakeDir: string, tableDir: string): Promise<TableReport> {
@@ -260,7 +260,7 @@ async function checkTable(lakeDir: string, tableDir: string): Promise<TableRepor
       path: logPath(tableDir, commitName(0)),
       detail: 'files without a log',
     });
-  const all = [...problems, ...found.problems, ...orphans, ...(await checkPoints(tableDir, lake?.restamps))];
+  const all = [...problems, ...found.problems, ...orphans, ...(await checkVersionLedger(tableDir, lake?.restamps))];
   return { version, files: files.length, rows: found.rows, commits, problems: all, lake };
 }
 
@@ -272,7 +272,7 @@ async function listFollowerFolders(lakeDir: string, unnamed: readonly TableName[
 }
 
 /** Verifies that the hashes of erased ids are those in the log, or readable if it has none. */
-async function checkErasedIds(lakeDir: string): Promise<Problem[]> {
+async function checkErasedIds(lakeDir: string): Promise<Finding[]> {
   const paths = lakePaths(lakeDir);
   const at = path.basename(paths.erasedIds);
   const found = await createErasedIdsSearch(paths)().catch((error: unknown) => {
@@ -310,7 +310,7 @@ export async function checkLake(lakeDir: string): Promise<CheckReport> {
     const { problems: found, lake: own, ...report } = await checkTable(lakeDir, dir);
     if (report.version < 0 && found.length === 0) continue;
     const totals = own === undefined ? [] : await checkTotals(lakeDir, dataset, own, report.rows);
-    for (const problem of [...found, ...totals]) problems.push(problem);
+    for (const finding of [...found, ...totals]) problems.push(finding);
     tables[dataset.table] = report;
   }
   return {

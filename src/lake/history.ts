@@ -99,7 +99,7 @@ function summarizeTable(snapshot: Snapshot): TableStats {
 }
 
 /** Reads the newest snapshots of the secondary tables, by name. */
-export async function readFollowers(lakeDir: string): Promise<ReadonlyMap<string, Snapshot>> {
+export async function readSecondaryTables(lakeDir: string): Promise<ReadonlyMap<string, Snapshot>> {
   const snapshots = new Map<string, Snapshot>();
   for (const dataset of await listTables(lakeDir))
     if (dataset !== events) snapshots.set(dataset.table, await readSnapshot(tablePaths(lakeDir, dataset).table));
@@ -112,7 +112,7 @@ export function summarizeTables(snapshots: ReadonlyMap<string, Snapshot>): Recor
 
 /** Returns the kind and date of a sealed file, if its folder has both. */
 function findKindAndDate(file: DataFile): { readonly kind: string; readonly date: string } | undefined {
-  const { kind, date } = parsePartitionPath(file.place ?? file.path) ?? {};
+  const { kind, date } = parsePartitionPath(file.publishedPath ?? file.path) ?? {};
   return file.young || kind === undefined || date === undefined ? undefined : { kind, date };
 }
 
@@ -167,7 +167,7 @@ export async function readLakeStats(lakeDir: string): Promise<LakeStats> {
       youngRows: sum.youngRows + part.youngRows,
     });
   }
-  const tables = summarizeTables(await readFollowers(lakeDir));
+  const tables = summarizeTables(await readSecondaryTables(lakeDir));
   return {
     version,
     totals: lake?.totals,

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';
 import { events } from '../datasets/dataset.ts';
-import { parseChecked, renderChecked } from '../runtime/files/checked-json.ts';
+import { parseChecksummed, renderChecksummed } from '../runtime/files/checksummed-json.ts';
 import { AppError } from '../runtime/errors.ts';
 import { findText, type ObjectStore } from '../runtime/store/object-store.ts';
 import { openStore } from '../runtime/store/open-store.ts';
@@ -17,7 +17,7 @@ async function findId(store: ObjectStore): Promise<string | undefined> {
   const text = await findText(store, fileName);
   if (text === undefined) return undefined;
   try {
-    const { id } = parseChecked(text);
+    const { id } = parseChecksummed(text);
     if (typeof id === 'string' && id !== '') return id;
   } catch {
     // If the file is damaged, the log has the id too.
@@ -42,7 +42,7 @@ export async function ensureLakeId(lakeDir: string): Promise<string> {
   const known = await findId(store);
   if (known !== undefined) return known;
   const id = (await findIdInLog(path.join(path.resolve(lakeDir), events.table))) ?? randomUUID();
-  await store.create(fileName, Buffer.from(renderChecked({ id })));
+  await store.create(fileName, Buffer.from(renderChecksummed({ id })));
   return (await findId(store)) ?? id;
 }
 

@@ -2,11 +2,11 @@ import path from 'node:path';
 import { importDatasets } from '../datasets/dataset.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { isAppError } from '../runtime/errors.ts';
-import { parseChecked, renderChecked } from '../runtime/files/checked-json.ts';
+import { parseChecksummed, renderChecksummed } from '../runtime/files/checksummed-json.ts';
 import { findTextFile, replaceFile } from '../runtime/files/durable-file.ts';
 import { tableFileMode } from '../runtime/files/group-access.ts';
 import { lakePaths } from './lake.ts';
-import { type FeedPlace, findNewestState, readSnapshotAt } from './log/change-feed.ts';
+import { type ChangeCursor, findNewestState, readSnapshotAt } from './log/change-feed.ts';
 import type { Epoch } from './log/lake-state.ts';
 import { listLog } from './log/log-files.ts';
 import { readSnapshot, type Snapshot } from './log/snapshot.ts';
@@ -26,26 +26,29 @@ import { readSnapshot, type Snapshot } from './log/snapshot.ts';
  * Crash: a missing or damaged `watermark.json` is ignored, and written again within seconds.
  */
 
-export interface WatermarkClaim extends Pick<Epoch, 'appId' | 'position'> {
+export interface WatermarkRecord extends Pick<Epoch, 'appId' | 'position'> {
   /** Unix ms, by the broker's clock. */
   readonly watermarkMs: number;
 }
 
-export async function keepWatermark(lakeDir: string, { appId, position, watermarkMs }: WatermarkClaim): Promise<void> {
-  await replaceFile(lakePaths(lakeDir).watermark, renderChecked({ appId, position, watermarkMs }), tableFileMode);
+export async function writeWatermark(
+  lakeDir: string,
+  { appId, position, watermarkMs }: WatermarkRecord,
+): Promise<void> {
+  await replaceFile(lakePaths(lakeDir).watermark, renderChecksummed({ appId, position, watermarkMs }), tableFileMode);
 }
 
-async function findClaim(lakeDir: string): Promise<Partial<WatermarkClaim> | undefined> {
+async function findClaim(lakeDir: string): Promise<Partial<WatermarkRecord> | undefined> {
   try {
     const text = await findTextFile(lakePaths(lakeDir).watermark);
-    return text === undefined ? undefined : parseChecked(text);
+    return text === undefined ? undefined : parseChecksummed(text);
   } catch {
     return undefined;
   }
 }
 
 /** Returns a watermark unless it is in the future of `clock`. */
-export function tellWatermark(watermarkMs: number | undefined, clock: Clock): number | undefined {
+export function publishableWatermark(watermarkMs: number | undefined, clock: Clock): number | undefined {
   return watermarkMs === undefined || watermarkMs > clock.nowMs() ? undefined : watermarkMs;
 }
 
@@ -60,7 +63,7 @@ export async function findWatermarkMs(
   const isSame = claim?.appId === epoch.appId && claim.position === epoch.position;
   // The later statement about the position is valid, even with an earlier time.
   const watermarkMs = isSame && Number.isSafeInteger(claim.watermarkMs) ? claim.watermarkMs : epoch.watermarkMs;
-  return tellWatermark(watermarkMs, clock);
+  return publishableWatermark(watermarkMs, clock);
 }
 
 /** Returns the current watermark of a lake, as `findWatermarkMs`; undefined also if the newest commit is unreadable. */
@@ -86,7 +89,7 @@ export async function isCompleteUpTo(tableDir: string, untilMs: number, clock: C
   }
 }
 
-export interface MarkedSnapshot {
+export interface SnapshotWithWatermark {
   readonly snapshot: Snapshot;
   readonly watermarkMs: number | undefined;
 }
@@ -97,12 +100,12 @@ function hasWatermark(tableDir: string): boolean {
 }
 
 /** Reads a version of a table, the newest by default, with its watermark. `idApps`: the apps whose rows are read. */
-export async function readMarkedSnapshot(
+export async function readSnapshotWithWatermark(
   tableDir: string,
   clock: Clock,
-  at?: FeedPlace,
+  at?: ChangeCursor,
   idApps?: readonly number[],
-): Promise<MarkedSnapshot> {
+): Promise<SnapshotWithWatermark> {
   const lakeDir = path.dirname(tableDir);
   const isMarked = hasWatermark(tableDir);
   if (at !== undefined) {

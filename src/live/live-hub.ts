@@ -1,7 +1,7 @@
 import type { ServerResponse } from 'node:http';
 import { addFormerNames } from '../runtime/former-names.ts';
 import { openEventStream, type EventStream } from '../runtime/http/event-stream.ts';
-import { parseMessage, type LiveMessage } from './live-source.ts';
+import { parseLiveMessage, type LiveMessage } from './live-source.ts';
 
 interface ListenerRights {
   readonly idApp: number;
@@ -12,7 +12,7 @@ interface ListenerRights {
 }
 
 /** Reason: too many listeners; broker unreachable, or subjects denied; no permission; service stopping. */
-export type NotServed = 'full' | 'away' | 'denied' | 'forbidden' | 'stopping';
+export type LiveUnavailableReason = 'full' | 'away' | 'denied' | 'forbidden' | 'stopping';
 
 export interface HubChannel {
   findHindrance(): Promise<'away' | 'denied' | undefined>;
@@ -59,14 +59,14 @@ function tellMissed(listener: Listener): void {
 }
 
 /** Sends a message; counts what a slow client cannot take. */
-function pass(listener: Listener, { events, refusals, eventsLeftOut, refusalsLeftOut }: LiveMessage): void {
+function pass(listener: Listener, { events, refusals, eventsDropped, refusalsDropped }: LiveMessage): void {
   const { stream } = listener;
   tellMissed(listener);
   for (const line of events) if (!stream.send('event', line)) listener.missedEvents += 1;
   for (const line of refusals) if (!stream.send('refusal', line)) listener.missedRefusals += 1;
-  if (sendDropped(stream, eventsLeftOut, refusalsLeftOut, 'sampled')) return;
-  listener.missedEvents += eventsLeftOut;
-  listener.missedRefusals += refusalsLeftOut;
+  if (sendDropped(stream, eventsDropped, refusalsDropped, 'sampled')) return;
+  listener.missedEvents += eventsDropped;
+  listener.missedRefusals += refusalsDropped;
 }
 
 /** Returns the listener to drop for an account: one of the account with the most, if it has at least two more. */
@@ -93,7 +93,7 @@ function createAudience(channel: HubChannel) {
       listeners.add(listener);
       if (leaves.has(idApp)) return;
       const leave = channel.listen(idApp, (text) => {
-        const message = parseMessage(text);
+        const message = parseLiveMessage(text);
         if (message !== undefined) for (const one of ofApp(idApp)) pass(one, message);
       });
       leaves.set(idApp, leave);
@@ -124,7 +124,7 @@ export function createLiveHub(channel: HubChannel) {
   }
 
   /** Ends all listeners if the broker denies the subjects: clients get the reason when they reconnect. */
-  async function look(): Promise<void> {
+  async function checkPermission(): Promise<void> {
     if ((await channel.findHindrance()) === 'denied') endAll();
   }
 
@@ -135,7 +135,7 @@ export function createLiveHub(channel: HubChannel) {
     for (const listener of listeners) tellMissed(listener);
     if (ticks % announceEvery === 0) announce();
     if (ticks % beatEvery === 0) for (const { stream } of listeners) stream.beat();
-    if (ticks % lookEvery === 0) void look();
+    if (ticks % lookEvery === 0) void checkPermission();
   }
 
   function remove(listener: Listener): void {
@@ -168,7 +168,7 @@ export function createLiveHub(channel: HubChannel) {
      * Serves a listener until it disconnects, loses its permission, or the service stops. Returns when the response has
      * started, or the reason if it is not served; the response is then untouched.
      */
-    async serve(response: ServerResponse, rights: ListenerRights): Promise<NotServed | undefined> {
+    async serve(response: ServerResponse, rights: ListenerRights): Promise<LiveUnavailableReason | undefined> {
       if (isClosed) return 'stopping';
       const hindrance = await channel.findHindrance();
       if (hindrance !== undefined) return hindrance;

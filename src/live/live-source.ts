@@ -3,17 +3,17 @@ import { addFormerNames } from '../runtime/former-names.ts';
 export interface LiveMessage {
   readonly events: readonly string[];
   readonly refusals: readonly string[];
-  readonly eventsLeftOut: number;
-  readonly refusalsLeftOut: number;
+  readonly eventsDropped: number;
+  readonly refusalsDropped: number;
 }
 
 /** Renders a message: a line of counts, then the events, then the refusals. */
-export function renderMessage({ events, refusals, eventsLeftOut, refusalsLeftOut }: LiveMessage): string {
-  return [JSON.stringify([events.length, eventsLeftOut, refusalsLeftOut]), ...events, ...refusals].join('\n');
+export function renderLiveMessage({ events, refusals, eventsDropped, refusalsDropped }: LiveMessage): string {
+  return [JSON.stringify([events.length, eventsDropped, refusalsDropped]), ...events, ...refusals].join('\n');
 }
 
 /** Parses a message; undefined for any other text, such as that of another version of the program. */
-export function parseMessage(text: string): LiveMessage | undefined {
+export function parseLiveMessage(text: string): LiveMessage | undefined {
   const [head = '', ...lines] = text.split('\n');
   const counts = /^\[(\d{1,15}),(\d{1,15}),(\d{1,15})\]$/.exec(head);
   if (counts === null) return undefined;
@@ -22,8 +22,8 @@ export function parseMessage(text: string): LiveMessage | undefined {
   return {
     events: lines.slice(0, events),
     refusals: lines.slice(events),
-    eventsLeftOut: eventsLeftOut ?? 0,
-    refusalsLeftOut: refusalsLeftOut ?? 0,
+    eventsDropped: eventsLeftOut ?? 0,
+    refusalsDropped: refusalsLeftOut ?? 0,
   };
 }
 
@@ -56,8 +56,8 @@ const empty = () => ({
   events: [] as string[],
   refusals: [] as string[],
   bytes: 0,
-  eventsLeftOut: 0,
-  refusalsLeftOut: 0,
+  eventsDropped: 0,
+  refusalsDropped: 0,
 });
 
 type Sample = ReturnType<typeof empty> & { wantedUntilMs: number };
@@ -65,7 +65,7 @@ type Sample = ReturnType<typeof empty> & { wantedUntilMs: number };
 function takeRefusal(sample: Sample, record: object): void {
   const line = JSON.stringify(addFormerNames('refusal', record));
   if (sample.refusals.length >= maxRefusals || sample.bytes + line.length > maxBytes) {
-    sample.refusalsLeftOut += 1;
+    sample.refusalsDropped += 1;
     return;
   }
   sample.refusals.push(line);
@@ -84,7 +84,7 @@ function takeEvents(sample: Sample, lines: Buffer, count: number): void {
     taken += 1;
     from = to + 1;
   }
-  sample.eventsLeftOut += count - taken;
+  sample.eventsDropped += count - taken;
 }
 
 export type LiveSource = ReturnType<typeof createLiveSource>;
@@ -96,9 +96,9 @@ export function createLiveSource(channel: SourceChannel) {
   function send(): void {
     const nowMs = performance.now();
     for (const [idApp, sample] of samples) {
-      const { events, refusals, eventsLeftOut, refusalsLeftOut } = sample;
-      if (events.length + refusals.length + eventsLeftOut + refusalsLeftOut > 0) {
-        channel.send(idApp, renderMessage({ events, refusals, eventsLeftOut, refusalsLeftOut }));
+      const { events, refusals, eventsDropped, refusalsDropped } = sample;
+      if (events.length + refusals.length + eventsDropped + refusalsDropped > 0) {
+        channel.send(idApp, renderLiveMessage({ events, refusals, eventsDropped, refusalsDropped }));
         Object.assign(sample, empty());
       }
       if (sample.wantedUntilMs < nowMs) samples.delete(idApp);

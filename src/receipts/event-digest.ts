@@ -39,7 +39,7 @@ export function digestEvent(salt: string, values: EventValues): string {
   return hash('sha256', `${salt}\n${renderContent(values)}`, 'hex');
 }
 
-export function readLines(lines: Buffer): EventValues[] {
+export function parseRenderedLines(lines: Buffer): EventValues[] {
   return lines
     .toString()
     .trimEnd()

@@ -1,8 +1,8 @@
 import { createPrivateKey, generateKeyPairSync } from 'node:crypto';
 import path from 'node:path';
 import type { Clock } from '../runtime/clock.ts';
-import { publicKeyHex } from '../runtime/sealed-text.ts';
-import type { Problem } from '../runtime/conditions/problem.ts';
+import { publicKeyHex } from '../runtime/encrypted-text.ts';
+import type { Problem } from '../runtime/problems/problem.ts';
 import { describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { openStore } from '../runtime/store/open-store.ts';

@@ -9,8 +9,8 @@
  */
 import { randomBytes, sign, verify, type KeyObject } from 'node:crypto';
 import type { ImportMethod, Platform } from '../datasets/field-schema.ts';
-import { toPublicKey } from '../runtime/sealed-text.ts';
-import { digestEvent, readLines } from './event-digest.ts';
+import { toPublicKey } from '../runtime/encrypted-text.ts';
+import { digestEvent, parseRenderedLines } from './event-digest.ts';
 import { buildTree, followPath, hashLeaf } from './merkle-tree.ts';
 
 export interface ReceiptEvent {
@@ -20,7 +20,7 @@ export interface ReceiptEvent {
 }
 
 /** The content of a request: its leaf, as JSON without spaces. */
-export interface Statement {
+export interface ReceiptStatement {
   readonly receiptVersion: 1;
   readonly idApp: number;
   readonly method: ImportMethod;
@@ -32,7 +32,7 @@ export interface Statement {
 }
 
 /** The message of a group commit. It is signed as JSON without spaces, with the root of its leaves and the key. */
-interface GroupPlace {
+interface GroupPosition {
   readonly stream: string;
   readonly sequence: number;
   readonly storedAt: string;
@@ -40,14 +40,14 @@ interface GroupPlace {
   readonly requests: number;
 }
 
-interface ReceiptGroup extends GroupPlace {
+interface ReceiptGroup extends GroupPosition {
   readonly index: number;
   readonly path: readonly string[];
   readonly key: string;
   readonly signature: string;
 }
 
-export interface Receipt extends Statement {
+export interface Receipt extends ReceiptStatement {
   readonly group: ReceiptGroup;
 }
 
@@ -64,7 +64,7 @@ interface ReceiptRequest {
   readonly lines: Buffer;
 }
 
-export function stateRequest(request: ReceiptRequest): Statement {
+export function createReceiptStatement(request: ReceiptRequest): ReceiptStatement {
   const { idApp, method, platform, receivedAtMs, lines } = request;
   const salt = randomBytes(16).toString('hex');
   return {
@@ -74,33 +74,38 @@ export function stateRequest(request: ReceiptRequest): Statement {
     platform,
     receivedAt: new Date(receivedAtMs).toISOString(),
     salt,
-    events: readLines(lines).map((values) => ({ eventId: values.event_id, sha256: digestEvent(salt, values) })),
+    events: parseRenderedLines(lines).map((values) => ({
+      eventId: values.event_id,
+      sha256: digestEvent(salt, values),
+    })),
   };
 }
 
-function renderStatement({ idApp, method, platform, receivedAt, salt, events }: Statement): string {
+function renderStatement({ idApp, method, platform, receivedAt, salt, events }: ReceiptStatement): string {
   const told = events.map(({ eventId, sha256 }) => ({ eventId, sha256 }));
   return JSON.stringify({ receiptVersion: 1, idApp, method, platform, receivedAt, salt, events: told });
 }
 
-function renderPlace({ stream, sequence, storedAt, requests }: GroupPlace, root: Buffer, key: string): Buffer {
+function renderPosition({ stream, sequence, storedAt, requests }: GroupPosition, root: Buffer, key: string): Buffer {
   const signed = { receiptVersion: 1, stream, sequence, storedAt, requests, root: root.toString('hex'), key };
   return Buffer.from(JSON.stringify(signed));
 }
 
 /** Returns the receipts of a group's requests, in their order, with one signature. */
 export function signGroup(
-  statements: readonly Statement[],
-  where: Omit<GroupPlace, 'requests'>,
+  receiptStatements: readonly ReceiptStatement[],
+  where: Omit<GroupPosition, 'requests'>,
   { key, privateKey }: ReceiptKey,
 ): Receipt[] {
   const { stream, sequence, storedAt } = where;
-  const place = { stream, sequence, storedAt, requests: statements.length };
-  const { root, pathOf } = buildTree(statements.map((statement) => hashLeaf(renderStatement(statement))));
-  const signature = sign(undefined, renderPlace(place, root, key), privateKey).toString('hex');
-  return statements.map((statement, index) => {
+  const place = { stream, sequence, storedAt, requests: receiptStatements.length };
+  const { root, pathOf } = buildTree(
+    receiptStatements.map((receiptStatement) => hashLeaf(renderStatement(receiptStatement))),
+  );
+  const signature = sign(undefined, renderPosition(place, root, key), privateKey).toString('hex');
+  return receiptStatements.map((receiptStatement, index) => {
     const group = { ...place, index, path: pathOf(index), key, signature };
-    return { ...statement, group };
+    return { ...receiptStatement, group };
   });
 }
 
@@ -109,5 +114,5 @@ export function isSigned({ group, ...statement }: Receipt): boolean {
   const { index, requests: size, path, key, signature } = group;
   const root = followPath(hashLeaf(renderStatement(statement)), { index, size, path });
   if (root === undefined) return false;
-  return verify(undefined, renderPlace(group, root, key), toPublicKey(key), Buffer.from(signature, 'hex'));
+  return verify(undefined, renderPosition(group, root, key), toPublicKey(key), Buffer.from(signature, 'hex'));
 }

@@ -140,7 +140,7 @@ const noUrl = `http://${noHost}:1`;
 const hostOf = (url: string): string => /^https?:\/\/(\[[^\]]*\]|[^:/]*)/.exec(url)?.[1] ?? '';
 
 /** Maximum number of cached texts: clients choose the Host header. */
-const mostKept = 4;
+const maxKept = 4;
 
 function keepBytes(plain: Buffer): Addressed {
   let packed: Buffer | undefined;
@@ -164,7 +164,7 @@ export function createAddressed(
       .replaceAll(noHost, () => escape(hostOf(exportUrl)));
     const made = keepBytes(Buffer.from(text));
     const [oldest] = kept.keys();
-    if (kept.size >= mostKept && oldest !== undefined) kept.delete(oldest);
+    if (kept.size >= maxKept && oldest !== undefined) kept.delete(oldest);
     kept.set(exportUrl, made);
     return made;
   };

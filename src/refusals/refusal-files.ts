@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import path from 'node:path';
 import { isSystemError } from '../runtime/errors.ts';
-import { isRecord } from '../runtime/files/checked-json.ts';
+import { isRecord } from '../runtime/files/checksummed-json.ts';
 import { findTextFile, removeEmptyFolder, removeFile } from '../runtime/files/durable-file.ts';
 import { findSize } from '../runtime/files/file-checks.ts';
 import { findNames } from '../runtime/files/folder-names.ts';
@@ -67,7 +67,7 @@ function isRefusalRecord(value: object): value is RefusalRecord {
 }
 
 /** Parses a line, also of 0.3; undefined if it is truncated or damaged. Its JSON has the former names too. */
-export function parseRecord(line: string): RefusalRecord | undefined {
+export function parseRefusalRecord(line: string): RefusalRecord | undefined {
   try {
     const value: unknown = JSON.parse(line);
     const record = isRecord(value) ? acceptFormerNames('refusal', value) : {};
@@ -190,7 +190,7 @@ export async function readRefusals(
     if (showsMore(file, bodies)) continue;
     const text = (await findTextFile(file.path)) ?? '';
     for (const line of text.split('\n')) {
-      const record = line === '' ? undefined : parseRecord(line);
+      const record = line === '' ? undefined : parseRefusalRecord(line);
       if (record !== undefined && Date.parse(record.time) >= nowMs - ageMs) found.push(record);
     }
   }

@@ -2,16 +2,16 @@ import type { Readable } from 'node:stream';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { contentTypeOf } from '../datasets/file-formats.ts';
 import type { Clock } from '../runtime/clock.ts';
-import { publicKeyHex } from '../runtime/sealed-text.ts';
+import { publicKeyHex } from '../runtime/encrypted-text.ts';
 import { describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { applicableRange, checkPreconditions, parseRange } from './preconditions.ts';
 import { manifestName, renderManifest, type ManifestKey } from './manifest.ts';
 import { archiveName, fileStem, isExpired, type ReportFile, type ReportJob } from './reports.ts';
-import { refusedPageHeaders, renderRefusedPage, wantsPage, type LinkRefusal } from './refused-page.ts';
+import { refusedPageHeaders, renderLinkErrorPage, wantsPage, type LinkError } from './link-error-page.ts';
 import { createOpenDownloads, findNamedUser, parseLink, type LinkHolder, type SigningKeys } from './signed-links.ts';
 import type { ReportStore } from './store.ts';
-import { isFault, type FileFault, type VerifiedFiles } from './verified-files.ts';
+import { isVerificationError, type FileVerificationError, type VerifiedFiles } from './verified-files.ts';
 
 interface DownloadDependencies {
   readonly store: ReportStore;
@@ -26,7 +26,7 @@ interface DownloadDependencies {
 /** Lookups of the users of links. */
 export interface LinkHolders {
   /** Finds the current mark of a user; undefined if there is none. */
-  findMark(idUser: string): string | undefined;
+  findSecretFingerprint(idUser: string): string | undefined;
   /** Reports whether a missing user may exist, since the access data cannot be read. */
   mayLackUsers(): boolean;
   onChange(listener: () => void): () => void;
@@ -59,14 +59,18 @@ async function withoutTimeout<T>({ raw, server }: FastifyRequest, work: () => Pr
   }
 }
 
-function sendRefusal(request: FastifyRequest, reply: FastifyReply, refusal: LinkRefusal): FastifyReply {
+function sendRefusal(request: FastifyRequest, reply: FastifyReply, refusal: LinkError): FastifyReply {
   reply.code(refusal.code);
   if (!wantsPage(request.headers.accept)) return reply.type('application/json; charset=utf-8').send(refusal);
-  const page = renderRefusedPage(refusal, request.raw.url ?? '');
+  const page = renderLinkErrorPage(refusal, request.raw.url ?? '');
   return reply.headers(refusedPageHeaders).type('text/html; charset=utf-8').send(page);
 }
 
-function refuseFault(request: FastifyRequest, reply: FastifyReply, state: FileFault['state']): FastifyReply {
+function refuseFault(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  state: FileVerificationError['state'],
+): FastifyReply {
   for (const name of ['etag', 'accept-ranges', 'content-disposition']) reply.removeHeader(name);
   return sendRefusal(request, reply, state === 'missing' ? notFound : damaged);
 }
@@ -89,7 +93,7 @@ async function sendFile(
   const opened = await withoutTimeout(request, () =>
     files.open({ idReport: job.id, path: store.filePath(job.id, file.name), file }),
   );
-  if (isFault(opened)) return refuseFault(request, reply, opened.state);
+  if (isVerificationError(opened)) return refuseFault(request, reply, opened.state);
   const { first, last } = range.kind === 'part' ? range : { first: 0, last: file.bytes - 1 };
   if (range.kind === 'part') reply.code(206).header('content-range', `bytes ${first}-${last}/${file.bytes}`);
   reply
@@ -148,7 +152,7 @@ async function sendArchive(
   async function fill(): Promise<void> {
     for (const part of parts) {
       const opened = await withoutTimeout(request, () => files.open(part));
-      if (isFault(opened)) throw new Error(opened.detail);
+      if (isVerificationError(opened)) throw new Error(opened.detail);
       const source = opened.createReadStream();
       const ended = new Promise<void>((resolve) => source.once('close', resolve));
       reading = source;
@@ -193,13 +197,17 @@ export function addDownloadRoutes(app: FastifyInstance, dependencies: DownloadDe
   const { store, keys, clock, holders } = dependencies;
   const downloads = createOpenDownloads();
   const stopListening = holders.onChange(() => {
-    if (!holders.mayLackUsers()) downloads.endWhere(({ idUser, mark }) => holders.findMark(idUser) !== mark);
+    if (!holders.mayLackUsers())
+      downloads.endWhere(
+        ({ idUser, secretFingerprint }) => holders.findSecretFingerprint(idUser) !== secretFingerprint,
+      );
   });
   app.addHook('onClose', async () => stopListening());
 
   /** Refuses a link; asks for a retry if its user may exist in damaged access data. */
   function refuse(request: FastifyRequest, reply: FastifyReply, idUser: string | undefined): FastifyReply {
-    const mayBeLive = idUser !== undefined && holders.mayLackUsers() && holders.findMark(idUser) === undefined;
+    const mayBeLive =
+      idUser !== undefined && holders.mayLackUsers() && holders.findSecretFingerprint(idUser) === undefined;
     if (mayBeLive) reply.header('retry-after', retryAfterSeconds);
     return sendRefusal(request, reply, mayBeLive ? unavailable : accessDenied);
   }
@@ -212,13 +220,13 @@ export function addDownloadRoutes(app: FastifyInstance, dependencies: DownloadDe
       const url = request.raw.url ?? '';
       // A link that cannot be verified may be valid.
       if (!keys.isReadable()) return sendRefusal(request, reply.header('retry-after', retryAfterSeconds), unavailable);
-      const target = parseLink(keys, url, clock.nowMs(), (idUser) => holders.findMark(idUser));
+      const target = parseLink(keys, url, clock.nowMs(), (idUser) => holders.findSecretFingerprint(idUser));
       if (target === undefined) return refuse(request, reply, findNamedUser(url));
       const job = await store.find(target.id);
       if (job?.state !== 'success' || isExpired(job, clock.nowMs())) return sendRefusal(request, reply, notFound);
-      const mark = holders.findMark(job.idUser);
+      const secretFingerprint = holders.findSecretFingerprint(job.idUser);
       const holder: LinkHolder | undefined =
-        target.holder ?? (mark === undefined ? undefined : { idUser: job.idUser, mark });
+        target.holder ?? (secretFingerprint === undefined ? undefined : { idUser: job.idUser, secretFingerprint });
       if (holder === undefined) return refuse(request, reply, job.idUser);
       downloads.add(holder, reply.raw);
       const file = job.files?.find((candidate) => candidate.name === target.name);

@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { inParallel } from '../runtime/async/in-parallel.ts';
-import { runAtHalfPace } from '../runtime/async/retry.ts';
+import { runAtHalfDutyCycle } from '../runtime/async/retry.ts';
 import type { KeyedSemaphore } from '../runtime/async/semaphore.ts';
 import { describeError, isAppError, isSystemError } from '../runtime/errors.ts';
 import { syncFolder } from '../runtime/files/durable-file.ts';
@@ -14,7 +14,7 @@ import { attemptPrefix, isInProgress, partsFolder, type ReportJob } from './repo
 const progressName = 'progress';
 
 /** Creates the notes of the highest progress of each request that a client was shown, so that no crash decreases it. */
-export function createProgressNotes(reportsDir: string, logger: Logger) {
+export function createProgressStore(reportsDir: string, logger: Logger) {
   const percents = new Map<number, number>();
   const fileOf = (id: number): string => path.join(reportsDir, String(id), progressName);
 
@@ -28,16 +28,16 @@ export function createProgressNotes(reportsDir: string, logger: Logger) {
     }
   }
 
-  function told(id: number): number {
+  function reportedProgress(id: number): number {
     const percent = percents.get(id) ?? read(id);
     percents.set(id, percent);
     return percent;
   }
 
   return {
-    told,
+    reportedProgress,
     note(id: number, percent: number): void {
-      if (percent <= told(id)) return;
+      if (percent <= reportedProgress(id)) return;
       percents.set(id, percent);
       try {
         writeTextSync(fileOf(id), String(percent));
@@ -165,7 +165,7 @@ export function createJobRecords({ reportsDir, found, retire, mutex, logger }: J
     /** Reads all unread requests at half pace until the signal aborts; calls `onInProgress` for each in progress. */
     async load(signal: AbortSignal, onInProgress?: () => void): Promise<void> {
       onFound = onInProgress;
-      await runAtHalfPace([...unread], width, tryRead, signal);
+      await runAtHalfDutyCycle([...unread], width, tryRead, signal);
     },
     /** One sentence per request that cannot be read. */
     damaged: (): readonly string[] => [...damages.values()],

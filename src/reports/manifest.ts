@@ -1,14 +1,14 @@
 import { createPrivateKey, generateKeyPairSync, sign, verify, type KeyObject } from 'node:crypto';
 import path from 'node:path';
-import type { Problem } from '../runtime/conditions/problem.ts';
+import type { Problem } from '../runtime/problems/problem.ts';
 import { AppError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
-import { publicKeyHex, toPublicKey } from '../runtime/sealed-text.ts';
+import { publicKeyHex, toPublicKey } from '../runtime/encrypted-text.ts';
 import { ensureRecord } from '../runtime/store/keys.ts';
 import { openStore } from '../runtime/store/open-store.ts';
 import { createRecords } from '../runtime/store/records.ts';
 import { isCount, shapeOf } from '../runtime/store/shape.ts';
-import { isReportBasis, isReportFile, type ReportBasis, type ReportFile, type ReportJob } from './reports.ts';
+import { isReportBasis, isReportFile, type ReportVersion, type ReportFile, type ReportJob } from './reports.ts';
 
 /**
  * The contents of a finished export under the service's signature: holders of a file and the manifest can verify the
@@ -27,7 +27,7 @@ export interface Manifest {
   readonly createdAt: string;
   readonly finishedAt: string;
   /** The version of the data, with the hash of the log. */
-  readonly data: ReportBasis;
+  readonly data: ReportVersion;
   readonly columns: readonly string[];
   readonly rows: number;
   readonly files: readonly ReportFile[];

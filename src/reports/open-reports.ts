@@ -1,5 +1,5 @@
 import type { Clock } from '../runtime/clock.ts';
-import type { Problem } from '../runtime/conditions/problem.ts';
+import type { Problem } from '../runtime/problems/problem.ts';
 import { findTextFile } from '../runtime/files/durable-file.ts';
 import { waitForLock } from '../runtime/files/lock.ts';
 import type { Closers } from '../runtime/lifecycle.ts';

@@ -3,7 +3,7 @@
  * deliveries of its end; and `reports/highest-id`, so that no id is used twice.
  */
 import path from 'node:path';
-import { isRecord, renameMembers } from '../runtime/files/checked-json.ts';
+import { isRecord, renameMembers } from '../runtime/files/checksummed-json.ts';
 import { findNames } from '../runtime/files/folder-names.ts';
 import { openStore } from '../runtime/store/open-store.ts';
 import { createRecords, jsonCodec, numberCodec, type Codec, type Records } from '../runtime/store/records.ts';

@@ -39,7 +39,7 @@ export const isReportFile = shapeOf<ReportFile>({
 });
 
 /** The version of the data that an export read. */
-export interface ReportBasis {
+export interface ReportVersion {
   readonly version: number;
   /** Cursor of an export of the rows since. */
   readonly nextSinceVersion: string;
@@ -51,7 +51,7 @@ export interface ReportBasis {
   readonly watermarkMs?: number;
 }
 
-export const isReportBasis = shapeOf<ReportBasis>({
+export const isReportBasis = shapeOf<ReportVersion>({
   version: isCount,
   nextSinceVersion: isText,
   keptUntilSeconds: isCount,
@@ -114,13 +114,13 @@ export interface ReportJob {
   readonly expiresSeconds?: number;
   readonly files?: readonly ReportFile[];
   /** Of a successful request; absent in requests of early versions. */
-  readonly basis?: ReportBasis;
+  readonly basis?: ReportVersion;
 }
 
 export type NewReport = Pick<ReportJob, 'idUser' | 'idAccount' | 'event' | 'request' | 'slot'>;
 
 export type ReportEnd =
-  | { readonly state: 'success'; readonly files: readonly ReportFile[]; readonly basis?: ReportBasis }
+  | { readonly state: 'success'; readonly files: readonly ReportFile[]; readonly basis?: ReportVersion }
   | { readonly state: 'failed' | 'user_failed'; readonly error: string }
   | { readonly state: 'canceled' };
 

@@ -2,7 +2,7 @@ import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
 import type { ServerResponse } from 'node:http';
 import path from 'node:path';
 import type { Clock } from '../runtime/clock.ts';
-import type { Problem } from '../runtime/conditions/problem.ts';
+import type { Problem } from '../runtime/problems/problem.ts';
 import { AppError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { openStore } from '../runtime/store/open-store.ts';
@@ -13,7 +13,7 @@ import { isCount, isInteger, listOf, matching, optional, shapeOf } from '../runt
 export interface LinkHolder {
   readonly idUser: string;
   /** Hash of the user's secret; signed and never shown. */
-  readonly mark: string;
+  readonly secretFingerprint: string;
 }
 
 interface LinkTarget {
@@ -24,7 +24,7 @@ interface LinkTarget {
   readonly holder?: LinkHolder;
 }
 
-export type FindMark = (idUser: string) => string | undefined;
+export type FindSecretFingerprint = (idUser: string) => string | undefined;
 
 const targetPattern = /^(\/files\/([1-9]\d{0,14})\/([A-Za-z0-9][A-Za-z0-9._-]{0,199}))\?(.*)$/;
 /**
@@ -51,7 +51,7 @@ function sign(
   kid: string,
   holder: LinkHolder | undefined,
 ): Buffer {
-  const of = holder === undefined ? '' : `\n${holder.idUser}\n${holder.mark}`;
+  const of = holder === undefined ? '' : `\n${holder.idUser}\n${holder.secretFingerprint}`;
   // One link serves GET and HEAD, signed as GET.
   return createHmac('sha256', secret).update(`GET\n${file}\n${expiresSeconds}\n${kid}${of}`).digest();
 }
@@ -80,15 +80,15 @@ export function parseLink(
   keys: SigningKeys,
   requestTarget: string,
   nowMs: number,
-  findMark: FindMark,
+  findSecretFingerprint: FindSecretFingerprint,
 ): LinkTarget | undefined {
   const link = matchLink(requestTarget);
   if (link === undefined) return undefined;
   const { file, id, name, expires, kid, signature, idUser } = link;
   const key = keys.find(kid);
   if (key === undefined) return undefined;
-  const mark = idUser === undefined ? undefined : findMark(idUser);
-  const holder = idUser === undefined ? undefined : { idUser, mark: mark ?? '' };
+  const mark = idUser === undefined ? undefined : findSecretFingerprint(idUser);
+  const holder = idUser === undefined ? undefined : { idUser, secretFingerprint: mark ?? '' };
   const isSigned = timingSafeEqual(sign(key.secret, file, expires, kid, holder), Buffer.from(signature, 'hex'));
   if (!isSigned || (holder !== undefined && mark === undefined)) return undefined;
   const expiresSeconds = Number(expires);
@@ -132,7 +132,7 @@ interface KeyRecord {
 }
 
 /** Longest life of a link (TRIBUTARY_LINK_TTL_SECONDS is at most this); older retired keys have no live link. */
-const longestLinkMs = 604_800_000;
+const maxLinkMs = 604_800_000;
 
 const keysHint =
   "Restore it from a backup, or remove it and run 'tributary key rotate links': earlier links then stop working.";
@@ -178,7 +178,7 @@ export async function rotateSigningKey(keysDir: string, clock: Clock): Promise<{
   const after = await openRecords(keysDir).change(keysId, (known) => {
     const kept = (known?.keys ?? [])
       .map((old) => ({ ...old, retiredMs: old.retiredMs ?? nowMs }))
-      .filter((old) => old.retiredMs + longestLinkMs > nowMs && old.kid !== key.kid);
+      .filter((old) => old.retiredMs + maxLinkMs > nowMs && old.kid !== key.kid);
     return { keys: [...kept, key] };
   });
   return { kid: key.kid, retired: (after?.keys ?? []).slice(0, -1).map(({ kid }) => kid) };

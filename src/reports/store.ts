@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import path from 'node:path';
 import { inParallel } from '../runtime/async/in-parallel.ts';
 import { startPollLoop } from '../runtime/async/poll-loop.ts';
-import { runAtHalfPace } from '../runtime/async/retry.ts';
+import { runAtHalfDutyCycle } from '../runtime/async/retry.ts';
 import { createKeyedSemaphore } from '../runtime/async/semaphore.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { describeError, isDamage, isSystemError } from '../runtime/errors.ts';
@@ -12,7 +12,7 @@ import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { openStore } from '../runtime/store/open-store.ts';
 import { createJobAttempts } from './job-attempts.ts';
-import { createJobRecords, createProgressNotes } from './job-records.ts';
+import { createJobRecords, createProgressStore } from './job-records.ts';
 import { jobPath, listReportIds, readHighestId, writeHighestId } from './report-records.ts';
 import { isExpired, isInProgress, partsFolder, type NewReport, type ReportJob } from './reports.ts';
 
@@ -91,7 +91,7 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
   );
   const mutex = createKeyedSemaphore();
   const records = createJobRecords({ reportsDir, found, retire: (id) => ids.retire(id), mutex, logger });
-  const progress = createProgressNotes(reportsDir, logger);
+  const progress = createProgressStore(reportsDir, logger);
   await records.readAll(found.slice(0, readFirst));
 
   async function remove(id: number): Promise<void> {
@@ -144,12 +144,12 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
     /** One sentence per request that cannot be read. */
     damaged: (): readonly string[] => [...idsFault, ...records.damaged()],
     /** Keeps the progress that a client was shown, percent, so that it never decreases. Not fsynced. */
-    noteProgress(id: number, percent: number): void {
+    recordProgress(id: number, percent: number): void {
       const job = records.find(id);
       if (job !== undefined && isInProgress(job)) progress.note(id, percent);
     },
     /** The highest progress that a client was shown, percent. */
-    toldProgress: (id: number): number => progress.told(id),
+    reportedProgress: (id: number): number => progress.reportedProgress(id),
     /** Deletes a request with its files. Its id is never used again. */
     remove: (id: number): Promise<void> => mutex.run(id, () => remove(id)),
     folderOf: (id: number): string => records.folderOf(id),
@@ -179,7 +179,7 @@ export function startSweeper(
 
   async function sweep(signal: AbortSignal): Promise<void> {
     const expired = store.list().filter((job) => isExpired(job, clock.nowMs()));
-    await runAtHalfPace(expired, 1, remove, signal);
+    await runAtHalfDutyCycle(expired, 1, remove, signal);
   }
 
   return startPollLoop(sweep, {

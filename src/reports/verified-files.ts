@@ -4,7 +4,7 @@ import { openForReading, type FileHandle } from '../runtime/files/open-file.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { ReportFile } from './reports.ts';
 
-export interface FileFault {
+export interface FileVerificationError {
   readonly idReport: number;
   readonly state: 'missing' | 'damaged';
   readonly detail: string;
@@ -19,7 +19,7 @@ interface PublishedFile {
 
 export type VerifiedFiles = ReturnType<typeof createVerifiedFiles>;
 
-export function isFault(opened: FileHandle | FileFault): opened is FileFault {
+export function isVerificationError(opened: FileHandle | FileVerificationError): opened is FileVerificationError {
   return 'detail' in opened;
 }
 
@@ -56,7 +56,7 @@ async function findHandle(path: string): Promise<FileHandle | undefined> {
  * rots later without a write is not noticed.
  */
 export function createVerifiedFiles(logger: Logger) {
-  const faults = new Map<string, FileFault>();
+  const faults = new Map<string, FileVerificationError>();
   /** SHA-256 by version of a file. */
   const hashes = new Map<string, Promise<string>>();
 
@@ -88,7 +88,7 @@ export function createVerifiedFiles(logger: Logger) {
     }
   }
 
-  function report(path: string, fault: FileFault): FileFault {
+  function report(path: string, fault: FileVerificationError): FileVerificationError {
     if (faults.get(path)?.detail !== fault.detail)
       logger.error({ idReport: fault.idReport, error: fault.detail }, 'report file damaged');
     if (faults.size >= rememberedFaults && !faults.has(path)) faults.delete(faults.keys().next().value ?? '');
@@ -99,7 +99,7 @@ export function createVerifiedFiles(logger: Logger) {
   async function openChecked(
     { idReport, path, file }: PublishedFile,
     wholly: boolean,
-  ): Promise<FileHandle | FileFault> {
+  ): Promise<FileHandle | FileVerificationError> {
     const handle = await findHandle(path);
     if (handle === undefined) return report(path, { idReport, state: 'missing', detail: `${path} is missing` });
     const wrong = await check(path, file, handle, wholly);
@@ -113,15 +113,15 @@ export function createVerifiedFiles(logger: Logger) {
 
   return {
     /** Opens a file of the recorded size and SHA-256. The caller closes the handle. */
-    open: (published: PublishedFile): Promise<FileHandle | FileFault> => openChecked(published, true),
+    open: (published: PublishedFile): Promise<FileHandle | FileVerificationError> => openChecked(published, true),
     /** Verifies a file, or its size only, which is cheap. Undefined if it is correct. */
-    async findFault(published: PublishedFile, look: 'wholly' | 'size'): Promise<FileFault | undefined> {
+    async findFault(published: PublishedFile, look: 'wholly' | 'size'): Promise<FileVerificationError | undefined> {
       const opened = await openChecked(published, look === 'wholly');
-      if (isFault(opened)) return opened;
+      if (isVerificationError(opened)) return opened;
       await opened.close();
       return undefined;
     },
     /** The last fault of each file, the newest ones. The next request of a restored file removes its fault. */
-    faults: (): readonly FileFault[] => [...faults.values()],
+    faults: (): readonly FileVerificationError[] => [...faults.values()],
   };
 }

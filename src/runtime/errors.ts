@@ -117,7 +117,7 @@ export function isTransient(error: unknown): boolean {
 }
 
 /** Reports whether a loop should wait for the condition to pass, without a limit. */
-export function isLasting(error: unknown): boolean {
+export function isRetriedForever(error: unknown): boolean {
   return isDiskFull(error) || (error instanceof AppError && 'lasting' in table[error.code]);
 }
 

@@ -1,4 +1,4 @@
-import type { Problem, ProblemCode } from './conditions/problem.ts';
+import type { Problem, ProblemCode } from './problems/problem.ts';
 import type { Schema } from './http/openapi.ts';
 
 // Names of 0.3, accepted and written next to the current ones until 0.5, which removes this file and its calls. Tables

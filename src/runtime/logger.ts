@@ -9,7 +9,7 @@ const secretNames = ['authorization', 'token', 'secret', 'password', 'pass', 'si
 const maxWaitingBytes = 1024 * 1024;
 
 /**
- * Creates the root logger: JSON lines on standard error, synchronous so that those before a crash are written. A log
+ * Creates the root logger: JSON lines on standard error, synchronous, so that a crash loses none. A log
  * that cannot be written never ends the process: lines are buffered up to a limit.
  */
 export function createLogger(level: string, fields: Record<string, string | number> = {}, fd = 2): Logger {

@@ -14,7 +14,14 @@ import {
   optional,
   shapeOf,
 } from '../runtime/store/shape.ts';
-import { frequencies, noProgress, type Progress, type Schedule, type SlotRule, type SlotSpan } from './schedules.ts';
+import {
+  frequencies,
+  noProgress,
+  type ScheduleProgress,
+  type Schedule,
+  type Recurrence,
+  type SlotSpan,
+} from './schedules.ts';
 
 const damaged = {
   code: 'record_damaged',
@@ -30,7 +37,7 @@ const scheduleKind: RecordKind<Schedule> = {
     idAccount: isCount,
     idUser: isText,
     createdMs: isCount,
-    rule: shapeOf<SlotRule>({
+    rule: shapeOf<Recurrence>({
       every: oneOf(frequencies),
       at: matching(/^(\d\d)?:\d\d$/),
       weekday: optional(isCount),
@@ -48,13 +55,13 @@ const scheduleKind: RecordKind<Schedule> = {
   damaged,
 };
 
-const progressKind: RecordKind<Progress> = {
-  isValid: shapeOf<Progress>({
+const progressKind: RecordKind<ScheduleProgress> = {
+  isValid: shapeOf<ScheduleProgress>({
     made: listOf((span: unknown): span is SlotSpan => listOf(isInteger)(span) && (span as SlotSpan).length === 2),
     endedReport: isCount,
     lastReport: isCount,
     place: optional(isText),
-    stopped: optional(shapeOf<NonNullable<Progress['stopped']>>({ reason: isText, resumes: isCount })),
+    stopped: optional(shapeOf<NonNullable<ScheduleProgress['stopped']>>({ reason: isText, resumes: isCount })),
   }),
   idForm: /\/sc_[0-9a-f]{16}$/,
   ending: '.progress.json',
@@ -62,7 +69,8 @@ const progressKind: RecordKind<Progress> = {
 };
 
 const openSchedules = (schedules: string): MarkedRecords<Schedule> => openMarkedRecords(schedules, scheduleKind);
-const openProgress = (schedules: string): Records<Progress> => createRecords(openStore(schedules), progressKind);
+const openProgress = (schedules: string): Records<ScheduleProgress> =>
+  createRecords(openStore(schedules), progressKind);
 
 export type ScheduleId = Pick<Schedule, 'idAccount' | 'idSchedule'>;
 
@@ -156,13 +164,17 @@ export async function changeSchedule(
   );
 }
 
-export async function readProgress(schedules: string, id: ScheduleId): Promise<Progress> {
+export async function readProgress(schedules: string, id: ScheduleId): Promise<ScheduleProgress> {
   return (await openProgress(schedules).get(toId(id))) ?? noProgress;
 }
 
 /** Writes the progress of a schedule, durably. Only the export role does. */
-export async function writeProgress(schedules: string, id: ScheduleId, progress: Progress): Promise<void> {
-  await openProgress(schedules).put(toId(id), progress);
+export async function writeProgress(
+  schedules: string,
+  id: ScheduleId,
+  scheduleProgress: ScheduleProgress,
+): Promise<void> {
+  await openProgress(schedules).put(toId(id), scheduleProgress);
 }
 
 export async function removeProgress(schedules: string, id: ScheduleId): Promise<void> {

@@ -15,7 +15,7 @@ export interface Schedule {
   readonly idAccount: number;
   readonly idUser: string;
   readonly createdMs: number;
-  readonly rule: SlotRule;
+  readonly rule: Recurrence;
   readonly catchUp: number;
   /** The arguments of its exports without the period or the version. */
   readonly arguments: readonly (readonly [name: string, values: readonly string[]])[];
@@ -27,7 +27,7 @@ export interface Schedule {
   readonly resumes: number;
 }
 
-export interface Progress {
+export interface ScheduleProgress {
   /** The slots that have their export, sorted and apart. */
   readonly made: readonly SlotSpan[];
   /** The newest export request whose end is recorded; 0: none. */
@@ -39,10 +39,10 @@ export interface Progress {
   readonly stopped?: { readonly reason: string; readonly resumes: number };
 }
 
-export const noProgress: Progress = { made: [], endedReport: 0, lastReport: 0 };
+export const noProgress: ScheduleProgress = { made: [], endedReport: 0, lastReport: 0 };
 
 /** Returns why a schedule creates no export; undefined if it does. */
-export function stopReason({ resumes }: Schedule, { stopped }: Progress): string | undefined {
+export function stopReason({ resumes }: Schedule, { stopped }: ScheduleProgress): string | undefined {
   return stopped?.resumes === resumes ? stopped.reason : undefined;
 }
 
@@ -50,9 +50,9 @@ export function stopReason({ resumes }: Schedule, { stopped }: Progress): string
  * Maximum number of spans; the two oldest of more are joined. A span ends with a stop longer than `catchUp`, or with a
  * clock that was ahead.
  */
-const mostSpans = 64;
+const maxSpans = 64;
 
-export function isMade(made: readonly SlotSpan[], slot: number): boolean {
+export function hasExport(made: readonly SlotSpan[], slot: number): boolean {
   return made.some(([first, last]) => first <= slot && slot <= last);
 }
 
@@ -67,7 +67,7 @@ export function addSlot(made: readonly SlotSpan[], slot: number): readonly SlotS
   spans.push([first, last]);
   const ordered = spans.toSorted((a, b) => a[0] - b[0]);
   const [oldest, second, ...others] = ordered;
-  return ordered.length > mostSpans && oldest !== undefined && second !== undefined
+  return ordered.length > maxSpans && oldest !== undefined && second !== undefined
     ? [[oldest[0], second[1]], ...others]
     : ordered;
 }
@@ -85,7 +85,7 @@ interface DueSlots {
  */
 export function findDueSlot({ firstSlot, catchUp, made }: DueSlots, newest: number): number | undefined {
   for (let slot = Math.max(firstSlot, newest - catchUp + 1); slot <= newest; slot += 1)
-    if (!isMade(made, slot)) return slot;
+    if (!hasExport(made, slot)) return slot;
   return undefined;
 }
 
@@ -105,7 +105,7 @@ export const weekdays = ['monday', 'tuesday', 'wednesday', 'thursday', 'friday',
  * The slots of a schedule. A slot is a number: hours since 1970 (UTC), or days or weeks of the calendar. So neither
  * clocks nor changed rules of a zone change it.
  */
-export interface SlotRule {
+export interface Recurrence {
   readonly every: Frequency;
   /** `HH:MM` in the zone; of an hour `:MM`, in UTC. */
   readonly at: string;
@@ -120,9 +120,9 @@ const hourMs = 3_600_000;
 const dayMs = 24 * hourMs;
 
 /** Days from 1970-01-01, a Thursday, to the first day of week 0. */
-const weekOffset = ({ weekday = 1 }: SlotRule): number => (weekday + 3) % 7;
+const weekOffset = ({ weekday = 1 }: Recurrence): number => (weekday + 3) % 7;
 
-function dayOf(rule: SlotRule, slot: number): number {
+function dayOf(rule: Recurrence, slot: number): number {
   return rule.every === 'week' ? slot * 7 + weekOffset(rule) : slot;
 }
 
@@ -135,33 +135,33 @@ export function toDay(date: string): number {
 }
 
 /** Returns the date of a slot, `YYYY-MM-DD`; of an hour in UTC. */
-export function slotDate(rule: SlotRule, slot: number): string {
+export function slotDate(rule: Recurrence, slot: number): string {
   return rule.every === 'hour' ? toDate(Math.floor(slot / 24)) : toDate(dayOf(rule, slot));
 }
 
 /** Returns the slot of a date, or the last one before it. Not for hours. */
-export function slotOfDate(rule: SlotRule, date: string): number {
+export function slotOfDate(rule: Recurrence, date: string): number {
   const day = toDay(date);
   return rule.every === 'week' ? Math.floor((day - weekOffset(rule)) / 7) : day;
 }
 
 /** Returns the time of an hour's slot, Unix ms. */
-export function hourSlotMs({ at }: SlotRule, slot: number): number {
+export function hourSlotMs({ at }: Recurrence, slot: number): number {
   return slot * hourMs + Number(at.slice(1)) * 60_000;
 }
 
 /** Returns the newest hour's slot whose time has come. */
-export function newestHourSlot(rule: SlotRule, nowMs: number): number {
+export function newestHourSlot(rule: Recurrence, nowMs: number): number {
   return Math.floor((nowMs - hourSlotMs(rule, 0)) / hourMs);
 }
 
 /** Returns the name of a slot: its date, `2026-11-23`; of an hour `2026-11-23T04Z`. */
-export function slotName(rule: SlotRule, slot: number): string {
+export function slotName(rule: Recurrence, slot: number): string {
   return rule.every === 'hour' ? `${new Date(slot * hourMs).toISOString().slice(0, 13)}Z` : slotDate(rule, slot);
 }
 
 /** Returns the arguments of the period before a slot: the hour, the day or the seven days. */
-export function periodOf(rule: SlotRule, slot: number): Readonly<Record<string, string>> {
+export function periodOf(rule: Recurrence, slot: number): Readonly<Record<string, string>> {
   if (rule.every === 'hour') return { tsFrom: String((slot - 1) * 3600), tsTo: String(slot * 3600 - 1) };
   const day = dayOf(rule, slot);
   return { dateFrom: toDate(rule.every === 'week' ? day - 7 : day - 1), dateTo: toDate(day - 1) };

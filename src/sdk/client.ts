@@ -19,8 +19,8 @@ export interface Operation {
   readonly headers: readonly string[];
 }
 
-type Given = Readonly<Record<string, unknown>>;
-type Call = (given?: Given, options?: CallOptions) => Promise<unknown>;
+type CallParameters = Readonly<Record<string, unknown>>;
+type Call = (given?: CallParameters, options?: CallOptions) => Promise<unknown>;
 
 /** A response that is not a success. */
 export class ApiError extends Error {
@@ -54,17 +54,17 @@ function detailOf(answer: unknown): string | undefined {
 }
 
 /** Returns the pairs of a query or form: one per member of an array, and those of an object under its own names. */
-function toPairs(given: Given): [string, string][] {
+function toPairs(given: CallParameters): [string, string][] {
   return Object.entries(given).flatMap(([name, value]): [string, string][] => {
     if (value === undefined) return [];
     if (Array.isArray(value)) return value.map((one) => [name, String(one)]);
-    if (typeof value === 'object' && value !== null) return toPairs(value as Given);
+    if (typeof value === 'object' && value !== null) return toPairs(value as CallParameters);
     return [[name, typeof value === 'string' ? value : JSON.stringify(value)]];
   });
 }
 
 /** Distributes the given members over body, path, headers and query. */
-function sortGiven({ path, headers }: Operation, { body, ...given }: Given) {
+function sortGiven({ path, headers }: Operation, { body, ...given }: CallParameters) {
   const isInPath = (name: string): boolean => path.includes(`{${name}}`);
   const entries = Object.entries(given).filter(([, value]) => value !== undefined);
   return {

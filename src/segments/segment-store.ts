@@ -18,7 +18,7 @@ export type SegmentKind = (typeof segmentKinds)[number];
 /** Longest id, characters, as of a user id. */
 export const maxIdLength = 1024;
 
-interface SegmentFacts {
+interface SegmentStats {
   readonly kind: SegmentKind;
   readonly ids: number;
   /** Time of the last change, ISO 8601. */
@@ -30,18 +30,18 @@ export interface SegmentId {
   readonly idSegment: number;
 }
 
-export interface Segment extends SegmentFacts, SegmentId {
+export interface Segment extends SegmentStats, SegmentId {
   readonly file: string;
   readonly sizeBytes: number;
   readonly sha256: string;
 }
 
-const isFacts = shapeOf<SegmentFacts>({ kind: oneOf(segmentKinds), ids: isCount, addedAt: isText });
+const isFacts = shapeOf<SegmentStats>({ kind: oneOf(segmentKinds), ids: isCount, addedAt: isText });
 const idForm = /^[1-9]\d{0,14}\/[1-9]\d{0,15}$/;
 
 const toId = ({ idAccount, idSegment }: SegmentId): string => `${idAccount}/${idSegment}`;
 
-export function openSegments(segmentsDir: string): FileRecords<SegmentFacts> {
+export function openSegments(segmentsDir: string): FileRecords<SegmentStats> {
   const damaged = {
     code: 'record_damaged',
     hint: "Restore its files from a backup, or add the segment again by 'tributary segment add'.",
@@ -83,7 +83,7 @@ export async function putSegment(
   segmentsDir: string,
   id: SegmentId,
   file: string,
-  facts: SegmentFacts,
+  facts: SegmentStats,
 ): Promise<{ readonly replaced: boolean }> {
   const segments = openSegments(segmentsDir);
   return await segments.hold(async () => {

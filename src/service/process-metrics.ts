@@ -38,10 +38,7 @@ export function createProcessMetrics(answerMs = 1000) {
     },
     /** Drops the metrics of an ended process: those of its successor begin at zero. */
     forget: (name: string): void => void newest.delete(name),
-    /**
-     * Requests the metrics of each running process. A process that does not send them in time keeps its last ones. A
-     * stopped process has none: its last gauges would be wrong.
-     */
+    /** Requests the metrics of each running process; one that does not respond keeps its last ones. */
     async collect(processes: Processes): Promise<readonly unknown[][]> {
       collecting ??= askAll(processes).finally(() => {
         collecting = undefined;

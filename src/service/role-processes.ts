@@ -1,7 +1,7 @@
 import type { Config } from '../config.ts';
 import { startTogether } from '../runtime/async/in-parallel.ts';
 import { AppError } from '../runtime/errors.ts';
-import type { FolderPins, FolderWatch } from '../runtime/files/folder-watch.ts';
+import type { FolderHandles, FolderWatch } from '../runtime/files/folder-watch.ts';
 import { forkRole, type RoleChild } from '../runtime/processes/child.ts';
 import { startSupervisor, type Supervisor } from '../runtime/processes/supervisor.ts';
 import { createProcessMetrics } from './process-metrics.ts';
@@ -23,7 +23,7 @@ interface Report {
 interface RoleDependencies extends ServiceStart {
   /** Environment of each role. */
   readonly environment: NodeJS.ProcessEnv;
-  readonly pins: FolderPins;
+  readonly pins: FolderHandles;
   readonly watch: FolderWatch;
 }
 
@@ -40,10 +40,7 @@ function listProcesses({ config, roles }: ServiceOptions): readonly { readonly n
     .flatMap((role) => namesOf(role, config).map((name) => ({ name, role })));
 }
 
-/**
- * Starts the processes of the roles in parallel: import does not wait for the recovery of the others. They stop in the
- * order import, compact (with the last flush), export. Errors: `stopping`, those of a start.
- */
+/** Starts the roles in parallel; they stop in the order import, compact, export. Errors: those of a start. */
 export async function startRoles({
   options,
   environment,
@@ -80,10 +77,7 @@ export async function startRoles({
     if (watch.findLoss()?.message !== loss?.message) {
       child.kill();
       await child.exited;
-      throw new AppError(
-        'folder_lost',
-        'the folders of the service were lost, or came back, while the process started',
-      );
+      throw new AppError('folder_lost', 'folders of the service lost or restored while the process started');
     }
     onReport({ facts: {} });
     metrics.forget(name);

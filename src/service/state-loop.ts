@@ -1,22 +1,27 @@
 import process from 'node:process';
 import { dataPaths } from '../config.ts';
-import { findWarnings, findOwnProblems, findProblems, withSince, createProblemLog } from '../health/health.ts';
-import type { OpsView } from '../health/ops-server.ts';
-import type { Problem } from '../runtime/conditions/problem.ts';
+import { findWarnings, findOwnProblems, findProblems, withSince, createProblemLog } from '../ops/health.ts';
+import type { OpsView } from '../ops/ops-server.ts';
+import type { Problem } from '../runtime/problems/problem.ts';
 import { startPollLoop } from '../runtime/async/poll-loop.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { describeError } from '../runtime/errors.ts';
 import { createDescriptorWatch, type DescriptorWatch } from '../runtime/files/disk-watch.ts';
 import { findStamp } from '../runtime/files/file-checks.ts';
-import type { FolderPins, FolderWatch } from '../runtime/files/folder-watch.ts';
+import type { FolderHandles, FolderWatch } from '../runtime/files/folder-watch.ts';
 import type { RunningChild, RoleChild } from '../runtime/processes/child.ts';
-import { createNews, type News, createSilenceWatch, type SilenceWatch } from '../runtime/processes/news.ts';
+import {
+  createHeartbeat,
+  type Heartbeat,
+  createLivenessWatch,
+  type LivenessWatch,
+} from '../runtime/processes/heartbeat.ts';
 import { findProcessStart } from '../runtime/processes/procfs.ts';
 import type { ServiceView } from '../runtime/processes/role-process.ts';
 import { removeServiceState, writeServiceState, type ServiceState } from '../runtime/processes/service-state.ts';
 import type { Supervisor } from '../runtime/processes/supervisor.ts';
 import type { StreamOwner } from '../stream/owner.ts';
-import type { Broker } from './own-broker.ts';
+import type { Broker } from './broker.ts';
 import type { RoleProcesses } from './role-processes.ts';
 import type { ServiceOptions } from './service-options.ts';
 
@@ -28,7 +33,7 @@ interface StateDependencies {
   readonly clock: Clock;
   /** Start of the service, ISO 8601. */
   readonly startedAt: string;
-  readonly pins: FolderPins;
+  readonly pins: FolderHandles;
   readonly watch: FolderWatch;
   readonly broker: Broker | undefined;
   readonly streamOwner: StreamOwner | undefined;
@@ -41,10 +46,7 @@ interface StateDependencies {
   readonly onView: (view: OpsView) => void;
 }
 
-/**
- * Returns the problem of a service of one area whose folder has no access data: it rejects all requests. A new service
- * of both areas is still to get its apps and users.
- */
+/** Returns the problem of a one-area service without access data. A new service of both areas gets it later. */
 export function findAbsentAccess({ config, roles }: ServiceOptions): Problem[] {
   const { access } = dataPaths(config.dataDir);
   if (roles.includes('ingest') === roles.includes('export') || findStamp(access) !== undefined) return [];
@@ -105,9 +107,9 @@ function buildState(dependencies: StateDependencies, descriptors: DescriptorWatc
 }
 
 /** Kills running processes that no longer report. */
-function endSilent(silence: SilenceWatch, { supervisors, reports }: RoleProcesses): void {
+function endSilent(silence: LivenessWatch, { supervisors, reports }: RoleProcesses): void {
   const reporting = supervisors.filter((supervisor) => supervisor.state().state === 'running');
-  silence.look(
+  silence.check(
     reporting.map((supervisor) => ({
       name: supervisor.state().name,
       reportedAtMs: reports.get(supervisor.state().name)?.atMs ?? 0,
@@ -117,25 +119,22 @@ function endSilent(silence: SilenceWatch, { supervisors, reports }: RoleProcesse
 }
 
 /** Sends a role's process the view of the service if it changed. */
-function sendView(supervisor: Supervisor<RoleChild>, news: News, view: ServiceView): void {
+function sendView(supervisor: Supervisor<RoleChild>, heartbeat: Heartbeat, view: ServiceView): void {
   const child = supervisor.current();
   if (child !== undefined)
-    news.pass(`${child.pid} ${JSON.stringify(view)}`, () => child.send({ type: 'service', view }));
+    heartbeat.send(`${child.pid} ${JSON.stringify(view)}`, () => child.send({ type: 'service', view }));
 }
 
-/**
- * Collects the state of the service every second for commands (run/), the operator's address, the log and the roles'
- * /readyz. `stop` removes the state.
- */
+/** Collects the service's state every second for commands, the operator's port, the log and `/readyz`. */
 export function startStateLoop(dependencies: StateDependencies) {
   const { options, clock, pins, roles, onView } = dependencies;
   const { config, logger } = options;
   const { run } = dataPaths(config.dataDir);
   const served = roles.supervisors
     .filter((supervisor) => supervisor.state().name !== 'compact')
-    .map((supervisor) => ({ supervisor, news: createNews() }));
-  const stateNews = createNews();
-  const silence = createSilenceWatch(logger);
+    .map((supervisor) => ({ supervisor, news: createHeartbeat() }));
+  const stateNews = createHeartbeat();
+  const silence = createLivenessWatch(logger);
   const problemLog = createProblemLog(logger, () => clock.nowMs());
   const descriptors = createDescriptorWatch('the supervisor');
   let isDraining = false;
@@ -155,17 +154,17 @@ export function startStateLoop(dependencies: StateDependencies) {
     if (pins.findLost().length > 0) return;
     try {
       const { writtenAt: _writtenAt, silentMs: _silentMs, ...lasting } = state;
-      stateNews.pass(JSON.stringify({ ...lasting, since }), () => writeServiceState(run, { ...state, since }));
+      stateNews.send(JSON.stringify({ ...lasting, since }), () => writeServiceState(run, { ...state, since }));
     } catch (error) {
       // A full disk must not end the supervisor: only commands need the state.
-      logger.warn({ error: describeError(error) }, 'service state cannot be written');
+      logger.warn({ error: describeError(error) }, 'cannot write service state');
     }
   };
 
   publish();
   const loop = startPollLoop(publish, {
     everyMs: stateEveryMs,
-    onError: (error) => logger.error({ error: describeError(error) }, 'service state cannot be collected'),
+    onError: (error) => logger.error({ error: describeError(error) }, 'cannot collect service state'),
     pausesFirst: true,
   });
   return {

@@ -1,7 +1,7 @@
 import { JetStreamApiError } from '@nats-io/jetstream';
 import { errors } from '@nats-io/transport-node';
 import { AppError, isAppError } from '../runtime/errors.ts';
-import type { Problem } from '../runtime/conditions/problem.ts';
+import type { Problem } from '../runtime/problems/problem.ts';
 import type { Logger } from '../runtime/logger.ts';
 
 /** Error codes of nats-server without space: limits of the account or the server, or a failed write. */
@@ -16,20 +16,20 @@ const noRoomCodes: ReadonlySet<number> = new Set([
 ]);
 
 /** A refusal in the broker's own words, and the next step of its operator. */
-export interface Refusal {
+export interface BrokerDenial {
   readonly words: string;
   readonly todo: string;
 }
 
 /** Rights that the service's user needs, as the operator's next step. */
-export const rightsTodo =
+export const requiredRightsTodo =
   'Let the user of the service publish to $JS.API.> and tributary.>, and subscribe to _INBOX.>, tributary.> and $JS.EVENT.ADVISORY.STREAM.>, in the configuration of the broker. A running service then resumes.';
-const credentialsTodo = 'See that TRIBUTARY_NATS_URL has the user and password, or the token, that the broker knows.';
+const credentialsTodo = 'Check the user and password, or the token, in TRIBUTARY_NATS_URL.';
 const roomTodo =
-  'Give the account more storage for JetStream, or lower TRIBUTARY_STREAM_MAX_BYTES, which the broker sets aside for the stream.';
+  'Give the account more storage for JetStream, or lower TRIBUTARY_STREAM_MAX_BYTES, which the broker reserves for the stream.';
 const jetStreamTodo =
-  'Enable JetStream for the account in the configuration of the broker, or name a user of another account in TRIBUTARY_NATS_URL.';
-const awayTodo = 'See whether the broker runs, and try again.';
+  'Enable JetStream for the account in the configuration of the broker, or set a user of another account in TRIBUTARY_NATS_URL.';
+const awayTodo = 'Check that the broker runs, then retry.';
 
 function findCause<T>(error: unknown, kind: new (...args: never[]) => T): T | undefined {
   if (error instanceof kind) return error;
@@ -38,9 +38,9 @@ function findCause<T>(error: unknown, kind: new (...args: never[]) => T): T | un
 }
 
 /** Returns the refusal of a broker that knows the service and denies it something; undefined for other errors. */
-export function findRefusal(error: unknown): Refusal | undefined {
+export function findDenial(error: unknown): BrokerDenial | undefined {
   const violation = findCause(error, errors.PermissionViolationError);
-  if (violation !== undefined) return { words: violation.message, todo: rightsTodo };
+  if (violation !== undefined) return { words: violation.message, todo: requiredRightsTodo };
   const stranger =
     findCause(error, errors.AuthorizationError) ?? findCause(error, errors.UserAuthenticationExpiredError);
   return stranger === undefined ? undefined : { words: stranger.message, todo: credentialsTodo };
@@ -55,28 +55,26 @@ function isJetStreamMissing(error: unknown): error is Error {
   return error instanceof Error && error.name === 'JetStreamNotEnabled';
 }
 
-/**
- * Turns an error of the NATS libraries into one of the service. `broker_refused`: the broker denies it, for the reason
- * in its own words. `broker_away`: it does not answer, or not now.
- */
+/** Wraps an error of the NATS libraries: `broker_refused` with the broker's reason, or `broker_away` (no response). */
 export function wrapBrokerError(error: unknown, doing: string): AppError {
   if (error instanceof AppError) return error;
   const wrap = (code: 'broker_refused' | 'broker_away', how: string, hint?: string): AppError =>
     new AppError(code, `${doing}: ${how}`, { cause: error, ...(hint === undefined ? {} : { hint }) });
-  const refusal = findRefusal(error);
-  if (refusal !== undefined) return wrap('broker_refused', `the broker refuses it: ${refusal.words}`, refusal.todo);
+  const brokerDenial = findDenial(error);
+  if (brokerDenial !== undefined)
+    return wrap('broker_refused', `the broker denies it: ${brokerDenial.words}`, brokerDenial.todo);
   if (isJetStreamMissing(error))
     return wrap('broker_refused', `the account has no JetStream: ${error.message}`, jetStreamTodo);
   if (isNoRoom(error))
     return wrap('broker_refused', `the broker's storage is full: ${error.message} (${error.code})`, roomTodo);
   if (error instanceof JetStreamApiError) {
-    const how = `the broker refuses it: ${error.message} (${error.code})`;
+    const how = `the broker denies it: ${error.message} (${error.code})`;
     return error.status < 500
-      ? wrap('broker_refused', how, 'See what the broker and its log say about the stream and the account.')
+      ? wrap('broker_refused', how, 'Check the log of the broker about the stream and the account.')
       : wrap('broker_away', how);
   }
   const isLate = error instanceof errors.TimeoutError;
-  return wrap('broker_away', isLate ? 'no answer from the broker' : 'the broker is away', awayTodo);
+  return wrap('broker_away', isLate ? 'no response from the broker' : 'the broker is unreachable', awayTodo);
 }
 
 /** Runs work, and throws its errors as those of the service. */
@@ -88,22 +86,22 @@ export async function wrapErrors<T>(doing: string, work: () => Promise<T>): Prom
   }
 }
 
-/** Describes work that the broker refuses again and again; undefined for an error of another kind. */
-export function describeRefused(error: unknown, doing: string): Problem | undefined {
+/** Describes work that the broker keeps denying; undefined for an error of another kind. */
+export function describeDenied(error: unknown, doing: string): Problem | undefined {
   const wrapped = wrapBrokerError(error, doing);
   return isAppError(wrapped, 'broker_refused')
     ? { code: 'broker_permission_denied', message: wrapped.message, action: wrapped.hint ?? '' }
     : undefined;
 }
 
-/** How long a refusal is reported after it was last seen, ms: the service retries more often than that. */
+/** Time for which a denial is reported after it was last seen, ms: the service retries more often than that. */
 const refusalHoldsMs = 15_000;
 const rememberedErrors = 100;
 
 /** Creates the record of the errors that the broker reports to one connection. */
 export function createConnectionErrors(logger: Logger) {
-  let refused: { readonly refusal: Refusal; readonly atMs: number } | undefined;
-  /** When each error was last seen, by its words: a repeated one is logged when it begins. */
+  let refused: { readonly refusal: BrokerDenial; readonly atMs: number } | undefined;
+  /** When each error was last seen, by its text: a repeated one is logged when it begins. */
   const lastSeenMs = new Map<string, number>();
 
   function isNew(error: Error): boolean {
@@ -118,13 +116,13 @@ export function createConnectionErrors(logger: Logger) {
 
   return {
     record(error: Error): void {
-      const refusal = findRefusal(error);
+      const brokerDenial = findDenial(error);
       // A denied subscription fails where it is needed.
       const isSubscription = error instanceof errors.PermissionViolationError && error.operation === 'subscription';
-      if (refusal !== undefined && !isSubscription) refused = { refusal, atMs: performance.now() };
+      if (brokerDenial !== undefined && !isSubscription) refused = { refusal: brokerDenial, atMs: performance.now() };
       logger[isNew(error) ? 'warn' : 'debug']({ error: error.message }, 'broker reported an error');
     },
-    refusal: (): Refusal | undefined =>
+    refusal: (): BrokerDenial | undefined =>
       refused !== undefined && performance.now() - refused.atMs < refusalHoldsMs ? refused.refusal : undefined,
     /** Forgets the refusal: a new connection has new rights. */
     clearRefusal(): void {

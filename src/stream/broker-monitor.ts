@@ -1,6 +1,6 @@
 import type { Logger } from '../runtime/logger.ts';
 import { openConnection, type StreamConnection } from './connection.ts';
-import type { Problem } from '../runtime/conditions/problem.ts';
+import type { Problem } from '../runtime/problems/problem.ts';
 import { startPollLoop } from '../runtime/async/poll-loop.ts';
 
 export type BrokerHealth = { readonly state: 'well' | 'silent' } | { readonly state: 'unwell'; readonly error: string };
@@ -25,10 +25,7 @@ async function findAnswer<T>(
 
 export type BrokerMonitor = Awaited<ReturnType<typeof openBrokerMonitor>>;
 
-/**
- * Opens the monitor of the nats-server at a local port, as its system user: the HTTP monitor would answer every local
- * user without credentials. Error: `broker_away`.
- */
+/** Opens the monitor of a local nats-server as its system user: HTTP has no credentials. Error: `broker_away`. */
 export async function openBrokerMonitor(port: number, password: string, logger: Logger) {
   const connection = await openConnection({
     url: `nats://127.0.0.1:${port}`,
@@ -60,14 +57,14 @@ const pingEveryMs = { well: 3000, silent: 1000 } as const;
 /** Time for a response, ms: that of a busy broker waits for an fsync. */
 const answerMs = 2000;
 
-export const brokerSilent: Problem = {
+export const brokerSilentProblem: Problem = {
   code: 'broker_unreachable',
-  message: 'the broker does not take events',
+  message: 'the broker does not accept events',
   action:
     'No action needed if this resolves: it may be restarting. Otherwise check its log lines and its disk, or the cluster that TRIBUTARY_NATS_URL names.',
 };
 
-/** Pings the broker every few seconds: an idle service must not be the last to notice that it is away. */
+/** Pings the broker every few seconds, so that an idle service notices an unreachable one. */
 export function startBrokerPing(connection: StreamConnection) {
   let answers = true;
   const ping = async (): Promise<void> => {
@@ -80,11 +77,11 @@ export function startBrokerPing(connection: StreamConnection) {
   });
   return {
     problems(): readonly Problem[] {
-      const problems: Problem[] = answers ? [] : [brokerSilent];
-      const refusal = connection.refusal();
-      if (refusal === undefined) return problems;
-      const what = `the broker refuses what the service asks of it: ${refusal.words}`;
-      return [...problems, { code: 'broker_permission_denied', message: what, action: refusal.todo }];
+      const problems: Problem[] = answers ? [] : [brokerSilentProblem];
+      const brokerDenial = connection.refusal();
+      if (brokerDenial === undefined) return problems;
+      const what = `the broker denies an operation: ${brokerDenial.words}`;
+      return [...problems, { code: 'broker_permission_denied', message: what, action: brokerDenial.todo }];
     },
     // Not awaited: a stalled broker leaves the ping without a response.
     stop: async (): Promise<void> => void loop.stop(),

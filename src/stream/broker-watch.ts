@@ -1,7 +1,7 @@
 import { describeError } from '../runtime/errors.ts';
 import { readFreeBytes } from '../runtime/files/disk-watch.ts';
 import type { Logger } from '../runtime/logger.ts';
-import type { Problem } from '../runtime/conditions/problem.ts';
+import type { Problem } from '../runtime/problems/problem.ts';
 import { createBackoff } from '../runtime/async/retry.ts';
 import { startPollLoop } from '../runtime/async/poll-loop.ts';
 import type { BrokerHealth } from './broker-monitor.ts';
@@ -21,7 +21,7 @@ const answerMs = 2000;
 const unhealthyChecks = 2;
 /** Space that a restart needs for the configuration and the stream's index, bytes. */
 const minRoomBytes = 8 * 1024 * 1024;
-/** Backoff of restarts, ms. Bounded: a disk that fills up again and again keeps events out for less than 30 s. */
+/** Backoff of restarts, ms: a disk that fills up repeatedly blocks imports for less than 30 s. */
 const firstBackoffMs = 2000;
 const maxBackoffMs = 15_000;
 /** A server that was healthy for this long is restarted at once again, ms. */
@@ -29,7 +29,7 @@ const lastingMs = 60_000;
 
 const silent: Problem = {
   code: 'broker_unresponsive',
-  message: 'nats-server runs and answers nothing',
+  message: 'nats-server is unresponsive',
   action:
     "No action needed if this resolves: its disk or the machine may be stalled. Otherwise end the nats-server process with 'kill -9'. It restarts, and no acknowledged event is lost.",
 };
@@ -39,10 +39,9 @@ const frozenTodo =
 export type BrokerWatch = ReturnType<typeof startBrokerWatch>;
 
 /**
- * Watches the embedded nats-server, which `current` returns; undefined while there is none. A stream whose write has
- * failed once, usually on a full disk, takes no event until the server restarts: the watch kills the server once there
- * is space, and its supervisor restarts it. A server that does not answer is only reported: it may be stalled for a
- * moment, and what it has acknowledged is safe.
+ * Watches the embedded nats-server, which `current` returns while it runs. After one failed write, usually on a full
+ * disk, a stream accepts no message until a restart: the watch kills the server once there is space. An unresponsive
+ * server is only reported: it may be stalled.
  */
 export function startBrokerWatch(current: () => NatsServer | undefined, options: BrokerWatchOptions) {
   const { folder, logger } = options;
@@ -74,7 +73,6 @@ export function startBrokerWatch(current: () => NatsServer | undefined, options:
     );
     server.kill();
     await server.exited;
-    // The next server has its own health checks.
     badChecks = 0;
   }
 
@@ -100,7 +98,7 @@ export function startBrokerWatch(current: () => NatsServer | undefined, options:
 
   const loop = startPollLoop(check, {
     everyMs: () => checkEveryMs[lastState === 'well' ? 'well' : 'unwell'],
-    onError: (error) => logger.warn({ error: describeError(error) }, 'nats-server cannot be watched'),
+    onError: (error) => logger.warn({ error: describeError(error) }, 'cannot watch nats-server'),
   });
 
   return {

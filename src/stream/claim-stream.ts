@@ -1,35 +1,34 @@
 import type { JetStreamManager, StreamInfo } from '@nats-io/jetstream';
 import { pause } from '../runtime/async/retry.ts';
 import { AppError } from '../runtime/errors.ts';
-import type { FolderPlace } from '../runtime/files/folder-id.ts';
+import type { FolderLocation } from '../runtime/files/folder-id.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { StreamConnection } from './connection.ts';
 import {
   claimedSubject,
-  createToken,
+  createFencingToken,
   findClaim,
   findKeptClaim,
   foreignStream,
-  judgeClaim,
+  compareClaims,
   keepClaim,
   renderMetadata,
   type Claim,
-  type PlacedClaim,
-  askPresence,
-} from './lease.ts';
+  type ClaimWithLocation,
+  checkOwnerLiveness,
+} from './claim.ts';
 import {
   findDeviations,
   wantedSettings,
-  type StreamDemands,
-  assertMendable,
+  type StreamRequirements,
+  assertRepairable,
   createStream,
   findStream,
-} from './topology.ts';
-import type { Problem } from '../runtime/conditions/problem.ts';
+} from './stream-admin.ts';
+import type { Problem } from '../runtime/problems/problem.ts';
 
 interface OwnedLake {
   readonly id: string;
-  /** Returns the id of the stream that the lake's log has followed last. */
   findStreamId(): Promise<string | undefined>;
 }
 
@@ -40,7 +39,7 @@ export interface OwnerOptions {
   readonly claimFile: string;
   /** Folder of queries that only a process on the same data folder can answer. */
   readonly questionFolder: string;
-  readonly place: FolderPlace;
+  readonly place: FolderLocation;
   /** Whether the broker belongs to this data folder, whose lock is held: then no other service can own the stream. */
   readonly exclusive: boolean;
   /** How long to wait for an owner that does not answer, ms. */
@@ -50,12 +49,11 @@ export interface OwnerOptions {
 }
 
 const defaultLeaseMs = 10_000;
-const askEveryMs = 250;
+const ownerCheckIntervalMs = 250;
 const answerMs = 1000;
 
 /** Reports whether a stream without a claim, of an earlier version or made by hand, has nothing of another lake. */
 export async function isAdoptable(info: StreamInfo, { lake, exclusive }: OwnerOptions): Promise<boolean> {
-  // The broker's store is part of the data folder.
   if (exclusive) return true;
   const followed = await lake.findStreamId();
   return followed === `${info.config.name}@${info.created}` || info.state.last_seq === 0;
@@ -64,51 +62,48 @@ export async function isAdoptable(info: StreamInfo, { lake, exclusive }: OwnerOp
 export function unclaimedError({ config }: StreamInfo, lake: OwnedLake): AppError {
   return new AppError(
     'stream_taken',
-    `the stream ${config.name} has messages, names no lake, and this lake has never read it`,
+    `the stream ${config.name} has messages but no claim, and this lake has never read it`,
     {
-      hint: `Name another stream by TRIBUTARY_STREAM; or, if its messages are this lake's, say so: nats stream edit ${config.name} --metadata tributary.lake=${lake.id}`,
+      hint: `Set another TRIBUTARY_STREAM; or, if the messages are this lake's, run: nats stream edit ${config.name} --metadata tributary.lake=${lake.id}`,
     },
   );
 }
 
 /**
- * Waits until the stream has no owner. Returns true if its owner works on this data folder too: then both have one
- * claim. `last`: the place of the last claim; at the same place, an owner that the broker does not know has exited.
+ * Waits until the stream has no owner. Returns true if its owner shares this data folder, and so the claim. `last`: the
+ * place of the last claim; at the same place, an owner that the broker does not know has exited.
  */
-async function isShared(connection: StreamConnection, last: FolderPlace, options: OwnerOptions): Promise<boolean> {
+async function isShared(connection: StreamConnection, last: FolderLocation, options: OwnerOptions): Promise<boolean> {
   const { streamName, questionFolder, place, leaseMs = defaultLeaseMs, logger, signal } = options;
   const deadline = performance.now() + leaseMs;
   for (let round = 0; ; round += 1) {
-    const answer = await askPresence(connection, streamName, questionFolder, answerMs);
+    const answer = await checkOwnerLiveness(connection, streamName, questionFolder, answerMs);
     if (typeof answer === 'object') {
       if (answer.sameFolder) return true;
       throw new AppError(
         'stream_taken',
         `the stream ${streamName} is in use by the service of ${answer.place.folder} on ${answer.place.host} (pid ${answer.pid}), and this is ${place.folder} on ${place.host}, a copy of its data folder`,
         {
-          hint: 'Stop that one first, or name another stream by TRIBUTARY_STREAM.',
+          hint: 'Stop that one first, or set another TRIBUTARY_STREAM.',
         },
       );
     }
     if (answer === 'nobody' && last.fingerprint === place.fingerprint) return false;
     if (performance.now() >= deadline) {
-      logger.warn({ stream: streamName, before: last }, 'the owner of the stream does not answer: it is taken over');
+      logger.warn({ stream: streamName, before: last }, 'owner of the stream does not respond, taking over');
       return false;
     }
     if (signal?.aborted === true) throw new AppError('stopping', 'stopped while waiting for the owner of the stream');
     if (round === 0)
       logger.warn(
         { stream: streamName, owner: last, leaseMs },
-        'the stream was claimed from another place, or its owner is silent: waiting for it',
+        'stream claimed elsewhere, or its owner unresponsive, waiting',
       );
-    await pause(askEveryMs, signal);
+    await pause(ownerCheckIntervalMs, signal);
   }
 }
 
-/**
- * Returns the claim under which this service may own the stream. Each start makes a new one, unless another process of
- * this data folder has one: the broker then refuses the former owner, on a copy of the folder or of the whole machine.
- */
+/** Returns this data folder's claim, or a new one, with which the broker rejects the former owner. */
 async function decideClaim(
   connection: StreamConnection,
   info: StreamInfo | undefined,
@@ -121,7 +116,7 @@ async function decideClaim(
     if (!exclusive || (await lake.findStreamId()) !== undefined) throw foreignStream(streamName, found, lake.id, place);
     logger.error(
       { stream: streamName, lake: lake.id, before: found.lake },
-      'the lake is new and the stream is not: what waits in it goes to the new lake',
+      'new lake on an existing stream, its messages go to the new lake',
     );
   }
   if (info !== undefined && found === undefined && !(await isAdoptable(info, options)))
@@ -131,34 +126,34 @@ async function decideClaim(
   const kept = await findKeptClaim(claimFile);
   if (shared && kept?.lake === lake.id) return kept;
   const generation = Math.max(found?.generation ?? 0, kept?.generation ?? 0) + 1;
-  return { lake: lake.id, token: createToken(), generation };
+  return { lake: lake.id, token: createFencingToken(), generation };
 }
 
 /** Creates the stream, or repairs its settings and claim; undefined if another process has just created it. */
 async function settleStream(
   manager: JetStreamManager,
   info: StreamInfo | undefined,
-  claim: PlacedClaim,
+  claim: ClaimWithLocation,
   options: OwnerOptions,
   before: Partial<StreamInfo['config']> = {},
 ): Promise<StreamInfo | undefined> {
   const { streamName, maxBytes } = options;
-  const demands: StreamDemands = { subject: claimedSubject(streamName, claim.token), maxBytes };
+  const demands: StreamRequirements = { subject: claimedSubject(streamName, claim.token), maxBytes };
   const metadata = renderMetadata(claim, info?.config.metadata ?? before.metadata);
   if (info === undefined) return await createStream(manager, streamName, demands, { ...before, metadata });
-  assertMendable(info, demands);
+  assertRepairable(info, demands);
   const carried = findClaim(info.config.metadata);
   const isRight =
     findDeviations(info.config, demands).length === 0 &&
     carried !== undefined &&
-    judgeClaim(carried, claim) === 'ours' &&
+    compareClaims(carried, claim) === 'ours' &&
     carried.place.folder === claim.place.folder;
   return isRight
     ? info
     : await manager.streams.update(streamName, { ...info.config, ...wantedSettings(demands), metadata });
 }
 
-/** Claims the stream at the start of a service. Errors: `stream_taken`, `broker_unsafe`, the library's, the disk's. */
+/** Claims the stream at a start. Errors: `stream_taken`, `broker_unsafe`, the library's, the disk's. */
 export async function claimStream(
   connection: StreamConnection,
   manager: JetStreamManager,
@@ -167,24 +162,24 @@ export async function claimStream(
   const { streamName, claimFile, place } = options;
   for (let round = 0; round < 5; round += 1) {
     const info = await findStream(manager, streamName);
-    if (info !== undefined) assertMendable(info, { subject: '', maxBytes: options.maxBytes });
+    if (info !== undefined) assertRepairable(info, { subject: '', maxBytes: options.maxBytes });
     const claim = await decideClaim(connection, info, options);
     const kept = await findKeptClaim(claimFile);
-    if (kept === undefined || judgeClaim(kept, claim) !== 'ours') await keepClaim(claimFile, claim);
+    if (kept === undefined || compareClaims(kept, claim) !== 'ours') await keepClaim(claimFile, claim);
     // It may have changed while waiting for another owner.
     const fresh = info === undefined ? undefined : await findStream(manager, streamName);
     if (JSON.stringify(findClaim(fresh?.config.metadata)) !== JSON.stringify(findClaim(info?.config.metadata)))
       continue;
     if ((await settleStream(manager, fresh, { ...claim, place }, options)) === undefined) continue;
     const settled = await findStream(manager, streamName);
-    if (settled !== undefined && judgeClaim(findClaim(settled.config.metadata), claim) === 'ours') return settled;
+    if (settled !== undefined && compareClaims(findClaim(settled.config.metadata), claim) === 'ours') return settled;
   }
   throw new AppError('stream_taken', `the stream ${streamName} is being claimed by several services at once`, {
     hint: 'Start only one of them.',
   });
 }
 
-const mendEveryMs = 1000;
+const repairIntervalMs = 1000;
 /** Oldest check that an update may depend on, ms: a later one could undo another's change. */
 const freshMs = 1000;
 const newestNotices = 5;
@@ -212,14 +207,11 @@ export function createStreamRepair(manager: JetStreamManager, options: OwnerOpti
     keep(info: StreamInfo): void {
       last = info;
     },
-    /**
-     * Repairs the stream, or creates it if there is none. Does nothing right after a repair, or if the check at
-     * `seenMs` (monotonic) is too old: an update replaces all settings. `what`: the notice.
-     */
-    async mend(info: StreamInfo | undefined, claim: Claim, seenMs: number, what: string): Promise<void> {
+    /** Repairs or recreates the stream, unless the check at `seenMs` (monotonic) is old. `what`: the notice. */
+    async repair(info: StreamInfo | undefined, claim: Claim, seenMs: number, what: string): Promise<void> {
       const nowMs = performance.now();
       if (nowMs < nextMendMs || nowMs - seenMs > freshMs) return;
-      nextMendMs = nowMs + mendEveryMs;
+      nextMendMs = nowMs + repairIntervalMs;
       const settled = await settleStream(manager, info, { ...claim, place }, options, operatorsSettings(last));
       if (settled === undefined) return;
       last = settled;

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { connect, type NatsConnection, type NodeConnectionOptions } from '@nats-io/transport-node';
 import { AppError, describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
-import { parseServerAddresses } from '../runtime/processes/server-addresses.ts';
+import { parseNatsUrl } from '../runtime/processes/nats-url.ts';
 import { wrapBrokerError, createConnectionErrors } from './broker-errors.ts';
 import { createPullConnection, type PullConnection } from './pull-request.ts';
 import { subscribe } from 'node:diagnostics_channel';
@@ -11,10 +11,7 @@ import type { Socket } from 'node:net';
 const guarded = new WeakSet<Socket>();
 const ignore = (): void => undefined;
 
-/**
- * Keeps an error listener on a socket. The NATS client (3.4) removes all listeners from a closed socket; a late error,
- * such as that of a write after the server's end, would then end the process.
- */
+/** Keeps an error listener on a socket: the NATS client (3.4) removes all, and a late error would end the process. */
 function guardSocket(socket: Socket): void {
   if (guarded.has(socket)) return;
   guarded.add(socket);
@@ -57,7 +54,7 @@ const pingIntervalMs = 10_000;
 
 /** Splits the address into the servers, which may be shown, and the credentials, which may not. */
 function parseServers(options: ConnectionOptions): { servers: string[]; signIn: NodeConnectionOptions } {
-  const addresses = parseServerAddresses(options.url);
+  const addresses = parseNatsUrl(options.url);
   // The settings are validated, and the supervisor's own address is well-formed.
   assert(!('problem' in addresses), 'the address of the broker is malformed');
   const user = options.user ?? addresses.user;
@@ -90,7 +87,7 @@ async function connectClient(options: ConnectionOptions, more: NodeConnectionOpt
     });
   } catch (error) {
     const text = `cannot connect to the broker at ${servers.join(' or ')}: ${describeError(error)}`;
-    const hint = 'See whether it runs and takes these credentials.';
+    const hint = 'Check that it runs and accepts these credentials.';
     throw new AppError('broker_away', text, { cause: error, hint });
   }
 }
@@ -104,7 +101,10 @@ function listen<T>(listeners: Set<T>, listener: T): () => void {
 async function awaitPong(nats: NatsConnection, timeoutMs: number): Promise<void> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new AppError('broker_away', `ping: no answer within ${timeoutMs} ms`)), timeoutMs);
+    timer = setTimeout(
+      () => reject(new AppError('broker_away', `ping: no response within ${timeoutMs} ms`)),
+      timeoutMs,
+    );
   });
   try {
     await Promise.race([nats.flush(), late]);
@@ -145,7 +145,7 @@ export async function openConnection(options: ConnectionOptions) {
         connected = true;
         guardConnectionSocket(nats);
         reported.clearRefusal();
-        logger.info({ server: status.server }, 'broker connection is back');
+        logger.info({ server: status.server }, 'broker connection restored');
       } else if (status.type === 'error') {
         reported.record(status.error);
         for (const listener of failed) listener(status.error);
@@ -160,13 +160,12 @@ export async function openConnection(options: ConnectionOptions) {
     /** The client; only the files of this folder use it. */
     nats,
     isConnected,
-    /** Calls `listener` each time the connection is lost; returns the function that removes it. */
+    /** Calls `listener` when the connection is lost; returns the function that removes it. */
     onDisconnect: (listener: () => void) => listen(disconnected, listener),
     /** Calls `listener` with each error that the broker reports; returns the function that removes it. */
     onError: (listener: (error: Error) => void) => listen(failed, listener),
-    /** Returns what the broker has lately refused to this connection: a right that it lacks, or its credentials. */
+    /** Returns what the broker has lately denied to this connection: a permission, or its credentials. */
     refusal: reported.refusal,
-    /** Waits for a round trip to the broker. Error: `broker_away` after `timeoutMs`. */
     async ping(timeoutMs: number): Promise<void> {
       if (!isConnected()) throw new AppError('broker_away', 'ping: not connected to the broker');
       await awaitPong(nats, timeoutMs);
@@ -189,17 +188,14 @@ export async function openConnection(options: ConnectionOptions) {
   };
 }
 
-/**
- * Waits for a response of the broker. Error: `broker_away` as soon as the connection is lost; the library would wait
- * for its timeout.
- */
+/** Waits for a response of the broker. Error: `broker_away`, as soon as the connection is lost. */
 export async function whileConnected<T>(
   connection: StreamConnection,
   doing: string,
   answer: () => Promise<T>,
 ): Promise<T> {
   const lose = (how: string): AppError =>
-    new AppError('broker_away', `${doing}: ${how}`, { hint: 'See whether the broker runs, and try again.' });
+    new AppError('broker_away', `${doing}: ${how}`, { hint: 'Check that the broker runs, then retry.' });
   if (!connection.isConnected()) throw lose('not connected to the broker');
   let forget: (() => void) | undefined;
   const lost = new Promise<never>((_, reject) => {

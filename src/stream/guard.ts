@@ -2,31 +2,28 @@ import type { JetStreamManager, StreamInfo } from '@nats-io/jetstream';
 import { AppError } from '../runtime/errors.ts';
 import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
-import type { Problem } from '../runtime/conditions/problem.ts';
+import type { Problem } from '../runtime/problems/problem.ts';
 import { wrapErrors } from './broker-errors.ts';
-import { findClaim, findKeptClaim, judgeClaim, takenProblem } from './lease.ts';
+import { findClaim, findKeptClaim, compareClaims, streamTakenProblem } from './claim.ts';
 import { whileConnected, type StreamConnection } from './connection.ts';
-import { judgeStream, openStreamWatch, type StreamVerdict } from './stream-verdict.ts';
+import { evaluateStream, openStreamWatch, type PublishGate } from './publish-gate.ts';
 import { eventSubject, streamName as unclaimedName } from './stream.ts';
-import { findStream, openManager } from './topology.ts';
+import { findStream, openManager } from './stream-admin.ts';
 
 /** A permit to publish, valid for the stream configuration it was issued for. */
-interface Leave {
+interface PublishPermit {
   readonly stream: string;
   readonly subject: string;
   readonly streamId?: string;
   readonly changes: number;
 }
 
-/**
- * A check of whether a 200 may depend on the stream: its settings keep what is acknowledged, and it is still this
- * service's. Each process has its own.
- */
+/** The check of whether a 200 may depend on the stream: safe settings, and this service's claim. One per process. */
 export interface StreamGuard {
   /** Issues a permit. Errors: `stream_shut` while the stream is unsafe, gone or another's; `broker_away` if unknown. */
-  enter(): Leave;
+  acquirePermit(): PublishPermit;
   /** Reports, after an ack, whether the stream has not changed since the permit. */
-  holds(leave: Leave): Promise<boolean>;
+  isPermitValid(publishPermit: PublishPermit): Promise<boolean>;
   /** Throws `stream_shut` if the stream is another's, whose messages must not be read or purged. */
   assertOwner(info: StreamInfo): Promise<void>;
 }
@@ -42,14 +39,14 @@ interface GuardOptions {
   readonly logger: Logger;
 }
 
-const lookEveryMs = { open: 2000, shut: 250, unknown: 50 } as const;
+const checkIntervalsMs = { open: 2000, shut: 250, unknown: 50 } as const;
 /** Delay while all is well and the broker announces changes, ms: the check only catches a lost announcement. */
-const lookBesideMs = 5000;
+const backgroundCheckMs = 5000;
 
 /** The guard of a stream that no service has claimed: tests, and brokers of single commands. */
 export const noGuard: StreamGuard = {
-  enter: () => ({ stream: unclaimedName, subject: eventSubject, changes: 0 }),
-  holds: () => Promise.resolve(true),
+  acquirePermit: () => ({ stream: unclaimedName, subject: eventSubject, changes: 0 }),
+  isPermitValid: () => Promise.resolve(true),
   assertOwner: () => Promise.resolve(),
 };
 
@@ -59,7 +56,7 @@ function createObservation(
   manager: JetStreamManager,
   { streamName, claimFile }: GuardOptions,
 ) {
-  let verdict: StreamVerdict = { kind: 'unknown' };
+  let verdict: PublishGate = { kind: 'unknown' };
   let changes = 0;
   return {
     verdict: () => verdict,
@@ -68,11 +65,11 @@ function createObservation(
       changes += 1;
       if (verdict.kind === 'open') verdict = { kind: 'unknown' };
     },
-    /** Reads the stream; ignores what was seen before a change that came meanwhile. */
-    look: async (): Promise<void> => {
+    /** Reads the stream; ignores a result from before a concurrent change. */
+    check: async (): Promise<void> => {
       const asOf = changes;
       const info = await whileConnected(connection, 'inspect the stream', () => findStream(manager, streamName));
-      const seen = await judgeStream(info, streamName, claimFile);
+      const seen = await evaluateStream(info, streamName, claimFile);
       if (asOf === changes) verdict = seen;
     },
   };
@@ -83,8 +80,8 @@ async function assertClaimed({ config }: StreamInfo, { streamName, claimFile }: 
   const found = findClaim(config.metadata);
   if (own === undefined || found === undefined)
     throw new AppError('stream_shut', `the stream ${streamName} is not claimed by this service yet`);
-  if (judgeClaim(found, own) === 'ours') return;
-  const problem = takenProblem(streamName, found);
+  if (compareClaims(found, own) === 'ours') return;
+  const problem = streamTakenProblem(streamName, found);
   throw new AppError('stream_shut', problem.message, { hint: problem.action });
 }
 
@@ -94,17 +91,17 @@ export async function openGuard(connection: StreamConnection, options: GuardOpti
   const manager = await openManager(connection);
   const seen = createObservation(connection, manager, options);
   const watch = await openStreamWatch(connection, options, seen.recordChange);
-  await wrapErrors('inspect the stream', seen.look).catch(async (error: unknown) => {
+  await wrapErrors('inspect the stream', seen.check).catch(async (error: unknown) => {
     await watch.stop();
     throw error;
   });
-  watch.start(seen.look, () => {
+  watch.start(seen.check, () => {
     const { kind } = seen.verdict();
-    return kind === 'open' && watch.heard() ? lookBesideMs : lookEveryMs[kind];
+    return kind === 'open' && watch.isSubscribed() ? backgroundCheckMs : checkIntervalsMs[kind];
   });
 
   return {
-    enter() {
+    acquirePermit() {
       const verdict = seen.verdict();
       if (verdict.kind === 'shut')
         throw new AppError('stream_shut', verdict.problem.message, { hint: verdict.problem.action });
@@ -113,16 +110,21 @@ export async function openGuard(connection: StreamConnection, options: GuardOpti
       const { subject, streamId } = verdict;
       return { stream: streamName, subject, streamId, changes: seen.changes() };
     },
-    async holds(leave) {
+    async isPermitValid(publishPermit) {
       // Without advisories only a check after the ack shows a change.
       const isSeen =
-        watch.heard() ||
-        (await seen.look().then(
+        watch.isSubscribed() ||
+        (await seen.check().then(
           () => true,
           () => false,
         ));
       const verdict = seen.verdict();
-      return isSeen && leave.changes === seen.changes() && verdict.kind === 'open' && verdict.subject === leave.subject;
+      return (
+        isSeen &&
+        publishPermit.changes === seen.changes() &&
+        verdict.kind === 'open' &&
+        verdict.subject === publishPermit.subject
+      );
     },
     assertOwner: (info) => assertClaimed(info, options),
     problems() {

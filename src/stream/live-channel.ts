@@ -9,7 +9,7 @@ const noApp = 0;
 const maxApps = 1000;
 const firstRetryMs = 250;
 const maxRetryMs = 5000;
-/** How long a listener waits for the broker, delays between two checks, and waits for its own message to return. */
+/** Timeout of the broker, delay between two checks, and timeout of a listener's own message, ms. */
 const readyMs = 2000;
 const connectingMs = 20;
 const returnMs = 2000;
@@ -30,7 +30,7 @@ function readApps(message: Msg): readonly number[] {
   }
 }
 
-/** Creates a connection that opens in the background from the first use on, and is tried until it is closed. */
+/** Creates a connection that opens in the background at the first use, and retries until it is closed. */
 function createLazyConnection(options: ConnectionOptions, onOpen: (made: StreamConnection) => void) {
   const retry = createBackoff(firstRetryMs, maxRetryMs);
   let connection: StreamConnection | undefined;
@@ -54,7 +54,7 @@ function createLazyConnection(options: ConnectionOptions, onOpen: (made: StreamC
   }
 
   function onError(error: unknown): void {
-    if (!wasRefused) options.logger.warn({ error: describeError(error) }, 'nothing is shown live, will retry');
+    if (!wasRefused) options.logger.warn({ error: describeError(error) }, 'cannot open the live channel, will retry');
     wasRefused = true;
   }
 
@@ -104,9 +104,8 @@ async function comesBack(nats: NatsConnection, subject: string): Promise<boolean
 export type LiveChannel = ReturnType<typeof createLiveChannel>;
 
 /**
- * Creates the channel on which the processes of a service show each other what arrives: plain messages of NATS, which
- * are not stored. It has its own connection, so that it delays no event or ack, and a missing right for it is no
- * problem of import. It connects at the first use, and retries until it is closed.
+ * Creates the channel on which processes show each other arriving events: NATS messages that are not stored. It has its
+ * own connection, so that it delays no import; a missing permission for it is no problem of import.
  */
 export function createLiveChannel(options: ConnectionOptions & { readonly streamName: string }) {
   const announced = `tributary.${options.streamName}.live.wanted`;
@@ -130,15 +129,11 @@ export function createLiveChannel(options: ConnectionOptions & { readonly stream
 
   function publish(subject: string, text: string): void {
     const connection = lazy.current();
-    // The library would keep it until the reconnect.
     if (connection?.isConnected() === true) connection.nats.publish(subject, text);
   }
 
   return {
-    /**
-     * Waits for the broker; returns why nothing can be shown now. `denied`: the broker answers, and its user lacks the
-     * right to the subjects.
-     */
+    /** Waits for the broker; returns why nothing can be shown. `denied`: its user lacks permission for the subjects. */
     async findHindrance(): Promise<'away' | 'denied' | undefined> {
       lazy.start();
       const untilMs = performance.now() + readyMs;
@@ -147,7 +142,6 @@ export function createLiveChannel(options: ConnectionOptions & { readonly stream
       if (connection === undefined) return 'away';
       try {
         await connection.ping(readyMs);
-        // The processes that show events have the same user of the broker.
         const back = await Promise.all([announced, subjectOf(noApp)].map((one) => comesBack(connection.nats, one)));
         return back.every(Boolean) ? undefined : connection.isConnected() ? 'denied' : 'away';
       } catch {

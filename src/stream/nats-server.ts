@@ -12,7 +12,7 @@ import { withAnySignal } from '../runtime/async/in-parallel.ts';
 import { retry } from '../runtime/async/retry.ts';
 import { openBrokerMonitor, systemUser, type BrokerMonitor } from './broker-monitor.ts';
 import { describeSupervisor, supervisorVariable } from './store-files.ts';
-import { settleDescriptions } from './stream-descriptions.ts';
+import { restoreStreamMetadata } from './stream-metadata-backup.ts';
 
 /** Address and credentials of an embedded server; the next start may keep them. */
 export interface NatsAddress {
@@ -25,9 +25,9 @@ export interface NatsServerOptions {
   readonly binary: string;
   /** Folder of the configuration and the store, created if missing. */
   readonly folder: string;
-  /** Of an earlier start; absent for a free port and new credentials. */
+  /** Address of an earlier start; absent for a free port and new credentials. */
   readonly address?: NatsAddress;
-  /** Descriptors of the locks of its folders: the server inherits them, so the locks live as long as it does. */
+  /** Descriptors of the locks of its folders: the server inherits them and keeps the locks. */
   readonly lockFds?: readonly number[];
   /** Most bytes of JetStream; the stream's limit must fit in it. */
   readonly maxStoreBytes: number;
@@ -44,10 +44,9 @@ export interface NatsServer extends RunningChild {
 }
 
 /**
- * Runs nats-server with a watcher, so that it cannot outlive the service. The watcher reads descriptor 3, a pipe whose
- * other end only this process holds: when this process ends, the read ends, and the watcher kills the server. A line in
- * the pipe means that the server ended first. The watcher closes the inherited locks (4, 5): the server alone holds
- * them.
+ * Runs nats-server with a watcher that kills it when this process ends, which closes the pipe at descriptor 3. A line
+ * in the pipe reports that the server has ended first. The watcher closes the inherited locks (4, 5), so that only the
+ * server holds them.
  */
 const launcher = `
 export ${supervisorVariable}="$1"
@@ -115,7 +114,7 @@ async function readPort(folder: string, pid: number): Promise<number> {
 async function prepareFolder({ folder, logger }: NatsServerOptions): Promise<void> {
   await ensureFolder(folder);
   for (const entry of await listNames(folder)) if (entry.endsWith('.ports')) await removeFile(path.join(folder, entry));
-  await settleDescriptions(folder, logger);
+  await restoreStreamMetadata(folder, logger);
 }
 
 async function waitUntilReady(
@@ -137,9 +136,8 @@ async function waitUntilReady(
 }
 
 /**
- * Starts nats-server as a child on loopback with its own credentials, and waits until JetStream is ready. Errors:
- * `broker_missing` (no such binary), `start_failed` (with the server's last lines), `broker_unsafe` (it would
- * acknowledge before the fsync), `stopping` (aborted first); no process is left then.
+ * Starts nats-server as a child on loopback and waits until JetStream is ready. Errors: `broker_missing`,
+ * `start_failed`, `broker_unsafe` (it would acknowledge before the fsync), `stopping`; no process is left then.
  */
 export async function startNatsServer(options: NatsServerOptions): Promise<NatsServer> {
   await prepareFolder(options);

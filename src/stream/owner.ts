@@ -1,7 +1,7 @@
 import type { JetStreamManager, StreamInfo } from '@nats-io/jetstream';
 import { AppError, describeError, isSystemError } from '../runtime/errors.ts';
 import type { Stoppable } from '../runtime/lifecycle.ts';
-import type { Problem } from '../runtime/conditions/problem.ts';
+import type { Problem } from '../runtime/problems/problem.ts';
 import { wrapBrokerError } from './broker-errors.ts';
 import {
   claimStream,
@@ -16,13 +16,13 @@ import {
   claimedSubject,
   findClaim,
   findKeptClaim,
-  judgeClaim,
-  takenProblem,
+  compareClaims,
+  streamTakenProblem,
   type Claim,
-  createPresence,
-  type Presence,
-} from './lease.ts';
-import { claimMissingProblem, missingProblem, openStreamWatch, unsafeProblem } from './stream-verdict.ts';
+  createOwnerLivenessResponder,
+  type OwnerLivenessResponder,
+} from './claim.ts';
+import { claimMissingProblem, missingProblem, openStreamWatch, unsafeProblem } from './publish-gate.ts';
 import {
   describeDeviations,
   findDeviations,
@@ -30,7 +30,7 @@ import {
   assertBroker,
   findStream,
   openManager,
-} from './topology.ts';
+} from './stream-admin.ts';
 
 /**
  * The stream's owner: the one process of a service that creates, claims and repairs the stream.
@@ -47,19 +47,16 @@ export interface StreamOwner extends Stoppable {
 }
 
 /** Delay between checks while something is wrong, while all is well, and while the broker announces changes, ms. */
-const lookEveryMs = { wrong: 250, well: 2000, heard: 5000 } as const;
+const pollIntervalMs = { wrong: 250, well: 2000, heard: 5000 } as const;
 
 interface Inspection {
   readonly manager: JetStreamManager;
   readonly options: OwnerOptions;
   readonly repair: StreamRepair;
-  readonly presence: Presence;
+  readonly ownerLivenessResponder: OwnerLivenessResponder;
 }
 
-/**
- * Lists the settings under which events can be lost. Other settings wait for the next start: two supervisors of one
- * folder with different limits would undo each other's permanently.
- */
+/** Lists unsafe settings. Others wait for a restart: two supervisors with different limits would undo each other. */
 function findVital(info: StreamInfo, own: Claim, { streamName, maxBytes }: OwnerOptions): readonly Deviation[] {
   const demands = { subject: claimedSubject(streamName, own.token), maxBytes };
   return findDeviations(info.config, demands).filter((deviation) => deviation.vital);
@@ -76,7 +73,7 @@ async function repairSettings(
   const deviations = findVital(info, own, options);
   const clause = deviations.length === 0 ? 'its claim was removed' : describeDeviations(deviations);
   const what = `the stream ${streamName} was changed while the service ran (${clause}), and was repaired`;
-  const failed = await repair.mend(info, own, seenMs, what).then(() => undefined, describeError);
+  const failed = await repair.repair(info, own, seenMs, what).then(() => undefined, describeError);
   const now = await findStream(manager, streamName);
   const left = now === undefined ? deviations : findVital(now, own, options);
   if (left.length === 0) return [];
@@ -86,7 +83,7 @@ async function repairSettings(
 
 /** Checks the owner and the settings of the stream, and repairs what it may. */
 async function inspectStream(inspection: Inspection): Promise<readonly Problem[]> {
-  const { manager, options, repair, presence } = inspection;
+  const { manager, options, repair, ownerLivenessResponder } = inspection;
   const { streamName, claimFile, lake } = options;
   const seenMs = performance.now();
   const info = await findStream(manager, streamName);
@@ -94,16 +91,16 @@ async function inspectStream(inspection: Inspection): Promise<readonly Problem[]
   if (own === undefined || own.lake !== lake.id) return [claimMissingProblem(claimFile)];
   if (info === undefined) {
     const what = `the stream ${streamName} was deleted while the service ran, and was created again`;
-    await repair.mend(info, own, seenMs, what);
+    await repair.repair(info, own, seenMs, what);
     return (await findStream(manager, streamName)) === undefined ? [missingProblem(streamName)] : [];
   }
   const found = findClaim(info.config.metadata);
-  const verdict = judgeClaim(found, own);
+  const verdict = compareClaims(found, own);
   if (found !== undefined && (verdict === 'taken' || verdict === 'foreign')) {
-    presence.end();
-    return [takenProblem(streamName, found)];
+    ownerLivenessResponder.end();
+    return [streamTakenProblem(streamName, found)];
   }
-  presence.begin();
+  ownerLivenessResponder.begin();
   if (verdict === 'unclaimed' && !(await isAdoptable(info, options))) {
     const { message, hint } = unclaimedError(info, lake);
     return [{ code: 'stream_unclaimed', message: message, action: hint ?? '' }];
@@ -117,17 +114,14 @@ async function inspectStream(inspection: Inspection): Promise<readonly Problem[]
 
 function wrapClaimError(error: unknown, { streamName, claimFile }: OwnerOptions): AppError {
   if (isSystemError(error, 'ENOSPC', 'EDQUOT', 'EACCES', 'EPERM', 'EROFS'))
-    return new AppError('disk', `the claim on the stream cannot be written to ${claimFile}`, {
+    return new AppError('disk', `cannot write the claim on the stream to ${claimFile}`, {
       cause: error,
       hint: 'Check that the user of the service may write to the data folder, and that its disk has free space.',
     });
   return wrapBrokerError(error, `claim the stream ${streamName}`);
 }
 
-/**
- * Claims the stream for a service, and keeps it. Errors: `stream_taken` (it is another's), `broker_unsafe` (it cannot
- * keep events, or may not be changed), `broker_away`.
- */
+/** Claims the stream and keeps it. Errors: `stream_taken`, `broker_unsafe` (unsafe settings), `broker_away`. */
 export async function ownStream(connection: StreamConnection, options: OwnerOptions): Promise<StreamOwner> {
   assertBroker(connection);
   const manager = await openManager(connection);
@@ -137,16 +131,16 @@ export async function ownStream(connection: StreamConnection, options: OwnerOpti
     throw wrapClaimError(error, options);
   });
   const repair = createStreamRepair(manager, options, claimed);
-  const presence = createPresence(connection, options);
-  presence.begin();
+  const ownerLivenessResponder = createOwnerLivenessResponder(connection, options);
+  ownerLivenessResponder.begin();
   let problems: readonly Problem[] = [];
-  const inspection = { manager, options, repair, presence };
+  const inspection = { manager, options, repair, ownerLivenessResponder };
   const inspect = async (): Promise<void> => {
     problems = await whileConnected(connection, 'inspect the stream', () => inspectStream(inspection));
   };
   watch.start(inspect, (isFailing) => {
-    if (problems.length > 0 || isFailing) return lookEveryMs.wrong;
-    return lookEveryMs[watch.heard() ? 'heard' : 'well'];
+    if (problems.length > 0 || isFailing) return pollIntervalMs.wrong;
+    return pollIntervalMs[watch.isSubscribed() ? 'heard' : 'well'];
   });
 
   return {
@@ -157,10 +151,10 @@ export async function ownStream(connection: StreamConnection, options: OwnerOpti
     notices: () => repair.notices(),
     async stop() {
       const stopped = watch.stop();
-      presence.end();
+      ownerLivenessResponder.end();
       await stopped;
       // A check in progress may have begun it again.
-      presence.end();
+      ownerLivenessResponder.end();
     },
   };
 }

@@ -1,8 +1,8 @@
 import { jetstream } from '@nats-io/jetstream';
 import type { Stoppable } from '../runtime/lifecycle.ts';
 import { startPollLoop } from '../runtime/async/poll-loop.ts';
-import { findRefusal, wrapBrokerError } from './broker-errors.ts';
-import { claimedSubject, findKeptClaim } from './lease.ts';
+import { findDenial, wrapBrokerError } from './broker-errors.ts';
+import { claimedSubject, findKeptClaim } from './claim.ts';
 import type { StreamConnection } from './connection.ts';
 
 interface ProbedStream {
@@ -11,10 +11,7 @@ interface ProbedStream {
 }
 
 interface PublishProbeOptions {
-  /**
-   * Reports whether a message of this connection has no response yet. The probe then waits: the broker names the
-   * refused subject, not the message, so a stored message could be taken for the refused one.
-   */
+  /** Reports whether a message awaits its response. The probe then waits: the broker names only the subject. */
   readonly isPublishing: () => boolean;
   readonly everyMs?: number;
 }
@@ -24,10 +21,7 @@ const answerMs = 2000;
 /** An impossible name: it has a blank. */
 const noStream = 'no stream';
 
-/**
- * Throws `broker_refused` if this user may not publish events. It sends a message for another stream than the one it
- * reaches: the broker checks the user's rights first, then refuses the message, and stores nothing.
- */
+/** Throws `broker_refused` if this user may not publish. The message has an impossible stream name: it is not stored. */
 export async function assertMayPublish(
   connection: StreamConnection,
   { streamName, claimFile }: ProbedStream,
@@ -41,14 +35,11 @@ export async function assertMayPublish(
     });
   } catch (error) {
     // Any other answer says nothing of rights; the guard and the pings report other errors.
-    if (findRefusal(error) !== undefined) throw wrapBrokerError(error, `publish to the stream ${streamName}`);
+    if (findDenial(error) !== undefined) throw wrapBrokerError(error, `publish to the stream ${streamName}`);
   }
 }
 
-/**
- * Tries every few seconds whether this process may publish: an idle service must know it before its first client. The
- * connection records a refusal, and its ping reports it.
- */
+/** Probes every few seconds: an idle service must detect a missing permission before its first client does. */
 export function startPublishProbe(
   connection: StreamConnection,
   stream: ProbedStream,

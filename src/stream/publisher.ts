@@ -44,14 +44,10 @@ function readAck({ data, headers }: Msg): PublishAck {
   return { stream, sequence: seq };
 }
 
-/**
- * Opens the one inbox of all acks. The library's own publish creates two errors with a stack, a set of headers and a
- * race of promises per message: it takes 17 to 20 % of an ingest worker.
- */
+/** Opens one inbox for all acks: the library's publish would take 17 to 20 % of an ingest worker. */
 function openAckInbox(connection: StreamConnection) {
   const { nats } = connection;
   const inbox = createInbox();
-  /** By the last part of the subject of the response, oldest first. */
   const sent = new Map<string, Sent>();
   let subscription: Subscription | undefined;
   let count = 0;
@@ -72,7 +68,7 @@ function openAckInbox(connection: StreamConnection) {
     if (refused !== null) {
       // The broker takes messages of this user, and may not answer them; subscribed again with the next.
       subscription = undefined;
-      failAll(unknown(`no answer may come: ${refused.message}`, refused));
+      failAll(unknown(`cannot receive the response: ${refused.message}`, refused));
       return;
     }
     const waiting = take(message.subject.slice(inbox.length + 1));
@@ -84,10 +80,7 @@ function openAckInbox(connection: StreamConnection) {
     }
   }
 
-  /**
-   * Fails the oldest message to a refused subject: the broker does not name the message. A denied subscription says
-   * nothing of a message: the broker has it, and only the response cannot come.
-   */
+  /** Fails the oldest message to a denied subject. A denied subscription fails none: only responses are lost. */
   function refuse(error: Error): void {
     if (!(error instanceof errors.PermissionViolationError) || error.operation !== 'publish') return;
     for (const [id, { subject }] of sent)
@@ -101,10 +94,7 @@ function openAckInbox(connection: StreamConnection) {
   void nats.closed().then(lose);
 
   return {
-    /**
-     * Sends a message; the ack means that it is fsynced. Errors: `publish_unknown` without a response in time, or
-     * before the connection was lost; `stream_full`, `broker_away`, `broker_refused`: it is not stored.
-     */
+    /** Sends a message. Errors: `publish_unknown`; `stream_full`, `broker_away`, `broker_refused` (not stored). */
     publish(subject: string, payload: Uint8Array, timeoutMs: number): Promise<PublishAck> {
       count += 1;
       const id = String(count);
@@ -115,7 +105,7 @@ function openAckInbox(connection: StreamConnection) {
         return Promise.reject(wrapBrokerError(error, 'publish'));
       }
       return new Promise((resolve, reject) => {
-        const giveUp = (): void => take(id)?.reject(unknown(`no answer within ${Math.round(timeoutMs)} ms`));
+        const giveUp = (): void => take(id)?.reject(unknown(`no response within ${Math.round(timeoutMs)} ms`));
         const timer = setTimeout(giveUp, timeoutMs);
         sent.set(id, { subject, timer, resolve, reject });
       });
@@ -136,22 +126,21 @@ interface OpenPublisher extends StreamPublisher {
 }
 
 /**
- * Opens a publisher over a connection, which the caller closes. An ack means that the message is fsynced. A lost
- * connection ends the wait at once with `publish_unknown`; so does a change of the stream between the permit and the
- * ack, since the stored message may not be kept.
+ * Opens a publisher over a connection, which the caller closes. An ack means that the message is fsynced, and that the
+ * stream has not changed since the permit. A lost connection throws `publish_unknown` at once.
  */
 export function openPublisher(connection: StreamConnection, guard: StreamGuard = noGuard): OpenPublisher {
   const inbox = openAckInbox(connection);
   return {
     async publish(payload, timeoutMs) {
       assert(payload.length > 0 && payload.length <= maxMessageBytes, `message of ${payload.length} bytes`);
-      // The library would keep the message and send it after the reconnect, long after the client was refused.
+      // The library would send the message after the reconnect, long after the client was rejected.
       if (!connection.isConnected()) throw new AppError('broker_away', 'publish: not connected to the broker');
-      const leave = guard.enter();
-      const ack = await inbox.publish(leave.subject, payload, timeoutMs);
-      assert.equal(ack.stream, leave.stream, 'another stream has taken the event subject');
-      if (!(await guard.holds(leave))) throw unknown('the stream was changed before the response');
-      return { ...ack, streamId: leave.streamId };
+      const publishPermit = guard.acquirePermit();
+      const ack = await inbox.publish(publishPermit.subject, payload, timeoutMs);
+      assert.equal(ack.stream, publishPermit.stream, 'another stream has taken the event subject');
+      if (!(await guard.isPermitValid(publishPermit))) throw unknown('the stream was changed before the response');
+      return { ...ack, streamId: publishPermit.streamId };
     },
     isPublishing: () => inbox.waiting() > 0,
     ping: (timeoutMs) => connection.ping(timeoutMs),
@@ -160,11 +149,10 @@ export function openPublisher(connection: StreamConnection, guard: StreamGuard =
 }
 
 /**
- * Returns a publisher whose ack also means that the folders are still the service's: a broker whose store was moved or
- * removed keeps acknowledging what no restart finds. Otherwise it throws `publish_unknown`. `folders` without
- * `natsFolder` belong to a service with an external broker, whose store is not checked.
+ * Returns a publisher whose acks also require that the folders are still the service's; otherwise `publish_unknown`.
+ * `folders` without `natsFolder`: the broker is external, and its store is not checked.
  */
-export function publishToOwnFolders(
+export function createVerifiedPublisher(
   publisher: StreamPublisher,
   folders: FolderIds,
   natsFolder: string,
@@ -175,7 +163,7 @@ export function publishToOwnFolders(
     async publish(payload, timeoutMs) {
       const ack = await publisher.publish(payload, timeoutMs);
       const isOurs = areSameFolders(folders) && (store === undefined || (await store.isKept().catch(() => false)));
-      if (!isOurs) throw unknown('the folders of the service, or files in them, were taken from under it');
+      if (!isOurs) throw unknown('the folders of the service, or files in them, were moved, removed or replaced');
       return ack;
     },
   };

@@ -11,10 +11,7 @@ interface PullReplies {
 
 export type PullConnection = ReturnType<typeof createPullConnection>;
 
-/**
- * Uses a fresh connection for pulls alone, so that a backlog delays no other answer. It does not reconnect. `onError`
- * receives each error that the broker reports.
- */
+/** Uses a connection for pulls only, so that a backlog delays no other response. It does not reconnect. */
 export function createPullConnection(nats: NatsConnection, onError: (error: Error) => void) {
   const requests = new Set<PullReplies>();
   let pingsDue = 0;
@@ -38,7 +35,7 @@ export function createPullConnection(nats: NatsConnection, onError: (error: Erro
     isOpen: () => !nats.isClosed(),
     /** Reports whether the broker has not answered since the last request. */
     isSilent: () => pingsDue > 0,
-    /** Publishes a request and passes each reply, or the error that ends it, to `take` until the result is called. */
+    /** Publishes a request; passes each reply, or the final error, to `take` until the returned function is called. */
     request(subject: string, body: string, take: PullReplies): () => void {
       requests.add(take);
       if (nats.isClosed()) {
@@ -88,7 +85,7 @@ interface Pulled {
   /** Error of a request that would fail again. */
   readonly refused?: Error;
   /** Messages that the broker allows per request, if fewer than were asked for. */
-  readonly mostMessages?: number;
+  readonly maxMessages?: number;
 }
 
 const maxHeartbeatMs = 30_000;
@@ -96,12 +93,12 @@ const [idleHeartbeat, badRequest] = [100, 400];
 const nanosOfMs = 1_000_000;
 
 /** Classifies a status, a code and a text as in HTTP, that ends a request. */
-export function judgeStatus(code: number, text: string): Omit<Pulled, 'messages'> {
+export function classifyStatus(code: number, text: string): Omit<Pulled, 'messages'> {
   // Malformed, or more than is allowed: it would be refused again.
   if (code === badRequest || (code === 409 && /^exceeded max/i.test(text))) {
     const [, most] = /maxrequestbatch of (\d+)/i.exec(text) ?? [];
     const refused = new errors.ProtocolError(`${code} ${text}`);
-    return { clean: false, refused, ...(most === undefined ? {} : { mostMessages: Math.max(1, Number(most)) }) };
+    return { clean: false, refused, ...(most === undefined ? {} : { maxMessages: Math.max(1, Number(most)) }) };
   }
   // Its bytes are reached, or it has expired.
   return { clean: code === 404 || code === 408 || (code === 409 && /batch completed|exceeds maxbytes/i.test(text)) };
@@ -116,9 +113,9 @@ export function parseReply(reply: string): Pick<StreamMessage, 'sequence' | 'sto
   const at = words.length === 9 ? 5 : 7;
   const sequence = Number(words[at]);
   if (!reply.startsWith('$JS.ACK.') || !Number.isSafeInteger(sequence))
-    throw new AppError('broker_away', `the broker sent a message that is of no stream: ${reply}`);
+    throw new AppError('broker_away', `the broker sent a message without a stream: ${reply}`);
   const storedAt = words[at + 2] ?? '';
-  // Truncated, not divided: a double cannot hold the nanoseconds, and rounding could name a later time.
+  // Truncated, not divided: a double cannot store the nanoseconds, and rounding could result in a later time.
   return { sequence, storedAtMs: /^\d{13,20}$/.test(storedAt) ? Number(storedAt.slice(0, -6)) : undefined };
 }
 
@@ -155,12 +152,11 @@ export function pullOnce(pulls: PullConnection, request: PullRequest): Promise<P
         try {
           if (!isStatus) return take(message);
           const { code = 0, description = '' } = message.headers ?? {};
-          if (code !== idleHeartbeat) end(judgeStatus(code, description));
+          if (code !== idleHeartbeat) end(classifyStatus(code, description));
         } catch (error) {
           end({ clean: false, refused: wrapBrokerError(error, 'pull from the stream') });
         }
       },
-      // A missing right would be missing again.
       lost: (error) =>
         end({ clean: false, ...(error instanceof errors.PermissionViolationError ? { refused: error } : {}) }),
     });

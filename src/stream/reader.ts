@@ -15,12 +15,12 @@ import { nanos } from '@nats-io/transport-node';
 import { AppError } from '../runtime/errors.ts';
 import { pause } from '../runtime/async/retry.ts';
 import { type PullConnection, pullOnce, type PullRequest } from './pull-request.ts';
-import { openManager } from './topology.ts';
+import { openManager } from './stream-admin.ts';
 
 const minFetchMs = 1000;
 /** Messages per request, unless the broker allows fewer; large messages reach the bytes before. */
-const mostMessages = 1000;
-const leastMs = 100;
+const maxMessages = 1000;
+const minMs = 100;
 /** The server drops a consumer without pulls for this long; it is then created again. */
 const consumerIdleMs = 300_000;
 
@@ -34,16 +34,14 @@ function createConsumer(manager: JetStreamManager, streamName: string, onDrop: (
   /** Dropped, but deleted only after the next one was created: see `drop`. */
   let stale: string | undefined;
   let nextSequence = 0;
-  /** Of several moves at once, as after one was given up, the newest counts. */
+  /** Of several concurrent moves, the newest counts. */
   let moves = 0;
 
   async function forget(older: string | undefined): Promise<void> {
     if (older !== undefined) await manager.consumers.delete(streamName, older).catch(() => undefined);
   }
 
-  /**
-   * Reads no longer from the consumer. It stays for now: with retention `interest` a stream without one keeps nothing.
-   */
+  /** Stops reading. The consumer stays for now: with retention `interest` a stream without one keeps nothing. */
   async function drop(): Promise<void> {
     const older = stale;
     if (consumer === undefined) return;
@@ -76,7 +74,7 @@ function createConsumer(manager: JetStreamManager, streamName: string, onDrop: (
       });
       if (move !== moves) {
         await forget(info.name);
-        throw new AppError('broker_away', 'a move in the stream was given up for a newer one');
+        throw new AppError('broker_away', 'superseded by a newer read position');
       }
       nextSequence = sequence;
       consumer = info.name;
@@ -87,8 +85,8 @@ function createConsumer(manager: JetStreamManager, streamName: string, onDrop: (
     /** Moves past a message, which must be the next. Error: `stream_gap`. */
     advance({ sequence }: StreamMessage): void {
       if (sequence !== nextSequence)
-        throw new AppError('stream_gap', `the stream has message ${sequence} where ${nextSequence} should be`, {
-          hint: 'Messages were removed from the stream before the lake had them.',
+        throw new AppError('stream_gap', `the stream has message ${sequence} instead of ${nextSequence}`, {
+          hint: 'Check which client removed messages before the lake had them.',
         });
       nextSequence += 1;
     },
@@ -96,9 +94,8 @@ function createConsumer(manager: JetStreamManager, streamName: string, onDrop: (
 }
 
 /**
- * Creates a cursor in the stream: one ephemeral consumer without acks, and a connection for its messages. The broker's
- * memory of a position is not trusted: another position, or a fetch that was interrupted, needs a new consumer.
- * `onArrival` is called with each message as it comes, and after a fetch was interrupted.
+ * Creates a cursor in the stream: one ephemeral consumer without acks, on its own connection. Another position, or an
+ * interrupted fetch, needs a new consumer. `onArrival` is called for each message and after an interrupted fetch.
  */
 function createCursor(
   connection: StreamConnection,
@@ -108,7 +105,7 @@ function createCursor(
 ) {
   const consumer = createConsumer(manager, streamName, onArrival);
   let pulls: PullConnection | undefined;
-  let batch = mostMessages;
+  let batch = maxMessages;
 
   async function openPulls(): Promise<PullConnection> {
     if (pulls?.isOpen() !== true) pulls = await connection.openPulls();
@@ -120,12 +117,9 @@ function createCursor(
       await consumer.close();
       pulls?.close();
     },
-    /**
-     * Fetches once from `sequence`, at most `maxBytes`, for at most `waitMs` or until the signal aborts. Errors:
-     * `stream_gap` unless the messages are contiguous, and what the broker refuses.
-     */
+    /** Fetches from `sequence` until `maxBytes`, `waitMs` or an abort. Errors: `stream_gap`, the broker's. */
     async fetch(sequence: number, { maxBytes, waitMs, signal, room }: FetchLimits): Promise<StreamMessage[]> {
-      // The library would wait for its timeout, while the broker is back within moments.
+      // The library would wait for its timeout.
       const from = await whileConnected(connection, 'pull from the stream', () => consumer.moveTo(sequence));
       const startedAt = performance.now();
       const pulled = await pullOnce(await openPulls(), {
@@ -141,7 +135,7 @@ function createCursor(
         room,
         onArrival,
       });
-      const { messages, clean, refused, mostMessages: allowed } = pulled;
+      const { messages, clean, refused, maxMessages: allowed } = pulled;
       try {
         for (const message of messages) consumer.advance(message);
       } catch (gap) {
@@ -153,8 +147,8 @@ function createCursor(
       if (!clean && pulls?.isSilent() === true) pulls.close();
       if (allowed !== undefined) batch = allowed;
       else if (refused !== undefined && messages.length === 0) throw refused;
-      // A broker that ends each request at once, for a reason that passes, is asked with a pause.
-      if (!clean && messages.length === 0 && performance.now() - startedAt < leastMs) await pause(leastMs, signal);
+      // A broker that ends each request at once is asked again after a delay.
+      if (!clean && messages.length === 0 && performance.now() - startedAt < minMs) await pause(minMs, signal);
       return messages;
     },
   };
@@ -172,9 +166,8 @@ function findQuorumAgeMs({ replicas: others = [] }: Partial<ClusterInfo> = {}): 
 }
 
 /**
- * Returns what the broker's clock showed when it checked a stream; undefined if unknown. It checks its clock after the
- * stream, within the `tookMs` of the request. A leader that is isolated still leads for some seconds, as far as it
- * knows, while another takes messages: it knows the end of the stream as of its last contact with a majority.
+ * Returns the broker's time when it checked a stream; undefined if unknown. The check precedes the time by at most
+ * `tookMs`. An isolated leader knows the end of the stream as of its last contact with a majority.
  */
 export function findBrokerClock(
   { ts, cluster }: Partial<Pick<StreamInfo, 'cluster'>> & { readonly ts?: string },
@@ -269,7 +262,9 @@ export async function openReader(
         return state;
       }),
     assertOwner: () =>
-      wrapErrors('see whose the stream is', async () => guard.assertOwner(await manager.streams.info(streamName))),
+      wrapErrors('check the owner of the stream', async () =>
+        guard.assertOwner(await manager.streams.info(streamName)),
+      ),
     findMessage: (sequence) =>
       wrapErrors('read a message', async () => {
         const message = await manager.streams.getMessage(streamName, { seq: sequence });

@@ -17,10 +17,7 @@ import process from 'node:process';
 import { findFolderId } from '../runtime/files/folder-id.ts';
 import type { Logger } from '../runtime/logger.ts';
 
-/**
- * A message file that an embedded nats-server has open. A server whose files were removed or replaced, as by a restore
- * over its store, keeps writing to them, and acknowledges what no restart finds.
- */
+/** A message file that nats-server has open. A server keeps writing to removed files, which no restart finds. */
 interface BlockFile {
   readonly link: string;
   readonly file: string;
@@ -49,10 +46,7 @@ const findBlockFiles = (pid: number, folder: string): readonly BlockFile[] | und
     }),
   );
 
-/**
- * Watches for files taken from a running server: those missing at two checks in a row. The server may have a file open
- * for an instant after it has purged it.
- */
+/** Watches for files taken from a running server: missing at two checks, since a purged file may be open briefly. */
 export function createStoreWatch(folder: string): { isReplaced(pid: number | undefined): boolean } {
   let before: readonly string[] = [];
   return {
@@ -79,16 +73,10 @@ const stampOf = (file: string): string | undefined => tryLook(() => findStamp(fi
 /** Number of checks before a missing file counts as taken from the server. */
 const looks = 4;
 const betweenLooksMs = 25;
-/**
- * How long a store is not trusted after a file was taken from it, ms. The server soon begins another file, after
- * messages that no restart finds; by then the supervisor, which checks every second, has checked twice.
- */
+/** Time for which a store is not trusted after a file was taken from it, ms: two checks of the supervisor. */
 const distrustMs = 5000;
 
-/**
- * Creates the check of whether acknowledged messages are in the folder of its server. Usually two system calls: the
- * file written last has changed again.
- */
+/** Creates the check of whether acknowledged messages are in the server's folder. Usually two system calls. */
 export function createStoreCheck(folder: string, distrustedMs = distrustMs) {
   let trustedAtMs = Number.NEGATIVE_INFINITY;
   let pid = findServerPid(folder);
@@ -136,11 +124,9 @@ export function describeSupervisor(): string {
 }
 
 const goneMs = 5000;
-const lookEveryMs = 20;
+const pollIntervalMs = 20;
 
-/**
- * Reports whether a process is a nats-server in a folder whose supervisor has exited. Throws if the system hides it.
- */
+/** Reports whether a process is a nats-server in a folder whose supervisor has exited. Throws if unreadable. */
 function isLeftOver(pid: number, folderId: string): boolean {
   if (findFolderId(workFolderLink(pid)) !== folderId || path.basename(getExecutable(pid)) !== 'nats-server')
     return false;
@@ -148,11 +134,8 @@ function isLeftOver(pid: number, folderId: string): boolean {
   return supervisor !== undefined && processStart !== undefined && !isSameProcess(Number(supervisor), processStart);
 }
 
-/**
- * Kills the nats-servers of a folder that outlived their service, whose supervisor and watcher were both killed: they
- * hold the locks of the data folder, and their password is lost. What they have acknowledged is on the disk.
- */
-export async function endLeftOverServers(folder: string, logger: Logger): Promise<void> {
+/** Kills nats-servers of a folder that outlived their supervisor and watcher: they hold its locks. */
+export async function killOrphanedServers(folder: string, logger: Logger): Promise<void> {
   const folderId = findFolderId(folder);
   if (folderId === undefined) return;
   const processes = tryLook(listProcesses) ?? [];
@@ -160,6 +143,6 @@ export async function endLeftOverServers(folder: string, logger: Logger): Promis
     logger.warn({ pid, folder }, 'killing orphaned nats-server');
     process.kill(pid, 'SIGKILL');
     for (const begunMs = performance.now(); isProcessAlive(pid) && performance.now() - begunMs < goneMs;)
-      await pause(lookEveryMs);
+      await pause(pollIntervalMs);
   }
 }

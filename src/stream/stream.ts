@@ -9,7 +9,6 @@ import { createHash } from 'node:crypto';
  * Crash: an unconfirmed publish may or may not be stored; nothing confirmed is lost.
  */
 
-/** Default name of the JetStream stream of imported events. */
 export const streamName = 'TRIBUTARY_EVENTS';
 /** Subject of a stream that no service has claimed (lease.ts). */
 export const eventSubject = 'tributary.events';
@@ -29,13 +28,9 @@ export function streamIdOf(name: string, created: string): string {
   return `${name}@${created}`;
 }
 
-/**
- * Writes messages to the stream. Errors: `publish_unknown` (no response: may be stored), `stream_full`, `stream_shut`,
- * `broker_refused` and `broker_away` (not stored).
- */
+/** Writes messages. Errors: `publish_unknown` (may be stored), and others if a message is not stored. */
 export interface StreamPublisher {
   publish(payload: Uint8Array, timeoutMs: number): Promise<PublishAck>;
-  /** Waits for a round trip to the broker. Error: `broker_away`. */
   ping(timeoutMs: number): Promise<void>;
   close(): Promise<void>;
 }
@@ -73,17 +68,14 @@ export interface StreamReader {
   assertOwner?(): Promise<void>;
   findMessage(sequence: number): Promise<StreamMessage | undefined>;
   /**
-   * Pulls the messages after `afterSequence`, in order, until `maxBytes`, `waitMs`, or the signal aborts. Sequences are
-   * contiguous from afterSequence + 1: a gap throws `stream_gap`. Payloads are in `into` as far as it has space.
+   * Pulls messages after `afterSequence` in order, until `maxBytes`, `waitMs` or an abort, into `into` as far as it has
+   * space. Error: `stream_gap` unless the sequences are contiguous.
    */
   pull(
     afterSequence: number,
     limits: { maxBytes: number; waitMs: number; signal?: AbortSignal; into?: Uint8Array },
   ): Promise<StreamMessage[]>;
-  /**
-   * Returns a count that grows with each pulled message, as it comes, and when a pull was interrupted or the connection
-   * lost, after which messages may have been missed. Absent if unknown.
-   */
+  /** Returns a count that grows with each pulled message, and when some may have been missed. Absent if unknown. */
   arrivals?(): number;
   /** Removes every message below `sequence`; the message at `sequence` stays. */
   purgeBelow(sequence: number): Promise<void>;
@@ -92,7 +84,7 @@ export interface StreamReader {
 
 export const newline = 0x0a;
 
-/** Returns the hash that identifies a message, hex. */
+/** Returns the hash of a message, hex. */
 export function hashMessage(payload: Uint8Array): string {
   return createHash('sha256').update(payload).digest('hex');
 }

@@ -13,13 +13,13 @@ import { isInteger, shapeOf } from '../runtime/store/shape.ts';
 /** Number of titles by field, without zeros. */
 export type TitleCounts = Readonly<Record<string, number>>;
 
-interface TitleFacts {
+interface TitleStats {
   readonly counts: TitleCounts;
 }
 
-export interface Titles extends RecordedFile, TitleFacts {}
+export interface Titles extends RecordedFile, TitleStats {}
 
-export interface NewTitles extends TitleFacts {
+export interface NewTitles extends TitleStats {
   /** A finished file on the same file system, which is moved. */
   readonly file: string;
 }
@@ -29,14 +29,14 @@ const recordId = 'titles';
 const isCounts = (counts: unknown): boolean =>
   typeof counts === 'object' && counts !== null && Object.values(counts).every(isInteger);
 
-export function openTitles(titlesDir: string): FileRecords<TitleFacts> {
+export function openTitles(titlesDir: string): FileRecords<TitleStats> {
   const damaged = {
     code: 'record_damaged',
     hint: "Restore the folder from a backup; or remove it, and load the titles again by 'tributary load titles'.",
   } as const;
   return openFileRecords(
     titlesDir,
-    { isValid: shapeOf<TitleFacts>({ counts: isCounts }), idForm: /^titles$/, damaged },
+    { isValid: shapeOf<TitleStats>({ counts: isCounts }), idForm: /^titles$/, damaged },
     true,
   );
 }

@@ -8,7 +8,7 @@
  */
 import { randomBytes } from 'node:crypto';
 import { AppError } from '../runtime/errors.ts';
-import { openText, sealText } from '../runtime/sealed-text.ts';
+import { decryptText, encryptText } from '../runtime/encrypted-text.ts';
 import { ensureKey, openKeys } from '../runtime/store/keys.ts';
 import { openMarkedRecords, type MarkedRecords } from '../runtime/store/marked-records.ts';
 import { openStore } from '../runtime/store/open-store.ts';
@@ -77,7 +77,7 @@ export async function addWebhook(
       });
     const idWebhook = `wh_${randomBytes(8).toString('hex')}`;
     const secret = `whsec_${randomBytes(secretBytes).toString('base64')}`;
-    const sealedSecret = sealText(await getKey(paths), secret, idWebhook);
+    const sealedSecret = encryptText(await getKey(paths), secret, idWebhook);
     const webhook: Webhook = { idWebhook, idAccount, url, createdMs: nowMs, sealedSecret };
     await webhooks.create(`${idAccount}/${idWebhook}`, webhook);
     return { webhook, secret };
@@ -106,10 +106,10 @@ export async function removeWebhook(paths: WebhookPaths, idAccount: number, idWe
 }
 
 /** Decrypts the secret of a webhook. Error: `record_damaged` if its key is another one. */
-export async function openWebhookSecret(paths: WebhookPaths, { idWebhook, sealedSecret }: Webhook): Promise<string> {
+export async function decryptWebhookSecret(paths: WebhookPaths, { idWebhook, sealedSecret }: Webhook): Promise<string> {
   const key = await getKey(paths);
   try {
-    return openText(key, sealedSecret, idWebhook);
+    return decryptText(key, sealedSecret, idWebhook);
   } catch (error) {
     throw new AppError('record_damaged', `the secret of webhook ${idWebhook} cannot be decrypted`, {
       cause: error,
@@ -118,35 +118,35 @@ export async function openWebhookSecret(paths: WebhookPaths, { idWebhook, sealed
   }
 }
 
-export interface Try {
+export interface DeliveryAttempt {
   readonly atMs: number;
   /** Absent if it was delivered. It has no resolved address, which is internal to the network. */
   readonly problem?: string;
 }
 
-export interface LastTries {
-  take(idWebhook: string, last: Try): void;
-  find(idWebhook: string): Try | undefined;
+export interface LastAttempts {
+  take(idWebhook: string, last: DeliveryAttempt): void;
+  find(idWebhook: string): DeliveryAttempt | undefined;
 }
 
 /** More than there are webhooks; the oldest are dropped. */
 const most = 10_000;
 
-export function createLastTries(): LastTries {
-  const tries = new Map<string, Try>();
+export function createLastAttempts(): LastAttempts {
+  const deliveryAttempts = new Map<string, DeliveryAttempt>();
   return {
     take(idWebhook, last) {
-      tries.delete(idWebhook);
-      tries.set(idWebhook, last);
-      const [oldest] = tries.size > most ? tries.keys() : [];
-      if (oldest !== undefined) tries.delete(oldest);
+      deliveryAttempts.delete(idWebhook);
+      deliveryAttempts.set(idWebhook, last);
+      const [oldest] = deliveryAttempts.size > most ? deliveryAttempts.keys() : [];
+      if (oldest !== undefined) deliveryAttempts.delete(oldest);
     },
-    find: (idWebhook) => tries.get(idWebhook),
+    find: (idWebhook) => deliveryAttempts.get(idWebhook),
   };
 }
 
 /** The notices that a webhook has received, and the next attempt. */
-export interface ToldNotices {
+export interface DeliveredNotices {
   /** Ids of received notices, the newest last. */
   readonly told: readonly string[];
   /** Ids of notices that failed; they are sent after the others. */
@@ -157,28 +157,28 @@ export interface ToldNotices {
 }
 
 /** More than there are notices, past ones included, so that none is sent again. */
-const mostTold = 8000;
+const maxDeliveredNotices = 8000;
 
-const nothingTold: ToldNotices = { told: [], failed: [], failures: 0, nextMs: 0 };
+const nothingDelivered: DeliveredNotices = { told: [], failed: [], failures: 0, nextMs: 0 };
 
-const isToldNotices = shapeOf<ToldNotices>({
+const isToldNotices = shapeOf<DeliveredNotices>({
   told: listOf(isText),
   failed: listOf(isText),
   failures: isCount,
   nextMs: isCount,
 });
 
-type ToldByWebhook = Readonly<Record<string, ToldNotices>>;
+type DeliveredByWebhook = Readonly<Record<string, DeliveredNotices>>;
 
-export function toldTo(told: ToldByWebhook, idWebhook: string): ToldNotices {
+export function deliveredTo(told: DeliveredByWebhook, idWebhook: string): DeliveredNotices {
   const known = told[idWebhook];
-  return isToldNotices(known) ? known : nothingTold;
+  return isToldNotices(known) ? known : nothingDelivered;
 }
 
 /** Opens the records. They name no app, event or parameter, so an erasure need not change them. */
-function openTold(webhooksDir: string): Records<{ readonly webhooks: ToldByWebhook }> {
+function openDeliveredNotices(webhooksDir: string): Records<{ readonly webhooks: DeliveredByWebhook }> {
   return createRecords(openStore(webhooksDir), {
-    isValid: shapeOf<{ readonly webhooks: ToldByWebhook }>({
+    isValid: shapeOf<{ readonly webhooks: DeliveredByWebhook }>({
       webhooks: (webhooks) => typeof webhooks === 'object' && webhooks !== null,
     }),
     damaged: { code: 'record_damaged', hint: 'Remove it: each notice is then sent once more.' },
@@ -186,13 +186,17 @@ function openTold(webhooksDir: string): Records<{ readonly webhooks: ToldByWebho
 }
 
 /** Reads the records of an account; empty if damaged, so that each notice is sent once more. */
-export async function readToldNotices(webhooksDir: string, idAccount: number): Promise<ToldByWebhook> {
-  return (await openTold(webhooksDir).getSound(`${idAccount}/notices`))?.webhooks ?? {};
+export async function readDeliveredNotices(webhooksDir: string, idAccount: number): Promise<DeliveredByWebhook> {
+  return (await openDeliveredNotices(webhooksDir).getSound(`${idAccount}/notices`))?.webhooks ?? {};
 }
 
-export async function writeToldNotices(webhooksDir: string, idAccount: number, told: ToldByWebhook): Promise<void> {
+export async function writeDeliveredNotices(
+  webhooksDir: string,
+  idAccount: number,
+  told: DeliveredByWebhook,
+): Promise<void> {
   const webhooks = Object.fromEntries(
-    Object.entries(told).map(([idWebhook, one]) => [idWebhook, { ...one, told: one.told.slice(-mostTold) }]),
+    Object.entries(told).map(([idWebhook, one]) => [idWebhook, { ...one, told: one.told.slice(-maxDeliveredNotices) }]),
   );
-  await openTold(webhooksDir).put(`${idAccount}/notices`, { webhooks });
+  await openDeliveredNotices(webhooksDir).put(`${idAccount}/notices`, { webhooks });
 }

@@ -3,7 +3,7 @@ import { copyFile, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { flushBatch } from '../../src/compact/batch/flush.ts';
 import { openBatchTables } from '../../src/lake/batch/batch-tables.ts';
-import { createRecentKeys } from '../../src/lake/batch/recent-keys.ts';
+import { createIdempotencyKeyCache } from '../../src/lake/batch/idempotency-keys.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
 import type { Epoch } from '../../src/lake/log/lake-state.ts';
 import type { Table } from '../../src/lake/log/table.ts';
@@ -29,11 +29,11 @@ export async function openBenchFlush(table: Table, duckdb: Duckdb, folder: strin
   let epoch: Epoch = { appId: `BENCH@${randomUUID()}`, streamId: 'BENCH', position: 0, dedupeThrough: 0 };
   await table.commit(() => ({ cause: 'epoch', actions: [{ txn: { appId: epoch.appId, version: 0 } }], epoch, writer }));
   const tables = await openBatchTables(duckdb, undefined, { folder: path.join(folder, 'keys') });
-  const keys = createRecentKeys({ tables, table, onDamage: () => undefined });
+  const keys = createIdempotencyKeyCache({ tables, table, onDamage: () => undefined });
   await keys.warmUp(clock.nowMs(), new AbortController().signal);
   const dependencies = {
     table,
-    followers: [],
+    secondaryTables: [],
     tables,
     keys,
     clock,

@@ -7,13 +7,13 @@ import { gunzipSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
 import { divideMemory } from '../../src/compact/compact-options.ts';
 import { createDueRows } from '../../src/compact/seal/seal-policy.ts';
-import { sealDue } from '../../src/compact/seal/seal.ts';
+import { sealDueFiles } from '../../src/compact/seal/seal.ts';
 import { events } from '../../src/datasets/dataset.ts';
 import { eventColumns } from '../../src/datasets/event-fields.ts';
 import { formatCount } from '../../src/demo/demo-report.ts';
 import { cataloguePaths } from '../../src/lake/catalogue/catalogue-files.ts';
 import { openPacks } from '../../src/lake/catalogue/packs.ts';
-import { renewCatalogue } from '../../src/lake/catalogue/renew.ts';
+import { refreshCatalogue } from '../../src/lake/catalogue/refresh.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
 import type { DataFile } from '../../src/lake/log/snapshot.ts';
 import { openDuckdb, type Duckdb } from '../../src/lake/sql/duckdb.ts';
@@ -135,7 +135,7 @@ async function measure(duckdb: Duckdb, spool: string, youngFiles: number, dates:
   let nextFoldMs = 0;
   for (;;) {
     const before = table.snapshot().version;
-    figures.seal += await cpuOf(() => sealDue(dependencies, sealing, new Map()));
+    figures.seal += await cpuOf(() => sealDueFiles(dependencies, sealing, new Map()));
     const keys = packs.keys();
     const isNew = (file: DataFile): boolean => !file.young && !keys.has(file.sha256 ?? '');
     const { files, emptyFile, version } = table.snapshot();
@@ -146,7 +146,7 @@ async function measure(duckdb: Duckdb, spool: string, youngFiles: number, dates:
     if (performance.now() < nextFoldMs) continue;
     const begunMs = performance.now();
     figures.fold += await cpuOf(() =>
-      renewCatalogue(lakeDir, engine, packs, { tableVersion: version, missingFiles: 0 }),
+      refreshCatalogue(lakeDir, engine, packs, { tableVersion: version, missingFiles: 0 }),
     );
     nextFoldMs = performance.now() + restAfter * (performance.now() - begunMs);
   }

@@ -3,7 +3,7 @@ import { stat } from 'node:fs/promises';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { generateGameSessions } from '../../src/demo/game-sessions.ts';
-import { plainEventIds } from '../../src/datasets/event-id.ts';
+import { timeOrderedEventIds } from '../../src/datasets/event-id.ts';
 import { renderLine } from '../helpers/render-line.ts';
 import type { StreamPublisher } from '../../src/stream/stream.ts';
 
@@ -21,10 +21,10 @@ type Vary = (index: number) => Readonly<Record<string, unknown>>;
 
 function* renderSessions(rows: number, days: number, vary: Vary): Generator<string, void, void> {
   let [made, text] = [0, ''];
-  let ids = plainEventIds(0);
+  let ids = timeOrderedEventIds(0);
   for (const event of generateGameSessions({ seed: 1, events: rows, until, days })) {
     const receivedAtMs = (event.eventTimestamp + 1) * 1000;
-    if (made % eventsOfRequest === 0) ids = plainEventIds(receivedAtMs);
+    if (made % eventsOfRequest === 0) ids = timeOrderedEventIds(receivedAtMs);
     const customEventParams = { ...event.customEventParams, build: '1.42.0' };
     text += renderLine(
       { kind: 'custom_event', idApp: 1 + (made % apps), platform: 'web', receivedAtMs, ids },

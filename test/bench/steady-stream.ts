@@ -1,6 +1,6 @@
 import { randomFillSync } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { plainEventIds } from '../../src/datasets/event-id.ts';
+import { timeOrderedEventIds } from '../../src/datasets/event-id.ts';
 import { maxMessageBytes, type StreamPublisher } from '../../src/stream/stream.ts';
 import { renderLine } from '../helpers/render-line.ts';
 import { readEvents } from './ingest-bodies.ts';
@@ -39,7 +39,7 @@ function endsOf(text: Buffer, marker: string): number[] {
 
 function makeTemplates(): Template[] {
   const { events } = readEvents(templates * eventsOfMessage);
-  const ids = plainEventIds(Date.now());
+  const ids = timeOrderedEventIds(Date.now());
   return Array.from({ length: templates }, (_, template) => {
     const lines = events.slice(template * eventsOfMessage, (template + 1) * eventsOfMessage).map((event, index) => {
       const context = { kind: 'custom_event', idApp: 1 + (index % 4), receivedAtMs: Date.now(), ids } as const;

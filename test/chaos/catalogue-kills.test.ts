@@ -2,7 +2,7 @@ import path from 'node:path';
 import { expect, test } from 'vitest';
 import { cataloguePaths } from '../../src/lake/catalogue/catalogue-files.ts';
 import { readCatalogue } from '../../src/lake/catalogue/read-catalogue.ts';
-import { catalogueSteps } from '../../src/lake/catalogue/renew.ts';
+import { catalogueSteps } from '../../src/lake/catalogue/refresh.ts';
 import { findNames } from '../../src/runtime/files/folder-names.ts';
 import { inLongForm } from '../helpers/chaos.ts';
 import { prepareCompactProcesses, publishEvents } from '../helpers/compact-process.ts';

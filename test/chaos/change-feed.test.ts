@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import type { Compact } from '../../src/compact/wait-for-repair.ts';
+import type { Compactor } from '../../src/compact/wait-for-repair.ts';
 import { createRandom, type Random } from '../../src/demo/random.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
 import { listLog } from '../../src/lake/log/log-files.ts';
@@ -10,7 +10,7 @@ import { readSnapshot } from '../../src/lake/log/snapshot.ts';
 import { openTable } from '../../src/lake/log/table.ts';
 import { repairLake } from '../../src/lake/repair/repair-lake.ts';
 import { openDuckdb, type Duckdb } from '../../src/lake/sql/duckdb.ts';
-import { eraseEvents } from '../../src/operate/erase/erase.ts';
+import { eraseEvents } from '../../src/admin/erase/erase.ts';
 import { noCrashPoint, type CrashPoint } from '../../src/runtime/crash-point.ts';
 import { chaosFigure, chaosSeed } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
@@ -76,12 +76,12 @@ async function openHistory(random: Random, duckdb: Duckdb) {
   const stream = createMemoryStream(clock);
   const options = { clock, retentionMs, sealAgeMs: hourMs, checkpointEvery: 4, withoutLock: true };
   /** Killed compactors stay suspended until the end. */
-  const killed: Compact[] = [];
+  const killed: Compactor[] = [];
   const ending = new AbortController();
   const ended = once(ending.signal, 'abort');
   let doom = { step: '', isMet: false };
 
-  async function start(): Promise<Compact> {
+  async function start(): Promise<Compactor> {
     const own = { step: '', isMet: false };
     const crashPoint: CrashPoint = async (step) => {
       if (!own.isMet && step !== own.step) return;
@@ -91,12 +91,12 @@ async function openHistory(random: Random, duckdb: Duckdb) {
       throw new Error('killed');
     };
     const spoolDir = path.join(folder, `spool-${killed.length}`);
-    const compact = await startTestCompact(folder, stream, { ...options, crashPoint, spoolDir });
+    const compactor = await startTestCompact(folder, stream, { ...options, crashPoint, spoolDir });
     doom = own;
-    return compact;
+    return compactor;
   }
 
-  let compact = await start();
+  let compactor = await start();
   const ids = new Map<string, SentEvent>();
   const erased = new Set<string>();
   /** The oldest version that the log still has. */
@@ -135,9 +135,9 @@ async function openHistory(random: Random, duckdb: Duckdb) {
     const own = doom;
     bringAbout();
     await waitFor(`the compactor has come to ${step}`, () => own.isMet);
-    if (killSteps.flush.includes(step)) killed.push(compact);
-    else await compact.stop();
-    compact = await start();
+    if (killSteps.flush.includes(step)) killed.push(compactor);
+    else await compactor.stop();
+    compactor = await start();
   }
 
   /**
@@ -151,8 +151,8 @@ async function openHistory(random: Random, duckdb: Duckdb) {
   }
 
   async function restart(): Promise<void> {
-    await compact.stop();
-    compact = await start();
+    await compactor.stop();
+    compactor = await start();
   }
 
   /** Publishes a bad event: its flush advances the available time and adds no row. */
@@ -241,7 +241,7 @@ async function openHistory(random: Random, duckdb: Duckdb) {
     trimmed: () => trimmed,
     stop: async (): Promise<void> => {
       ending.abort();
-      for (const each of [...killed, compact]) await each.stop();
+      for (const each of [...killed, compactor]) await each.stop();
     },
   };
 }

@@ -163,13 +163,13 @@ test(
     const reader = await openReader(await nats.connect());
     let offsetMs = 0;
     const clock = { nowMs: () => Date.now() + offsetMs };
-    const compact = await startTestCompact(folder, reader, {
+    const compactor = await startTestCompact(folder, reader, {
       clock,
       sealAgeMs: 300,
       retentionMs: 2000,
       checkpointEvery: 10,
     });
-    onTestFinished(() => compact.stop());
+    onTestFinished(() => compactor.stop());
     const ids = new Set<string>();
     const seen: number[] = [];
     const jumpsMs = [hour, -hour, 24 * hour, -24 * hour, 7 * 24 * hour, 1, -1].map((seconds) => seconds * 1000);
@@ -193,14 +193,14 @@ test(
     await waitForAll(folder, ids);
     expectNeverBack(seen);
     // the clock is the only problem, and it is reported
-    expect(compact.facts()['problems']).toEqual([
+    expect(compactor.facts()['problems']).toEqual([
       {
         code: 'clock_behind_lake',
         message: expect.stringContaining("ahead of this machine's clock") as string,
         action: expect.stringContaining('tributary lake repair') as string,
       },
     ]);
-    expect(compact.facts()['streamFaults']).toEqual([]);
+    expect(compactor.facts()['streamFaults']).toEqual([]);
     recordFinding({
       promise: 'P9',
       what: 'clock jumps under a running compactor',

@@ -1,11 +1,11 @@
 import path from 'node:path';
 import { expect, test } from 'vitest';
 import { createRandom, type Random } from '../../src/demo/random.ts';
-import { eraseSteps } from '../../src/operate/erase/erase.ts';
+import { eraseSteps } from '../../src/admin/erase/erase.ts';
 import { flushSteps } from '../../src/compact/batch/flush.ts';
-import { learnStep } from '../../src/compact/start-work.ts';
+import { loadKeysStep } from '../../src/compact/startup-work.ts';
 import { checkpointSteps } from '../../src/lake/log/checkpoint.ts';
-import { cleanSteps } from '../../src/lake/clean.ts';
+import { cleanSteps } from '../../src/lake/cleanup.ts';
 import { changeSteps } from '../../src/lake/files/change.ts';
 import { commitSteps } from '../../src/lake/log/table.ts';
 import { chaosFigure, chaosSeed, inLongForm, isLongRun } from '../helpers/chaos.ts';
@@ -46,11 +46,11 @@ const compactSteps = [
   ...(isLongRun ? ['file-linked:3'] : []),
   ...checkpointSteps,
   ...cleanSteps,
-  learnStep,
+  loadKeysStep,
 ];
 
 /** Steps that a compactor passes once, at its start. */
-const startSteps = ['swept', learnStep];
+const startSteps = ['swept', loadKeysStep];
 
 /** Returns the steps of a sweep: the first in their order, later ones in random order at a random pass. */
 function stepsOfSweep(sweep: number, random: Random): readonly string[] {

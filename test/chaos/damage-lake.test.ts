@@ -53,7 +53,13 @@ async function describeSnapshot(data: string): Promise<string> {
   const { version, files, txns, lake, schemaString } = await readSnapshot(tableOf(data));
   return JSON.stringify([
     version,
-    files.map(({ path: name, sizeBytes, sha256, young, place }) => [name, sizeBytes, sha256, young, place]),
+    files.map(({ path: name, sizeBytes, sha256, young, publishedPath }) => [
+      name,
+      sizeBytes,
+      sha256,
+      young,
+      publishedPath,
+    ]),
     files.map(({ numRecords, minValues, maxValues }) => [numRecords, minValues, maxValues]),
     [...txns],
     lake,
@@ -94,7 +100,7 @@ beforeAll(async () => {
     );
   const stored = async (): Promise<number> => (await readSnapshot(tableOf(original))).lake?.totals.stored ?? 0;
   for (const sealAgeMs of [10, 3_600_000]) {
-    const compact = await startTestCompact(original, stream, { sealAgeMs, checkpointEvery: 4 });
+    const compactor = await startTestCompact(original, stream, { sealAgeMs, checkpointEvery: 4 });
     for (let n = 0; n < 6; n += 1) {
       const before = await stored();
       publish(n);
@@ -105,7 +111,7 @@ beforeAll(async () => {
         (await readSnapshot(tableOf(original))).files.every((file) => !file.young),
       );
     await waitFor('the newest checkpoint is written', () => listLake(original, /checkpoint\.parquet$/).length > 1);
-    await compact.stop();
+    await compactor.stop();
   }
   rightSnapshot = await describeSnapshot(original);
   liveFiles = new Set((await readSnapshot(tableOf(original))).files.map((file) => path.basename(file.path)));

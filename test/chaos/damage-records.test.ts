@@ -10,7 +10,7 @@ import { createRandom } from '../../src/demo/random.ts';
 import { openReceiptKeys, receiptKeysPath, rotateReceiptKey } from '../../src/receipts/receipt-keys.ts';
 import { openSigningKeys, rotateSigningKey, signingKeysPath } from '../../src/reports/signed-links.ts';
 import { openReportStore } from '../../src/reports/store.ts';
-import { createVerifiedFiles, isFault } from '../../src/reports/verified-files.ts';
+import { createVerifiedFiles, isVerificationError } from '../../src/reports/verified-files.ts';
 import { createClock } from '../../src/runtime/clock.ts';
 import { isAppError } from '../../src/runtime/errors.ts';
 import { chaosFigure, chaosSeed } from '../helpers/chaos.ts';
@@ -95,7 +95,7 @@ async function readReportFiles(data: string): Promise<Reading> {
   for (const { id, files: parts = [] } of store.list()) {
     for (const file of parts) {
       const opened = await files.open({ idReport: id, path: store.filePath(id, file.name), file });
-      if (isFault(opened)) continue;
+      if (isVerificationError(opened)) continue;
       texts.push(await opened.readFile('utf8'));
       await opened.close();
     }

@@ -8,7 +8,7 @@ import { createRandom } from '../../src/demo/random.ts';
 import { checkLake } from '../../src/lake/check.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
 import { readSnapshot } from '../../src/lake/log/snapshot.ts';
-import { listUnshown, placeSteps } from '../../src/lake/files/places.ts';
+import { listDeferredReplacements, replacementSteps } from '../../src/lake/files/deferred-replacement.ts';
 import type { StreamPublisher } from '../../src/stream/stream.ts';
 import { chaosFigure, chaosSeed, inLongForm, isLongRun } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
@@ -151,7 +151,7 @@ test(
     await service.startAgain();
     expect(await findFilesWith(dataDir, ...ids)).toEqual([]);
     expect(await findFilesWith(dataDir, 'kept with')).not.toEqual([]);
-    expect((await checkLake(path.join(dataDir, 'lake'))).problems.map((problem) => problem.path)).toEqual([
+    expect((await checkLake(path.join(dataDir, 'lake'))).problems.map((finding) => finding.path)).toEqual([
       'quarantine/aside.parquet',
     ]);
     const totals = await readTotals(path.join(dataDir, 'lake'));
@@ -177,7 +177,7 @@ test('A compactor killed at any step of a deferred replacement repeats it, and a
   const readers = startLakeReaders(place.folder, readersKept);
   const options = { retentionMs: 1500, sealAgeMs: 100 };
   // a rename that no entry of the log records
-  const steps = placeSteps.filter((step) => isLongRun || step === 'place-taken');
+  const steps = replacementSteps.filter((step) => isLongRun || step === 'place-taken');
   for (const step of steps) {
     const id = `victim of ${step}`;
     const first = processes.start(place, { crashAt: step, options });
@@ -195,7 +195,7 @@ test('A compactor killed at any step of a deferred replacement repeats it, and a
     const second = processes.start(place, { options });
     await waitFor(
       'every sealed file is at its place',
-      async () => (await listUnshown(table, (await readSnapshot(table)).files)).length === 0,
+      async () => (await listDeferredReplacements(table, (await readSnapshot(table)).files)).length === 0,
     );
     await waitFor(
       'the person is in no file',

@@ -2,15 +2,15 @@ import assert from 'node:assert/strict';
 import { existsSync, mkdirSync, readFileSync, rmSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import { createZoneDays, type ZoneDays } from '../../src/export/api/calendar.ts';
-import { isRefusal } from '../../src/export/api/envelope.ts';
+import { createCalendar, type Calendar } from '../../src/export/api/calendar.ts';
+import { isApiError } from '../../src/export/api/envelope.ts';
 import { parseExportRequest } from '../../src/export/api/parse-request.ts';
 import { selectApps, type ExportApp, type ExportSpec } from '../../src/export/jobs/export-spec.ts';
-import type { Bounds, Estimate, Preview, ReadPlan } from '../../src/export/jobs/worker-messages.ts';
+import type { EstimateRange, Estimate, Preview, ReadPlan } from '../../src/export/jobs/worker-messages.ts';
 import { findPlanLists, tableDirOf } from '../../src/export/jobs/read-plan.ts';
-import { describeBasis, findBasis } from '../../src/export/worker/basis.ts';
+import { toReportVersion, resolveReadVersion } from '../../src/export/worker/read-version.ts';
 import { chooseFormat } from '../../src/export/worker/formats/format.ts';
-import { estimate as estimateResult, runLook } from '../../src/export/worker/looks/run-look.ts';
+import { estimate as estimateResult, runDryRunJob } from '../../src/export/worker/dry-run/run-dry-run.ts';
 import { isEmptyResult, planQuery } from '../../src/export/worker/query.ts';
 import { openQueryEngine, type QueryEngine } from '../../src/export/worker/query-engine.ts';
 import { createReadFiles, prepare, usePaths } from '../../src/export/worker/read-files.ts';
@@ -85,11 +85,11 @@ function makeArguments(random: Random, lake: EstimateLake): Map<string, string[]
   return new Map(Object.entries(given).map(([name, value]) => [name, [value].flat()]));
 }
 
-async function makeRequest(random: Random, lake: EstimateLake, days: ZoneDays): Promise<ExportSpec> {
+async function makeRequest(random: Random, lake: EstimateLake, days: Calendar): Promise<ExportSpec> {
   for (;;) {
     const request = await parseExportRequest(makeArguments(random, lake), nowMs, days);
     // Some arguments are invalid for some events.
-    if (!isRefusal(request)) return request;
+    if (!isApiError(request)) return request;
   }
 }
 
@@ -123,7 +123,7 @@ async function expectPreview(plan: ReadPlan, folder: string): Promise<void> {
   const whole = { ...plan, request, limits, folder, stem: 'csv' };
   mkdirSync(folder);
   const made = await runExport(whole, () => undefined);
-  const looked = await runLook({ ...plan, look: 'preview' });
+  const looked = await runDryRunJob({ ...plan, look: 'preview' });
   if (made.kind !== 'done') {
     assert.deepEqual(looked, made);
     return;
@@ -142,7 +142,7 @@ async function expectPreview(plan: ReadPlan, folder: string): Promise<void> {
 
 /** Estimates, previews and exports a request through separate processes; undefined if both reject it alike. */
 async function order(plan: ReadPlan, folder: string): Promise<Asked | undefined> {
-  const looked = await runLook({ ...plan, look: 'estimate' });
+  const looked = await runDryRunJob({ ...plan, look: 'estimate' });
   mkdirSync(folder);
   const made = await runExport({ ...plan, folder, stem: 'all' }, () => undefined);
   rmSync(folder, { recursive: true });
@@ -193,22 +193,22 @@ async function query(
   open: ReturnType<typeof createEngines>['open'],
   file: string,
 ): Promise<Asked | undefined> {
-  const basis = await findBasis(plan).catch(() => undefined);
-  if (basis === undefined) return undefined;
+  const readVersion = await resolveReadVersion(plan).catch(() => undefined);
+  if (readVersion === undefined) return undefined;
   const { cells, copyOptions } = chooseFormat(plan.request);
-  const asked = planQuery(plan, basis, { cells, lean: false });
+  const asked = planQuery(plan, readVersion, { cells, lean: false });
   const engine = await open(plan, asked.inline);
   const begin = async () => {
     await engine.run({ sql: 'DROP TABLE IF EXISTS derived', values: {} }, []);
-    return createReadFiles({ plan, ...basis }, asked);
+    return createReadFiles({ plan, ...readVersion }, asked);
   };
-  const told = await estimateResult({ plan, basis, query: asked, engine, read: await begin(), verify });
+  const told = await estimateResult({ plan, readVersion, query: asked, engine, read: await begin(), verify });
   const read = await begin();
-  await prepare({ engines: [engine], read, verify }, asked, { plan, ...basis });
-  const rows = await usePaths(basis, read, (paths) => engine.copyTo(asked.select, paths, file, copyOptions));
+  await prepare({ engines: [engine], read, verify }, asked, { plan, ...readVersion });
+  const rows = await usePaths(readVersion, read, (paths) => engine.copyTo(asked.select, paths, file, copyOptions));
   const bytes = statSync(file).size;
   rmSync(file);
-  return { rows, bytes, parts: Number.NaN, estimate: { ...told, basis: await describeBasis(plan, basis) } };
+  return { rows, bytes, parts: Number.NaN, estimate: { ...told, basis: await toReportVersion(plan, readVersion) } };
 }
 
 const verify = () => Promise.resolve();
@@ -219,13 +219,13 @@ function needsWay({ request, apps: those, tableDir }: ReadPlan): boolean {
 }
 
 /** NaN means unknown. */
-const isWithin = (value: number, { atLeast, atMost }: Pick<Bounds, 'atLeast' | 'atMost'>): boolean =>
+const isWithin = (value: number, { atLeast, atMost }: Pick<EstimateRange, 'atLeast' | 'atMost'>): boolean =>
   Number.isNaN(value) || (atLeast <= value && value <= (atMost ?? Infinity));
 
 const quantile = (values: readonly number[], share: number): number =>
   values.toSorted((a, b) => a - b)[Math.floor(values.length * share)] ?? 0;
 
-const isExact = ({ atLeast, atMost }: Pick<Bounds, 'atLeast' | 'atMost'>): boolean => atLeast === atMost;
+const isExact = ({ atLeast, atMost }: Pick<EstimateRange, 'atLeast' | 'atMost'>): boolean => atLeast === atMost;
 
 test(
   'An estimate has the rows of every kind of export, and its bytes if all rows are measured, and a preview has the first rows of its file',
@@ -234,7 +234,7 @@ test(
     const random = createRandom(seed);
     const duckdb = await openDuckdb({ memoryMb: 128, threads: 1 });
     onTestFinished(() => duckdb.close());
-    const days = createZoneDays(duckdb);
+    const days = createCalendar(duckdb);
     const folder = testFolder();
     const engines = createEngines(folder);
     const asked: Asked[] = [];

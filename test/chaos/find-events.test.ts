@@ -1,10 +1,10 @@
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { dataPaths } from '../../src/config.ts';
-import { isKeyedId, keyedEventIds, plainEventIds, requestKeyOf } from '../../src/datasets/event-id.ts';
+import { isKeyedId, keyedEventIds, timeOrderedEventIds, requestKeyOf } from '../../src/datasets/event-id.ts';
 import { createRandom, type Random } from '../../src/demo/random.ts';
-import type { EventAnswer } from '../../src/find/event-answer.ts';
-import { createFinder } from '../../src/find/finder.ts';
+import type { EventLookupResult } from '../../src/event-lookup/lookup-result.ts';
+import { createEventFinder } from '../../src/event-lookup/finder.ts';
 import { findPoint } from '../../src/lake/log/version-points.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
 import { inParallel } from '../../src/runtime/async/in-parallel.ts';
@@ -12,7 +12,7 @@ import { isAppError } from '../../src/runtime/errors.ts';
 import { readServiceStates } from '../../src/runtime/processes/service-state.ts';
 import { openConnection } from '../../src/stream/connection.ts';
 import { streamName } from '../../src/stream/stream.ts';
-import { readTail } from '../../src/stream/tail.ts';
+import { readBacklog } from '../../src/stream/read-backlog.ts';
 import { waitUntilWorkedOff } from '../helpers/accounting.ts';
 import { chaosFigure, chaosSeed, inLongForm } from '../helpers/chaos.ts';
 import { testFolder } from '../helpers/folder.ts';
@@ -55,7 +55,7 @@ function makeMessage(random: Random, number: number): { readonly payload: Buffer
     const request = Math.floor(index / inRequest);
     const ids =
       request % 2 === 0
-        ? plainEventIds(nowMs)
+        ? timeOrderedEventIds(nowMs)
         : keyedEventIds({ idApp: 1, key: `${number}-${request}`, method: 'customEventBatch', given: ['x'] });
     const isBad = random.integer(0, 9) === 0;
     const goes = random.integer(0, 9);
@@ -69,22 +69,22 @@ function makeMessage(random: Random, number: number): { readonly payload: Buffer
 }
 
 /** Looks up an event of an app by its id, and retries while the lookup is overloaded. */
-type Ask = (eventId: string, idApp?: number) => Promise<EventAnswer>;
+type Ask = (eventId: string, idApp?: number) => Promise<EventLookupResult>;
 
 async function openAsk({ dataDir }: TestService): Promise<Ask> {
   const paths = dataPaths(dataDir);
   const [state] = readServiceStates(paths.run);
   const connection = await openConnection({ url: state?.natsUrl ?? '', name: 'asks', logger: silentLogger });
   const opened = Array.from({ length: finders }, (_, lane) =>
-    createFinder({
+    createEventFinder({
       lakeDir: paths.lake,
       indexDir: paths.eventIndex,
       workDir: path.join(testFolder(), `find-${lane}`),
-      readTail: (from, limits, see) => readTail(connection, { ...from, streamName }, limits, see),
+      readBacklog: (from, limits, see) => readBacklog(connection, { ...from, streamName }, limits, see),
     }),
   );
   onTestFinished(async () => {
-    for (const finder of opened) await finder.close();
+    for (const eventFinder of opened) await eventFinder.close();
     await connection.close();
   });
   let asked = 0;
@@ -93,9 +93,9 @@ async function openAsk({ dataDir }: TestService): Promise<Ask> {
       try {
         const deadlineMs = performance.now() + 20_000;
         asked += 1;
-        const finder = opened[asked % finders];
-        if (finder === undefined) throw new Error('there is a finder for each number');
-        return await finder.find({ sought: { eventId, idApp }, idApps: [idApp], deadlineMs });
+        const eventFinder = opened[asked % finders];
+        if (eventFinder === undefined) throw new Error('there is a finder for each number');
+        return await eventFinder.find({ target: { eventId, idApp }, idApps: [idApp], deadlineMs });
       } catch (error) {
         if (!isAppError(error, 'overloaded')) throw error;
       }
@@ -109,7 +109,11 @@ function anyOf<T>(items: readonly T[], random: Random): T {
 }
 
 /** Returns the error in a response; undefined if it has none. */
-function findFault({ state, events }: EventAnswer, { eventId }: Sent, states: readonly string[]): string | undefined {
+function findFault(
+  { state, events }: EventLookupResult,
+  { eventId }: Sent,
+  states: readonly string[],
+): string | undefined {
   const isRight = states.includes(state) && events.every((event) => event.eventId === eventId && event.state === state);
   const counts = ['erased', 'never_seen'].includes(state) ? [0] : [1];
   return isRight && counts.includes(events.length) ? undefined : `${eventId}: ${state}, ${events.length} events`;
@@ -174,7 +178,7 @@ test(`The lookup of each event is right while ${total} of them are committed, fa
     expect(await ask(eventId, 2)).toMatchObject(never);
     const neverSent = isKeyedId(eventId)
       ? keyedEventIds({ idApp: 1, key: requestKeyOf(eventId), method: 'customEventBatch', given: [] })(0)
-      : plainEventIds(Date.now())(0);
+      : timeOrderedEventIds(Date.now())(0);
     expect(await ask(neverSent)).toMatchObject(never);
   }
 }, 7_200_000);

@@ -60,10 +60,10 @@ test.skipIf(!isLongRun)(
     stream.publish([1, 2, 3].map((age) => eventLine({ age })));
     await waitFor('sealed', async () => (await readSnapshot(table)).files.some((file) => !file.young));
     await sealer.stop();
-    const compact = await startTestCompact(folder, stream);
+    const compactor = await startTestCompact(folder, stream);
     stream.publish([eventLine(), eventLine({ kind: 'registration' })]);
     await waitFor('flushed', async () => (await readSnapshot(table)).lake?.totals.stored === 5);
-    await compact.stop();
+    await compactor.stop();
     // A vacuum removes files that no commit names: without one, the refusal would prove nothing.
     const stray = path.join(table, 'stray.parquet');
     copyFileSync(path.join(table, (await readSnapshot(table)).files[0]?.path ?? ''), stray);

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { startStage } from '../../src/app.ts';
+import { startStage } from '../../src/composition.ts';
 import { parseConfig } from '../../src/config.ts';
 import { platforms } from '../../src/datasets/field-schema.ts';
 import { createMetrics } from '../../src/runtime/metrics.ts';

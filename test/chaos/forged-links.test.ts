@@ -70,7 +70,7 @@ describe(`links (seed ${seed})`, () => {
   let running: RunningArea;
   let keys: SigningKeys;
   let access: AccessReader;
-  const findMark = (idUser: string): string | undefined => createLinkHolders(access).findMark(idUser);
+  const findMark = (idUser: string): string | undefined => createLinkHolders(access).findSecretFingerprint(idUser);
 
   /** Creates an export; its links then belong to the valid ones. */
   async function order(): Promise<void> {

@@ -2,7 +2,7 @@ import { Agent } from 'node:http';
 import { isDeepStrictEqual } from 'node:util';
 import * as fc from 'fast-check';
 import { afterAll, describe, expect, it } from 'vitest';
-import { keyedEventIds, ownKeyEventIds, requestKeyOf } from '../../src/datasets/event-id.ts';
+import { keyedEventIds, naturalKeyEventIds, requestKeyOf } from '../../src/datasets/event-id.ts';
 import { eventFields } from '../../src/datasets/event-fields.ts';
 import { events, getMethod, type Dataset } from '../../src/datasets/dataset.ts';
 import type { Platform } from '../../src/datasets/field-schema.ts';
@@ -161,7 +161,7 @@ async function send(
       .toReversed()
       .map(([index, event]) => [
         getMethod(method).kind === 'revenue'
-          ? ownKeyEventIds('revenue', testApps[platform], [event])(0)
+          ? naturalKeyEventIds('revenue', testApps[platform], [event])(0)
           : getMethod(method).batch
             ? placeOf(ids(index))
             : requestKeyOf(ids(index)),
@@ -191,7 +191,7 @@ describe('any body', () => {
     async (roundSeed) => {
       const folder = testFolder();
       const service = await startTestIngest(folder, { answerWithinMs: 30_000 });
-      const compact = await startTestCompact(folder, await openReader(await service.nats.connect()), {
+      const compactor = await startTestCompact(folder, await openReader(await service.nats.connect()), {
         flushAgeMs: 500,
       });
       const agent = new Agent({ keepAlive: true, maxSockets: 20 });
@@ -231,7 +231,7 @@ describe('any body', () => {
         }
       } finally {
         agent.destroy();
-        await compact.stop();
+        await compactor.stop();
         await service.stop();
       }
     },

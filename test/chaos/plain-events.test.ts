@@ -2,8 +2,8 @@ import * as fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { getMethod } from '../../src/datasets/dataset.ts';
 import { renderEvent } from '../../src/datasets/event-line.ts';
-import { renderPlainEvents } from '../../src/datasets/plain-event.ts';
-import { parseEventJson, validateEvent, type GivenFields } from '../../src/datasets/schema-registry.ts';
+import { renderEventsFast } from '../../src/datasets/fast-event-renderer.ts';
+import { parseEventJson, validateEvent, type InputFields } from '../../src/datasets/schema-registry.ts';
 import { chaosFigure, chaosSeed } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
 import { generatedBody, type GeneratedBody } from '../helpers/import-bodies.ts';
@@ -38,18 +38,18 @@ it('The schema accepts each event that the quick check accepts, as the same line
       const judged = parseEvents(body);
       figures.bodies += 1;
       for (const [index, value] of parseEvents(body).entries()) {
-        const plain = renderPlainEvents(kind, body.platform, [value]);
+        const plain = renderEventsFast(kind, body.platform, [value]);
         figures.events += 1;
         const other = judged[index];
         const isObject = typeof other === 'object' && other !== null && !Array.isArray(other);
-        const isValid = isObject && validateEvent(kind, other as GivenFields) === undefined;
+        const isValid = isObject && validateEvent(kind, other as InputFields) === undefined;
         if (isValid) figures.valid += 1;
         if (plain === undefined) continue;
         figures.plain += 1;
         if (!isValid) figures.wronglyTaken += 1;
         expect(isValid).toBe(true);
         const [event] = plain.events;
-        const expected = renderEvent(kind, body.platform, other as GivenFields);
+        const expected = renderEvent(kind, body.platform, other as InputFields);
         expect(event?.time).toBe(expected.time);
         expect(namesAndTexts(event?.members ?? '')).toEqual(namesAndTexts(expected.members));
       }

@@ -72,7 +72,7 @@ const furtherDefects: Readonly<Record<string, Defect>> = {
   },
   "another engine's commit is believed": {
     seed: 46,
-    file: 'src/lake/log/log-follower.ts',
+    file: 'src/lake/log/log-tailer.ts',
     from: 'lake === undefined && changesTable(commit.actions)) continue;',
     to: 'false) continue;',
   },
@@ -90,7 +90,7 @@ const furtherDefects: Readonly<Record<string, Defect>> = {
     to: "if (!passing || (isAppError(error) && error.code === 'memory')) throw error;",
   },
   'keys are forgotten over a restart': {
-    file: 'src/lake/batch/recent-keys.ts',
+    file: 'src/lake/batch/idempotency-keys.ts',
     from: 'pruneFiles(snapshot.files, { receivedAt: bounds })',
     to: 'pruneFiles([], { receivedAt: bounds })',
   },

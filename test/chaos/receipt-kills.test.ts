@@ -5,7 +5,7 @@ import { findReceiptInLake } from '../../src/cli/receipt-in-lake.ts';
 import { dataPaths } from '../../src/config.ts';
 import { datasets, events, getMethod } from '../../src/datasets/dataset.ts';
 import { createRandom } from '../../src/demo/random.ts';
-import { type WholeRow, findWholeRows } from '../../src/lake/find/find-rows.ts';
+import { type FullRow, findFullRows } from '../../src/lake/event-index/find-rows.ts';
 import { tablePaths } from '../../src/lake/lake.ts';
 import { readSnapshot } from '../../src/lake/log/snapshot.ts';
 import { digestEvent } from '../../src/receipts/event-digest.ts';
@@ -30,10 +30,10 @@ const again = `make chaos PART=receipt-kills KILLS=${kills} SEED=${seed}`;
 const verifiedByOne = isLongRun ? 500 : 25;
 
 /** Reads the rows of a table by event id. */
-async function readAll(lakeDir: string, table: string, eventIds: readonly string[]): Promise<Map<string, WholeRow>> {
+async function readAll(lakeDir: string, table: string, eventIds: readonly string[]): Promise<Map<string, FullRow>> {
   const dataset = datasets.get(table) ?? events;
   const snapshot = await readSnapshot(tablePaths(lakeDir, dataset).table);
-  const rows = await findWholeRows({ dataset, snapshot }, [...new Set(eventIds)], {});
+  const rows = await findFullRows({ dataset, snapshot }, [...new Set(eventIds)], {});
   expect(rows.length, 'a row for each id').toBe(new Set(rows.map(({ eventId }) => eventId)).size);
   return new Map(rows.map((row) => [row.eventId, row]));
 }
@@ -41,10 +41,7 @@ async function readAll(lakeDir: string, table: string, eventIds: readonly string
 const isPayment = ({ method }: Receipt): boolean => method.startsWith('customRevenue');
 
 /** Returns the events of a receipt whose rows differ from it in more than the time of receipt. */
-function findWrong(
-  { events: told, method, salt, receivedAt }: Receipt,
-  rows: ReadonlyMap<string, WholeRow>,
-): unknown[] {
+function findWrong({ events: told, method, salt, receivedAt }: Receipt, rows: ReadonlyMap<string, FullRow>): unknown[] {
   const receivedAtMs = Date.parse(receivedAt);
   const times = { received_at: receivedAtMs, event_time: Math.floor(receivedAtMs / 1000) };
   return told.filter(({ eventId, sha256 }) => {

@@ -1,7 +1,7 @@
 import { existsSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { slotSteps } from '../../src/export/schedules/turn.ts';
+import { slotSteps } from '../../src/export/schedules/reconcile.ts';
 import type { ReportJob } from '../../src/reports/reports.ts';
 import { chaosFigure, chaosSeed, inLongForm } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';

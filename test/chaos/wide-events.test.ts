@@ -39,17 +39,17 @@ test(
     const { table } = lakePaths(path.join(folder, 'lake'));
     const stream = createMemoryStream();
     let aheadMs = 0;
-    const compact = await startTestCompact(folder, stream, {
+    const compactor = await startTestCompact(folder, stream, {
       duckdbMemoryMb: memoryMb,
       flushMaxBytes: 128 * 1024 * 1024,
       clock: { nowMs: () => Date.now() + aheadMs },
     });
-    onTestFinished(() => compact.stop());
+    onTestFinished(() => compactor.stop());
     for (let published = 0; published < rows;) {
       const more = Math.min(publishAtOnce, rows - published);
       publishWideEvents(stream, { rows: more, bytes: eventBytes });
       published += more;
-      await waitFor('the events are stored', () => compact.facts()['stored'] === published, forMs);
+      await waitFor('the events are stored', () => compactor.facts()['stored'] === published, forMs);
     }
     const files = async () => (await readSnapshot(table)).files;
     expect((await files()).every((file) => file.young)).toBe(true);
@@ -62,7 +62,7 @@ test(
     (SELECT event_id, (id_app, event_time) AS here, lag((id_app, event_time)) OVER (PARTITION BY filename ORDER BY file_row_number) AS before
      FROM read_parquet([${list}], filename = true, file_row_number = true, hive_partitioning = false))`);
     expect(found).toEqual({ ids: BigInt(rows), n: BigInt(rows), wrong: 0n });
-    expect(compact.facts()['problems']).toEqual([]);
+    expect(compactor.facts()['problems']).toEqual([]);
 
     // Of more apps than are compared one by one, so that the rows are sorted as long as the memory suffices.
     const apps = Array.from({ length: 70 }, (_, index) => ({

@@ -6,7 +6,7 @@ import { gzipSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
 import { ensureLake } from '../../src/lake/lake.ts';
 import { createClock } from '../../src/runtime/clock.ts';
-import { renderChecked } from '../../src/runtime/files/checked-json.ts';
+import { renderChecksummed } from '../../src/runtime/files/checksummed-json.ts';
 import { testFolder } from '../helpers/folder.ts';
 import { inTurn } from '../helpers/in-turn.ts';
 
@@ -142,7 +142,7 @@ describe('the lists of an operator', () => {
     ]);
     for (const [words, reason] of [
       [['5', '--account', '8', 'ids.txt.gz'], 'account 8 does not exist'],
-      [['5', '--account', '7', 'none.txt'], 'none.txt cannot be read'],
+      [['5', '--account', '7', 'none.txt'], 'cannot read none.txt'],
       [['5', '--account', '7', '--kind', 'x', 'ids.txt.gz'], '--kind must be one of custom, device'],
       [['x', '--account', '7', 'ids.txt.gz'], 'ID must be a positive integer'],
       [['5', 'ids.txt.gz'], '--account is missing'],
@@ -272,7 +272,7 @@ describe('access commands', () => {
     const cwd = testFolder();
     expect(
       await tributary(cwd, ['app', 'add', '7', '--platform', 'web', '--sdk-key', 'a,b', '--data', 'data']),
-    ).toMatchObject({ code: 1, err: expect.stringContaining('1 to 255 characters and no comma') });
+    ).toMatchObject({ code: 1, err: expect.stringContaining('1 to 255 characters without a comma') });
     expect(everything(cwd)).toEqual([]);
     await tributary(cwd, ['app', 'add', '7', '--platform', 'web', '--data', 'data']);
     const file = path.join(cwd, 'data', 'access.json');
@@ -281,7 +281,7 @@ describe('access commands', () => {
       apps: { sdkKey: string }[];
     };
     if (access.apps[0] !== undefined) access.apps[0].sdkKey = 'a,b';
-    writeFileSync(file, renderChecked({ ...access }));
+    writeFileSync(file, renderChecksummed({ ...access }));
     expect(await tributary(cwd, ['app', 'list'])).toMatchObject({
       code: 0,
       out: expect.stringContaining('"sdkKey":"a,b"'),

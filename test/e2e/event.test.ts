@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { expect, it, onTestFinished } from 'vitest';
-import { ownKeyEventIds } from '../../src/datasets/event-id.ts';
+import { naturalKeyEventIds } from '../../src/datasets/event-id.ts';
 import { openLakeReader } from '../../src/demo/demo-report.ts';
 import { waitUntilWorkedOff } from '../helpers/accounting.ts';
 import { testFolder } from '../helpers/folder.ts';
@@ -104,7 +104,7 @@ it('A lookup by event id or key reports pending, stored, failed and erased event
   expect(plain.events).toMatchObject([{ state: 'in_lake', eventId: plainId, availableAt: row?.['at'] }]);
   expect(await service.command('event', plainId)).toEqual(plain);
   expect(await service.command('event', '--key', 'first key', '--app', '1')).toEqual(found);
-  const paid = ownKeyEventIds('revenue', 1, [{ idTransaction: 't-1' }])(0);
+  const paid = naturalKeyEventIds('revenue', 1, [{ idTransaction: 't-1' }])(0);
   expect(await ask(`eventId=${paid}`)).toMatchObject({
     state: 'in_lake',
     events: [{ kind: 'revenue', eventId: paid }],

@@ -6,7 +6,7 @@ import path from 'node:path';
 import { promisify } from 'node:util';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { packageRoot } from '../../src/runtime/files/package-files.ts';
-import { cacheFolder } from '../../src/setup/ensure-nats-server.ts';
+import { cacheFolder } from '../../src/nats-setup/ensure-nats-server.ts';
 import { testFolder } from '../helpers/folder.ts';
 
 const run = promisify(execFile);

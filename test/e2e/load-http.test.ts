@@ -51,7 +51,7 @@ describe('POST /api/load/v1/<dataset>', () => {
       });
       half.on('error', () => undefined);
       half.write(file);
-      const loads = path.join(dataDir, 'lake/installs/_load');
+      const loads = path.join(dataDir, 'lake/staging/installs');
       await waitFor('the load has started', () => existsSync(loads) && readdirSync(loads).length > 0);
       expect(await post('installs', file)).toMatchObject([409, {}]);
       half.destroy();

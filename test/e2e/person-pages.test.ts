@@ -8,11 +8,11 @@ import { promisify } from 'node:util';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import type { Profile } from '../../src/client/profiles.ts';
 import { dataPaths } from '../../src/config.ts';
-import { describeOrders } from '../../src/export/api/order-dictionary.ts';
+import { describeExportForm } from '../../src/export/api/export-form-metadata.ts';
 import { makeSnippets } from '../../src/console/web/new-export/snippets.ts';
 import { packageRoot } from '../../src/runtime/files/package-files.ts';
 import { readServiceStates } from '../../src/runtime/processes/service-state.ts';
-import { cacheFolder } from '../../src/setup/ensure-nats-server.ts';
+import { cacheFolder } from '../../src/nats-setup/ensure-nats-server.ts';
 import { eventLines } from '../helpers/client-import.ts';
 import { testFolder } from '../helpers/folder.ts';
 import { inWholeRun } from '../helpers/in-turn.ts';
@@ -286,7 +286,7 @@ describe('the pages of people', { timeout: 300_000 }, () => {
       format: 'jsonl',
       compression: 'gzip',
     };
-    const written = makeSnippets(service.api, order, describeOrders().formats).find(
+    const written = makeSnippets(service.api, order, describeExportForm().formats).find(
       ({ name }) => name === 'Command line',
     );
     const asUser = { ...environment, USER_ID: user.idUser };

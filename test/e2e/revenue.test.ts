@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
-import { ownKeyEventIds } from '../../src/datasets/event-id.ts';
+import { naturalKeyEventIds } from '../../src/datasets/event-id.ts';
 import { waitUntilWorkedOff } from '../helpers/accounting.ts';
 import { createExportClient } from '../helpers/export-client.ts';
 import { testFolder } from '../helpers/folder.ts';
@@ -15,7 +15,7 @@ const selectors =
 /** The expected CSV line of a transaction: the sent values, and the defaults of customRevenue. */
 function expectedLine(idApp: string, sent: Readonly<Record<string, unknown>>, total: string): string {
   const { idTransaction, currency, customUserId = '', lvid = '', ipv4 = '', age = '', eventTimestamp } = sent;
-  const id = ownKeyEventIds('revenue', Number(idApp), [{ idTransaction }])(0);
+  const id = naturalKeyEventIds('revenue', Number(idApp), [{ idTransaction }])(0);
   return [id, idTransaction, total, currency, 0, 6, 0, 0, customUserId, lvid, ipv4, age, eventTimestamp, idApp].join();
 }
 

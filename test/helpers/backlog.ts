@@ -1,5 +1,5 @@
 import { openLakeReader } from '../../src/demo/demo-report.ts';
-import { plainEventIds } from '../../src/datasets/event-id.ts';
+import { timeOrderedEventIds } from '../../src/datasets/event-id.ts';
 import { renderLine } from './render-line.ts';
 import { isAppError } from '../../src/runtime/errors.ts';
 import { idParam, type Ledger, type StoredEvent } from './ledger.ts';
@@ -28,7 +28,7 @@ function renderMessage(first: number, count: number): Buffer {
     idApp: 1,
     platform: 'web',
     receivedAtMs,
-    ids: plainEventIds(receivedAtMs),
+    ids: timeOrderedEventIds(receivedAtMs),
   } as const;
   const lines = Array.from({ length: count }, (_, index) => {
     const id = `backlog-${first + index}`;

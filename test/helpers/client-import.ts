@@ -26,7 +26,7 @@ export function importHere(
       format: file.includes('.csv') ? 'csv' : 'ndjson',
       map: {},
       parallel: 4,
-      patienceMs: 60_000,
+      giveUpAfterMs: 60_000,
       again: false,
       nowMs: () => Date.now(),
       signal: new AbortController().signal,

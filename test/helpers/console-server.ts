@@ -3,18 +3,23 @@ import path from 'node:path';
 import { onTestFinished } from 'vitest';
 import { addUser } from '../../src/access/users.ts';
 import { openSessionEnds, openSessionKey, type SessionEnds } from '../../src/access/session-key.ts';
-import { createKnownBrowsers, createSessions, longestSeconds, type Sessions } from '../../src/access/sessions.ts';
+import {
+  createRememberedBrowsers,
+  createSessions,
+  maxSessionSeconds,
+  type Sessions,
+} from '../../src/access/sessions.ts';
 import { openAccessReader } from '../../src/access/store.ts';
 import { dataPaths } from '../../src/config.ts';
 import { addPageRoutes, openPageFiles } from '../../src/console/page-routes.ts';
 import { addSessionRoutes } from '../../src/console/session-routes.ts';
 import { createSignInGuard } from '../../src/console/sign-in-guard.ts';
 import { createAddMethod } from '../../src/export/api/methods-routes.ts';
-import { describeOrders } from '../../src/export/api/order-dictionary.ts';
+import { describeExportForm } from '../../src/export/api/export-form-metadata.ts';
 import { createApiServer, defaultApiServerLimits } from '../../src/export/api/server.ts';
-import { createThrottle } from '../../src/export/api/throttle.ts';
+import { createQuotas } from '../../src/export/api/quotas.ts';
 import type { Quota } from '../../src/runtime/async/rate-limits.ts';
-import type { Problem } from '../../src/runtime/conditions/problem.ts';
+import type { Problem } from '../../src/runtime/problems/problem.ts';
 import { createLogger } from '../../src/runtime/logger.ts';
 import { createMetrics, renderMetrics } from '../../src/runtime/metrics.ts';
 import { send, type Answer, type Call, type Credentials } from './export-area.ts';
@@ -109,7 +114,7 @@ export async function startConsoleServer(options: ConsoleServerOptions = {}): Pr
   const clock = { nowMs: () => started.now };
   const nowSeconds = (): number => Math.floor(started.now / 1000);
   const openEnds = async (): Promise<SessionEnds> => {
-    const opened = await openSessionEnds(paths.keys, logger, { nowSeconds, longestSeconds });
+    const opened = await openSessionEnds(paths.keys, logger, { nowSeconds, longestSeconds: maxSessionSeconds });
     onTestFinished(() => opened.close());
     return opened;
   };
@@ -117,8 +122,8 @@ export async function startConsoleServer(options: ConsoleServerOptions = {}): Pr
   const sessions = createSessions({ key, access, clock, ends }, publicUrl?.startsWith('https:') === true);
   const server = createApiServer(defaultApiServerLimits, logger);
   let calls = 0;
-  const throttle = createThrottle({ quotaUser, quotaIp: [] });
-  const addMethod = createAddMethod(server, { access, throttle, sessions, onAnswer: () => undefined }, { publicUrl });
+  const quotas = createQuotas({ quotaUser, quotaIp: [] });
+  const addMethod = createAddMethod(server, { access, quotas, sessions, onAnswer: () => undefined }, { publicUrl });
   addMethod(['GET', 'POST'], echo, 'echo', (user) => {
     calls += 1;
     return { data: { idUser: user.idUser, idAccount: user.idAccount } };
@@ -126,13 +131,13 @@ export async function startConsoleServer(options: ConsoleServerOptions = {}): Pr
   const told = { version: '1.2.3', timezone: 'Europe/Moscow' };
   const metrics = createMetrics();
   const guard = createSignInGuard({ metrics, logger }, hasClientAddresses);
-  const browsers = createKnownBrowsers(key);
+  const browsers = createRememberedBrowsers(key);
   addSessionRoutes(
     server,
     { access, sessions, browsers, guard, isReady: () => key.isReadable() },
     { publicUrl, ...told },
   );
-  addPageRoutes(server, openPageFiles(pages), describeOrders);
+  addPageRoutes(server, openPageFiles(pages), describeExportForm);
   await server.listen({ host: '127.0.0.1', port: 0 });
   const address = server.server.address();
   const port = typeof address === 'object' && address !== null ? address.port : 0;

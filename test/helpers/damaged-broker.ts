@@ -2,8 +2,8 @@ import { cp, rm } from 'node:fs/promises';
 import path from 'node:path';
 import { jetstreamManager, type JetStreamManager } from '@nats-io/jetstream';
 import { onTestFinished } from 'vitest';
-import type { Compact } from '../../src/compact/wait-for-repair.ts';
-import type { SeenFault } from '../../src/compact/compact-status.ts';
+import type { Compactor } from '../../src/compact/wait-for-repair.ts';
+import type { StreamFaultRecord } from '../../src/compact/compact-status.ts';
 import type { StreamFault } from '../../src/compact/position/stream-position.ts';
 import { checkLake } from '../../src/lake/check.ts';
 import { readHistory } from '../../src/lake/history.ts';
@@ -66,8 +66,8 @@ export async function startDamagedBroker(): Promise<DamagedBroker> {
   const reader = await openReader(await server.connect());
   const store = path.join(server.folder, 'store');
   const published = new Set<string>();
-  let compact: Compact | undefined;
-  onTestFinished(() => compact?.stop());
+  let compactor: Compactor | undefined;
+  onTestFinished(() => compactor?.stop());
   const totals = async () => (await readSnapshot(path.join(lakeDir, 'events'))).lake?.totals;
   const again = async (): Promise<void> => {
     await server.restart();
@@ -79,10 +79,10 @@ export async function startDamagedBroker(): Promise<DamagedBroker> {
     );
   };
   const stop = async (): Promise<void> => {
-    await compact?.stop();
-    compact = undefined;
+    await compactor?.stop();
+    compactor = undefined;
   };
-  const faults = (): readonly SeenFault[] => (compact?.facts()['streamFaults'] ?? []) as SeenFault[];
+  const faults = (): readonly StreamFaultRecord[] => (compactor?.facts()['streamFaults'] ?? []) as StreamFaultRecord[];
   return {
     nats: server,
     manager: await jetstreamManager(connection.nats),
@@ -92,7 +92,7 @@ export async function startDamagedBroker(): Promise<DamagedBroker> {
       published.add(String(line['event_id']));
       return line;
     },
-    start: async () => void (compact ??= await startTestCompact(folder, reader)),
+    start: async () => void (compactor ??= await startTestCompact(folder, reader)),
     stop,
     waitForAlarms: (alarms) => waitFor('the alarm', () => faults().length >= alarms),
     waitForStored: (events) => waitFor(`${events} events are stored`, async () => (await totals())?.stored === events),
@@ -110,7 +110,7 @@ export async function startDamagedBroker(): Promise<DamagedBroker> {
     },
     async stopAndLook() {
       const alarms = faults().map(({ fault }) => fault);
-      const notices = ((compact?.facts()['warnings'] ?? []) as unknown[]).length;
+      const notices = ((compactor?.facts()['warnings'] ?? []) as unknown[]).length;
       await stop();
       const ids = (await readRows(folder, 'event_id')).map((row) => String(row['event_id']));
       const epochs = (await readHistory(lakeDir, 1000)).filter(({ cause }) => cause === 'epoch').length;

@@ -2,7 +2,7 @@ import { readdirSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import pino from 'pino';
-import type { SeenFault } from '../../src/compact/compact-status.ts';
+import type { StreamFaultRecord } from '../../src/compact/compact-status.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
 import { readSnapshot } from '../../src/lake/log/snapshot.ts';
 import { describeError } from '../../src/runtime/errors.ts';
@@ -11,7 +11,7 @@ import { startNatsServer } from '../../src/stream/nats-server.ts';
 import { openPublisher } from '../../src/stream/publisher.ts';
 import { openReader } from '../../src/stream/reader.ts';
 import { streamName, type StreamPublisher, type StreamReader } from '../../src/stream/stream.ts';
-import { ensureStream } from '../../src/stream/topology.ts';
+import { ensureStream } from '../../src/stream/stream-admin.ts';
 import { eventLine, readRows, startTestCompact } from './lake.ts';
 import { natsBinary, silentLogger } from './nats.ts';
 import { waitFor, within } from './wait.ts';
@@ -94,26 +94,26 @@ async function publish(publisher: StreamPublisher, messages: number): Promise<st
 
 async function compactAll(folder: string, reader: StreamReader): Promise<readonly string[]> {
   const before = (await readSnapshot(lakePaths(path.join(folder, 'lake')).table)).lake?.totals.streamed ?? 0;
-  const compact = await startTestCompact(folder, reader);
-  const faults = (): string[] => (compact.facts()['streamFaults'] as SeenFault[]).map(({ fault }) => fault);
+  const compactor = await startTestCompact(folder, reader);
+  const faults = (): string[] => (compactor.facts()['streamFaults'] as StreamFaultRecord[]).map(({ fault }) => fault);
   try {
     const { lastSequence } = await reader.state();
-    const failure = compact.failed.catch((error: unknown) => describeError(error));
+    const failure = compactor.failed.catch((error: unknown) => describeError(error));
     let failed: string | undefined;
     void failure.then((error) => (failed = error));
     // A damaged stream may end before the lake's position: the last published events must still arrive, or raise an
     // alarm.
     await waitFor(
       'the compactor has read something, or reported a fault',
-      () => failed !== undefined || faults().length > 0 || Number(compact.facts()['streamed']) > before,
+      () => failed !== undefined || faults().length > 0 || Number(compactor.facts()['streamed']) > before,
     );
     await waitFor(
       'the compactor has what the stream has',
-      () => failed !== undefined || Number(compact.facts()['position']) >= lastSequence,
+      () => failed !== undefined || Number(compactor.facts()['position']) >= lastSequence,
     );
     return [...faults(), ...(failed === undefined ? [] : [failed])];
   } finally {
-    await compact.stop();
+    await compactor.stop();
   }
 }
 
@@ -128,13 +128,13 @@ export async function makeStore(folder: string, how: 'stopped' | 'killed'): Prom
   ids.push(...(await publish(broker.publisher, 40)));
   // A compactor that has not committed the rest has still read it.
   const { lastSequence } = await broker.reader.state();
-  const compact = await startTestCompact(folder, broker.reader, { flushAgeMs: 600_000 });
+  const compactor = await startTestCompact(folder, broker.reader, { flushAgeMs: 600_000 });
   await waitFor('the end of the stream is remembered', async () =>
     (await readFile(lakePaths(path.join(folder, 'lake')).streamEnd, 'utf8')).includes(
       `"lastSequence":${lastSequence},`,
     ),
   );
-  await compact.stop();
+  await compactor.stop();
   await broker.stop(how);
   return ids;
 }

@@ -2,8 +2,8 @@ import { spawnSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import { cp, mkdir, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
-import { fetchWithApt, readAptMirrors } from '../../src/setup/apt-fetch.ts';
-import { cacheFolder } from '../../src/setup/ensure-nats-server.ts';
+import { fetchWithApt, readAptMirrors } from '../../src/nats-setup/apt-fetch.ts';
+import { cacheFolder } from '../../src/nats-setup/ensure-nats-server.ts';
 
 /** A package of this machine's Debian archive whose programs run without other packages. */
 export interface DebianPrograms {

@@ -7,7 +7,7 @@ import { listLog } from '../../src/lake/log/log-files.ts';
 import { readSnapshot } from '../../src/lake/log/snapshot.ts';
 import { openTable } from '../../src/lake/log/table.ts';
 import { openDuckdb } from '../../src/lake/sql/duckdb.ts';
-import { eraseEvents } from '../../src/operate/erase/erase.ts';
+import { eraseEvents } from '../../src/admin/erase/erase.ts';
 import { noCrashPoint } from '../../src/runtime/crash-point.ts';
 import { addRows, type TestRow } from './dataset-rows.ts';
 import { hostileTexts } from './export-events.ts';
@@ -111,7 +111,7 @@ export async function makeEstimateLake(random: Random): Promise<EstimateLake> {
   const { table } = lakePaths(lakeDir);
   const stream = createMemoryStream();
   const clock = { now: beginMs, nowMs: () => clock.now };
-  const compact = await startTestCompact(folder, stream, { clock, retentionMs, sealAgeMs: hourMs });
+  const compactor = await startTestCompact(folder, stream, { clock, retentionMs, sealAgeMs: hourMs });
   let published = 0;
   async function publish(): Promise<void> {
     const lines = Array.from({ length: random.integer(1, 150) }, () => line(random, clock.now));
@@ -141,7 +141,7 @@ export async function makeEstimateLake(random: Random): Promise<EstimateLake> {
     await eraseEvents(dependencies, { users: [`user ${random.integer(1, users)}`] }, { retentionMs });
     duckdb.close();
   }
-  await compact.stop();
+  await compactor.stop();
   await addGroupedFile(lakeDir, random);
   await addLoaded(lakeDir, random);
   const lists = { segmentsDir: path.join(folder, 'segments'), titlesDir: path.join(folder, 'titles') };

@@ -127,7 +127,7 @@ export interface ExportArea {
   addUser(user: Partial<NewUser>): Promise<Credentials>;
   start(
     options?: Partial<ExportOptions> &
-      Pick<ExportDependencies, 'runAttempt' | 'runLook' | 'runQuestion'> & {
+      Pick<ExportDependencies, 'runAttempt' | 'runDryRun' | 'runDataQuery'> & {
         readonly clock?: Clock;
         readonly clockOffsetSeconds?: number;
         readonly logger?: Logger;
@@ -265,7 +265,7 @@ export function createExportArea(dataDir: string): ExportArea {
     addUser: (user) => addUser(paths, { name: `analyst ${(analysts += 1)}`, idAccount: 1, canExport: true, ...user }),
     async start(options = {}) {
       const { clockOffsetSeconds = 0, logger = createLogger('silent'), ...rest } = options;
-      const { runAttempt, runLook, runQuestion, ...others } = rest;
+      const { runAttempt, runDryRun, runDataQuery, ...others } = rest;
       const { clock = createClock(clockOffsetSeconds), ...given } = others;
       const access = await openAccessReader(paths, logger);
       const stage = await startExport(
@@ -275,8 +275,8 @@ export function createExportArea(dataDir: string): ExportArea {
           metrics: createMetrics(),
           logger,
           ...(runAttempt === undefined ? {} : { runAttempt }),
-          ...(runLook === undefined ? {} : { runLook }),
-          ...(runQuestion === undefined ? {} : { runQuestion }),
+          ...(runDryRun === undefined ? {} : { runDryRun }),
+          ...(runDataQuery === undefined ? {} : { runDataQuery }),
         },
         { ...defaults, ...given },
       );

@@ -1,11 +1,11 @@
 import { expect } from 'vitest';
-import { describeBasis, findBasis } from '../../src/export/worker/basis.ts';
+import { toReportVersion, resolveReadVersion } from '../../src/export/worker/read-version.ts';
 import type { WorkerPlan } from '../../src/export/jobs/worker-messages.ts';
 import { pruneFiles } from '../../src/lake/files/prune.ts';
 import { sqlList } from '../../src/lake/sql/literals.ts';
-import { findSinceMs, nextPlace, parsePlace } from '../../src/lake/log/change-feed.ts';
+import { findSinceMs, nextCursor, parseCursor } from '../../src/lake/log/change-feed.ts';
 import type { DataFile } from '../../src/lake/log/snapshot.ts';
-import { readMarkedSnapshot } from '../../src/lake/watermark.ts';
+import { readSnapshotWithWatermark } from '../../src/lake/watermark.ts';
 import { createClock } from '../../src/runtime/clock.ts';
 import { query } from './lake.ts';
 
@@ -40,11 +40,11 @@ async function readFileRows({ absolutePath }: DataFile): Promise<Rows> {
  * would read, each file once.
  */
 export async function openFeed(tableDir: string) {
-  const { snapshot, watermarkMs } = await readMarkedSnapshot(tableDir, createClock(0));
+  const { snapshot, watermarkMs } = await readSnapshotWithWatermark(tableDir, createClock(0));
   const answers = new Map<string | undefined, Promise<readonly string[]>>();
 
   async function readSince(since: string | undefined): Promise<readonly string[]> {
-    const place = parsePlace(since ?? '0');
+    const place = parseCursor(since ?? '0');
     const sinceMs = place === undefined || since === undefined ? 0 : await findSinceMs(place, snapshot);
     const ids: string[] = [];
     for (const file of pruneFiles(snapshot.files, { availableAt: { fromMs: sinceMs } })) {
@@ -64,7 +64,7 @@ export async function openFeed(tableDir: string) {
 
   return {
     watermarkMs,
-    next: nextPlace(snapshot),
+    next: nextCursor(snapshot),
     since: sinceOnce,
     /** Compares with an export, unless the table has changed. */
     async compareWithExport(since: string | undefined): Promise<void> {
@@ -79,11 +79,11 @@ export async function openFeed(tableDir: string) {
 export async function readFeed(tableDir: string, since: string | undefined): Promise<Feed> {
   const request = { event: 'customEvents', ...(since === undefined ? {} : { sinceVersion: since }) };
   const plan = { tableDir, request, apps: [], retentionMs: 0, begunMs: 0 } as unknown as WorkerPlan;
-  const basis = await findBasis(plan);
-  const { nextSinceVersion, version } = await describeBasis(plan, basis);
-  if (basis.snapshot.version < 0) return { version, next: nextSinceVersion, ids: [] };
-  const { sinceMs = 0 } = basis;
-  const { emptyFile, files } = basis.snapshot;
+  const readVersion = await resolveReadVersion(plan);
+  const { nextSinceVersion, version } = await toReportVersion(plan, readVersion);
+  if (readVersion.snapshot.version < 0) return { version, next: nextSinceVersion, ids: [] };
+  const { sinceMs = 0 } = readVersion;
+  const { emptyFile, files } = readVersion.snapshot;
   const kept = pruneFiles(files, { availableAt: { fromMs: sinceMs } }).map(({ absolutePath }) => absolutePath);
   const rows = await query(
     `SELECT event_id FROM read_parquet(${sqlList([emptyFile, ...kept])}, union_by_name = true, hive_partitioning = false)

@@ -1,5 +1,11 @@
-import { startPlace } from '../../src/client/event-source.ts';
-import type { BatchAnswer, ImportArea, KeyAnswer, Later, ServiceFault } from '../../src/client/import-area.ts';
+import { inputStart } from '../../src/client/event-source.ts';
+import type {
+  BatchResponse,
+  ImportArea,
+  KeyLookupResult,
+  RetryLater,
+  ServiceValidationError,
+} from '../../src/client/import-area.ts';
 import type { ImportRecord } from '../../src/client/import-progress.ts';
 import type { ImportState } from '../../src/client/import-state.ts';
 import type { Random } from '../../src/demo/random.ts';
@@ -13,7 +19,7 @@ export const emptyState: ImportState = {
   salt: '',
   service: [],
   startedAt: '',
-  acknowledgedThrough: { batches: 0, place: startPlace, stored: 0, refused: 0, refusedBytes: 0 },
+  acknowledgedThrough: { batches: 0, place: inputStart, stored: 0, refused: 0, refusedBytes: 0 },
   sendLimit: 0,
   sinceMs: 0,
   apart: {},
@@ -52,12 +58,12 @@ export function createModel(random: Random, state: ImportState, isSteady = false
   }
 
   /** Returns a response without a result; sometimes it arrives after the machine has slept for a day. */
-  function later(why: string): Later & { readonly state: 'later' } {
+  function later(why: string): RetryLater & { readonly state: 'later' } {
     if (random.chance(0.05)) nowMs += 25 * 3_600_000;
     return { state: 'later', why, waitMs: 0 };
   }
 
-  function judge(body: string): readonly ServiceFault[] {
+  function judge(body: string): readonly ServiceValidationError[] {
     const events = JSON.parse(body) as readonly { readonly bad?: boolean }[];
     const faulty = events.flatMap(({ bad }, index) => (bad === true && isStrict ? [index] : []));
     // A response has space for a few errors, and may name no event at all; responses to the same request name the same
@@ -69,7 +75,7 @@ export function createModel(random: Random, state: ImportState, isSteady = false
       : named.map((index) => ({ index, field: 'bad', reason: 'must not be', hint: undefined }));
   }
 
-  function take(body: string, key: string): BatchAnswer {
+  function take(body: string, key: string): BatchResponse {
     const faults = judge(body);
     if (faults.length > 0) return { state: 'refused', faults };
     const known = keys.get(key);
@@ -96,7 +102,7 @@ export function createModel(random: Random, state: ImportState, isSteady = false
       step();
       return random.chance(0.1) ? later('the answer was lost') : answer;
     },
-    async findKey(key): Promise<KeyAnswer | Later> {
+    async findKey(key): Promise<KeyLookupResult | RetryLater> {
       step();
       if (random.chance(0.2)) return later('it cannot be said now');
       const known = keys.get(key);

@@ -25,9 +25,9 @@ export const stores = [
   'live',
   'receipts',
 ];
-const stages = ['ingest', 'compact', 'find', 'operate', 'export', 'console', 'health'];
+const stages = ['ingest', 'compact', 'event-lookup', 'admin', 'export', 'console', 'ops'];
 /** Composition: may import anything; only composition imports it. */
-const composition = ['main', 'app', 'service', 'cli', 'demo'];
+const composition = ['main', 'composition', 'service', 'cli', 'demo'];
 
 /**
  * Folders that each folder may import from, besides itself. `config` below composition and the set-up: its types only.
@@ -36,7 +36,7 @@ const mayImport: Readonly<Record<string, readonly string[]>> = {
   runtime: [],
   config: ['runtime'],
   datasets: ['runtime'],
-  setup: ['runtime', 'config'],
+  'nats-setup': ['runtime', 'config'],
   reference: [],
   sdk: [],
   // The client uses a running service: it reaches the stages by HTTP alone.
@@ -50,7 +50,7 @@ const mayImport: Readonly<Record<string, readonly string[]>> = {
         ...foundation,
         ...stores,
         ...stages,
-        'setup',
+        'nats-setup',
         'reference',
         'sdk',
         'client',
@@ -70,14 +70,14 @@ const walls: Readonly<Record<string, readonly string[]>> = {
   'lake/sql': [],
   'lake/files': ['lake/log', 'lake/sql'],
   'lake/batch': ['lake/log', 'lake/sql', 'lake/files'],
-  'lake/find': ['lake/log', 'lake/sql', 'lake/files', 'lake/batch'],
+  'lake/event-index': ['lake/log', 'lake/sql', 'lake/files', 'lake/batch'],
   // Three programs: their shared code is in jobs.
   'export/api': ['export/jobs'],
   'export/jobs': [],
   'export/worker': ['export/jobs'],
   'export/notify': [],
   // Operators' calls of the API.
-  'export/operations': ['export/api'],
+  'export/admin-api': ['export/api'],
   // Creates requests as the API does, by its rules.
   'export/schedules': ['export/api', 'export/jobs'],
   // The pages run in the browser; the server uses them as files only.
@@ -91,7 +91,7 @@ const walls: Readonly<Record<string, readonly string[]>> = {
 /** Files of subfolders that code outside may import. Subfolders that are absent here are open. */
 const doors: Readonly<Record<string, readonly string[]>> = {
   // The steps of a batch have an order, which batch-tables keeps; the other files implement steps.
-  'lake/batch': ['batch-tables', 'recent-keys', 'known-rows', 'spool-lines', 'key-set'],
+  'lake/batch': ['batch-tables', 'idempotency-keys', 'natural-key-cache', 'spool-lines', 'key-set'],
 };
 
 /** Temporary tables of the engine that only the files of their folder may name in SQL. */
@@ -107,7 +107,7 @@ const homes: readonly { readonly library: RegExp; readonly home: RegExp }[] = [
   { library: /^@duckdb\//, home: /^(lake\/sql\/(duckdb|read-only-engine)|export\/worker\/query-engine)\.ts$/ },
   {
     library: /^fastify$|^@fastify\//,
-    home: /^(ingest|export\/api|reports|health|console)\/([a-z-]+-)?(routes|server)\.ts$/,
+    home: /^(ingest|export\/api|reports|ops|console)\/([a-z-]+-)?(routes|server)\.ts$/,
   },
   { library: /^ajv/, home: /^datasets\/schema-registry\.ts$/ },
   { library: /^pino$/, home: /^runtime\/logger\.ts$/ },
@@ -115,7 +115,7 @@ const homes: readonly { readonly library: RegExp; readonly home: RegExp }[] = [
   { library: /^archiver$/, home: /^reports\// },
   { library: /^(preact|@preact\/|uplot)/, home: /^console\/web\// },
   { library: /^commander$/, home: /^cli\/program\.ts$/ },
-  { library: /^string-width$/, home: /^cli\/answers\.ts$/ },
+  { library: /^string-width$/, home: /^cli\/human-output\.ts$/ },
   { library: /^mmdb-lib$/, home: /^enrichment\/geo-database\.ts$/ },
   { library: /^my-ua-parser$/, home: /^enrichment\/enrichment\.ts$/ },
 ];

@@ -2,7 +2,7 @@ import path from 'node:path';
 import { addApp } from '../../src/access/apps.ts';
 import type { AccessPaths } from '../../src/access/access-file.ts';
 import { openAccessReader } from '../../src/access/store.ts';
-import type { SenderView } from '../../src/ingest/sender-routes.ts';
+import type { ClientDiagnosticsView } from '../../src/ingest/diagnostics-routes.ts';
 import { startIngest, type Ingest, type IngestOptions } from '../../src/ingest/ingest.ts';
 import { platforms, type Platform } from '../../src/datasets/field-schema.ts';
 import { createClock } from '../../src/runtime/clock.ts';
@@ -69,7 +69,7 @@ export async function startTestIngest(
       readonly logger?: Logger;
       readonly isDiskLow?: () => boolean;
       readonly receiptKeysDir?: string;
-      readonly senderView?: SenderView;
+      readonly clientDiagnosticsView?: ClientDiagnosticsView;
     } = {},
 ): Promise<TestIngest> {
   const nats = await startTestNats(options);
@@ -97,7 +97,7 @@ export async function startTestIngest(
       metrics,
       logger: options.logger ?? silentLogger,
       isDiskLow: options.isDiskLow ?? (() => false),
-      ...(options.senderView === undefined ? {} : { senderView: options.senderView }),
+      ...(options.clientDiagnosticsView === undefined ? {} : { clientDiagnosticsView: options.clientDiagnosticsView }),
     },
     { host: '127.0.0.1', port: 0, ...options },
   );

@@ -5,7 +5,7 @@ import { createClock, type Clock } from '../../src/runtime/clock.ts';
 import { createMetrics } from '../../src/runtime/metrics.ts';
 import type { CrashPoint } from '../../src/runtime/crash-point.ts';
 import { startCompact } from '../../src/compact/compact.ts';
-import type { Compact } from '../../src/compact/wait-for-repair.ts';
+import type { Compactor } from '../../src/compact/wait-for-repair.ts';
 import type { CompactOptions } from '../../src/compact/compact-options.ts';
 import type { Enrichment } from '../../src/enrichment/enrichment.ts';
 import { openDuckdb, type Duckdb, type SqlRow } from '../../src/lake/sql/duckdb.ts';
@@ -51,7 +51,7 @@ export function startTestCompact(
   folder: string,
   reader: StreamReader,
   options: TestCompactOptions = {},
-): Promise<Compact> {
+): Promise<Compactor> {
   const { clock, crashPoint, enrichment, ...rest } = options;
   return startCompact(
     {

@@ -1,6 +1,6 @@
-import { addSegment, type AddedSegment } from '../../src/operate/lists/add-segment.ts';
-import { loadTitles } from '../../src/operate/lists/load-titles.ts';
-import type { ListInput } from '../../src/operate/lists/text-lines.ts';
+import { addSegment, type AddedSegment } from '../../src/admin/lists/add-segment.ts';
+import { loadTitles } from '../../src/admin/lists/load-titles.ts';
+import type { ListInput } from '../../src/admin/lists/text-lines.ts';
 import { createClock } from '../../src/runtime/clock.ts';
 import type { SegmentKind } from '../../src/segments/segment-store.ts';
 

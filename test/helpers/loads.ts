@@ -11,8 +11,8 @@ import {
   type LoadInput,
   type LoadOptions,
   type LoadOutcome,
-} from '../../src/operate/load/load.ts';
-import { undoLoad, type UndoDependencies, type UndoneLoad } from '../../src/operate/load/undo-load.ts';
+} from '../../src/admin/load/load.ts';
+import { undoLoad, type UndoDependencies, type UndoneLoad } from '../../src/admin/load/undo-load.ts';
 import { createClock } from '../../src/runtime/clock.ts';
 import { noCrashPoint, type CrashPoint } from '../../src/runtime/crash-point.ts';
 

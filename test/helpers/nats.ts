@@ -2,10 +2,14 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { pino } from 'pino';
-import { findNatsServer, cacheFolder, type NatsServer as FoundServer } from '../../src/setup/ensure-nats-server.ts';
+import {
+  findNatsServer,
+  cacheFolder,
+  type FoundNatsServer as FoundServer,
+} from '../../src/nats-setup/ensure-nats-server.ts';
 import { openConnection, type StreamConnection } from '../../src/stream/connection.ts';
 import { startNatsServer, type NatsServer } from '../../src/stream/nats-server.ts';
-import { ensureStream } from '../../src/stream/topology.ts';
+import { ensureStream } from '../../src/stream/stream-admin.ts';
 import { isStopped, signalProcess } from './processes.ts';
 import { within } from './wait.ts';
 

@@ -4,7 +4,7 @@ import path from 'node:path';
 import { promisify } from 'node:util';
 import { packageRoot } from '../../src/runtime/files/package-files.ts';
 import { settlePorts } from '../../src/runtime/http/ports.ts';
-import { cacheFolder } from '../../src/setup/ensure-nats-server.ts';
+import { cacheFolder } from '../../src/nats-setup/ensure-nats-server.ts';
 import { isAlive, listTree, signalProcess } from './processes.ts';
 import { waitFor } from './wait.ts';
 

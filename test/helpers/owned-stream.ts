@@ -3,7 +3,7 @@ import { mkdirSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, beforeEach, onTestFinished } from 'vitest';
 import { isAppError } from '../../src/runtime/errors.ts';
-import { findFolderPlace } from '../../src/runtime/files/folder-id.ts';
+import { findFolderLocation } from '../../src/runtime/files/folder-id.ts';
 import { openGuard, type OpenGuard } from '../../src/stream/guard.ts';
 import type { OwnerOptions } from '../../src/stream/claim-stream.ts';
 import { ownStream, type StreamOwner } from '../../src/stream/owner.ts';
@@ -33,7 +33,7 @@ export async function claimFor(
     lake: { id: 'lake-1', findStreamId: () => Promise.resolve(undefined) },
     claimFile: path.join(folder, 'stream-claim.json'),
     questionFolder: path.join(folder, 'run'),
-    place: findFolderPlace(folder),
+    place: findFolderLocation(folder),
     exclusive: false,
     leaseMs: 300,
     logger: silentLogger,

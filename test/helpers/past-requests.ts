@@ -5,7 +5,7 @@ import { jobPath } from '../../src/reports/report-records.ts';
 import type { ReportJob } from '../../src/reports/reports.ts';
 import { ensureSigningKeys } from '../../src/reports/signed-links.ts';
 import { createClock } from '../../src/runtime/clock.ts';
-import { renderChecked } from '../../src/runtime/files/checked-json.ts';
+import { renderChecksummed } from '../../src/runtime/files/checksummed-json.ts';
 
 const hour = 3600;
 
@@ -49,6 +49,6 @@ export async function writePastRequests(dataDir: string, idUser: string, count: 
   for (let id = 1; id <= count; id += 1) {
     const folder = path.join(reports, String(id));
     mkdirSync(folder, { recursive: true });
-    writeFileSync(jobPath(folder), renderChecked({ ...jobOf(id, count, idUser, nowMs) }));
+    writeFileSync(jobPath(folder), renderChecksummed({ ...jobOf(id, count, idUser, nowMs) }));
   }
 }

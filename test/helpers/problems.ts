@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs';
-import type { Problem } from '../../src/runtime/conditions/problem.ts';
+import type { Problem } from '../../src/runtime/problems/problem.ts';
 import type { TestService } from './service.ts';
 
 /** Reads the operator's `/readyz`; undefined without a response. */

@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import { promisify } from 'node:util';
-import { cacheFolder } from '../../src/setup/ensure-nats-server.ts';
+import { cacheFolder } from '../../src/nats-setup/ensure-nats-server.ts';
 
 const run = promisify(execFile);
 /** Maximum duration of an installation, ms. */

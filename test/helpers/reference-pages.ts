@@ -1,21 +1,21 @@
-import type { Verb } from '../../src/cli/command.ts';
+import type { CommandSpec } from '../../src/cli/command.ts';
 import { commonOptions } from '../../src/cli/command.ts';
 import { flagOf, usagesOf } from '../../src/cli/program.ts';
-import type { Declared } from '../../src/cli/words.ts';
-import { createCompactMetrics, followBacklog, followTables } from '../../src/compact/compact-metrics.ts';
+import type { OptionSpec } from '../../src/cli/option-specs.ts';
+import { createCompactMetrics, registerBacklogGauges, registerTableGauges } from '../../src/compact/compact-metrics.ts';
 import { commandVariables, settings, type Setting } from '../../src/config/settings.ts';
 import { createSignInGuard } from '../../src/console/sign-in-guard.ts';
 import { datasets, events, getExport, type Dataset } from '../../src/datasets/dataset.ts';
 import { eventAliases } from '../../src/datasets/dictionaries.ts';
 import { eventFields } from '../../src/datasets/event-fields.ts';
 import type { Column, FieldSchema } from '../../src/datasets/field-schema.ts';
-import { describeOrders } from '../../src/export/api/order-dictionary.ts';
+import { describeExportForm } from '../../src/export/api/export-form-metadata.ts';
 import { parameters } from '../../src/export/api/parameters.ts';
-import { createExportMetrics, followRequests } from '../../src/export/export-health.ts';
-import { followDisks, followService } from '../../src/health/service-gauges.ts';
+import { createExportMetrics, registerRequestGauges } from '../../src/export/export-health.ts';
+import { registerDiskGauges, registerServiceGauges } from '../../src/ops/service-gauges.ts';
 import { createIngestMetrics, followIngest } from '../../src/ingest/ingest-metrics.ts';
 import { machineClock } from '../../src/runtime/clock.ts';
-import { problemTable, type Urgency } from '../../src/runtime/conditions/problem-table.ts';
+import { problemTable, type Urgency } from '../../src/runtime/problems/problem-table.ts';
 import { createLogger } from '../../src/runtime/logger.ts';
 import { createMetrics, type Metrics } from '../../src/runtime/metrics.ts';
 import { loadDeclaredCommands } from './declared-commands.ts';
@@ -160,17 +160,17 @@ function registerAll(metrics: Metrics): void {
   createIngestMetrics(metrics);
   followIngest(metrics, none, none);
   createCompactMetrics(metrics).followWatermark(machineClock, () => undefined);
-  followBacklog(metrics, {
+  registerBacklogGauges(metrics, {
     reader: { state: never, findMessage: never },
     clock: machineClock,
     findEpoch: () => undefined,
   });
-  followTables(metrics, () => new Map());
+  registerTableGauges(metrics, () => new Map());
   createExportMetrics(metrics);
-  followRequests(metrics, none, none);
+  registerRequestGauges(metrics, none, none);
   createSignInGuard({ metrics, logger: createLogger('silent', {}) }, false);
-  followService(metrics, () => ({ problems: [], warnings: [], processes: [] }));
-  followDisks(metrics, { folders: {}, reserveBytes: 0 });
+  registerServiceGauges(metrics, () => ({ problems: [], warnings: [], processes: [] }));
+  registerDiskGauges(metrics, { folders: {}, reserveBytes: 0 });
 }
 
 /** More values than this are not listed. */
@@ -206,16 +206,16 @@ async function renderMetrics(): Promise<string> {
 /** A verb with its path below `tributary`; verbs of a family are one. */
 interface ShownVerb {
   readonly path: string;
-  readonly verb: Verb;
+  readonly verb: CommandSpec;
 }
 
-function listShown(group: string, verbs: readonly Verb[]): readonly ShownVerb[] {
+function listShown(group: string, commandSpecs: readonly CommandSpec[]): readonly ShownVerb[] {
   const shown = new Map<string, ShownVerb>();
-  for (const verb of verbs) {
-    if (verb.summary === undefined) continue;
-    const { name, summary } = verb.family ?? { name: verb.name, summary: verb.summary };
+  for (const commandSpec of commandSpecs) {
+    if (commandSpec.summary === undefined) continue;
+    const { name, summary } = commandSpec.family ?? { name: commandSpec.name, summary: commandSpec.summary };
     const path = `${group} ${name}`;
-    if (!shown.has(path)) shown.set(path, { path, verb: { ...verb, summary } });
+    if (!shown.has(path)) shown.set(path, { path, verb: { ...commandSpec, summary } });
   }
   return [...shown.values()];
 }
@@ -223,38 +223,42 @@ function listShown(group: string, verbs: readonly Verb[]): readonly ShownVerb[] 
 /** More choices than this are not listed. */
 const mostChoices = 12;
 
-function showChoices({ choices = [], shown }: Declared<unknown>): string {
-  const isListed = choices.length > 0 && choices.length <= mostChoices && shown !== choices.join('|');
+function showChoices({ choices = [], placeholder }: OptionSpec<unknown>): string {
+  const isListed = choices.length > 0 && choices.length <= mostChoices && placeholder !== choices.join('|');
   return isListed ? `: ${choices.join(', ')}` : '';
 }
 
-function renderWord(name: string, declared: Declared<unknown>): readonly string[] {
-  const { about, isMany, isOptional } = declared;
+function renderWord(name: string, optionSpec: OptionSpec<unknown>): readonly string[] {
+  const { description, isRepeatable, isOptional } = optionSpec;
   const use = isOptional === true ? 'optional' : 'required';
-  return [code(`${name}${isMany === true ? '...' : ''}`), use, sentence(`${about}${showChoices(declared)}`)];
+  return [
+    code(`${name}${isRepeatable === true ? '...' : ''}`),
+    use,
+    sentence(`${description}${showChoices(optionSpec)}`),
+  ];
 }
 
-function renderOption(name: string, declared: Declared<unknown>): readonly string[] {
-  const { about, shown, letter, fallback, isRequired, isMany } = declared;
+function renderOption(name: string, optionSpec: OptionSpec<unknown>): readonly string[] {
+  const { description, placeholder, letter, default: fallback, isRequired, isRepeatable } = optionSpec;
   const flags = [...(letter === undefined ? [] : [`-${letter}`]), flagOf(name)].join(', ');
   const use = [
     ...(isRequired === true ? ['required'] : []),
-    ...(isMany === true ? ['repeatable'] : []),
+    ...(isRepeatable === true ? ['repeatable'] : []),
     ...(typeof fallback === 'string' || typeof fallback === 'number' ? [code(String(fallback))] : []),
   ];
   return [
-    code(`${flags}${shown === undefined ? '' : ` ${shown}`}`),
+    code(`${flags}${placeholder === undefined ? '' : ` ${placeholder}`}`),
     use.join(', '),
-    sentence(`${about}${showChoices(declared)}`),
+    sentence(`${description}${showChoices(optionSpec)}`),
   ];
 }
 
 function renderVerb({ path, verb }: ShownVerb, level: string): readonly string[] {
-  const { summary = '', details = [], words = {}, options = {}, examples = [], exitCodes = {} } = verb;
+  const { summary = '', details = [], arguments: words = {}, options = {}, examples = [], exitCodes = {} } = verb;
   const rows = [
-    ...Object.entries(words).map(([name, declared]) => renderWord(name, declared)),
-    ...Object.entries(options).flatMap(([name, declared]) =>
-      declared.isHidden === true ? [] : [renderOption(name, declared)],
+    ...Object.entries(words).map(([name, optionSpec]) => renderWord(name, optionSpec)),
+    ...Object.entries(options).flatMap(([name, optionSpec]) =>
+      optionSpec.isHidden === true ? [] : [renderOption(name, optionSpec)],
     ),
   ];
   const meanings = Object.entries(exitCodes).map(([number, meaning]) => `- Exit code ${number}: ${meaning}.`);
@@ -272,15 +276,15 @@ async function renderCommands(): Promise<string> {
   const commands = (await loadDeclaredCommands()).filter(({ summary }) => summary !== undefined);
   const index = commands.map(({ name, summary = '' }) => [`[${code(name)}](#${name})`, sentence(summary)]);
   const parts = commands.flatMap((command) =>
-    'verbs' in command
+    'commands' in command
       ? [
           `## ${command.name}`,
           sentence(command.summary ?? ''),
-          ...listShown(command.name, command.verbs).flatMap((verb) => renderVerb(verb, '###')),
+          ...listShown(command.name, command.commands).flatMap((verb) => renderVerb(verb, '###')),
         ]
       : renderVerb({ path: command.name, verb: command }, '##'),
   );
-  const common = Object.entries(commonOptions).map(([name, declared]) => renderOption(name, declared));
+  const common = Object.entries(commonOptions).map(([name, optionSpec]) => renderOption(name, optionSpec));
   return page(
     'Commands',
     'Every command of `tributary`, with its arguments, options and exit codes.',
@@ -360,7 +364,7 @@ function renderColumnPage(): string {
   );
 }
 
-const orders = describeOrders();
+const orders = describeExportForm();
 
 const datasetOf = (event: string): string => getExport(event).dataset.table;
 

@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { datasets, type Dataset } from '../../src/datasets/dataset.ts';
-import { ownKeyEventIds } from '../../src/datasets/event-id.ts';
+import { naturalKeyEventIds } from '../../src/datasets/event-id.ts';
 import { tablePaths } from '../../src/lake/lake.ts';
 import type { Totals } from '../../src/lake/log/lake-state.ts';
 import { readSnapshot } from '../../src/lake/log/snapshot.ts';
@@ -22,7 +22,7 @@ export function revenueLine(
 ): Record<string, unknown> {
   const idApp = Number(members['id_app'] ?? 1);
   return eventLine({
-    event_id: ownKeyEventIds('revenue', idApp, [{ idTransaction }])(0),
+    event_id: naturalKeyEventIds('revenue', idApp, [{ idTransaction }])(0),
     kind: 'revenue',
     id_transaction: idTransaction,
     currency: 'USD',

@@ -1,8 +1,8 @@
 import { mkdirSync } from 'node:fs';
-import { startStage } from '../../src/app.ts';
+import { startStage } from '../../src/composition.ts';
 import { dataPaths, parseConfig, type Environment } from '../../src/config.ts';
 import { ensureLakeId, findFollowedStream } from '../../src/lake/identity.ts';
-import { findFolderPlace } from '../../src/runtime/files/folder-id.ts';
+import { findFolderLocation } from '../../src/runtime/files/folder-id.ts';
 import { createMetrics } from '../../src/runtime/metrics.ts';
 import { openGuard } from '../../src/stream/guard.ts';
 import { ownStream } from '../../src/stream/owner.ts';
@@ -44,7 +44,7 @@ export async function startServiceHere(dataDir: string, settings: Environment = 
     lake: { id: await ensureLakeId(paths.lake), findStreamId: () => findFollowedStream(paths.lake) },
     claimFile: paths.claim,
     questionFolder: paths.run,
-    place: findFolderPlace(dataDir),
+    place: findFolderLocation(dataDir),
     exclusive: true,
     logger: silentLogger,
   });

@@ -149,13 +149,13 @@ export async function runCommand(
 async function askStatus(dataDir: string, environment: NodeJS.ProcessEnv): Promise<Record<string, unknown>> {
   const { signal } = new AbortController();
   let answered: unknown;
-  const answer = (value: unknown): void => void (answered = value);
+  const printResult = (value: unknown): void => void (answered = value);
   await runCommandHere(statusCommand, ['--data', dataDir], {
     environment,
     entry,
-    answer,
+    printResult,
     print: () => undefined,
-    note: () => undefined,
+    printMessage: () => undefined,
     stop: signal,
     force: signal,
   });

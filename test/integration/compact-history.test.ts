@@ -36,8 +36,8 @@ test(`A client that sends a history of ${days} days leaves one file per date, an
   const stream = createMemoryStream();
   const startMs = Date.now();
   let nowMs = startMs;
-  const compact = await startTestCompact(folder, stream, { clock: { nowMs: () => nowMs } });
-  const fact = (name: string): number => Number(compact.facts()[name]);
+  const compactor = await startTestCompact(folder, stream, { clock: { nowMs: () => nowMs } });
+  const fact = (name: string): number => Number(compactor.facts()[name]);
 
   let sent = 0;
   let mostFiles = 0;
@@ -60,7 +60,7 @@ test(`A client that sends a history of ${days} days leaves one file per date, an
   const begun = performance.now();
   await waitFor('all is sealed', () => fact('files') === days, 240_000);
   const seconds = (performance.now() - begun) / 1000;
-  await compact.stop();
+  await compactor.stop();
   const files = await readFiles(table);
   const seals = (await readHistory(lakeDir, 1000)).filter(({ cause }) => cause === 'seal').length;
   const peakMb = Math.round(process.resourceUsage().maxRSS / 1024);

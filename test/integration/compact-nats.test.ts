@@ -6,7 +6,7 @@ import { readSnapshot } from '../../src/lake/log/snapshot.ts';
 import { openPublisher } from '../../src/stream/publisher.ts';
 import { openReader } from '../../src/stream/reader.ts';
 import { streamName } from '../../src/stream/stream.ts';
-import { ensureStream } from '../../src/stream/topology.ts';
+import { ensureStream } from '../../src/stream/stream-admin.ts';
 import { startDamagedBroker } from '../helpers/damaged-broker.ts';
 import { inTurn } from '../helpers/in-turn.ts';
 import { startTestNats, type TestNats } from '../helpers/nats.ts';
@@ -58,7 +58,7 @@ test('Every event that a broker acknowledged is in the lake once, through a kill
   expect(rows.length).toBe(await stored());
 });
 
-/** One fault was told of, with a new epoch, and what could be had is in the lake once. */
+/** Expects one reported stream fault, a new epoch, and each remaining event in the lake once. */
 const asItShould = { notices: 1, epochs: 2, missing: [], doubled: 0, problems: [] };
 
 function idsOf(lines: readonly Readonly<Record<string, unknown>>[]): unknown[] {
@@ -88,7 +88,7 @@ test.for(inTurn(['while the compactor is stopped', 'while it runs'], 2))(
   },
 );
 
-test('Messages deleted by something else are reported as missing by an alarm, and those around them are stored', async () => {
+test('Messages that another client deleted are reported as missing by an alarm, and the others are stored', async () => {
   const broker = await startDamagedBroker();
   await broker.start();
   await broker.publish();
@@ -103,7 +103,7 @@ test('Messages deleted by something else are reported as missing by an alarm, an
   expect(await broker.stopAndLook()).toEqual({ ...asItShould, alarms: ['gap'], missing: idsOf(lines.slice(2, 3)) });
 });
 
-test('A stream purged past the position by something else is read from its first message, with an alarm', async () => {
+test('A stream that another client purged past the position is read from its first message, with an alarm', async () => {
   const broker = await startDamagedBroker();
   await broker.start();
   await broker.publish();
@@ -145,7 +145,7 @@ test.for(['while the compactor is stopped', 'while it runs'])(
   },
 );
 
-test('An idle compactor does not ask where the stream ends, and writes down at once what comes, before the lake has it', async () => {
+test('An idle compactor does not poll the end of the stream, and spools new messages at once', async () => {
   const folder = testFolder();
   const own = await startTestNats();
   onTestFinished(() => own.stop());
@@ -160,10 +160,13 @@ test('An idle compactor does not ask where the stream ends, and writes down at o
     },
   };
   // Longer than the test takes: what comes waits for others, and is not in the lake yet.
-  const compact = await startTestCompact(folder, counted, { flushAgeMs: 60_000 });
-  onTestFinished(() => compact.stop());
+  const compactor = await startTestCompact(folder, counted, { flushAgeMs: 60_000 });
+  onTestFinished(() => compactor.stop());
   const restsForMs = 2000;
-  await waitFor('the stream is asked no more', () => asked.times > 0 && performance.now() - asked.atMs > restsForMs);
+  await waitFor(
+    'the stream gets no further request',
+    () => asked.times > 0 && performance.now() - asked.atMs > restsForMs,
+  );
   const { sequence } = await publisher.publish(payload(1), 5000);
   const file = lakePaths(path.join(folder, 'lake')).streamEnd;
   await waitFor('the new end was written down', () =>

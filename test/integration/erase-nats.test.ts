@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import { eraseEvents } from '../../src/operate/erase/erase.ts';
+import { eraseEvents } from '../../src/admin/erase/erase.ts';
 import { openDuckdb } from '../../src/lake/sql/duckdb.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
 import { openTable } from '../../src/lake/log/table.ts';
@@ -24,7 +24,7 @@ test.for([1, 128])(
     const nats = await startTestNats({ streamMaxBytes: streamMiB * mebibyte });
     onTestFinished(() => nats.stop());
     const publisher = openPublisher(await nats.connect());
-    const compact = await startTestCompact(folder, await openReader(await nats.connect()));
+    const compactor = await startTestCompact(folder, await openReader(await nats.connect()));
     const publish = (user: string) =>
       publisher.publish(Buffer.from(`${JSON.stringify(eventLine({ custom_user_id: user }))}\n`), 5000);
     for (const user of ['planted', 'somebody', 'planted', 'else']) await publish(user);
@@ -51,9 +51,9 @@ test.for([1, 128])(
     duckdb.close();
     expect(await findFilesWith(nats.folder, 'planted')).toEqual([]);
     expect(await findFilesWith(folder, 'planted')).toEqual([]);
-    await publish('somebody else');
-    await waitFor('the import goes on', async () => (await readRows(folder, 'event_id')).length === 3);
-    await compact.stop();
+    await publish('another person');
+    await waitFor('the import continues', async () => (await readRows(folder, 'event_id')).length === 3);
+    await compactor.stop();
     await nats.kill();
     await nats.restart();
     expect(await findFilesWith(nats.folder, 'planted')).toEqual([]);

@@ -2,8 +2,13 @@ import { once } from 'node:events';
 import { createServer, request, type IncomingMessage } from 'node:http';
 import { connect, type AddressInfo } from 'node:net';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { createLiveHub, type HubChannel, type NotServed } from '../../src/live/live-hub.ts';
-import { parseMessage, renderMessage, createLiveSource, type SourceChannel } from '../../src/live/live-source.ts';
+import { createLiveHub, type HubChannel, type LiveUnavailableReason } from '../../src/live/live-hub.ts';
+import {
+  parseLiveMessage,
+  renderLiveMessage,
+  createLiveSource,
+  type SourceChannel,
+} from '../../src/live/live-source.ts';
 import { takeOverConnections } from '../../src/runtime/http/connections.ts';
 import { createLogger } from '../../src/runtime/logger.ts';
 import { readEvents, type ServerSentEvent } from '../helpers/event-stream.ts';
@@ -43,13 +48,13 @@ async function startHub(isAllowed = (): boolean => true) {
   const channel = createChannel();
   const source = createLiveSource(channel);
   const hub = createLiveHub(channel);
-  const notServed: NotServed[] = [];
+  const liveUnavailableReason: LiveUnavailableReason[] = [];
   const server = createServer((asked, response) => {
     const idApp = Number(asked.url?.slice(1));
     // The account has hundreds of apps.
     void hub.serve(response, { idApp, idAccount: Math.floor(idApp / 100), isAllowed }).then((why) => {
       if (why === undefined) return;
-      notServed.push(why);
+      liveUnavailableReason.push(why);
       response.writeHead(429).end();
     });
   });
@@ -71,7 +76,7 @@ async function startHub(isAllowed = (): boolean => true) {
     onTestFinished(() => void asked.destroy());
     return answer;
   }
-  return { channel, source, hub, notServed, listen, server, port };
+  return { channel, source, hub, notServed: liveUnavailableReason, listen, server, port };
 }
 
 const named = (events: readonly ServerSentEvent[], name: string): unknown[] =>
@@ -79,10 +84,10 @@ const named = (events: readonly ServerSentEvent[], name: string): unknown[] =>
 
 describe('what arrives, live', () => {
   it('A message is parsed as it was rendered, and other text is skipped', () => {
-    const message = { events: ['{"a":"\\n"}', '{}'], refusals: ['{"b":1}'], eventsLeftOut: 3, refusalsLeftOut: 0 };
-    expect(parseMessage(renderMessage(message))).toEqual(message);
+    const message = { events: ['{"a":"\\n"}', '{}'], refusals: ['{"b":1}'], eventsDropped: 3, refusalsDropped: 0 };
+    expect(parseLiveMessage(renderLiveMessage(message))).toEqual(message);
     for (const text of ['', 'x', '[1,2]', '[9,0,0]\n{}', '[1e3,0,0]', '{"events":[]}'])
-      expect(parseMessage(text), text).toBeUndefined();
+      expect(parseLiveMessage(text), text).toBeUndefined();
   });
 
   it('Only apps with listeners are sampled and sent', async () => {
@@ -143,13 +148,16 @@ describe('what arrives, live', () => {
     const event = JSON.stringify({ text: 'x'.repeat(200_000) });
     const sent = 100;
     for (let n = 0; n < sent; n += 1) {
-      channel.send(1, renderMessage({ events: [event], refusals: [], eventsLeftOut: 0, refusalsLeftOut: 0 }));
+      channel.send(1, renderLiveMessage({ events: [event], refusals: [], eventsDropped: 0, refusalsDropped: 0 }));
       await waitFor('the quick one has it', () => quick.length === n + 1);
     }
     const late = readEvents(slow);
     await waitFor('the slow one has read something', () => late.length > 0);
     await waitFor('the count has arrived', () => {
-      channel.send(1, renderMessage({ events: ['{"last":1}'], refusals: [], eventsLeftOut: 0, refusalsLeftOut: 0 }));
+      channel.send(
+        1,
+        renderLiveMessage({ events: ['{"last":1}'], refusals: [], eventsDropped: 0, refusalsDropped: 0 }),
+      );
       return late.some(({ name }) => name === 'dropped');
     });
     const [missed] = named(late, 'dropped') as { events: number; reason: string }[];
@@ -166,7 +174,7 @@ describe('what arrives, live', () => {
     const event = JSON.stringify({ text: 'x'.repeat(200_000) });
     const sent = 100;
     for (let n = 0; n < sent; n += 1)
-      channel.send(1, renderMessage({ events: [event], refusals: [], eventsLeftOut: 0, refusalsLeftOut: 0 }));
+      channel.send(1, renderLiveMessage({ events: [event], refusals: [], eventsDropped: 0, refusalsDropped: 0 }));
     const late = readEvents(slow);
     await waitFor('the count has arrived', () => late.some(({ name }) => name === 'left_out'));
     expect(named(late, 'left_out')).toMatchObject([{ why: 'slow' }]);

@@ -31,7 +31,7 @@ let duckdb: Duckdb;
 beforeAll(async () => {
   const stream = createMemoryStream();
   // The glob needs sealed rows.
-  const compact = await startTestCompact(folder, stream, { sealAgeMs: 10 });
+  const compactor = await startTestCompact(folder, stream, { sealAgeMs: 10 });
   const sessions = [...generateGameSessions({ seed: 7, events: 3000, until: 1_714_600_000, days: 3 })];
   stream.publish([
     eventLine({ kind: 'registration' }),
@@ -57,7 +57,7 @@ beforeAll(async () => {
     const { customEvents, missingFiles } = await readCatalogue(path.join(folder, 'lake'), 1);
     return missingFiles === 0 && customEvents.length > 0;
   });
-  await compact.stop();
+  await compactor.stop();
   await addRows(path.join(folder, 'lake'), getDataset('payments'), [
     {
       event_id: 'p1',

@@ -10,8 +10,8 @@ import { lakePaths } from '../../src/lake/lake.ts';
 import { readSnapshot } from '../../src/lake/log/snapshot.ts';
 import { openTable } from '../../src/lake/log/table.ts';
 import { openDuckdb } from '../../src/lake/sql/duckdb.ts';
-import { eraseEvents } from '../../src/operate/erase/erase.ts';
-import { signGroup, stateRequest, type Receipt } from '../../src/receipts/receipt.ts';
+import { eraseEvents } from '../../src/admin/erase/erase.ts';
+import { signGroup, createReceiptStatement, type Receipt } from '../../src/receipts/receipt.ts';
 import { createClock } from '../../src/runtime/clock.ts';
 import { noCrashPoint } from '../../src/runtime/crash-point.ts';
 import { testFolder } from '../helpers/folder.ts';
@@ -49,15 +49,15 @@ async function send(
   const imported = parseImportRequest({ method, head: { headers, headersDistinct: {} }, body, app, receivedAtMs });
   if ('reason' in imported) return undefined;
   const { lines } = imported;
-  const statement = stateRequest({ ...app, method, receivedAtMs, lines });
+  const receiptStatement = createReceiptStatement({ ...app, method, receivedAtMs, lines });
   const sequence = stream.publishRaw(change(lines.toString()));
   const { id } = await stream.state();
-  const [receipt] = signGroup([statement], { stream: id, sequence, storedAt: new Date().toISOString() }, key);
+  const [receipt] = signGroup([receiptStatement], { stream: id, sequence, storedAt: new Date().toISOString() }, key);
   return receipt === undefined ? undefined : { receipt, lines, body };
 }
 
 async function compactUntilRead(folder: string, stream: MemoryStream, options: TestCompactOptions = {}): Promise<void> {
-  const compact = await startTestCompact(folder, stream, options);
+  const compactor = await startTestCompact(folder, stream, options);
   const { table } = lakePaths(path.join(folder, 'lake'));
   const { lastSequence } = await stream.state();
   await waitFor(
@@ -65,7 +65,7 @@ async function compactUntilRead(folder: string, stream: MemoryStream, options: T
     async () => ((await readSnapshot(table)).lake?.epoch?.position ?? 0) >= lastSequence,
     60_000,
   );
-  await compact.stop();
+  await compactor.stop();
 }
 
 function verify(folder: string, { receipt }: Sent): Promise<ReceiptVerdict> {
@@ -95,9 +95,13 @@ async function sendFixtures(stream: MemoryStream) {
   const together = [...lines].map(([place, those]): Sent => {
     const [platform = '', method = ''] = place.split(' ');
     const app = { platform: platform as Platform, idApp: 1 + platforms.indexOf(platform as Platform) };
-    const statement = stateRequest({ ...app, method, receivedAtMs, lines: Buffer.concat(those) });
+    const receiptStatement = createReceiptStatement({ ...app, method, receivedAtMs, lines: Buffer.concat(those) });
     const where = { stream: 'TEST@1', sequence: 1, storedAt: new Date().toISOString() };
-    return { receipt: signGroup([statement], where, key)[0]!, lines: Buffer.concat(those), body: Buffer.alloc(0) };
+    return {
+      receipt: signGroup([receiptStatement], where, key)[0]!,
+      lines: Buffer.concat(those),
+      body: Buffer.alloc(0),
+    };
   });
   return { bodies, together };
 }
@@ -198,8 +202,8 @@ test('Events that are not in the lake are distinguished: erased, missing, change
   const changed = await verify(folder, forged!);
   expect([changed.ok, ...statesOf(changed)]).toEqual([false, 'changed']);
 
-  const compact = await startTestCompact(folder, stream);
-  onTestFinished(() => compact.stop());
+  const compactor = await startTestCompact(folder, stream);
+  onTestFinished(() => compactor.stop());
   const lakeDir = path.join(folder, 'lake');
   const duckdb = await openDuckdb({ memoryMb: 512, threads: 1 });
   const table = await openTable(lakePaths(lakeDir).table, { clock: createClock(0), crashPoint: noCrashPoint });

@@ -4,7 +4,7 @@ import { mkdir, readdir, writeFile } from 'node:fs/promises';
 import { platform } from 'node:os';
 import path from 'node:path';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
-import { ensureNatsServer } from '../../src/setup/ensure-nats-server.ts';
+import { ensureNatsServer } from '../../src/nats-setup/ensure-nats-server.ts';
 import { aptStanza, hasApt, makeDebianArchive, makeEtc } from '../helpers/debian-archive.ts';
 import { testFolder } from '../helpers/folder.ts';
 
@@ -30,7 +30,7 @@ function sign(folder: string, suite: string): string {
   return key;
 }
 
-/** Where the system's programs lie, without any nats-server that may be among them. */
+/** Folders of the system's programs, without any nats-server. */
 const emptyPath = (folder: string): { PATH: string; HOME: string; TRIBUTARY_CACHE_DIR: string } => ({
   PATH: path.join(folder, 'bin'),
   HOME: folder,
@@ -101,7 +101,7 @@ describe.runIf(hasApt)('setting up nats-server on Debian', () => {
   it('Set-up on Debian accepts the package of a mirror whose index is weeks old, and none of an index that is months old', async (context) => {
     // apt looks at the age of a signed index only
     if (spawnSync('gpg', ['--version']).status !== 0) context.skip('it needs gpg, to sign an archive');
-    // a machine may have told its apt to take an index of any age
+    // a machine's apt may be configured to accept an index of any age
     const settings = path.join(testFolder(), 'apt.conf');
     await writeFile(settings, `Dir::Etc::Parts "${testFolder()}";\n`);
     vi.stubEnv('APT_CONFIG', settings);
@@ -133,7 +133,7 @@ describe.runIf(hasApt)('setting up nats-server on Debian', () => {
     const before = process.umask(umask);
     onTestFinished(() => void process.umask(before));
     await expect(ensureNatsServer(emptyPath(folder), { etc })).rejects.toThrow(
-      /fetching one failed: apt did not bring nats-server: (?!.*unsandboxed).*dists.sid/,
+      /fetching one failed: apt did not download nats-server: (?!.*unsandboxed).*dists.sid/,
     );
   });
 });

@@ -11,9 +11,9 @@ import { dataPaths } from '../../src/config.ts';
 import { importMethods } from '../../src/datasets/dataset.ts';
 import { receivedAtOf } from '../../src/datasets/event-id.ts';
 import { dictionaryNames } from '../../src/datasets/dictionaries.ts';
-import type { RunAttempt, RunLook, RunQuestion } from '../../src/export/jobs/worker-process.ts';
-import { addLoadRoute } from '../../src/health/load-routes.ts';
-import { startOpsServer } from '../../src/health/ops-server.ts';
+import type { RunAttempt, RunDryRun, RunDataQuery } from '../../src/export/jobs/worker-process.ts';
+import { addLoadRoute } from '../../src/ops/load-routes.ts';
+import { startOpsServer } from '../../src/ops/ops-server.ts';
 import { basic, send, targetOf, type Answer, type Call, type Credentials } from '../helpers/export-area.ts';
 import { temporaryFolder } from '../helpers/folder.ts';
 import { stores } from '../helpers/import-rules.ts';
@@ -34,12 +34,12 @@ import { waitFor } from '../helpers/wait.ts';
 // Exports and lookups run in this process, so that a planted fault shows.
 vi.mock('../../src/export/jobs/worker-process.ts', async () => {
   const { runExport } = await import('../../src/export/worker/run-export.ts');
-  const { runLook } = await import('../../src/export/worker/looks/run-look.ts');
-  const { answerQuestion } = await import('../../src/export/worker/data/answer-question.ts');
+  const { runDryRunJob } = await import('../../src/export/worker/dry-run/run-dry-run.ts');
+  const { runDataQuery } = await import('../../src/export/worker/data/run-data-query.ts');
   const runInWorker: RunAttempt = (plan, { onPercent }) => runExport(plan, onPercent);
-  const lookInWorker: RunLook = (plan) => runLook(plan);
-  const answerInWorker: RunQuestion = (plan) => answerQuestion(plan);
-  return { runInWorker, lookInWorker, answerInWorker };
+  const dryRunInWorker: RunDryRun = (plan) => runDryRunJob(plan);
+  const queryInWorker: RunDataQuery = (plan) => runDataQuery(plan);
+  return { runInWorker, dryRunInWorker, queryInWorker };
 });
 
 /** An app with the data of its account. */

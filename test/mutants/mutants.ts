@@ -34,12 +34,12 @@ export const mutants: Readonly<Record<string, Mutant>> = {
   'a recreated stream has no lag until it is as long as the previous one': {
     find: 'epoch?.streamId === state.id ? epoch.position : 0',
     replace: 'epoch?.position ?? 0',
-    test: 'unit/compact/lake-gauges.test.ts',
+    test: 'unit/compact/compact-metrics.test.ts',
   },
   'a gauge keeps its value after the broker has disconnected': {
     find: 'if (value === undefined) gauge.remove();',
     replace: 'if (value === undefined) continue;',
-    test: 'unit/compact/lake-gauges.test.ts',
+    test: 'unit/compact/compact-metrics.test.ts',
   },
   'the metrics of a process that has ended are shown on': {
     find: 'processes.get(name)?.current() === undefined ? [] : [metrics]',
@@ -54,22 +54,22 @@ export const mutants: Readonly<Record<string, Mutant>> = {
   'the watermark moves on although the stream does': {
     find: '|| lastSequence !== epoch.position) return;',
     replace: ') return;',
-    test: 'unit/compact/quiet-watermark.test.ts',
+    test: 'unit/compact/idle-watermark.test.ts',
   },
   'the watermark moves on by a stream that was not still while it was looked at': {
-    find: 'if (stillness.holds(known)) await watermark.take',
+    find: 'if (idleStream.isIdle(known)) await watermark.take',
     replace: 'await watermark.take',
     test: 'integration/compact/watermark.test.ts',
   },
   'the stream is not looked at again before a flush': {
-    find: 'if (!(await isStillWhole(reader, epoch, fault, batch))) return false;',
+    find: 'if (!(await isBatchStillValid(reader, epoch, fault, batch))) return false;',
     replace: '',
     test: 'unit/compact/commit-fence.test.ts',
   },
   'what was pulled ahead counts in another life of the stream': {
     find: ' && ahead.after.appId === after.appId',
     replace: '',
-    test: 'integration/compact/pull-ahead.test.ts',
+    test: 'integration/compact/prefetch.test.ts',
   },
   'a connection for pulls that has gone silent is kept': {
     find: 'if (!clean && pulls?.isSilent() === true) pulls.close();',
@@ -79,35 +79,35 @@ export const mutants: Readonly<Record<string, Mutant>> = {
   'a batch goes straight to the file regardless of its keys': {
     find: "...(repeats === undefined ? [isKeyedSql('r.event_id')] : []),",
     replace: '',
-    test: 'unit/lake/plain-batch.test.ts',
+    test: 'unit/lake/direct-writer.test.ts',
   },
   'a batch goes straight to the file regardless of repeated keys': {
     find: 'if (failedLines.length > 0 || rows === 0) return undefined;',
     replace: '',
-    test: 'unit/lake/plain-batch.test.ts',
+    test: 'unit/lake/direct-writer.test.ts',
   },
   'repeats go straight to the file again': {
     find: "(repeats ?? 0) > 0 ? `WHERE ${isKeptSql}` : ''",
     replace: "''",
-    test: 'unit/lake/plain-batch.test.ts',
+    test: 'unit/lake/direct-writer.test.ts',
   },
   'a batch is classified while the keys of the day are loaded': {
-    find: 'oneAtATime.run(() => judge(batch, lookUpAll, loadMore))',
-    replace: 'judge(batch, lookUpAll, loadMore)',
-    test: 'unit/compact/recent-keys.test.ts',
+    find: 'oneAtATime.run(() => classify(batch, lookUpAll, loadMore))',
+    replace: 'classify(batch, lookUpAll, loadMore)',
+    test: 'unit/compact/idempotency-keys.test.ts',
   },
   'a value in a column that no batch had before is left out': {
     find: '...unused.map(({ name }) => `r.${name} IS NOT NULL`),',
     replace: '',
-    test: 'unit/lake/plain-batch.test.ts',
+    test: 'unit/lake/direct-writer.test.ts',
   },
   'a batch goes straight to the file with fewer rows than events': {
     find: 'written === undefined || written.numRecords === events - repeats',
     replace: 'true',
-    test: 'unit/lake/plain-batch.test.ts',
+    test: 'unit/lake/direct-writer.test.ts',
   },
   'a compactor that has lost the lake seals on': {
-    find: 'assertOwner(leader.lake(), writer);\n    return await task();',
+    find: 'assertOwner(primaryTable.lake(), writer);\n    return await task();',
     replace: 'return await task();',
     test: 'unit/compact/commit-fence.test.ts',
   },
@@ -218,8 +218,8 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     test: 'unit/client/import-model.test.ts',
   },
   'an import continues without recording the rejected events of a batch': {
-    find: 'if (parted.rest.length + parted.alone.length > 0) await keepApart',
-    replace: 'if (false) await keepApart',
+    find: 'if (parted.rest.length + parted.alone.length > 0) await persistRejectedLines',
+    replace: 'if (false) await persistRejectedLines',
     test: 'unit/client/import-model.test.ts',
   },
   'a copy of an import continues without checking what the other one has sent': {
@@ -260,7 +260,7 @@ export const mutants: Readonly<Record<string, Mutant>> = {
   'every user is an operator': {
     find: 'if (!isOperator) return operatorsOnly;',
     replace: '',
-    test: 'integration/export/operations.test.ts',
+    test: 'integration/export/admin-api.test.ts',
   },
   'the events of every account are counted': {
     find: 'FROM ${filesSql} WHERE id_app IN (SELECT id_app FROM apps) AND date BETWEEN',
@@ -283,7 +283,7 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     test: 'unit/access/access.test.ts',
   },
   'the cookie of a session is enough': {
-    find: 'session !== undefined && sameText(session.csrfToken, shown)',
+    find: 'session !== undefined && timingSafeEqualText(session.csrfToken, shown)',
     replace: 'session !== undefined',
     test: 'unit/console/sessions.test.ts',
   },
@@ -303,36 +303,36 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     test: 'unit/console/lock-out.test.ts',
   },
   'wrong secrets given elsewhere make a known browser wait': {
-    find: 'return of === idUser && sameText(sign(idUser, nonce), signature) ? nonce : undefined;',
+    find: 'return of === idUser && timingSafeEqualText(sign(idUser, nonce), signature) ? nonce : undefined;',
     replace: 'return undefined;',
     test: 'unit/console/lock-out.test.ts',
   },
   'a browser that one user knows is known of all': {
-    find: 'return of === idUser && sameText(sign(idUser, nonce), signature)',
-    replace: "return sameText(sign(of ?? '', nonce), signature)",
+    find: 'return of === idUser && timingSafeEqualText(sign(idUser, nonce), signature)',
+    replace: "return timingSafeEqualText(sign(of ?? '', nonce), signature)",
     test: 'unit/console/lock-out.test.ts',
   },
   // The newest folders: event lookup, change feed, watermark, slots, derived events, loads, catalogue, receipts,
   // sessions, webhooks, segments, changes of the lake, records, the flush loop.
   'another app is shown a row of the lake': {
-    find: "sought.idApp === undefined ? '' : 'AND id_app = $3'",
-    replace: "sought.idApp === undefined ? '' : 'AND $3 > 0'",
+    find: "target.idApp === undefined ? '' : 'AND id_app = $3'",
+    replace: "target.idApp === undefined ? '' : 'AND $3 > 0'",
     test: 'unit/lake/find-rows.test.ts',
   },
   'another app is shown an event that waits in the stream': {
-    find: 'if (sought.idApp !== undefined && event.idApp !== sought.idApp) continue;',
+    find: 'if (lookupTarget.idApp !== undefined && event.idApp !== lookupTarget.idApp) continue;',
     replace: '',
-    test: 'unit/find/find-event.test.ts',
+    test: 'unit/event-lookup/find-event.test.ts',
   },
   'another app is shown a failed event': {
-    find: 'sought.idApp === undefined || event?.idApp === sought.idApp;',
+    find: 'lookupTarget.idApp === undefined || event?.idApp === lookupTarget.idApp;',
     replace: 'true;',
     test: 'unit/lake/failed-index.test.ts',
   },
   'an event that moves while it is looked for was never seen': {
-    find: "if (tail === 'moved' && (waiting.size === 0 || 'requestKey' in sought)) return undefined;",
+    find: "if (tail === 'moved' && (waiting.size === 0 || 'requestKey' in target)) return undefined;",
     replace: '',
-    test: 'unit/find/find-event.test.ts',
+    test: 'unit/event-lookup/find-event.test.ts',
   },
   'a change feed continues from a version that does not exist yet': {
     find: 'if (version > newest) throw',
@@ -340,7 +340,7 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     test: 'unit/lake/change-feed.test.ts',
   },
   'a change feed continues from a cursor of another history': {
-    find: 'if (mark === undefined || mark === markIn(point)) return;',
+    find: 'if (tag === undefined || tag === tagIn(point)) return;',
     replace: 'return;',
     test: 'unit/lake/change-feed.test.ts',
   },
@@ -367,22 +367,22 @@ export const mutants: Readonly<Record<string, Mutant>> = {
   'a slot is made before its period is complete': {
     find: 'if (watermarkMs !== undefined) return watermarkMs >= untilMs;',
     replace: 'if (watermarkMs !== undefined) return true;',
-    test: 'unit/export/schedules/slot-wait.test.ts',
+    test: 'unit/export/schedules/completeness-gate.test.ts',
   },
   'a slot that was missed is made however old it is': {
     find: 'Math.max(firstSlot, newest - catchUp + 1)',
     replace: 'firstSlot',
-    test: 'unit/schedules/made-slots.test.ts',
+    test: 'unit/schedules/completed-slots.test.ts',
   },
   'the slot of a week asks for one day': {
     find: "rule.every === 'week' ? day - 7 : day - 1",
     replace: 'day - 1',
-    test: 'unit/schedules/slot-rule.test.ts',
+    test: 'unit/schedules/recurrence.test.ts',
   },
   'a slot is ordered for a user of another account': {
     find: 'if (user?.idAccount !== idAccount)',
     replace: 'if (user === undefined)',
-    test: 'unit/export/schedules/order.test.ts',
+    test: 'unit/export/schedules/create-slot-export.test.ts',
   },
   'a user is new regardless of events before the period': {
     find: 'FROM seen ANTI JOIN earlier USING (id_app, subject)',
@@ -402,17 +402,17 @@ export const mutants: Readonly<Record<string, Mutant>> = {
   'the rows of another app are repeats within a load': {
     find: 'PARTITION BY id_app, event_id ORDER BY part, row',
     replace: 'PARTITION BY event_id ORDER BY part, row',
-    test: 'unit/operate/load/repeats.test.ts',
+    test: 'unit/admin/load/duplicates.test.ts',
   },
   'the rows of another app are repeats of what the table has': {
     find: 'AS known USING (id_app, event_id)',
     replace: 'AS known USING (event_id)',
-    test: 'unit/operate/load/repeats.test.ts',
+    test: 'unit/admin/load/duplicates.test.ts',
   },
   'rows that were erased are loaded again': {
     find: 'FROM (${stagedSql(staged)}) WHERE ${isErasedSql(erasedIds)}',
     replace: 'FROM (${stagedSql(staged)}) WHERE false',
-    test: 'unit/operate/load/repeats.test.ts',
+    test: 'unit/admin/load/duplicates.test.ts',
   },
   'the catalogue keeps the parts of a file that was erased': {
     find: 'if (wanted.has(key) && !owners.has(key))',
@@ -477,7 +477,7 @@ export const mutants: Readonly<Record<string, Mutant>> = {
   'a rewrite takes its place while readers use what is there': {
     find: "if (shown === 'another' && isWaiting) continue;",
     replace: '',
-    test: 'unit/lake/places.test.ts',
+    test: 'unit/lake/deferred-replacement.test.ts',
   },
   'a record is written over a change that came first': {
     find: "return result === 'exists' || result === 'conflict' ? 'again' : after;",
@@ -492,15 +492,15 @@ export const mutants: Readonly<Record<string, Mutant>> = {
   'a batch reaches across the position of a follower': {
     find: '.filter((own) => own.appId === appId && own.position > position)',
     replace: '.filter((own) => own.appId === appId)',
-    test: 'unit/compact/follower-position.test.ts',
+    test: 'unit/compact/secondary-position.test.ts',
   },
   'a purge that failed is forgotten': {
     find: 'running.catch(() => undefined); if (failure !== undefined) throw failure.error;',
     replace: '',
-    test: 'unit/compact/purge-behind.test.ts',
+    test: 'unit/compact/background-purge.test.ts',
   },
   'a batch is committed by keys that are not the newest': {
-    find: 'if (judged.addsKeys && lake.keysCommit !== judged.keysSeen) throw',
+    find: 'if (classified.addsKeys && lake.keysCommit !== classified.keysSeen) throw',
     replace: 'if (false) throw',
     test: 'unit/compact/commit-fence.test.ts',
   },

@@ -1,7 +1,7 @@
 import path from 'node:path';
 import { pino } from 'pino';
 import { startCompact } from '../../src/compact/compact.ts';
-import type { Compact } from '../../src/compact/wait-for-repair.ts';
+import type { Compactor } from '../../src/compact/wait-for-repair.ts';
 import type { CompactOptions } from '../../src/compact/compact-options.ts';
 import { describeError, isAppError, isDamage } from '../../src/runtime/errors.ts';
 import { createMetrics } from '../../src/runtime/metrics.ts';
@@ -10,9 +10,9 @@ import { Violation, type LakeJudge } from './lake-judge.ts';
 import type { Ledger } from './ledger.ts';
 import type { Process, World } from './world.ts';
 
-export interface Compactor {
+export interface SimulatedCompactor {
   readonly process: Process;
-  compact: Compact | undefined;
+  compact: Compactor | undefined;
   isStopping: boolean;
 }
 
@@ -26,7 +26,7 @@ export interface Play {
   readonly home: string;
   readonly lakeDir: string;
   readonly options: Omit<CompactOptions, 'spoolDir' | 'withoutLock'>;
-  readonly compactors: Set<Compactor>;
+  readonly compactors: Set<SimulatedCompactor>;
   /** Running repairs of operators. */
   readonly repairs: Set<Process>;
   /** No compactor starts before this number of operations; then the clock is set ahead, milliseconds. */
@@ -44,7 +44,7 @@ export interface Play {
 /**
  * Reports whether an exit is expected: fenced by a rival, or caused by an injected error. Any other exit is a finding.
  */
-function isDue(play: Play, { process }: Compactor, error: unknown): boolean {
+function isDue(play: Play, { process }: SimulatedCompactor, error: unknown): boolean {
   // A checkpoint that is unreadable for a moment is reported like a damaged one.
   if (isDamage(error) || isAppError(error, 'stream_gap')) return String(error.cause).includes('simulated');
   // A lack of memory must lead to smaller batches and slices, even with other errors.
@@ -54,7 +54,7 @@ function isDue(play: Play, { process }: Compactor, error: unknown): boolean {
 }
 
 /** Starts a compactor as the service does, or without the lock. */
-export function startCompactor(play: Play, withoutLock = false): Compactor {
+export function startCompactor(play: Play, withoutLock = false): SimulatedCompactor {
   const { world, broker, options, home } = play;
   play.started += 1;
   const name = `${path.basename(home)} compactor ${play.started}`;
@@ -84,19 +84,23 @@ export function startCompactor(play: Play, withoutLock = false): Compactor {
       if (!compactor.isStopping) endCompactor(play, compactor);
     }
   };
-  const compactor: Compactor = { process: world.start(name, main, home), compact: undefined, isStopping: false };
+  const compactor: SimulatedCompactor = {
+    process: world.start(name, main, home),
+    compact: undefined,
+    isStopping: false,
+  };
   play.compactors.add(compactor);
   return compactor;
 }
 
 /** SIGKILL. */
-export function endCompactor(play: Play, compactor: Compactor): void {
+export function endCompactor(play: Play, compactor: SimulatedCompactor): void {
   play.compactors.delete(compactor);
   play.world.kill(compactor.process);
 }
 
 /** SIGTERM: the compactor exits, or is killed before it does. */
-export function stopCompactor(play: Play, compactor: Compactor): void {
+export function stopCompactor(play: Play, compactor: SimulatedCompactor): void {
   const { compact, process } = compactor;
   if (compact === undefined || compactor.isStopping) return;
   compactor.isStopping = true;

@@ -1,5 +1,5 @@
 import type { Random } from '../../src/demo/random.ts';
-import { endCompactor, startCompactor, stopCompactor, type Compactor, type Play } from './compactors.ts';
+import { endCompactor, startCompactor, stopCompactor, type SimulatedCompactor, type Play } from './compactors.ts';
 import { commitForeign, startRepair } from './foreign-engine.ts';
 import { newestCommit } from './lake-look.ts';
 import { loseLocks, removeLockFiles } from './locks.ts';
@@ -142,7 +142,7 @@ function changeMemory({ world }: Play): void {
 }
 
 /** Suspends a compactor until its lock has expired, and starts another one that takes over. */
-function outliveLease(play: Play, compactor: Compactor): void {
+function outliveLease(play: Play, compactor: SimulatedCompactor): void {
   const { world } = play;
   compactor.process.stoppedUntilMs = world.nowMs() + world.random.integer(500, 20_000);
   world.note(`${compactor.process.name} is suspended and loses its locks`);
@@ -174,7 +174,7 @@ export function repair(play: Play): void {
 export async function disturb(play: Play, rates: Rates): Promise<void> {
   const { world, broker } = play;
   const { random } = world;
-  const someone = (rate: number, happen: (compactor: Compactor) => void): void => {
+  const someone = (rate: number, happen: (compactor: SimulatedCompactor) => void): void => {
     if (random.chance(rate) && play.compactors.size > 0) happen(random.pick([...play.compactors]));
   };
   if (random.chance(rates.send)) play.ledger.send();

@@ -188,7 +188,7 @@ export function createLakeJudge({ world, ledger, broker, lakeDir }: Judged, loss
     const left = names.filter(
       (name) => name.endsWith('.tmp') || name.includes('pending-') || name.startsWith('staging/'),
     );
-    return [...unexplained.map((problem) => JSON.stringify(problem)), ...left.map((name) => `left over: ${name}`)];
+    return [...unexplained.map((finding) => JSON.stringify(finding)), ...left.map((name) => `left over: ${name}`)];
   }
 
   return {

@@ -1,5 +1,5 @@
 import { keyedEventIds } from '../../src/datasets/event-id.ts';
-import { renderGiven } from '../../src/datasets/event-line.ts';
+import { renderCanonicalInput } from '../../src/datasets/event-line.ts';
 import { renderLine } from '../helpers/render-line.ts';
 import type { Broker, PublishOutcome } from './broker.ts';
 import type { World } from './world.ts';
@@ -104,7 +104,12 @@ export function createLedger(world: World, broker: Broker, before: readonly Sent
     const ids =
       key === undefined
         ? newId
-        : keyedEventIds({ idApp, key, method, given: events.map((fields) => renderGiven(kind, 'web', fields)) });
+        : keyedEventIds({
+            idApp,
+            key,
+            method,
+            given: events.map((fields) => renderCanonicalInput(kind, 'web', fields)),
+          });
     const context = { kind, idApp, platform: 'web', receivedAtMs, ids } as const;
     return events.map((fields, index) => renderLine(context, fields, index)).join('');
   }

@@ -2,7 +2,7 @@ import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { findAccessFile } from '../../src/access/access-file.ts';
-import { addUser, renewSecret } from '../../src/access/users.ts';
+import { addUser, rotateUserSecret } from '../../src/access/users.ts';
 import { importFile } from '../../src/client/import-file.ts';
 import { statePath, type ImportOptions } from '../../src/client/import-state.ts';
 import { dataPaths } from '../../src/config.ts';
@@ -11,7 +11,7 @@ import { createRandom } from '../../src/demo/random.ts';
 import { ensureLake, lakePaths, listQuarantined } from '../../src/lake/lake.ts';
 import { findJob, jobPath } from '../../src/reports/report-records.ts';
 import { createClock } from '../../src/runtime/clock.ts';
-import { parseChecked, renderChecked } from '../../src/runtime/files/checked-json.ts';
+import { parseChecksummed, renderChecksummed } from '../../src/runtime/files/checksummed-json.ts';
 import { testFolder } from '../helpers/folder.ts';
 import { createModel, emptyState } from '../helpers/import-model.ts';
 
@@ -37,9 +37,12 @@ describe('files of version 0.3', () => {
     expect(sealedSecret).toMatch(/./);
     expect(user).not.toHaveProperty('encryptedSecret');
     const { sha256: _, ...document } = read() as unknown as Members;
-    writeFileSync(paths.access, renderChecked({ ...document, users: [{ ...user, encryptedSecret: sealedSecret }] }));
+    writeFileSync(
+      paths.access,
+      renderChecksummed({ ...document, users: [{ ...user, encryptedSecret: sealedSecret }] }),
+    );
     expect((await findAccessFile(paths))?.users).toEqual([{ ...user, encryptedSecret: sealedSecret }]);
-    await renewSecret(paths, 1);
+    await rotateUserSecret(paths, 1);
     expect(Object.keys(read().users[0] ?? {})).toEqual(Object.keys({ ...user, sealedSecret }));
   });
 
@@ -65,7 +68,7 @@ describe('files of version 0.3', () => {
     };
     mkdirSync(path.join(reports, '7'));
     for (const name of ['mayLack', 'mayBeIncomplete']) {
-      writeFileSync(jobPath(path.join(reports, '7')), renderChecked({ ...job, slot: { ...slot, [name]: true } }));
+      writeFileSync(jobPath(path.join(reports, '7')), renderChecksummed({ ...job, slot: { ...slot, [name]: true } }));
       expect(await findJob(reports, 7)).toEqual({ ...job, slot: { ...slot, mayBeIncomplete: true } });
     }
   });
@@ -81,23 +84,23 @@ describe('files of version 0.3', () => {
       format: 'ndjson',
       map: {},
       parallel: 3,
-      patienceMs: 60_000,
+      giveUpAfterMs: 60_000,
       again: false,
       nowMs: model.nowMs,
       signal: stop.signal,
     };
     const interrupted = await importFile(file, model.service, options, { onProgress: () => stop.abort(), onWait });
     expect(interrupted).toMatchObject({ isInterrupted: true });
-    const state = parseChecked(readFileSync(statePath(file), 'utf8'));
+    const state = parseChecksummed(readFileSync(statePath(file), 'utf8'));
     const { acknowledgedThrough: settled, sendLimit: sendable, version: _, ...others } = state;
     expect(sendable).toBeGreaterThan(0);
     const former = { ...others, format: 1, settled, sendable, doubtSinceMs: model.nowMs() };
-    writeFileSync(statePath(file), renderChecked(former, 2));
+    writeFileSync(statePath(file), renderChecksummed(former, 2));
     const signal = new AbortController().signal;
     const done = await importFile(file, model.service, { ...options, signal }, { onProgress: () => undefined, onWait });
     expect(done).toMatchObject({ stored: 300, isInterrupted: false });
     expect([...model.service.stored.values()].filter((times) => times !== 1)).toEqual([]);
-    expect(parseChecked(readFileSync(statePath(file), 'utf8'))).toMatchObject({
+    expect(parseChecksummed(readFileSync(statePath(file), 'utf8'))).toMatchObject({
       format: 2,
       acknowledgedThrough: { stored: 300 },
       unconfirmedSinceMs: former.doubtSinceMs,

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import path from 'node:path';
 import { AppError, isAppError } from '../../runtime/errors.ts';
-import type { JudgedBatch } from '../../lake/batch/batch-tables.ts';
-import type { KeysSeen } from '../../lake/batch/recent-keys.ts';
+import type { ClassifiedBatch } from '../../lake/batch/batch-tables.ts';
+import type { KeysSeen } from '../../lake/batch/idempotency-keys.ts';
 import { type WrittenFile, toAdd } from '../../lake/files/data-file.ts';
 import type { Action } from '../../lake/log/actions.ts';
 import type { Epoch } from '../../lake/log/lake-state.ts';
@@ -11,7 +11,7 @@ import { assertOwner } from '../lake-owner.ts';
 import type { Batch } from './pull-batch.ts';
 import { removeFile, syncFolder } from '../../runtime/files/durable-file.ts';
 import type { Failure } from '../../lake/batch/spool-lines.ts';
-import { isCommitted, settleFailed, writePendingFailed } from '../../lake/files/failed-events.ts';
+import { isCommitted, publishFailedFile, writePendingFailed } from '../../lake/files/failed-events.ts';
 import { youngFolder } from '../../lake/log/young-folder.ts';
 
 export interface FlushCommitDependencies {
@@ -28,7 +28,7 @@ interface FlushedBatch {
   readonly commitId: string;
   readonly batch: Batch;
   readonly epoch: Epoch;
-  readonly judged: Pick<JudgedBatch, 'repeats' | 'others' | 'addsKeys'> & KeysSeen;
+  readonly classified: Pick<ClassifiedBatch, 'repeats' | 'others' | 'addsKeys'> & KeysSeen;
   /** The lake's newest `available_at` when the rows were stamped. */
   readonly before: number;
   readonly availableAtMs: number;
@@ -41,7 +41,7 @@ interface FlushedBatch {
 const defaultOwnerHoldsMs = 5000;
 
 /** Returns the epoch after the batch. Messages stored before its last one have lower sequences: the watermark. */
-export function moveOn(epoch: Epoch, { lastSequence, lastHash, lastStoredAtMs }: Batch): Epoch {
+export function advanceEpoch(epoch: Epoch, { lastSequence, lastHash, lastStoredAtMs }: Batch): Epoch {
   const { nextHash: _, ...followed } = epoch;
   return {
     ...followed,
@@ -51,17 +51,17 @@ export function moveOn(epoch: Epoch, { lastSequence, lastHash, lastStoredAtMs }:
   };
 }
 
-function countOthers({ others }: FlushedBatch['judged']): number {
+function countOthers({ others }: FlushedBatch['classified']): number {
   return others.reduce((sum, { rows, repeats }) => sum + rows + repeats, 0);
 }
 
-function assertAccounted({ batch, epoch, judged, written, failed, before, availableAtMs }: FlushedBatch): void {
+function assertAccounted({ batch, epoch, classified, written, failed, before, availableAtMs }: FlushedBatch): void {
   assert.equal(batch.firstSequence, epoch.position + 1, 'the batch begins right after the position of the lake');
   assert(batch.lastSequence >= batch.firstSequence, 'the position goes forward');
   const rows = written?.numRecords ?? 0;
-  const ofOthers = countOthers(judged);
+  const ofOthers = countOthers(classified);
   assert.equal(
-    rows + failed + judged.repeats + ofOthers,
+    rows + failed + classified.repeats + ofOthers,
     batch.events,
     'each event of the batch is stored, failed, a repeat, or of another table',
   );
@@ -69,9 +69,10 @@ function assertAccounted({ batch, epoch, judged, written, failed, before, availa
 }
 
 function createBuild(writer: string, flushed: FlushedBatch, after: Epoch): BuildChange {
-  const { batch, epoch, judged, before, availableAtMs, youngPath, written, failed } = flushed;
+  const { batch, epoch, classified, before, availableAtMs, youngPath, written, failed } = flushed;
   const actions: Action[] = [{ txn: { appId: epoch.appId, version: after.position, lastUpdated: availableAtMs } }];
-  if (written !== undefined) actions.push({ add: toAdd(youngPath, written, availableAtMs, true, !judged.addsKeys) });
+  if (written !== undefined)
+    actions.push({ add: toAdd(youngPath, written, availableAtMs, true, !classified.addsKeys) });
   const rows = written?.numRecords ?? 0;
   return (state, lake) => {
     assertOwner(lake, writer);
@@ -84,15 +85,15 @@ function createBuild(writer: string, flushed: FlushedBatch, after: Epoch): Build
     // Changed by another process, or by a repair of future timestamps.
     if (lake.availableAtMs !== before)
       throw new AppError('commit_conflict', 'the newest available_at of the lake has changed meanwhile');
-    if (judged.addsKeys && lake.keysCommit !== judged.keysSeen)
+    if (classified.addsKeys && lake.keysCommit !== classified.keysSeen)
       throw new AppError('commit_conflict', 'another process has stored events under Idempotency-Keys');
     return {
       cause: 'flush',
       actions,
       epoch: after,
       availableAtMs,
-      addsKeys: judged.addsKeys,
-      totals: { streamed: batch.events - countOthers(judged), stored: rows, failed, repeats: judged.repeats },
+      addsKeys: classified.addsKeys,
+      totals: { streamed: batch.events - countOthers(classified), stored: rows, failed, repeats: classified.repeats },
       metrics: {
         rows,
         bytes: written?.sizeBytes ?? 0,
@@ -130,7 +131,7 @@ export async function commitFlush(
   flushed: FlushedBatch,
 ): Promise<{ readonly version: number; readonly epoch: Epoch }> {
   assertAccounted(flushed);
-  const epoch = moveOn(flushed.epoch, flushed.batch);
+  const epoch = advanceEpoch(flushed.epoch, flushed.batch);
   const build = createBuild(dependencies.writer, flushed, epoch);
   let version = -1;
   await commitOwned(
@@ -181,14 +182,14 @@ export function createFlushFiles(table: Table, failedDir: string, commitId: stri
     },
     /** After the commit: renames the failed events to their final name. */
     async settle() {
-      if (pending !== undefined) await settleFailed(failedDir, pending, commitId);
+      if (pending !== undefined) await publishFailedFile(failedDir, pending, commitId);
       pending = undefined;
     },
     /** After an error, also of the commit: removes the files that the log does not name, and settles the others. */
     async removeUnnamed() {
       await young.removeUnnamed();
       if (pending === undefined) return;
-      if (await isCommitted(table.dir, baseVersion, commitId)) await settleFailed(failedDir, pending, commitId);
+      if (await isCommitted(table.dir, baseVersion, commitId)) await publishFailedFile(failedDir, pending, commitId);
       else await removeFile(pending);
     },
   };

@@ -1,7 +1,7 @@
 import type { Batch, BatchLimits } from './pull-batch.ts';
 
 /** Time that a pull needs for messages that are already in the stream, ms. */
-const leastMs = 500;
+const minMs = 500;
 
 /**
  * Creates the limits. The oldest message is at most as old as the end of the last pull that emptied the stream: the
@@ -17,7 +17,7 @@ export function createFlushLimits(
     next(): BatchLimits {
       // If flushes are slow, half of the age remains to collect events.
       const ageMs = most.ageMs - Math.min(flushMs, most.ageMs / 2);
-      const leftMs = Math.min(most.ageMs, Math.max(leastMs, emptyAtMs + ageMs - monotonicMs()));
+      const leftMs = Math.min(most.ageMs, Math.max(minMs, emptyAtMs + ageMs - monotonicMs()));
       return { maxBytes, maxRows: most.rows, maxAgeMs: leftMs };
     },
     /** One message exceeded the memory: the next flush searches it for oversized events. */

@@ -11,14 +11,14 @@
  * repeats.
  */
 import { randomUUID } from 'node:crypto';
-import type { BatchLookUp, BatchTables, JudgedBatch, LoadedBatch } from '../../lake/batch/batch-tables.ts';
-import { type Failure, readFailures, takeOutTooLarge } from '../../lake/batch/spool-lines.ts';
-import type { KeysSeen, RecentKeys } from '../../lake/batch/recent-keys.ts';
+import type { BatchLookup, BatchTables, ClassifiedBatch, LoadedBatch } from '../../lake/batch/batch-tables.ts';
+import { type Failure, readFailures, extractOversizedLines } from '../../lake/batch/spool-lines.ts';
+import type { KeysSeen, IdempotencyKeyCache } from '../../lake/batch/idempotency-keys.ts';
 import type { WrittenFile } from '../../lake/files/data-file.ts';
 import { nextAvailableAtMs, type Epoch } from '../../lake/log/lake-state.ts';
 import { assertOwner } from '../lake-owner.ts';
 import { type FlushFiles, commitFlush, createFlushFiles } from './flush-commit.ts';
-import { type FollowerFlush, type FollowerFlushDependencies, planFollowers } from './follower.ts';
+import { type SecondaryFlush, type SecondaryFlushDependencies, planSecondaryFlushes } from './secondary-table.ts';
 import type { Batch } from './pull-batch.ts';
 
 /** Steps at which crashes are tested, besides those of the commit. */
@@ -34,9 +34,9 @@ export const flushSteps = [
   'flush-purged',
 ] as const;
 
-export interface FlushDependencies extends FollowerFlushDependencies {
+export interface FlushDependencies extends SecondaryFlushDependencies {
   readonly tables: BatchTables;
-  readonly keys: RecentKeys;
+  readonly keys: IdempotencyKeyCache;
   readonly failedDir: string;
   /** Moves events that exceed the engine's memory to the failed ones. The batch has one message. */
   readonly isolate?: boolean;
@@ -44,76 +44,79 @@ export interface FlushDependencies extends FollowerFlushDependencies {
 
 /** A classified batch whose rows of the events table are in the young file. */
 interface Written {
-  readonly judged: Pick<JudgedBatch, 'rows' | 'repeats' | 'others' | 'addsKeys'> & KeysSeen;
+  readonly classified: Pick<ClassifiedBatch, 'rows' | 'repeats' | 'others' | 'addsKeys'> & KeysSeen;
   readonly written: WrittenFile | undefined;
-  remember(added: Parameters<RecentKeys['remember']>[1]): Promise<void>;
+  remember(added: Parameters<IdempotencyKeyCache['remember']>[1]): Promise<void>;
 }
 
-interface Taking {
+interface BatchToWrite {
   readonly batch: Batch;
   readonly epoch: Epoch;
   readonly files: FlushFiles;
   readonly availableAtMs: number;
 }
 
-async function judgeAndWrite(
+async function classifyAndWrite(
   { keys, crashPoint }: FlushDependencies,
   loaded: LoadedBatch,
-  { batch, epoch, files, availableAtMs }: Taking,
-  loadMore?: (lookUp: BatchLookUp) => Promise<void>,
-  found?: (judged: JudgedBatch) => Promise<void>,
+  { batch, epoch, files, availableAtMs }: BatchToWrite,
+  loadMore?: (lookUp: BatchLookup) => Promise<void>,
+  found?: (classified: ClassifiedBatch) => Promise<void>,
 ): Promise<Written> {
-  const judged = await keys.judge(loaded, batch.firstSequence <= epoch.dedupeThrough, loadMore);
+  const classified = await keys.classify(loaded, batch.firstSequence <= epoch.dedupeThrough, loadMore);
   await crashPoint('flush-converted');
-  await found?.(judged);
-  const written = await files.young.write((file) => judged.writeYoung(file, availableAtMs, batch.bytes));
-  return { judged, written, remember: (added) => keys.remember(judged, added) };
+  await found?.(classified);
+  const written = await files.young.write((file) => classified.writeYoung(file, availableAtMs, batch.bytes));
+  return { classified, written, remember: (added) => keys.remember(classified, added) };
 }
 
 /** Writes a batch by the direct path. Undefined without a file if it is not plain or may be in the lake already. */
-async function takeInPlain(dependencies: FlushDependencies, taking: Taking): Promise<Written | undefined> {
+async function writeDirectly(
+  dependencies: FlushDependencies,
+  batchToWrite: BatchToWrite,
+): Promise<Written | undefined> {
   const { tables, crashPoint, isolate } = dependencies;
-  const { batch, epoch, files, availableAtMs } = taking;
+  const { batch, epoch, files, availableAtMs } = batchToWrite;
   const { file: spool, events, firstSequence } = batch;
   if (isolate === true || events === 0 || firstSequence <= epoch.dedupeThrough) return undefined;
   const lines = { file: spool, events };
   const keyless = await files.young.write((file) => tables.writePlain(lines, file, availableAtMs));
   if (keyless !== undefined) {
     await crashPoint('flush-converted');
-    const judged = { rows: events, repeats: 0, others: [], addsKeys: false, keysSeen: undefined };
-    return { judged, written: keyless, remember: async () => undefined };
+    const classified = { rows: events, repeats: 0, others: [], addsKeys: false, keysSeen: undefined };
+    return { classified, written: keyless, remember: async () => undefined };
   }
   const loaded = await tables.loadKeyed(lines);
-  const taken = loaded && (await judgeAndWrite(dependencies, loaded, taking));
+  const taken = loaded && (await classifyAndWrite(dependencies, loaded, batchToWrite));
   return taken?.written === undefined ? undefined : taken;
 }
 
-async function takeIn(dependencies: FlushDependencies, taking: Taking) {
-  const { tables, followers, isolate } = dependencies;
-  const plain = await takeInPlain(dependencies, taking);
+async function writeBatch(dependencies: FlushDependencies, batchToWrite: BatchToWrite) {
+  const { tables, secondaryTables, isolate } = dependencies;
+  const plain = await writeDirectly(dependencies, batchToWrite);
   if (plain !== undefined) return { ...plain, failures: [], refused: undefined, straight: true, followed: [] };
-  const { batch, epoch, files } = taking;
-  const tooLarge = isolate === true ? await takeOutTooLarge(tables, batch.file) : [];
+  const { batch, epoch, files } = batchToWrite;
+  const tooLarge = isolate === true ? await extractOversizedLines(tables, batch.file) : [];
   const loaded = await tables.load(batch.file, batch.events - tooLarge.length);
   let failures: readonly Failure[] = [];
-  let followed: readonly FollowerFlush[] = [];
-  const taken = await judgeAndWrite(
+  let followed: readonly SecondaryFlush[] = [];
+  const taken = await classifyAndWrite(
     dependencies,
     loaded,
-    taking,
+    batchToWrite,
     async (lookUp) => {
-      for (const follower of followers) await follower.lookUp(lookUp);
+      for (const secondaryTable of secondaryTables) await secondaryTable.lookUp(lookUp);
     },
-    async (judged) => {
-      failures = [...tooLarge, ...(await readFailures(batch.file, judged.failedLines))];
-      followed = planFollowers(dependencies, judged.others, { batch, epoch, commitId: files.commitId });
+    async (classified) => {
+      failures = [...tooLarge, ...(await readFailures(batch.file, classified.failedLines))];
+      followed = planSecondaryFlushes(dependencies, classified.others, { batch, epoch, commitId: files.commitId });
     },
   );
   return { ...taken, failures, refused: loaded.refused, straight: false, followed };
 }
 
-function sumUp(judged: Written['judged'], followed: readonly FollowerFlush[], sizeBytes: number) {
-  const parts = [judged, ...followed.map(({ part }) => part)];
+function sumUp(classified: Written['classified'], followed: readonly SecondaryFlush[], sizeBytes: number) {
+  const parts = [classified, ...followed.map(({ part }) => part)];
   return {
     rows: parts.reduce((sum, { rows }) => sum + rows, 0),
     repeats: parts.reduce((sum, { repeats }) => sum + repeats, 0),
@@ -129,11 +132,11 @@ export async function flushBatch(dependencies: FlushDependencies, batch: Batch, 
   const before = table.lake().availableAtMs;
   const availableAtMs = nextAvailableAtMs(clock, table.lake());
   const files = createFlushFiles(table, dependencies.failedDir, commitId);
-  let followed: readonly FollowerFlush[] = [];
+  let followed: readonly SecondaryFlush[] = [];
   try {
-    const takenIn = await takeIn(dependencies, { batch, epoch, files, availableAtMs });
-    const { judged, written, failures, refused, straight } = takenIn;
-    followed = takenIn.followed;
+    const writtenBatch = await writeBatch(dependencies, { batch, epoch, files, availableAtMs });
+    const { classified, written, failures, refused, straight: isDirect } = writtenBatch;
+    followed = writtenBatch.followed;
     await crashPoint('flush-written');
     if (failures.length > 0) {
       await files.writeFailed(failures, availableAtMs);
@@ -150,21 +153,21 @@ export async function flushBatch(dependencies: FlushDependencies, batch: Batch, 
     }
     const youngPath = files.young.path;
     const failed = failures.length;
-    const flushed = { commitId, batch, epoch, judged, before, availableAtMs, youngPath, written, failed };
+    const flushed = { commitId, batch, epoch, classified, before, availableAtMs, youngPath, written, failed };
     const committed = await commitFlush(dependencies, flushed);
     const { version } = committed;
     await crashPoint('flush-committed');
     // First: an erasure waits until the failed events have their names.
     await files.settle();
     await crashPoint('flush-settled');
-    await takenIn.remember(judged.addsKeys ? { version, keysCommit: commitId } : undefined);
+    await writtenBatch.remember(classified.addsKeys ? { version, keysCommit: commitId } : undefined);
     return {
       ...committed,
       events: batch.events,
       failed,
       failures,
-      ...sumUp(judged, followed, written?.sizeBytes ?? 0),
-      straight,
+      ...sumUp(classified, followed, written?.sizeBytes ?? 0),
+      isDirect,
       /** The error of the engine, after which lines were read one by one. */
       refused,
     };

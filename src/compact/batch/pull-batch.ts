@@ -56,7 +56,7 @@ async function spool(file: WorkFile, messages: readonly StreamMessage[]): Promis
 }
 
 /** Reads messages one by one up to the first gap: a pull across a gap returns none. */
-async function pullToHole(reader: StreamReader, after: number, maxBytes: number): Promise<StreamMessage[]> {
+async function pullToGap(reader: StreamReader, after: number, maxBytes: number): Promise<StreamMessage[]> {
   const messages: StreamMessage[] = [];
   for (let bytes = 0; bytes < maxBytes;) {
     const message = await reader.findMessage(after + messages.length + 1);
@@ -72,12 +72,12 @@ async function pullNext(
   reader: StreamReader,
   after: number,
   limits: PullLimits,
-): Promise<{ pulled: StreamMessage[]; hole?: AppError }> {
+): Promise<{ pulled: StreamMessage[]; gap?: AppError }> {
   try {
     return { pulled: await reader.pull(after, limits) };
   } catch (error) {
     if (!isAppError(error, 'stream_gap')) throw error;
-    return { pulled: await pullToHole(reader, after, limits.maxBytes), hole: error };
+    return { pulled: await pullToGap(reader, after, limits.maxBytes), gap: error };
   }
 }
 
@@ -104,14 +104,14 @@ async function pullBatch(
   try {
     do {
       const maxBytes = Math.min(pullMaxBytes, limits.maxBytes - bytes);
-      const { pulled, hole } = await pullNext(reader, after + messages, {
+      const { pulled, gap } = await pullNext(reader, after + messages, {
         maxBytes,
         waitMs: Math.max(1, deadline - performance.now()),
         signal,
         into,
       });
-      if (hole !== undefined && pulled.length === 0 && messages === 0) throw hole;
-      more = hole === undefined;
+      if (gap !== undefined && pulled.length === 0 && messages === 0) throw gap;
+      more = gap === undefined;
       if (pulled.length === 0) continue;
       // A pull may return more than its limit.
       const within =
@@ -154,16 +154,16 @@ async function pullBatch(
   };
 }
 
-type Place = Pick<Epoch, 'appId' | 'position'>;
+type SpoolPosition = Pick<Epoch, 'appId' | 'position'>;
 
 interface Pulling {
-  readonly after: Place;
+  readonly after: SpoolPosition;
   readonly batch: Promise<Batch | undefined>;
   readonly aborter: AbortController;
 }
 
 /** Creates a puller of spool files in a folder, two at a time. `onPulled` follows each pull that is not aborted. */
-export function createBatchPuller(
+export function createPrefetcher(
   reader: StreamReader,
   folder: string,
   name: string,
@@ -174,7 +174,7 @@ export function createBatchPuller(
   let spools = 0;
   const memory = createPullMemory();
 
-  function start(after: Place, limits: BatchLimits): Pulling {
+  function start(after: SpoolPosition, limits: BatchLimits): Pulling {
     spools += 1;
     const file = path.join(folder, `${name}.${spools % 2}.ndjson`);
     const aborter = new AbortController();
@@ -199,14 +199,14 @@ export function createBatchPuller(
   }
 
   return {
-    async pull(after: Place, limits: BatchLimits) {
+    async pull(after: SpoolPosition, limits: BatchLimits) {
       const isNext = ahead?.after.position === after.position && ahead.after.appId === after.appId;
       if (!isNext) await stop();
       const { batch } = ahead ?? start(after, limits);
       ahead = undefined;
       return batch;
     },
-    pullAhead(after: Place, limits: BatchLimits) {
+    prefetch(after: SpoolPosition, limits: BatchLimits) {
       ahead = start(after, limits);
     },
     stop,
@@ -214,4 +214,4 @@ export function createBatchPuller(
 }
 
 /** Pulls one batch ahead of the flush, and pulls again if it is not the next one. */
-export type BatchPuller = ReturnType<typeof createBatchPuller>;
+export type Prefetcher = ReturnType<typeof createPrefetcher>;

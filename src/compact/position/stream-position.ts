@@ -9,8 +9,8 @@
  */
 import { AppError } from '../../runtime/errors.ts';
 import type { Logger } from '../../runtime/logger.ts';
-import { type Follower, findAhead } from '../batch/follower.ts';
-import type { QuietWatermark } from './quiet-watermark.ts';
+import { type SecondaryTable, findAhead } from '../batch/secondary-table.ts';
+import type { IdleWatermark } from './idle-watermark.ts';
 import type { Epoch } from '../../lake/log/lake-state.ts';
 import type { Table } from '../../lake/log/table.ts';
 import { type StreamReader, type StreamState, hashMessage } from '../../stream/stream.ts';
@@ -65,7 +65,7 @@ async function findFaultAhead(reader: StreamReader, { position, anchorHash }: Ep
  * Reports whether a batch that was pulled right after the position is valid although messages were purged meanwhile: it
  * may have the only copies. An unchanged last message, or none left up to it, proves that no sequence was reused.
  */
-export async function isStillWhole(
+export async function isBatchStillValid(
   reader: StreamReader,
   epoch: Epoch,
   fault: StreamFault,
@@ -79,7 +79,7 @@ export async function isStillWhole(
   return last !== undefined && hashMessage(last.payload) === batch.lastHash;
 }
 
-export interface FollowDependencies {
+export interface StreamPositionDependencies {
   readonly table: Table;
   readonly reader: StreamReader;
   readonly writer: string;
@@ -96,7 +96,7 @@ function nextAppId(state: StreamState, known: ReadonlyMap<string, number>): stri
 
 /** Raises the alarm unless another compactor has taken over: its purges are not losses. Error: `fenced`. */
 async function raise(
-  { table, writer, alarm }: FollowDependencies,
+  { table, writer, alarm }: StreamPositionDependencies,
   fault: StreamFault,
   figures: Readonly<Record<string, unknown>>,
 ): Promise<void> {
@@ -107,7 +107,7 @@ async function raise(
 
 /** Begins an epoch after `from`, or at the stream's first message. */
 async function startEpoch(
-  { table, reader, writer }: FollowDependencies,
+  { table, reader, writer }: StreamPositionDependencies,
   fault: StreamFault | undefined,
   from?: number,
 ): Promise<Epoch> {
@@ -141,7 +141,7 @@ async function startEpoch(
  * Decides where to read the stream from. A fault raises an alarm and begins a new epoch: all remaining messages are
  * read, and events that the lake has are dropped by their ids.
  */
-async function followStream(dependencies: FollowDependencies): Promise<Epoch> {
+async function resolveStartPosition(dependencies: StreamPositionDependencies): Promise<Epoch> {
   const { table, reader } = dependencies;
   const epoch = table.lake().epoch;
   if (epoch === undefined) {
@@ -166,7 +166,7 @@ async function followStream(dependencies: FollowDependencies): Promise<Epoch> {
 }
 
 /** Skips a gap right after the position: an alarm, and a new epoch at the next message. */
-export async function skipHole(dependencies: FollowDependencies, epoch: Epoch): Promise<void> {
+export async function skipGap(dependencies: StreamPositionDependencies, epoch: Epoch): Promise<void> {
   const { reader } = dependencies;
   const { lastSequence } = await reader.state();
   let next = epoch.position + 1;
@@ -181,23 +181,23 @@ export async function skipHole(dependencies: FollowDependencies, epoch: Epoch): 
 }
 
 /** Maximum time without a comparison, ms: another client may have purged the anchor. */
-const longestMs = 30_000;
+const maxIdleMs = 30_000;
 
 /** Creates the record of an idle stream. It never holds for a reader without `arrivals`. */
-export function createStillness(reader: Pick<StreamReader, 'arrivals'>, maxMs = longestMs) {
+export function createIdleStream(reader: Pick<StreamReader, 'arrivals'>, maxMs = maxIdleMs) {
   let known: { readonly epoch: Epoch; readonly arrivals: number; readonly sinceMs: number } | undefined;
   const arrivals = (): number => reader.arrivals?.() ?? Number.NaN;
   return {
     /** Number of messages so far: read before the comparison, so that later ones are noticed. */
     arrivals,
     /** Records that the stream ended at the epoch's position; `arrivals` is from before that state. */
-    begin(epoch: Epoch, before: number) {
+    markIdle(epoch: Epoch, before: number) {
       known = { epoch, arrivals: before, sinceMs: performance.now() };
     },
-    end() {
+    invalidate() {
       known = undefined;
     },
-    holds(epoch: Epoch | undefined = known?.epoch) {
+    isIdle(epoch: Epoch | undefined = known?.epoch) {
       if (known === undefined || known.arrivals !== arrivals() || performance.now() - known.sinceMs >= maxMs)
         return false;
       return epoch?.appId === known.epoch.appId && epoch.position === known.epoch.position;
@@ -209,40 +209,40 @@ export function createStillness(reader: Pick<StreamReader, 'arrivals'>, maxMs = 
  * Tracks whether the stream is unchanged since its last comparison with the lake: it ended at the lake's position, the
  * next pull returned nothing, and the connection was never lost. Saves an idle compactor several requests per second.
  */
-export type Stillness = ReturnType<typeof createStillness>;
+export type IdleStream = ReturnType<typeof createIdleStream>;
 
-interface FollowedStreamDependencies extends Omit<FollowDependencies, 'findAhead'> {
-  readonly followers: readonly Follower[];
-  readonly stillness: Stillness;
-  readonly streamEnd: { look(): Promise<StreamState> };
-  readonly watermark: QuietWatermark;
+interface FollowedStreamDependencies extends Omit<StreamPositionDependencies, 'findAhead'> {
+  readonly secondaryTables: readonly SecondaryTable[];
+  readonly idleStream: IdleStream;
+  readonly streamEnd: { check(): Promise<StreamState> };
+  readonly watermark: IdleWatermark;
   readonly logger: Logger;
 }
 
 export function createFollowedStream(dependencies: FollowedStreamDependencies) {
-  const { table, reader, writer, followers, stillness, streamEnd, watermark, logger } = dependencies;
-  const ahead = (epoch: Epoch): Epoch | undefined => findAhead(followers, epoch);
-  const follow: FollowDependencies = { ...dependencies, findAhead: ahead };
-  const skip = (epoch: Epoch): Promise<void> => skipHole(follow, epoch);
+  const { table, reader, writer, secondaryTables, idleStream, streamEnd, watermark, logger } = dependencies;
+  const ahead = (epoch: Epoch): Epoch | undefined => findAhead(secondaryTables, epoch);
+  const follow: StreamPositionDependencies = { ...dependencies, findAhead: ahead };
+  const skip = (epoch: Epoch): Promise<void> => skipGap(follow, epoch);
   return {
     findAhead: ahead,
     skipHole: skip,
-    distrust: () => stillness.end(),
+    distrust: () => idleStream.invalidate(),
     /** Compares the stream with the lake's position unless it is known to be unchanged. Returns the epoch to read. */
     async compare() {
       const known = table.lake().epoch;
-      if (known !== undefined && stillness.holds(known)) {
+      if (known !== undefined && idleStream.isIdle(known)) {
         if (!watermark.isDue()) return known;
         const state = await reader.state();
         // The anchor reveals a stream that has lost its end and reused the sequences.
-        if (stillness.holds(known)) await watermark.take(known, state);
+        if (idleStream.isIdle(known)) await watermark.take(known, state);
         return known;
       }
-      const arrivals = stillness.arrivals();
-      const state = await streamEnd.look();
-      const epoch = await followStream(follow);
+      const arrivals = idleStream.arrivals();
+      const state = await streamEnd.check();
+      const epoch = await resolveStartPosition(follow);
       await watermark.take(epoch, state);
-      if (state.lastSequence === epoch.position && ahead(epoch) === undefined) stillness.begin(epoch, arrivals);
+      if (state.lastSequence === epoch.position && ahead(epoch) === undefined) idleStream.markIdle(epoch, arrivals);
       return epoch;
     },
     /** Reports whether a batch belongs to the stream that the lake follows. Errors: `fenced`, the reader's. */
@@ -254,7 +254,7 @@ export function createFollowedStream(dependencies: FollowedStreamDependencies) {
       // A compactor that has taken over the lake purges what it has stored: no loss.
       await table.refresh();
       assertOwner(table.lake(), writer);
-      if (!(await isStillWhole(reader, epoch, fault, batch))) return false;
+      if (!(await isBatchStillValid(reader, epoch, fault, batch))) return false;
       logger.error(
         { fault, firstSequence: batch.firstSequence, lastSequence: batch.lastSequence },
         'messages purged by another client while they were read, storing them',
@@ -265,7 +265,7 @@ export function createFollowedStream(dependencies: FollowedStreamDependencies) {
     async endQuietTurn(epoch: Epoch) {
       // A gap before a received message has begun a new epoch already.
       const isSame = table.lake().epoch?.appId === epoch.appId;
-      if (isSame && !stillness.holds(epoch) && ahead(epoch) === undefined) await skip(epoch);
+      if (isSame && !idleStream.isIdle(epoch) && ahead(epoch) === undefined) await skip(epoch);
     },
     /** Purges up to the position, unless the stream has changed: then it may hold messages that the lake lacks. */
     async purge(epoch: Epoch) {

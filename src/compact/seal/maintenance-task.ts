@@ -1,8 +1,8 @@
 import type { Clock } from '../../runtime/clock.ts';
 import { describeError, isTransient, isAppError } from '../../runtime/errors.ts';
 import type { Logger } from '../../runtime/logger.ts';
-import type { Problem } from '../../runtime/conditions/problem.ts';
-import { createTrouble } from '../compact-status.ts';
+import type { Problem } from '../../runtime/problems/problem.ts';
+import { createRetryState } from '../compact-status.ts';
 import { assertOwner } from '../lake-owner.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
 import type { Dataset } from '../../datasets/dataset.ts';
@@ -14,11 +14,11 @@ import { recoverChanges } from '../../lake/files/change.ts';
 import { openDuckdb, type DuckdbOptions } from '../../lake/sql/duckdb.ts';
 
 const firstWaitMs = 500;
-const longestWaitMs = 60_000;
+const maxWaitMs = 60_000;
 
 /** Returns the delay before the next attempt, ms. Only transient errors are retried twice a second. */
 function waitAfter(error: unknown, tries: number): number {
-  return isTransient(error) ? firstWaitMs : Math.min(longestWaitMs, firstWaitMs * 2 ** (tries - 1));
+  return isTransient(error) ? firstWaitMs : Math.min(maxWaitMs, firstWaitMs * 2 ** (tries - 1));
 }
 
 export type MaintenanceTask = ReturnType<typeof createMaintenanceTask>;
@@ -28,7 +28,7 @@ export function createMaintenanceTask(
   what: string,
   { clock, logger }: { readonly clock: Clock; readonly logger: Logger },
 ) {
-  const trouble = createTrouble(clock);
+  const retryState = createRetryState(clock);
   let tries = 0;
   let logged = '';
   let retryAtMs = 0;
@@ -38,13 +38,13 @@ export function createMaintenanceTask(
       if (performance.now() < retryAtMs) return undefined;
       try {
         await work();
-        trouble.clear();
+        retryState.clear();
         [tries, retryAtMs] = [0, 0];
         return undefined;
       } catch (error) {
         tries += 1;
         retryAtMs = performance.now() + waitAfter(error, tries);
-        trouble.note(error);
+        retryState.note(error);
         const text = describeError(error);
         const level = tries === 1 || text !== logged ? 'warn' : 'debug';
         logger[level]({ error: text, what, tries }, 'maintenance failed, will retry');
@@ -53,7 +53,7 @@ export function createMaintenanceTask(
       }
     },
     problems: (): Problem[] =>
-      trouble.problems(({ since, error }) => ({
+      retryState.problems(({ since, error }) => ({
         code: 'maintenance_failing',
         subject: what,
         message: `${what} since ${since}: ${error}`,
@@ -66,7 +66,7 @@ export function createMaintenanceTask(
 
 export interface MaintenanceDependencies {
   /** The table of the imported events, whose log names the owner of the lake. */
-  readonly leader: Table;
+  readonly primaryTable: Table;
   readonly clock: Clock;
   readonly crashPoint: CrashPoint;
   readonly logger: Logger;
@@ -92,7 +92,7 @@ export interface MaintenanceOptions {
 }
 
 /** Refreshes a table. A foreign commit leaves the state before it. */
-export async function refreshOwnPart(table: Table): Promise<void> {
+export async function refreshOwnCommits(table: Table): Promise<void> {
   await table.refresh().catch((error: unknown) => {
     if (!isAppError(error, 'foreign_commit')) throw error;
   });
@@ -102,8 +102,8 @@ export async function refreshOwnPart(table: Table): Promise<void> {
  * Runs a task that rewrites files under the table's maintenance lock, after completing what a crash interrupted, unless
  * this compactor has lost the lake (`fenced`); undefined if another process (such as an erasure) holds the lock.
  */
-export async function underMaintenanceLock<T>(
-  { table, leader, writer, paths, logger, assertFolder }: TableDependencies,
+export async function withMaintenanceLock<T>(
+  { table, primaryTable, writer, paths, logger, assertFolder }: TableDependencies,
   task: () => Promise<T>,
 ): Promise<T | undefined> {
   assertFolder();
@@ -118,10 +118,10 @@ export async function underMaintenanceLock<T>(
   }
   try {
     await table.refresh();
-    if (table !== leader) await refreshOwnPart(leader);
+    if (table !== primaryTable) await refreshOwnCommits(primaryTable);
     const finished = await recoverChanges(table, paths.staging);
     if (finished > 0) logger.warn({ finished }, 'interrupted changes completed');
-    assertOwner(leader.lake(), writer);
+    assertOwner(primaryTable.lake(), writer);
     return await task();
   } finally {
     lock.release();

@@ -1,16 +1,16 @@
 import path from 'node:path';
 import { AppError, describeError } from '../../runtime/errors.ts';
-import type { Problem } from '../../runtime/conditions/problem.ts';
+import type { Problem } from '../../runtime/problems/problem.ts';
 import { pause } from '../../runtime/async/retry.ts';
 import { events, type Dataset } from '../../datasets/dataset.ts';
-import { listLeftovers, type Leftovers } from '../../lake/clean.ts';
+import { listLeftovers, type Leftovers } from '../../lake/cleanup.ts';
 import { lakePaths, listTables, tablePaths } from '../../lake/lake.ts';
 import type { Snapshot } from '../../lake/log/snapshot.ts';
 import type { TableSize } from '../../lake/log/table-state.ts';
 import { createSnapshotFile } from '../../lake/sql/snapshot-sql.ts';
-import { createCatalogueTurns } from './catalogue-turns.ts';
-import { sweepLeftovers } from './clean-turns.ts';
-import { createFollowerTables, createTableTurns, type TableTurns } from './table-turns.ts';
+import { createCatalogueTask } from './catalogue-task.ts';
+import { sweepLeftovers } from './cleanup-task.ts';
+import { createSecondaryTableList, createTableMaintenance, type TableMaintenance } from './table-maintenance.ts';
 import {
   type MaintenanceDependencies,
   type MaintenanceOptions,
@@ -24,7 +24,7 @@ const turnEveryMs = { busy: 500, idle: 5000 } as const;
 const busyMs = 15_000;
 
 /** Creates the delay after a run. It is short if rows are sealed, or replaced files removed, soon. */
-function createRest({ sealAgeMs, retentionMs }: MaintenanceOptions): (tables: readonly TableTurns[]) => number {
+function createRest({ sealAgeMs, retentionMs }: MaintenanceOptions): (tables: readonly TableMaintenance[]) => number {
   const idleMs = Math.max(turnEveryMs.busy, Math.min(turnEveryMs.idle, sealAgeMs / 10, retentionMs / 10));
   let versions = '';
   let changedAtMs = 0;
@@ -39,7 +39,7 @@ function createRest({ sealAgeMs, retentionMs }: MaintenanceOptions): (tables: re
 function createRenewal(
   { lakeDir, clock, logger }: MaintenanceDependencies,
   retentionMs: number,
-): (tables: readonly TableTurns[]) => Promise<void> {
+): (tables: readonly TableMaintenance[]) => Promise<void> {
   const { snapshotSql: file, root } = lakePaths(lakeDir);
   const snapshotFile = createSnapshotFile({ file, root, clock, retentionMs });
   let isOld = false;
@@ -68,7 +68,7 @@ async function listAllLeftovers(lakeDir: string): Promise<Map<Dataset, Leftovers
 }
 
 async function sweepTables(
-  tables: readonly TableTurns[],
+  tables: readonly TableMaintenance[],
   leftovers: Map<Dataset, Leftovers>,
   putAside: boolean,
 ): Promise<void> {
@@ -88,26 +88,26 @@ export type Maintenance = Awaited<ReturnType<typeof startMaintenance>>;
  * another compactor has taken over the lake: any other failure is a problem, and retried.
  */
 export async function startMaintenance(dependencies: MaintenanceDependencies, options: MaintenanceOptions) {
-  const { leader, lakeDir, logger, assertFolder } = dependencies;
+  const { primaryTable, lakeDir, logger, assertFolder } = dependencies;
   const { spoolDir, memoryMb, retentionMs, sealAgeMs } = options;
   const tempDir = path.join(spoolDir, 'seal');
   const engine = await openReplaceable({ memoryMb, threads: 1, tempDir, boundRowGroups: true });
-  const ofLeader = { ...dependencies, dataset: events, table: leader, paths: lakePaths(lakeDir) };
-  const first = createTableTurns(ofLeader, options, engine);
-  const catalogue = createCatalogueTurns(ofLeader, sealAgeMs);
+  const ofLeader = { ...dependencies, dataset: events, table: primaryTable, paths: lakePaths(lakeDir) };
+  const first = createTableMaintenance(ofLeader, options, engine);
+  const catalogue = createCatalogueTask(ofLeader, sealAgeMs);
   const catalogueTask = createMaintenanceTask('the catalogue of parameters has not been renewed', dependencies);
-  const followers = createFollowerTables(dependencies, options, engine);
+  const secondaryTables = createSecondaryTableList(dependencies, options, engine);
   const renewSnapshotFile = createRenewal(dependencies, retentionMs);
   const restMs = createRest(options);
-  const tables = (): readonly TableTurns[] => [first, ...followers.list()];
-  const problems = (): Problem[] => [followers, ...tables(), catalogueTask].flatMap((table) => table.problems());
+  const tables = (): readonly TableMaintenance[] => [first, ...secondaryTables.list()];
+  const problems = (): Problem[] => [secondaryTables, ...tables(), catalogueTask].flatMap((table) => table.problems());
   const aborter = new AbortController();
   const { signal } = aborter;
   const leftovers = await listAllLeftovers(lakeDir);
   let putAside: boolean | undefined;
 
   async function renewCatalogue(): Promise<void> {
-    await catalogue.turn(engine.get(), signal).catch((error: unknown) => {
+    await catalogue.run(engine.get(), signal).catch((error: unknown) => {
       // The next process completes what a stop interrupts.
       if (!signal.aborted) throw error;
     });
@@ -115,13 +115,13 @@ export async function startMaintenance(dependencies: MaintenanceDependencies, op
 
   async function turn(): Promise<void> {
     assertFolder();
-    await followers.look().catch((error: unknown) => {
+    await secondaryTables.refresh().catch((error: unknown) => {
       logger.debug({ error: describeError(error) }, 'cannot list the tables of the lake, will retry');
     });
     await renewSnapshotFile(tables());
     if (putAside !== undefined && !signal.aborted) await sweepTables(tables(), leftovers, putAside);
     // The flush loop reports a foreign commit, and detects its repair.
-    for (const table of tables()) if (table.table.foreign() === undefined) await table.turn(signal);
+    for (const table of tables()) if (table.table.foreign() === undefined) await table.runDue(signal);
     // Last: it gets the time that the seals leave.
     if (!signal.aborted) await first.run(catalogueTask, renewCatalogue);
   }
@@ -139,10 +139,10 @@ export async function startMaintenance(dependencies: MaintenanceDependencies, op
     running,
     problems,
     notices: (): Problem[] => tables().flatMap((table) => table.notices()),
-    followers: (): ReadonlyMap<string, Snapshot> =>
-      new Map(followers.list().map(({ dataset, table }) => [dataset.table, table.snapshot()])),
+    secondaryTables: (): ReadonlyMap<string, Snapshot> =>
+      new Map(secondaryTables.list().map(({ dataset, table }) => [dataset.table, table.snapshot()])),
     sizes: (): ReadonlyMap<string, TableSize> =>
-      new Map(followers.list().map(({ dataset, table }) => [dataset.table, table.state().size])),
+      new Map(secondaryTables.list().map(({ dataset, table }) => [dataset.table, table.state().size])),
     /**
      * Lets the next runs sweep what a crash left before this start. `aside`: young files that no commit names are
      * quarantined, since the stream does not agree with the log.

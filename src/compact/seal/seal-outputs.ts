@@ -22,11 +22,11 @@ import { inParallel } from '../../runtime/async/in-parallel.ts';
 import type { Dataset } from '../../datasets/dataset.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { sealedPath, youngFolder } from '../../lake/log/young-folder.ts';
-import { keyOf, type Group } from './seal-policy.ts';
+import { partitionKeyOf, type PartitionGroup } from './seal-policy.ts';
 import type { DataFile } from '../../lake/log/snapshot.ts';
 
 /** The rows of one partition in one young file, and their memory. */
-export interface Part {
+export interface PartitionCost {
   readonly file: string;
   readonly partition: Partition;
   readonly bytes: number;
@@ -34,13 +34,13 @@ export interface Part {
 }
 
 /** Rows of young files that are sorted and written together: whole files, or a range of one. */
-interface Slice {
+interface SortChunk {
   readonly files: readonly string[];
   /** Row numbers in the one file, the second excluded. */
   readonly range?: readonly [number, number];
 }
 
-export interface SliceSource {
+export interface SortChunkSource {
   readonly dataset: Dataset;
   readonly duckdb: Duckdb;
   readonly emptyFile: string;
@@ -48,12 +48,12 @@ export interface SliceSource {
 }
 
 /** Parts by the path of a young file, which never changes: each is measured once. */
-export type MeasuredParts = Map<string, readonly Part[]>;
+export type PartitionCosts = Map<string, readonly PartitionCost[]>;
 
 const blockRows = 256;
 
 /** Returns the SQL that reads the rows of a slice. The empty file adds the columns that older files lack. */
-export function sliceSql({ files, range }: Slice, emptyFile: string): string {
+export function sortChunkSql({ files, range }: SortChunk, emptyFile: string): string {
   const source = `read_parquet(${sqlList([emptyFile, ...files])}, union_by_name = true, hive_partitioning = false, file_row_number = true)`;
   return range === undefined
     ? source
@@ -64,18 +64,18 @@ const wideSql = ({ wideRowBytes }: EngineBudget): string =>
   `coalesce(sum(bytes) FILTER (WHERE bytes > ${wideRowBytes}), 0)::BIGINT AS wide`;
 
 /** Measures the files that are not measured yet. Memory: that of one scan. */
-export async function measureFiles(
-  { dataset, duckdb, emptyFile, budget }: SliceSource,
+export async function measurePartitionCosts(
+  { dataset, duckdb, emptyFile, budget }: SortChunkSource,
   inputs: readonly DataFile[],
-  measured: MeasuredParts,
-): Promise<Part[]> {
+  measured: PartitionCosts,
+): Promise<PartitionCost[]> {
   for (const input of inputs) {
     const { absolutePath: file } = input;
     if (measured.has(file)) continue;
     const rows = await localFiles.use([input], (files) =>
       duckdb.rows(
         `SELECT ${partitionSelectSql(dataset)}, sum(bytes)::BIGINT AS bytes, ${wideSql(budget)}
-         FROM (SELECT ${partitionColumnsSql(dataset)}, ${rowBytesSql(dataset.columns)} AS bytes FROM ${sliceSql({ files }, emptyFile)}) GROUP BY ALL`,
+         FROM (SELECT ${partitionColumnsSql(dataset)}, ${rowBytesSql(dataset.columns)} AS bytes FROM ${sortChunkSql({ files }, emptyFile)}) GROUP BY ALL`,
       ),
     );
     measured.set(
@@ -93,44 +93,48 @@ export async function measureFiles(
 
 /** Cuts the rows of a file that match a condition into ranges whose wide rows fit the budget. */
 async function cutFile(
-  { dataset, duckdb, emptyFile, budget }: SliceSource,
+  { dataset, duckdb, emptyFile, budget }: SortChunkSource,
   file: string,
   where: string,
-): Promise<Slice[]> {
+): Promise<SortChunk[]> {
   const blocks = await duckdb.rows(
     `SELECT file_row_number // ${blockRows} AS block, ${wideSql(budget)}
-     FROM (SELECT file_row_number, ${rowBytesSql(dataset.columns)} AS bytes FROM ${sliceSql({ files: [file] }, emptyFile)} WHERE ${where}) GROUP BY block ORDER BY block`,
+     FROM (SELECT file_row_number, ${rowBytesSql(dataset.columns)} AS bytes FROM ${sortChunkSql({ files: [file] }, emptyFile)} WHERE ${where}) GROUP BY block ORDER BY block`,
   );
-  const slices: Slice[] = [];
+  const sortChunks: SortChunk[] = [];
   let [start, wide] = [0, 0];
   for (const row of blocks) {
     const at = Number(row['block']) * blockRows;
     const bytes = Number(row['wide']);
     if (wide > 0 && wide + bytes > budget.wideBytes) {
-      slices.push({ files: [file], range: [start, at] });
+      sortChunks.push({ files: [file], range: [start, at] });
       [start, wide] = [at, 0];
     }
     wide += bytes;
   }
-  return [...slices, { files: [file], range: [start, Number.MAX_SAFE_INTEGER] }];
+  return [...sortChunks, { files: [file], range: [start, Number.MAX_SAFE_INTEGER] }];
 }
 
 /**
  * Cuts the rows of parts, which match `where`, into slices that the engine can sort: one, unless many rows are wide.
  */
-export async function cutIntoSlices(source: SliceSource, parts: readonly Part[], where: string): Promise<Slice[]> {
+export async function planSortChunks(
+  source: SortChunkSource,
+  partitionCosts: readonly PartitionCost[],
+  where: string,
+): Promise<SortChunk[]> {
   const { budget } = source;
   const wideOf = new Map<string, number>();
-  for (const { file, wideBytes } of parts) wideOf.set(file, (wideOf.get(file) ?? 0) + wideBytes);
-  const slices: Slice[] = [];
+  for (const { file, wideBytes } of partitionCosts) wideOf.set(file, (wideOf.get(file) ?? 0) + wideBytes);
+  const sortChunks: SortChunk[] = [];
   let [files, wide]: [string[], number] = [[], 0];
   const end = (): void => {
-    if (files.length > 0) slices.push({ files });
+    if (files.length > 0) sortChunks.push({ files });
     [files, wide] = [[], 0];
   };
   for (const [file, bytes] of wideOf) {
     if (bytes > budget.wideBytes) {
-      slices.push(...(await cutFile(source, file, where)));
+      sortChunks.push(...(await cutFile(source, file, where)));
       continue;
     }
     if (wide + bytes > budget.wideBytes) end();
@@ -138,7 +142,7 @@ export async function cutIntoSlices(source: SliceSource, parts: readonly Part[],
     wide += bytes;
   }
   end();
-  return slices;
+  return sortChunks;
 }
 
 /** Rows per row group of sorted rows: few, so that reading a small partition reads few other rows. */
@@ -150,8 +154,8 @@ const rowsOfGroup = 8192;
  * each partition. Disk: about 1.5 times the young files.
  */
 async function sortRows(
-  { dataset, duckdb, emptyFile, budget }: SliceSource,
-  slices: readonly Slice[],
+  { dataset, duckdb, emptyFile, budget }: SortChunkSource,
+  sortChunks: readonly SortChunk[],
   folder: string,
 ): Promise<string> {
   await makeWorkFolder(folder);
@@ -161,10 +165,10 @@ async function sortRows(
     bytes: budget.rowGroupBytes,
     ...boundDictionaries(duckdb.memoryMb, dataset.columns.length),
   });
-  const files = slices.map((_, index) => path.join(folder, `${index}.parquet`));
-  for (const [index, slice] of slices.entries())
+  const files = sortChunks.map((_, index) => path.join(folder, `${index}.parquet`));
+  for (const [index, sortChunk] of sortChunks.entries())
     await duckdb.run(
-      `COPY (SELECT ${columnList} FROM ${sliceSql(slice, emptyFile)} ORDER BY ${partitionColumnsSql(dataset)}) TO ${sqlText(files[index] ?? '')} (FORMAT parquet, COMPRESSION snappy${bounds})`,
+      `COPY (SELECT ${columnList} FROM ${sortChunkSql(sortChunk, emptyFile)} ORDER BY ${partitionColumnsSql(dataset)}) TO ${sqlText(files[index] ?? '')} (FORMAT parquet, COMPRESSION snappy${bounds})`,
     );
   return `read_parquet(${sqlList(files)}, hive_partitioning = false)`;
 }
@@ -184,8 +188,8 @@ interface SealWork {
   readonly columns: readonly string[];
   readonly duckdb: Duckdb;
   readonly emptyFile: string;
-  readonly parts: readonly Part[];
-  readonly due: readonly Group[];
+  readonly partitionCosts: readonly PartitionCost[];
+  readonly due: readonly PartitionGroup[];
   readonly folder: string;
   readonly id: string;
 }
@@ -195,22 +199,28 @@ interface SealWork {
  * error.
  */
 export async function writeOutputs(work: SealWork): Promise<Output[]> {
-  const { dataset, columns, duckdb, emptyFile, parts, due, folder, id } = work;
-  const source: SliceSource = { dataset, duckdb, emptyFile, budget: engineBudget(duckdb.memoryMb) };
+  const { dataset, columns, duckdb, emptyFile, partitionCosts, due, folder, id } = work;
+  const source: SortChunkSource = { dataset, duckdb, emptyFile, budget: engineBudget(duckdb.memoryMb) };
   const columnList = columns.join(', ');
   const sortedFolder = path.join(folder, 'sorted');
   const sorted =
     due.length >= manyGroups
-      ? await sortRows(source, await cutIntoSlices(source, parts, 'true'), sortedFolder)
+      ? await sortRows(source, await planSortChunks(source, partitionCosts, 'true'), sortedFolder)
       : undefined;
   const outputs: Output[] = [];
 
   /** Writes one file, or several if rows are too wide for the engine to sort all of them. */
-  async function write(ours: readonly Part[], where: string, order: string, name: string, to: string): Promise<void> {
-    const slices = await cutIntoSlices(source, ours, where);
-    for (const [index, slice] of slices.entries()) {
+  async function write(
+    ours: readonly PartitionCost[],
+    where: string,
+    order: string,
+    name: string,
+    to: string,
+  ): Promise<void> {
+    const sortChunks = await planSortChunks(source, ours, where);
+    for (const [index, sortChunk] of sortChunks.entries()) {
       const number = index === 0 ? '' : `-${index}`;
-      const rows = sorted !== undefined && slices.length === 1 ? sorted : sliceSql(slice, emptyFile);
+      const rows = sorted !== undefined && sortChunks.length === 1 ? sorted : sortChunkSql(sortChunk, emptyFile);
       const file = path.join(folder, `${name}${number}.parquet`);
       const written = await writeDataFile(
         duckdb,
@@ -223,15 +233,17 @@ export async function writeOutputs(work: SealWork): Promise<Output[]> {
     }
   }
 
-  const isDue = new Set(due.map(keyOf));
+  const isDue = new Set(due.map(partitionKeyOf));
   const order = sortColumnsSql(dataset);
   // While the engine writes one file, another is synced and hashed.
-  await inParallel(due.entries(), 2, async ([index, group]) => {
-    const ours = parts.filter((part) => keyOf(part) === keyOf(group));
-    const to = sealedPath(`${partitionPath(group.partition)}/${id}`);
-    await write(ours, partitionSql(dataset, group.partition), order, String(index), to);
+  await inParallel(due.entries(), 2, async ([index, partitionGroup]) => {
+    const ours = partitionCosts.filter(
+      (partitionCost) => partitionKeyOf(partitionCost) === partitionKeyOf(partitionGroup),
+    );
+    const to = sealedPath(`${partitionPath(partitionGroup.partition)}/${id}`);
+    await write(ours, partitionSql(dataset, partitionGroup.partition), order, String(index), to);
   });
-  const rest = parts.filter((part) => !isDue.has(keyOf(part)));
+  const rest = partitionCosts.filter((partitionCost) => !isDue.has(partitionKeyOf(partitionCost)));
   const sealed = partitionsSql(
     dataset,
     due.map(({ partition }) => partition),

@@ -6,7 +6,7 @@ import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { sqlList } from '../../lake/sql/literals.ts';
 
 /** The young rows of one partition, which become one sealed file. */
-export interface Group {
+export interface PartitionGroup {
   readonly partition: Partition;
   readonly rows: number;
   /** Time when the oldest of them became available, by the service's clock, Unix ms. */
@@ -24,7 +24,7 @@ const dayMs = 86_400_000;
 /** When old rows are due, other old rows are sealed with them after this part of their wait. */
 const alongPart = 0.75;
 
-export function keyOf({ partition }: { readonly partition: Partition }): string {
+export function partitionKeyOf({ partition }: { readonly partition: Partition }): string {
   return partitionPath(partition);
 }
 
@@ -54,43 +54,49 @@ export function createDueRows({ sealAgeMs, sealMaxBytes }: DueOptions) {
   let aheadSinceMs = new Map<string, number>();
 
   return {
-    find(groups: readonly Group[], young: readonly DataFile[], nowMs: number): Group[] {
+    find(partitionGroups: readonly PartitionGroup[], young: readonly DataFile[], nowMs: number): PartitionGroup[] {
       const monotonicMs = performance.now();
-      const ahead = groups.filter((group) => group.oldestMs > nowMs || aheadSinceMs.has(keyOf(group))).map(keyOf);
+      const ahead = partitionGroups
+        .filter((partitionGroup) => partitionGroup.oldestMs > nowMs || aheadSinceMs.has(partitionKeyOf(partitionGroup)))
+        .map(partitionKeyOf);
       aheadSinceMs = new Map(ahead.map((key) => [key, aheadSinceMs.get(key) ?? monotonicMs]));
 
       const bytes = young.reduce((sum, file) => sum + file.sizeBytes, 0);
-      const rows = groups.reduce((sum, group) => sum + group.rows, 0);
+      const rows = partitionGroups.reduce((sum, partitionGroup) => sum + partitionGroup.rows, 0);
       const bytesPerRow = rows === 0 ? 0 : bytes / rows;
       // Share of the time that a group may wait.
-      const waited = (group: Group): number => {
-        const sinceMs = aheadSinceMs.get(keyOf(group));
-        const waitedMs = Math.max(nowMs - group.oldestMs, sinceMs === undefined ? 0 : monotonicMs - sinceMs);
-        return waitedMs / sealAgeOf(group.partition, nowMs, sealAgeMs);
+      const waited = (partitionGroup: PartitionGroup): number => {
+        const sinceMs = aheadSinceMs.get(partitionKeyOf(partitionGroup));
+        const waitedMs = Math.max(nowMs - partitionGroup.oldestMs, sinceMs === undefined ? 0 : monotonicMs - sinceMs);
+        return waitedMs / sealAgeOf(partitionGroup.partition, nowMs, sealAgeMs);
       };
-      const isOld = (group: Group): boolean => !isCurrent(group.partition, nowMs);
+      const isOld = (partitionGroup: PartitionGroup): boolean => !isCurrent(partitionGroup.partition, nowMs);
       // History sent over hours would otherwise be due date by date, and each seal rewrites the rest.
-      const least = groups.some((group) => isOld(group) && waited(group) >= 1) ? alongPart : 1;
-      return groups.filter(
-        (group) => group.rows * bytesPerRow >= sealMaxBytes || waited(group) >= (isOld(group) ? least : 1),
+      const least = partitionGroups.some((partitionGroup) => isOld(partitionGroup) && waited(partitionGroup) >= 1)
+        ? alongPart
+        : 1;
+      return partitionGroups.filter(
+        (partitionGroup) =>
+          partitionGroup.rows * bytesPerRow >= sealMaxBytes ||
+          waited(partitionGroup) >= (isOld(partitionGroup) ? least : 1),
       );
     },
-    sealed(groups: readonly Group[]): void {
-      for (const group of groups) aheadSinceMs.delete(keyOf(group));
+    sealed(partitionGroups: readonly PartitionGroup[]): void {
+      for (const partitionGroup of partitionGroups) aheadSinceMs.delete(partitionKeyOf(partitionGroup));
     },
   };
 }
 
-type FilePart = Omit<Group, 'files'>;
+type FilePart = Omit<PartitionGroup, 'files'>;
 
 /** Partitions of the young files, by absolute path. A young file never changes, so each is read once: three columns. */
-export type KnownParts = Map<string, readonly FilePart[]>;
+export type YoungFileStats = Map<string, readonly FilePart[]>;
 
 async function readParts(
   dataset: Dataset,
   duckdb: Duckdb,
   files: readonly DataFile[],
-  known: KnownParts,
+  known: YoungFileStats,
 ): Promise<void> {
   await localFiles.use(files, async (paths) => {
     const parts = new Map<string, FilePart[]>(paths.map((file) => [file, []]));
@@ -110,18 +116,18 @@ async function readParts(
 }
 
 /** Groups the rows of young files by partition, in the order of their folders; reads files that are not known yet. */
-export async function readGroups(
+export async function readPartitionGroups(
   dataset: Dataset,
   duckdb: Duckdb,
   files: readonly DataFile[],
-  known: KnownParts = new Map(),
-): Promise<Group[]> {
+  known: YoungFileStats = new Map(),
+): Promise<PartitionGroup[]> {
   const unknown = files.filter(({ absolutePath }) => !known.has(absolutePath));
   if (unknown.length > 0) await readParts(dataset, duckdb, unknown, known);
   const groups = new Map<string, { partition: Partition; rows: number; oldestMs: number; files: string[] }>();
   for (const { absolutePath: file } of files)
     for (const part of known.get(file) ?? []) {
-      const key = keyOf(part);
+      const key = partitionKeyOf(part);
       const group = groups.get(key) ?? { partition: part.partition, rows: 0, oldestMs: Infinity, files: [] };
       group.rows += part.rows;
       group.oldestMs = Math.min(group.oldestMs, part.oldestMs);
@@ -132,8 +138,11 @@ export async function readGroups(
 }
 
 /** Divides the bytes of a young file between its partitions, by their rows; returns them by key. */
-export function shareOut({ absolutePath, sizeBytes }: DataFile, known: KnownParts): (readonly [string, number])[] {
+export function allocateBytes(
+  { absolutePath, sizeBytes }: DataFile,
+  known: YoungFileStats,
+): (readonly [string, number])[] {
   const parts = known.get(absolutePath) ?? [];
   const all = parts.reduce((sum, { rows }) => sum + rows, 0);
-  return parts.map((part) => [keyOf(part), (sizeBytes * part.rows) / all]);
+  return parts.map((part) => [partitionKeyOf(part), (sizeBytes * part.rows) / all]);
 }

@@ -23,15 +23,22 @@ import { parseSchemaString } from '../../lake/table-schema.ts';
 import { isYoungPath } from '../../lake/log/young-folder.ts';
 import { takeBounded } from '../compact-options.ts';
 import {
-  keyOf,
+  partitionKeyOf,
   type DueOptions,
   type DueRows,
-  type Group,
-  readGroups,
-  shareOut,
-  type KnownParts,
+  type PartitionGroup,
+  readPartitionGroups,
+  allocateBytes,
+  type YoungFileStats,
 } from './seal-policy.ts';
-import { writeOutputs, type Output, measureFiles, sliceSql, type MeasuredParts, type Part } from './seal-outputs.ts';
+import {
+  writeOutputs,
+  type Output,
+  measurePartitionCosts,
+  sortChunkSql,
+  type PartitionCosts,
+  type PartitionCost,
+} from './seal-outputs.ts';
 
 export interface SealDependencies {
   readonly dataset: Dataset;
@@ -42,8 +49,8 @@ export interface SealDependencies {
   readonly crashPoint: CrashPoint;
   readonly stagingDir: string;
   readonly dueRows: DueRows;
-  readonly known?: KnownParts;
-  readonly measured?: MeasuredParts;
+  readonly known?: YoungFileStats;
+  readonly measured?: PartitionCosts;
   /** Receives an error after which fewer files are tried. */
   readonly onRetry?: (error: AppError) => void;
   readonly signal?: AbortSignal;
@@ -76,11 +83,11 @@ const maxFailures = 3;
  */
 function pickInputs(
   young: readonly DataFile[],
-  due: readonly Group[],
-  known: KnownParts,
+  due: readonly PartitionGroup[],
+  known: YoungFileStats,
   sealMaxBytes: number,
 ): DataFile[] {
-  const wanted = new Set(due.flatMap((group) => group.files));
+  const wanted = new Set(due.flatMap((partitionGroup) => partitionGroup.files));
   const candidates =
     due.length > 0
       ? young.filter((file) => wanted.has(file.absolutePath))
@@ -89,11 +96,11 @@ function pickInputs(
   const oldestFirst = candidates.toSorted((a, b) =>
     String(a.minValues['available_at']) < String(b.minValues['available_at']) ? -1 : 1,
   );
-  const takenOf = new Map(due.map((group) => [keyOf(group), 0]));
+  const takenOf = new Map(due.map((partitionGroup) => [partitionKeyOf(partitionGroup), 0]));
   const inputs: DataFile[] = [];
   let bytes = 0;
   for (const file of oldestFirst) {
-    const shares = shareOut(file, known).filter(([key]) => takenOf.has(key));
+    const shares = allocateBytes(file, known).filter(([key]) => takenOf.has(key));
     const isFull =
       bytes + file.sizeBytes > inputPart * sealMaxBytes ||
       shares.some(([key, share]) => (takenOf.get(key) ?? 0) + share > sealMaxBytes);
@@ -123,8 +130,12 @@ function isEngineError(error: unknown): error is AppError {
   return isAppError(error, 'memory') || isAppError(error, 'sql');
 }
 
-function describeFailure({ path: file, absolutePath }: DataFile, groups: readonly Group[], error: AppError): AppError {
-  const held = groups
+function describeFailure(
+  { path: file, absolutePath }: DataFile,
+  partitionGroups: readonly PartitionGroup[],
+  error: AppError,
+): AppError {
+  const held = partitionGroups
     .filter(({ files }) => files.includes(absolutePath))
     .map(({ partition }) => partitionPath(partition));
   const of =
@@ -145,9 +156,9 @@ async function noteUnreadable(
 ): Promise<boolean> {
   const { emptyFile } = table.snapshot();
   const before = leftOut.size;
-  await duckdb.rows(`SELECT count(*) AS n FROM ${sliceSql({ files: [] }, emptyFile)}`);
+  await duckdb.rows(`SELECT count(*) AS n FROM ${sortChunkSql({ files: [] }, emptyFile)}`);
   for (const file of files) {
-    await readGroups(dataset, duckdb, [file]).catch((error: unknown) => {
+    await readPartitionGroups(dataset, duckdb, [file]).catch((error: unknown) => {
       if (!isEngineError(error)) throw error;
       leftOut.set(file.path, describeFailure(file, [], error));
     });
@@ -165,22 +176,26 @@ async function noteDamages(files: readonly DataFile[], leftOut: Map<string, AppE
 }
 
 /** Returns the oldest files whose rows fit the memory, at least one. */
-function boundInputs(inputs: readonly DataFile[], parts: readonly Part[]): DataFile[] {
+function boundInputs(inputs: readonly DataFile[], partitionCosts: readonly PartitionCost[]): DataFile[] {
   const bytesOf = new Map<string, number>();
-  for (const { file, bytes } of parts) bytesOf.set(file, (bytesOf.get(file) ?? 0) + bytes);
+  for (const { file, bytes } of partitionCosts) bytesOf.set(file, (bytesOf.get(file) ?? 0) + bytes);
   return takeBounded(inputs, ({ absolutePath }) => bytesOf.get(absolutePath) ?? 0, inputs.length, maxInputBytes);
 }
 
 /** Reports whether a merge leaves half as many files: wide rows fill several files again. */
-function isWorthMerging(inputs: readonly DataFile[], parts: readonly Part[], budget: EngineBudget): boolean {
-  const wide = parts.reduce((sum, part) => sum + part.wideBytes, 0);
+function isWorthMerging(
+  inputs: readonly DataFile[],
+  partitionCosts: readonly PartitionCost[],
+  budget: EngineBudget,
+): boolean {
+  const wide = partitionCosts.reduce((sum, partitionCost) => sum + partitionCost.wideBytes, 0);
   return 2 * Math.ceil(wide / budget.wideBytes) <= inputs.length;
 }
 
 async function stage(
   dependencies: SealDependencies,
   inputs: readonly DataFile[],
-  due: readonly Group[],
+  due: readonly PartitionGroup[],
   { id, folder }: OpenChange,
 ): Promise<{ outputs: Output[]; taken: DataFile[] } | undefined> {
   const { dataset, table, duckdb } = dependencies;
@@ -188,16 +203,23 @@ async function stage(
   const columns = parseSchemaString(schemaString).map(({ name }) => name);
   const budget = engineBudget(duckdb.memoryMb);
   const source = { dataset, duckdb, emptyFile, budget };
-  const measured = await measureFiles(source, inputs, dependencies.measured ?? new Map());
+  const measured = await measurePartitionCosts(source, inputs, dependencies.measured ?? new Map());
   const taken = boundInputs(inputs, measured);
-  const parts = measured.filter((part) => taken.some(({ absolutePath }) => absolutePath === part.file));
-  if (due.length === 0 && !isWorthMerging(taken, parts, budget)) return undefined;
+  const partitionCosts = measured.filter((partitionCost) =>
+    taken.some(({ absolutePath }) => absolutePath === partitionCost.file),
+  );
+  if (due.length === 0 && !isWorthMerging(taken, partitionCosts, budget)) return undefined;
   // The inputs are bounded: they may have no rows of a due group.
-  const here = due.filter((group) => parts.some((part) => keyOf(part) === keyOf(group)));
+  const here = due.filter((partitionGroup) =>
+    partitionCosts.some((partitionCost) => partitionKeyOf(partitionCost) === partitionKeyOf(partitionGroup)),
+  );
   const outputs = await localFiles.use(taken, (paths) => {
     const pathOf = new Map(taken.map(({ absolutePath }, index) => [absolutePath, paths[index] ?? '']));
-    const local = parts.map((part) => ({ ...part, file: pathOf.get(part.file) ?? '' }));
-    return writeOutputs({ dataset, columns, duckdb, emptyFile, parts: local, due: here, folder, id });
+    const local = partitionCosts.map((partitionCost) => ({
+      ...partitionCost,
+      file: pathOf.get(partitionCost.file) ?? '',
+    }));
+    return writeOutputs({ dataset, columns, duckdb, emptyFile, partitionCosts: local, due: here, folder, id });
   });
   const rowsIn = taken.reduce((sum, file) => sum + (file.numRecords ?? Number.NaN), 0);
   if (countRows(outputs) !== rowsIn)
@@ -211,7 +233,7 @@ async function stage(
 async function sealFiles(
   dependencies: SealDependencies,
   inputs: readonly DataFile[],
-  due: readonly Group[],
+  due: readonly PartitionGroup[],
   nowMs: number,
 ): Promise<{ sealed: Sealed; taken: DataFile[] } | undefined> {
   const { table, stagingDir, crashPoint } = dependencies;
@@ -245,7 +267,7 @@ async function sealFiles(
  * damaged files and those that fail. After an engine error (`memory`, `sql`) it tries half the files, down to one.
  * Errors: `file_damaged` if the rows in and out differ, `disk`; `memory` and `sql` if one file after the other fails.
  */
-export async function sealDue(
+export async function sealDueFiles(
   dependencies: SealDependencies,
   { sealMaxBytes }: Pick<DueOptions, 'sealMaxBytes'>,
   leftOut: Map<string, AppError>,
@@ -258,7 +280,7 @@ export async function sealDue(
     const nowMs = clock.nowMs();
     const young = table.snapshot().young.filter((file) => !leftOut.has(file.path));
     if (young.length === 0) return undefined;
-    const groups = await readGroups(dataset, duckdb, young, known).catch(async (error: unknown) => {
+    const partitionGroups = await readPartitionGroups(dataset, duckdb, young, known).catch(async (error: unknown) => {
       if (
         signal?.aborted !== true &&
         ((await noteDamages(young, leftOut)) ||
@@ -267,8 +289,8 @@ export async function sealDue(
         return undefined;
       throw error;
     });
-    if (groups === undefined) continue;
-    const due = dueRows.find(groups, young, nowMs);
+    if (partitionGroups === undefined) continue;
+    const due = dueRows.find(partitionGroups, young, nowMs);
     const inputs = pickInputs(young, due, known, sealMaxBytes).slice(0, most);
     if (inputs.length === 0 || (due.length === 0 && inputs.length < 2)) return undefined;
     // A rewrite gets its own hash, which would hide damage.
@@ -285,7 +307,7 @@ export async function sealDue(
         continue;
       }
       const [failed] = inputs;
-      if (failed !== undefined) leftOut.set(failed.path, describeFailure(failed, groups, error));
+      if (failed !== undefined) leftOut.set(failed.path, describeFailure(failed, partitionGroups, error));
       failures += 1;
       if (failures === maxFailures) throw error;
       most = 1;
@@ -294,7 +316,7 @@ export async function sealDue(
     if (done === undefined) return undefined;
     // Groups that the bound has left young are still due.
     const gone = new Set(done.taken.map((file) => file.absolutePath));
-    dueRows.sealed(due.filter((group) => group.files.every((file) => gone.has(file))));
+    dueRows.sealed(due.filter((partitionGroup) => partitionGroup.files.every((file) => gone.has(file))));
     return done.sealed;
   }
 }

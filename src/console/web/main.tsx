@@ -7,9 +7,9 @@
 import { render } from 'preact';
 import { DataPage } from './data/data-page.tsx';
 import { ExportsPage } from './exports/exports-page.tsx';
-import { applyTheme } from './frame/browser.ts';
-import { startSession } from './frame/session.ts';
-import { Shell, type Page } from './frame/shell.tsx';
+import { applyTheme } from './shell/browser.ts';
+import { startSession } from './shell/session.ts';
+import { Shell, type Page } from './shell/shell.tsx';
 import { LivePage } from './live/live-page.tsx';
 import { NewExportPage } from './new-export/new-export-page.tsx';
 import { OperationsPage } from './operations/operations-page.tsx';

@@ -19,10 +19,10 @@ import {
   reference,
   text,
 } from '../../runtime/http/openapi.ts';
-import { dataKinds, mostDates } from './data-routes.ts';
+import { dataKinds, maxDates } from './data-routes.ts';
 import { appExamples, dataExamples, webhookExamples } from './openapi-examples.ts';
 import { members, slot } from './openapi-schemas.ts';
-import { method, notFound, retryAfter } from './openapi.ts';
+import { method, notFoundResponse, retryAfter } from './openapi.ts';
 
 const upTo = (maximum: number, more: Schema = {}): Schema => ({ type: 'integer', minimum: 1, maximum, ...more });
 
@@ -35,7 +35,7 @@ export const pageArguments: readonly Schema[] = [
 function describeApps(): Record<string, Schema> {
   const idApp = parameter('idApp', text, "An app of the caller's account.");
   const list = object({ refusals: listOf(reference('Refusal')) });
-  const live = method('Stream the events and rejected requests of an app.', [idApp], {}, notFound);
+  const live = method('Stream the events and rejected requests of an app.', [idApp], {}, notFoundResponse);
   const why = 'The broker is not reachable, or denies access to the live subjects.';
   const away = json(why, reference('ExportRefusal'), { headers: retryAfter });
   const events = {
@@ -45,7 +45,7 @@ function describeApps(): Record<string, Schema> {
   const given = [idApp, parameter('limit?', upTo(1000))];
   return {
     '/api/app/v1/refusals.json': {
-      get: method('List the newest rejected requests of an app.', given, list, notFound),
+      get: method('List the newest rejected requests of an app.', given, list, notFoundResponse),
     },
     '/api/app/v1/live': { get: { ...live, responses: { ...(live['responses'] as Schema), 200: events, 503: away } } },
   };
@@ -110,14 +110,19 @@ function describeCatalogue(): Record<string, Schema> {
       'Number of newest dates per event.',
     ),
   ];
-  const get = method('List the custom events of an app, or get one with its parameters.', given, catalogue, notFound);
+  const get = method(
+    'List the custom events of an app, or get one with its parameters.',
+    given,
+    catalogue,
+    notFoundResponse,
+  );
   return { '/api/catalogue/v1/get.json': { get, post: get } };
 }
 
 function describeData(): Record<string, Schema> {
   const dates = [
     parameter('dateFrom?', date, 'First UTC date. Default without both: the last 30 days.'),
-    parameter('dateTo?', date, `Last UTC date, inclusive; the span is at most ${mostDates} days.`),
+    parameter('dateTo?', date, `Last UTC date, inclusive; the span is at most ${maxDates} days.`),
   ];
   const app = object({ idApp: text, title: text, platform: choice(platforms), 'idProject?': text });
   const volume = object({
@@ -148,13 +153,13 @@ function describeData(): Record<string, Schema> {
   const apps = object({ apps: listOf(app), total: count });
   return {
     '/api/data/v1/apps.json': {
-      get: method('List the apps of the account.', [anyApp, ...pageArguments], apps, notFound),
+      get: method('List the apps of the account.', [anyApp, ...pageArguments], apps, notFoundResponse),
     },
     '/api/data/v1/volume.json': {
-      get: method('Get event counts by day and kind.', [anyApp, ...dates], volume, notFound),
+      get: method('Get event counts by day and kind.', [anyApp, ...dates], volume, notFoundResponse),
     },
     '/api/data/v1/fields.json': {
-      get: method('Get field fill rates of an event kind.', [idApp, kind, ...dates], fields, notFound),
+      get: method('Get field fill rates of an event kind.', [idApp, kind, ...dates], fields, notFoundResponse),
     },
   };
 }
@@ -218,7 +223,7 @@ function describeWebhooks(): Record<string, Schema> {
     '/api/webhook/v1/create.json': { post: { ...create, callbacks: { message } } },
     '/api/webhook/v1/list.json': { get: method('List the webhooks of the account.', [], list) },
     '/api/webhook/v1/delete.json': {
-      post: method('Delete a webhook.', [parameter('idWebhook', text)], removed, notFound),
+      post: method('Delete a webhook.', [parameter('idWebhook', text)], removed, notFoundResponse),
     },
   };
 }

@@ -1,22 +1,29 @@
 import type { AccessReader, User } from '../../access/access.ts';
-import type { LiveHub, NotServed } from '../../live/live-hub.ts';
+import type { LiveHub, LiveUnavailableReason } from '../../live/live-hub.ts';
 import type { RefusalRecord } from '../../refusals/refusal-files.ts';
 import { withFormerNames } from '../../runtime/former-names.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import { isAppError } from '../../runtime/errors.ts';
-import { refuseUrl } from '../../runtime/http/outgoing-post.ts';
-import type { OutgoingRules } from '../../runtime/http/outgoing-rules.ts';
+import { validateUrl } from '../../runtime/http/post-untrusted.ts';
+import type { EgressPolicy } from '../../runtime/http/egress-policy.ts';
 import {
   addWebhook,
   listWebhooks,
   removeWebhook,
-  type LastTries,
-  type Try,
+  type LastAttempts,
+  type DeliveryAttempt,
   type Webhook,
   type WebhookPaths,
 } from '../../webhooks/webhook-store.ts';
 import { quote, type Arguments } from './arguments.ts';
-import { accessDenied, badRequest, lacksPermission, notFound, retryAfterSeconds, type Refusal } from './envelope.ts';
+import {
+  accessDenied,
+  badRequest,
+  lacksPermission,
+  notFound,
+  retryAfterSeconds,
+  type ExportApiError,
+} from './envelope.ts';
 import { parseId, parseLimit, single, type AddMethod } from './methods-routes.ts';
 
 /** Rejected and live imports of apps, for users of their account. */
@@ -27,11 +34,11 @@ export interface AppView {
 }
 
 /** Rejected imports of one response, by default and at most. */
-const [fallbackLimit, mostLimit] = [100, 1000];
+const [fallbackLimit, maxLimit] = [100, 1000];
 
-const noStream = (detail: string): Refusal => ({ code: 503, detail, retryAfterSeconds });
+const noStream = (detail: string): ExportApiError => ({ code: 503, detail, retryAfterSeconds });
 const unnamed = noStream('The live view is off: the export area has no broker configured');
-const refusals: Readonly<Record<NotServed, Refusal>> = {
+const refusals: Readonly<Record<LiveUnavailableReason, ExportApiError>> = {
   away: noStream('The live view is off: the broker is not reachable'),
   denied: noStream('The live view is off: the broker denies access to its subjects'),
   stopping: noStream('The service is stopping'),
@@ -39,7 +46,7 @@ const refusals: Readonly<Record<NotServed, Refusal>> = {
   forbidden: accessDenied,
 };
 
-function parseOwnApp(access: AccessReader, { idAccount, canExport }: User, given: Arguments): number | Refusal {
+function parseOwnApp(access: AccessReader, { idAccount, canExport }: User, given: Arguments): number | ExportApiError {
   if (!canExport) return lacksPermission;
   const idApp = parseId(single(given, 'idApp'));
   if (idApp === undefined) return badRequest('Argument idApp is expected: the id of one app');
@@ -50,7 +57,7 @@ export function addAppRoutes(addMethod: AddMethod, access: AccessReader, { readR
   addMethod(['GET'], '/api/app/v1/refusals.json', 'app_refusals', async (user, given) => {
     const idApp = parseOwnApp(access, user, given);
     if (typeof idApp !== 'number') return idApp;
-    const limit = parseLimit(given, fallbackLimit, mostLimit);
+    const limit = parseLimit(given, fallbackLimit, maxLimit);
     return typeof limit === 'number' ? { data: { refusals: await readRefusals(idApp, limit) } } : limit;
   });
 
@@ -72,28 +79,28 @@ export function addAppRoutes(addMethod: AddMethod, access: AccessReader, { readR
   });
 }
 
-export const mostWebhooks = 10;
-const longestUrl = 2048;
+export const maxWebhooks = 10;
+const maxUrlLength = 2048;
 
 interface WebhookRouteDependencies {
   readonly paths: WebhookPaths;
-  readonly rules: OutgoingRules;
+  readonly rules: EgressPolicy;
   readonly clock: Clock;
-  readonly tries: Pick<LastTries, 'find'>;
+  readonly tries: Pick<LastAttempts, 'find'>;
 }
 
 /** Parses the address of a webhook, or returns why it cannot be one. */
-export function parseWebhookUrl(text: string | undefined, rules: OutgoingRules): URL | string {
+export function parseWebhookUrl(text: string | undefined, rules: EgressPolicy): URL | string {
   if (text === undefined || text === '') return 'is expected but not set';
-  if (text.length > longestUrl || !URL.canParse(text)) return `is invalid: ${quote(text)} is not a URL`;
+  if (text.length > maxUrlLength || !URL.canParse(text)) return `is invalid: ${quote(text)} is not a URL`;
   const url = new URL(text);
-  const refusal = refuseUrl(url, rules);
+  const refusal = validateUrl(url, rules);
   return refusal === undefined ? url : `is invalid: ${quote(text)}: ${refusal}`;
 }
 
 const toSeconds = (ms: number): string => String(Math.floor(ms / 1000));
 
-function describe({ idWebhook, url, createdMs }: Webhook, last?: Try): Record<string, string> {
+function describe({ idWebhook, url, createdMs }: Webhook, last?: DeliveryAttempt): Record<string, string> {
   return withFormerNames('webhook', {
     idWebhook,
     url,
@@ -109,10 +116,10 @@ export function addWebhookRoutes(addMethod: AddMethod, { paths, rules, clock, tr
     const url = parseWebhookUrl(single(given, 'url'), rules);
     if (typeof url === 'string') return badRequest(`Argument url ${url}`);
     try {
-      const added = await addWebhook(paths, { idAccount, url: url.href }, { nowMs: clock.nowMs(), most: mostWebhooks });
+      const added = await addWebhook(paths, { idAccount, url: url.href }, { nowMs: clock.nowMs(), most: maxWebhooks });
       return { data: { ...describe(added.webhook), secret: added.secret } };
     } catch (error) {
-      if (isAppError(error, 'conflict')) return badRequest(`The account already has ${mostWebhooks} webhooks`);
+      if (isAppError(error, 'conflict')) return badRequest(`The account already has ${maxWebhooks} webhooks`);
       throw error;
     }
   });

@@ -1,10 +1,10 @@
-import { badRequest, type Refusal } from './envelope.ts';
+import { badRequest, type ExportApiError } from './envelope.ts';
 
 /** The values of each argument in their order, given as `k=`, `k[]=` or `k[0]=`. `params[level]` stays as it is. */
 export type Arguments = ReadonlyMap<string, readonly string[]>;
 
 /** Longest body, bytes: fits 999 event names of 255 characters, percent-encoded. */
-export const maxBodyBytes = 4 * 1024 * 1024;
+export const maxFormBytes = 4 * 1024 * 1024;
 
 const listForm = /^([^[\]]+)\[\d{0,6}\]$/;
 /** `params[level]` and its list forms, such as `params[level][]`. */
@@ -30,7 +30,7 @@ function decode(text: string): string | undefined {
  * Parses the query, then the form body, into arguments. The Content-Type is ignored: official clients send none. The
  * bytes are UTF-8, plain or percent-encoded. Empty JSON counts as no body.
  */
-export function parseArguments(requestTarget: string, body: Buffer | undefined): Arguments | Refusal {
+export function parseArguments(requestTarget: string, body: Buffer | undefined): Arguments | ExportApiError {
   const mark = requestTarget.indexOf('?');
   // Node passes the request line as latin1: one character per byte.
   const query = mark === -1 ? Buffer.alloc(0) : Buffer.from(requestTarget.slice(mark + 1), 'latin1');

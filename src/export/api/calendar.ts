@@ -8,7 +8,7 @@ interface DayBegin {
   readonly settledSeconds: number;
 }
 
-export type ZoneDays = ReturnType<typeof createZoneDays>;
+export type Calendar = ReturnType<typeof createCalendar>;
 
 const dateQuery = `
   SELECT CAST(CAST(timezone($1, make_timestamptz(CAST($2 AS BIGINT))) AS DATE) AS VARCHAR) AS date`;
@@ -32,7 +32,7 @@ const rememberedBegins = 10_000;
  * Creates the calendar of time zones. DuckDB computes it, since it computes the dates of rows too. Midnight may occur
  * twice or not at all when clocks change, so one query of 3,000 rows searches it minute by minute.
  */
-export function createZoneDays(duckdb: Duckdb) {
+export function createCalendar(duckdb: Duckdb) {
   const begins = new Map<string, DayBegin>();
 
   async function search(zone: string, date: string, time: string): Promise<DayBegin> {

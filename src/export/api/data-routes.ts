@@ -3,41 +3,46 @@ import { datasets, events } from '../../datasets/dataset.ts';
 import type { CurrentCatalogue } from '../../lake/catalogue/current-catalogue.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import { withFormerNames } from '../../runtime/former-names.ts';
-import { lookTimeoutMs, type DataResult, type LookResult, type Looks } from '../jobs/looks.ts';
-import type { DataQuestion, DateSpan, LookKind } from '../jobs/worker-messages.ts';
+import {
+  interactiveTimeoutMs,
+  type DataResult,
+  type DryRunResult,
+  type InteractiveJobs,
+} from '../jobs/interactive-jobs.ts';
+import type { DataQuery, DateSpan, DryRunKind } from '../jobs/worker-messages.ts';
 import type { Arguments } from './arguments.ts';
 import {
   accessDenied,
   badRequest,
-  isRefusal,
+  isApiError,
   lacksPermission,
   notFound,
   retryAfterSeconds,
   unavailable,
-  type Refusal,
+  type ExportApiError,
 } from './envelope.ts';
 import type { Exports } from './exports.ts';
 import {
   parseCount,
   parseId,
   parseLimit,
-  refuseUnknown,
+  findUnknownArgumentError,
   single,
   type AddMethod,
-  type Answer,
+  type MethodResult,
 } from './methods-routes.ts';
-import { describeBasis } from './views.ts';
+import { viewReportVersion } from './views.ts';
 
 interface DataRouteDependencies {
   readonly access: AccessReader;
-  readonly looks: Looks;
+  readonly interactiveJobs: InteractiveJobs;
   readonly clock: Clock;
 }
 
 /** Apps of one response, by default and at most. */
 const [fallbackLimit, mostLimit] = [100, 1000];
 /** Dates of one response, and days of each event of the catalogue, at most. */
-export const mostDates = 400;
+export const maxDates = 400;
 const fallbackDates = 30;
 const dayMs = 86_400_000;
 
@@ -49,15 +54,15 @@ export const dataKinds: readonly string[] = [
 const appNotFound = notFound('The app is not found');
 
 /** Converts the failure of a worker into a refusal. `shorter`: what shortens its work. */
-function refuseEnd({ kind }: LookResult | DataResult, what: string, shorter: string): Refusal {
+function refuseEnd({ kind }: DryRunResult | DataResult, what: string, shorter: string): ExportApiError {
   if (kind === 'busy') return { code: 429, detail: `Too many ${what} of the account at once`, retryAfterSeconds };
   return kind === 'timed_out'
-    ? badRequest(`The query takes longer than ${lookTimeoutMs / 1000} s. Select fewer days or ${shorter}`)
+    ? badRequest(`The query takes longer than ${interactiveTimeoutMs / 1000} s. Select fewer days or ${shorter}`)
     : unavailable;
 }
 
 /** Refuses a result if the user or one of its apps was removed meanwhile. */
-function refuseTakenBack(access: AccessReader, user: User, apps: readonly App[]): Refusal | undefined {
+function refuseTakenBack(access: AccessReader, user: User, apps: readonly App[]): ExportApiError | undefined {
   const { idAccount } = user;
   const now = access.current().findUser(user.idUser);
   if (now === undefined || now.idAccount !== idAccount || !now.canExport) return accessDenied;
@@ -78,7 +83,7 @@ function parseDate(text: string): string | undefined {
 const dateOf = (ms: number): string => new Date(ms).toISOString().slice(0, 10);
 
 /** Parses the dates; the last 30 by default. */
-function parseDates(given: Arguments, nowMs: number): DateSpan | Refusal {
+function parseDates(given: Arguments, nowMs: number): DateSpan | ExportApiError {
   const [from, to] = ['dateFrom', 'dateTo'].map((name) => (given.has(name) ? (single(given, name) ?? '') : undefined));
   if ((from === undefined) !== (to === undefined)) return badRequest('Arguments dateFrom and dateTo go together');
   if (from === undefined || to === undefined)
@@ -87,13 +92,13 @@ function parseDates(given: Arguments, nowMs: number): DateSpan | Refusal {
     if (parseDate(text) === undefined) return badRequest(`Argument ${name} must be a date such as 2026-01-31`);
   const days = (Date.parse(to) - Date.parse(from)) / dayMs + 1;
   if (days < 1) return badRequest('Argument dateTo is before dateFrom');
-  return days <= mostDates
+  return days <= maxDates
     ? { from, to }
-    : badRequest(`The span from dateFrom to dateTo must be at most ${mostDates} days`);
+    : badRequest(`The span from dateFrom to dateTo must be at most ${maxDates} days`);
 }
 
 /** Parses idApp; all apps of the account if it is absent and not required. */
-function parseApps(apps: readonly App[], given: Arguments, needsOne: boolean): readonly App[] | Refusal {
+function parseApps(apps: readonly App[], given: Arguments, needsOne: boolean): readonly App[] | ExportApiError {
   if (!given.has('idApp') && !needsOne) return apps;
   const id = parseId(single(given, 'idApp'));
   if (id === undefined) return badRequest('Argument idApp is expected: the id of one app');
@@ -113,7 +118,7 @@ const describeApp = ({ idApp, title, platform, idProject }: App) => ({
   ...(idProject === undefined ? {} : { idProject: String(idProject) }),
 });
 
-function renderCounts(result: DataResult, { from, to }: DateSpan): Answer {
+function renderCounts(result: DataResult, { from, to }: DateSpan): MethodResult {
   if (result.kind === 'fields') {
     const { fields, version, ...counted } = result.fields;
     const shown = fields.map((field) => withFormerNames('field', field));
@@ -124,19 +129,19 @@ function renderCounts(result: DataResult, { from, to }: DateSpan): Answer {
   return { data: { version: String(version), dateFrom: from, dateTo: to, days } };
 }
 
-export function addDataRoutes(addMethod: AddMethod, { access, looks, clock }: DataRouteDependencies): void {
+export function addDataRoutes(addMethod: AddMethod, { access, interactiveJobs, clock }: DataRouteDependencies): void {
   const appsOf = ({ idAccount }: User): readonly App[] => access.current().appsOfAccount(idAccount);
 
   addMethod(['GET'], '/api/data/v1/apps.json', 'data_apps', (user, given) => {
     if (!user.canExport) return lacksPermission;
-    const unknown = refuseUnknown(given, ['idApp', 'search', 'offset', 'limit']);
+    const unknown = findUnknownArgumentError(given, ['idApp', 'search', 'offset', 'limit']);
     if (unknown !== undefined) return unknown;
     const limit = parseLimit(given, fallbackLimit, mostLimit);
     if (typeof limit !== 'number') return limit;
     const offset = parseCount(given, 'offset', 0, 9_999_999);
     if (offset === undefined) return badRequest('Argument offset must be a whole number from 0');
     const apps = parseApps(appsOf(user), given, false);
-    if (isRefusal(apps)) return apps;
+    if (isApiError(apps)) return apps;
     const found = findApps(apps, single(given, 'search') ?? '');
     return { data: { apps: found.slice(offset, offset + limit).map(describeApp), total: found.length } };
   });
@@ -144,18 +149,18 @@ export function addDataRoutes(addMethod: AddMethod, { access, looks, clock }: Da
   const add = (ask: 'volume' | 'fields', known: readonly string[]): void =>
     addMethod(['GET'], `/api/data/v1/${ask}.json`, `data_${ask}`, async (user, given, { whileConnected }) => {
       if (!user.canExport) return lacksPermission;
-      const unknown = refuseUnknown(given, known);
+      const unknown = findUnknownArgumentError(given, known);
       if (unknown !== undefined) return unknown;
       const dates = parseDates(given, clock.nowMs());
-      if (isRefusal(dates)) return dates;
+      if (isApiError(dates)) return dates;
       const apps = parseApps(appsOf(user), given, ask === 'fields');
-      if (isRefusal(apps)) return apps;
+      if (isApiError(apps)) return apps;
       const kind = single(given, 'kind') ?? '';
       if (ask === 'fields' && !dataKinds.includes(kind))
         return badRequest(`Argument kind is expected: one of ${dataKinds.join(', ')}`);
-      const question: DataQuestion = ask === 'volume' ? { ask, dates } : { ask, dates, kind };
+      const question: DataQuery = ask === 'volume' ? { ask, dates } : { ask, dates, kind };
       const { idAccount } = user;
-      const result = await whileConnected((signal) => looks.ask({ question, apps, idAccount }, signal));
+      const result = await whileConnected((signal) => interactiveJobs.ask({ question, apps, idAccount }, signal));
       return refuseTakenBack(access, user, apps) ?? renderCounts(result, dates);
     });
   add('volume', ['idApp', 'dateFrom', 'dateTo']);
@@ -181,46 +186,49 @@ function renderCatalogue(
   });
 }
 
-export function addCatalogueRoutes(addMethod: AddMethod, { access, looks, clock }: DataRouteDependencies): void {
+export function addCatalogueRoutes(
+  addMethod: AddMethod,
+  { access, interactiveJobs, clock }: DataRouteDependencies,
+): void {
   addMethod(['GET', 'POST'], '/api/catalogue/v1/get.json', 'catalogue', async (user, given, { whileConnected }) => {
     const { idAccount, canExport } = user;
     if (!canExport) return lacksPermission;
-    const unknown = refuseUnknown(given, catalogueArguments);
+    const unknown = findUnknownArgumentError(given, catalogueArguments);
     if (unknown !== undefined) return unknown;
     const customEventName = single(given, 'customEventName');
     if (given.has('customEventName') && (customEventName ?? '') === '')
       return badRequest('Argument customEventName must be the name of one custom event');
-    const days = parseCount(given, 'days', mostDates, mostDates);
-    if (days === undefined) return badRequest(`Argument days must be from 0 to ${mostDates}`);
+    const days = parseCount(given, 'days', maxDates, maxDates);
+    if (days === undefined) return badRequest(`Argument days must be from 0 to ${maxDates}`);
     const dates = given.has('dateFrom') || given.has('dateTo') ? parseDates(given, clock.nowMs()) : undefined;
-    if (dates !== undefined && isRefusal(dates)) return dates;
+    if (dates !== undefined && isApiError(dates)) return dates;
     const findApp = () => parseApps(access.current().appsOfAccount(idAccount), given, true);
     const apps = findApp();
-    if (isRefusal(apps)) return apps;
+    if (isApiError(apps)) return apps;
     const question = {
       ask: 'catalogue',
       days,
       ...(dates === undefined ? {} : { dates }),
       ...(customEventName === undefined ? {} : { customEventName }),
     } as const;
-    const result = await whileConnected((signal) => looks.ask({ question, apps, idAccount }, signal));
-    if (isRefusal(findApp())) return appNotFound;
+    const result = await whileConnected((signal) => interactiveJobs.ask({ question, apps, idAccount }, signal));
+    if (isApiError(findApp())) return appNotFound;
     return result.kind === 'catalogue'
       ? { data: renderCatalogue(result.catalogue, customEventName === undefined) }
       : refuseEnd(result, 'queries', 'one app');
   });
 }
 
-function renderLook(result: LookResult): Answer {
+function renderLook(result: DryRunResult): MethodResult {
   switch (result.kind) {
     case 'estimate': {
       const { basis, overLimits, ...estimate } = result.estimate;
       const limits = overLimits.map((limit) => withFormerNames('overLimit', limit));
-      return { data: { ...estimate, overLimit: limits.length > 0, overLimits: limits, ...describeBasis(basis) } };
+      return { data: { ...estimate, overLimit: limits.length > 0, overLimits: limits, ...viewReportVersion(basis) } };
     }
     case 'preview': {
       const { basis, ...preview } = result.preview;
-      return { data: withFormerNames('preview', { ...preview, ...describeBasis(basis) }) };
+      return { data: withFormerNames('preview', { ...preview, ...viewReportVersion(basis) }) };
     }
     case 'failed':
       return result.reason === 'user' ? badRequest(result.error) : unavailable;
@@ -230,17 +238,21 @@ function renderLook(result: LookResult): Answer {
 }
 
 /** Adds the methods that return the size or the first rows of an export without creating it. */
-export function addLookRoutes(
+export function addDryRunRoutes(
   addMethod: AddMethod,
-  { exports, looks, access }: { readonly exports: Exports; readonly looks: Looks; readonly access: AccessReader },
+  {
+    exports,
+    interactiveJobs,
+    access,
+  }: { readonly exports: Exports; readonly interactiveJobs: InteractiveJobs; readonly access: AccessReader },
 ): void {
-  const add = (look: LookKind): void =>
+  const add = (look: DryRunKind): void =>
     addMethod(['GET', 'POST'], `/api/raw/v1/export/${look}.json`, look, async (user, given, { whileConnected }) => {
       const request = await exports.readRequest(user, given);
-      if (isRefusal(request)) return request;
+      if (isApiError(request)) return request;
       const { idAccount } = user;
       const apps = access.current().appsOfAccount(idAccount);
-      const result = await whileConnected((signal) => looks.run({ look, request, idAccount }, signal));
+      const result = await whileConnected((signal) => interactiveJobs.run({ look, request, idAccount }, signal));
       return refuseTakenBack(access, user, apps) ?? renderLook(result);
     });
   add('estimate');

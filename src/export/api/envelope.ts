@@ -6,7 +6,7 @@ export interface Envelope {
 }
 
 /** A refused request; `refuse` of server.ts sends it. */
-export interface Refusal {
+export interface ExportApiError {
   readonly code: 400 | 403 | 404 | 417 | 429 | 500 | 503;
   /** A sentence with the argument, the value and the allowed values. */
   readonly detail?: string;
@@ -15,7 +15,7 @@ export interface Refusal {
   readonly retryAfterSeconds?: number;
 }
 
-const messages: Readonly<Record<Refusal['code'], string>> = {
+const messages: Readonly<Record<ExportApiError['code'], string>> = {
   400: 'Bad Request',
   403: 'Access denied',
   404: 'Not Found',
@@ -26,31 +26,31 @@ const messages: Readonly<Record<Refusal['code'], string>> = {
 };
 
 /** Reports whether a result is a refusal; other results have no `code`. */
-export function isRefusal(result: object): result is Refusal {
+export function isApiError(result: object): result is ExportApiError {
   return 'code' in result;
 }
 
-export function badRequest(detail: string, info?: Refusal['info']): Refusal {
+export function badRequest(detail: string, info?: ExportApiError['info']): ExportApiError {
   return info === undefined ? { code: 400, detail } : { code: 400, detail, info };
 }
 
 /** Creates a 404, also for an object of another account. */
-export function notFound(detail: string): Refusal {
+export function notFound(detail: string): ExportApiError {
   return { code: 404, detail };
 }
 
-export const accessDenied: Refusal = { code: 403 };
+export const accessDenied: ExportApiError = { code: 403 };
 export const lacksPermission = badRequest('The account lacks export permissions');
 
 export const retryAfterSeconds = 5;
-export const unavailable: Refusal = { code: 500, retryAfterSeconds };
+export const unavailable: ExportApiError = { code: 500, retryAfterSeconds };
 
 export function success(data: unknown): Envelope {
   return { code: 200, message: 'Ok', data };
 }
 
 /** Creates the envelope of a refusal; `data` is null without a detail. */
-export function refusalEnvelope({ code, detail, info }: Refusal): Envelope {
+export function errorEnvelope({ code, detail, info }: ExportApiError): Envelope {
   const data = detail === undefined ? null : { error: { detail, ...(info === undefined ? {} : { info }) } };
   return { code, message: messages[code], data };
 }

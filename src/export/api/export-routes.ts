@@ -2,34 +2,34 @@ import { dictionaries, dictionaryNames } from '../../datasets/dictionaries.ts';
 import { isInProgress, type ReportJob } from '../../reports/reports.ts';
 import { type ExportSpec, parseExportSpec } from '../jobs/export-spec.ts';
 import { quote } from './arguments.ts';
-import { badRequest, isRefusal, notFound, success } from './envelope.ts';
+import { badRequest, isApiError, notFound, success } from './envelope.ts';
 import type { Exports } from './exports.ts';
 import { type AddMethod, parseId, parseLimit, single } from './methods-routes.ts';
 import { paramsName } from './parameters.ts';
-import { type ApiServer, refuse } from './server.ts';
-import type { Throttle } from './throttle.ts';
-import type { Answers } from './views.ts';
+import { type ApiServer, sendError } from './server.ts';
+import type { Quotas } from './quotas.ts';
+import type { ExportViews } from './views.ts';
 
 interface ExportRouteDependencies {
   readonly exports: Exports;
-  readonly answers: Answers;
-  readonly throttle: Throttle;
+  readonly exportViews: ExportViews;
+  readonly quotas: Quotas;
 }
 
 const reportNotFound = notFound('File report request is not found');
 const rawNotFound = notFound('Raw export request not found');
 
 export function addExportRoutes(server: ApiServer, dependencies: ExportRouteDependencies, addMethod: AddMethod): void {
-  const { exports, answers, throttle } = dependencies;
+  const { exports, exportViews, quotas } = dependencies;
 
   addMethod(['GET', 'POST'], '/api/raw/v1/export/create.json', 'create', async (user, given, { isGone }) => {
     const job = await exports.create(user, given, isGone);
-    return isRefusal(job) ? job : { data: { idRawExport: String(job.id) } };
+    return isApiError(job) ? job : { data: { idRawExport: String(job.id) } };
   });
 
   addMethod(['GET', 'POST'], '/api/raw/v1/export/get.json', 'raw_get', async (user, given, { baseUrl }) => {
     const job = await exports.find(user, single(given, 'idRawExport'));
-    return job === undefined ? rawNotFound : { data: answers.raw(job, user, baseUrl) };
+    return job === undefined ? rawNotFound : { data: exportViews.raw(job, user, baseUrl) };
   });
 
   addMethod(['GET', 'POST'], '/api/raw/v1/export/cancel.json', 'cancel', async (user, given) => {
@@ -42,40 +42,40 @@ export function addExportRoutes(server: ApiServer, dependencies: ExportRouteDepe
 
   addMethod(['GET', 'POST'], '/api/report/v1/file/get.json', 'report_get', async (user, given, { baseUrl }) => {
     const job = await exports.find(user, single(given, 'idReportFile'));
-    return job === undefined ? reportNotFound : { data: answers.report(job, user, baseUrl) };
+    return job === undefined ? reportNotFound : { data: exportViews.report(job, user, baseUrl) };
   });
 
   addMethod(['GET'], '/api/report/v1/file/list.json', 'report_list', async (user) => {
     const jobs = await exports.list(user);
-    return isRefusal(jobs) ? jobs : { data: { reports: jobs.map((job) => answers.summary(job)) } };
+    return isApiError(jobs) ? jobs : { data: { reports: jobs.map((job) => exportViews.summary(job)) } };
   });
 
   for (const name of dictionaryNames) {
     server.get(`/api/dictionary/v1/${name}.json`, async (request, reply) => {
-      const overQuota = throttle.ofAddress(request.ip);
+      const overQuota = quotas.ofAddress(request.ip);
       return overQuota === undefined
         ? reply.header('cache-control', 'public, max-age=3600').send(success(dictionaries[name]))
-        : refuse(reply, overQuota);
+        : sendError(reply, overQuota);
     });
   }
 }
 
 export const listLimits = { fallback: 25, most: 200 } as const;
 
-function describeJob(job: ReportJob, answers: Answers): Record<string, unknown> {
+function describeJob(job: ReportJob, exportViews: ExportViews): Record<string, unknown> {
   const spec = parseExportSpec(job.request);
   return {
-    ...answers.summary(job),
+    ...exportViews.summary(job),
     ...(isInProgress(job) ? { isCancellable: true } : {}),
     ...(job.finishedMs === undefined ? {} : { timestampFinished: String(Math.floor(job.finishedMs / 1000)) }),
     // Another version may have written a request that this one cannot parse.
-    ...(spec === undefined ? {} : { arguments: describeOrder(spec) }),
+    ...(spec === undefined ? {} : { arguments: describeRepeatArguments(spec) }),
   };
 }
 
 export function addListRoutes(
   addMethod: AddMethod,
-  { exports, answers }: Pick<ExportRouteDependencies, 'exports' | 'answers'>,
+  { exports, exportViews }: Pick<ExportRouteDependencies, 'exports' | 'exportViews'>,
 ): void {
   addMethod(['GET'], '/api/raw/v1/export/list.json', 'raw_list', async (user, given) => {
     const unknown = [...given.keys()].find((name) => name !== 'limit' && name !== 'before');
@@ -85,16 +85,16 @@ export function addListRoutes(
     const before = given.has('before') ? parseId(single(given, 'before')) : Infinity;
     if (before === undefined) return badRequest('Argument before must be the idRawExport of a request');
     const page = await exports.page(user, limit, before);
-    if (isRefusal(page)) return page;
+    if (isApiError(page)) return page;
     const { jobs, total, hasMore } = page;
     const next = hasMore ? { before: String(jobs.at(-1)?.id) } : {};
-    return { data: { exports: jobs.map((job) => describeJob(job, answers)), total, ...next } };
+    return { data: { exports: jobs.map((job) => describeJob(job, exportViews)), total, ...next } };
   });
 }
 
-type OrderArguments = Readonly<Record<string, string | readonly string[]>>;
+type RepeatArguments = Readonly<Record<string, string | readonly string[]>>;
 
-function describeSpan([from, to]: readonly [string, string], span: ExportSpec['eventTime']): OrderArguments {
+function describeSpan([from, to]: readonly [string, string], span: ExportSpec['eventTime']): RepeatArguments {
   const { fromSeconds, beforeSeconds } = span;
   return {
     ...(fromSeconds === undefined ? {} : { [from]: String(fromSeconds) }),
@@ -103,7 +103,7 @@ function describeSpan([from, to]: readonly [string, string], span: ExportSpec['e
 }
 
 /** Returns the arguments that repeat a request. Days are seconds, or days if clocks that went back matter. */
-function describeOrder(spec: ExportSpec): OrderArguments {
+function describeRepeatArguments(spec: ExportSpec): RepeatArguments {
   const { eventTime, availableAt, localDates, params = [], filters, eventNameInvert, ...others } = spec;
   const { event, selectors, timezone, sinceVersion, asOf, idSegment, format, compression, order } = others;
   const { idApp, SDKKey, idAccount, idProject, eventName } = others;

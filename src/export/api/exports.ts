@@ -16,7 +16,7 @@ import type { Clock } from '../../runtime/clock.ts';
 import type { ExportSpec } from '../jobs/export-spec.ts';
 import type { JobRunner } from '../jobs/scheduler.ts';
 import type { Arguments } from './arguments.ts';
-import { badRequest, isRefusal, lacksPermission, unavailable, type Refusal } from './envelope.ts';
+import { badRequest, isApiError, lacksPermission, unavailable, type ExportApiError } from './envelope.ts';
 import { parseId } from './methods-routes.ts';
 import type { ParseRequest } from './parse-request.ts';
 
@@ -30,9 +30,9 @@ interface ExportsDependencies {
   readonly loaded: Promise<void>;
 }
 
-const gone: Refusal = { code: 400, detail: 'The client has disconnected' };
+const clientGone: ExportApiError = { code: 400, detail: 'The client has disconnected' };
 
-function refuseOver(jobs: readonly ReportJob[], limit: number): Refusal | undefined {
+function refuseOver(jobs: readonly ReportJob[], limit: number): ExportApiError | undefined {
   if (jobs.length < limit) return undefined;
   const exports = jobs.map((job) => ({ idRawExport: String(job.id) }));
   return badRequest(`The maximum number of simultaneous requests is reached: ${limit}. Wait for room in the queue.`, {
@@ -44,7 +44,7 @@ function refuseOver(jobs: readonly ReportJob[], limit: number): Refusal | undefi
 const placesForCalls = 1;
 
 /** As `refuseOver`, for the request of a slot. */
-function refuseSlotOver(jobs: readonly ReportJob[], limit: number): Refusal | undefined {
+function refuseSlotOver(jobs: readonly ReportJob[], limit: number): ExportApiError | undefined {
   const ofSlots = jobs.filter(({ slot }) => slot !== undefined);
   return refuseOver(jobs, limit) ?? refuseOver(ofSlots, Math.max(limit - placesForCalls, 1));
 }
@@ -61,7 +61,7 @@ export function createExports(
 ) {
   const creates = createMutex();
 
-  function refuseOverLimit(user: User, slot: ReportSlot | undefined): Refusal | undefined {
+  function refuseOverLimit(user: User, slot: ReportSlot | undefined): ExportApiError | undefined {
     const refuse = slot === undefined ? refuseOver : refuseSlotOver;
     const ofAccount = store.inProgress().filter((job) => job.idAccount === user.idAccount);
     const ofUser = ofAccount.filter((job) => job.idUser === user.idUser);
@@ -71,31 +71,31 @@ export function createExports(
     );
   }
 
-  async function createWithin(user: User, parsed: ExportSpec, slot?: ReportSlot): Promise<ReportJob | Refusal> {
-    const refusal = refuseOverLimit(user, slot);
-    if (refusal !== undefined) return refusal;
+  async function createWithin(user: User, parsed: ExportSpec, slot?: ReportSlot): Promise<ReportJob | ExportApiError> {
+    const exportApiError = refuseOverLimit(user, slot);
+    if (exportApiError !== undefined) return exportApiError;
     const request = withUsersFiles(parsed, user);
     const { idUser, idAccount } = user;
     const { event } = request;
     return store.create({ idUser, idAccount, event, request, ...(slot === undefined ? {} : { slot }) });
   }
 
-  async function readRequest(user: User, given: Arguments): Promise<ExportSpec | Refusal> {
+  async function readRequest(user: User, given: Arguments): Promise<ExportSpec | ExportApiError> {
     if (!user.canExport) return lacksPermission;
     const parsed = await parseRequest(user.idAccount, given, clock.nowMs());
-    return isRefusal(parsed) ? parsed : withUsersFiles(parsed, user);
+    return isApiError(parsed) ? parsed : withUsersFiles(parsed, user);
   }
 
   /** Creates a request; none if the client has disconnected (`isGone`): its unknown id would count for the limit. */
-  async function create(user: User, given: Arguments, isGone: () => boolean): Promise<ReportJob | Refusal> {
+  async function create(user: User, given: Arguments, isGone: () => boolean): Promise<ReportJob | ExportApiError> {
     const parsed = await readRequest(user, given);
-    if (isRefusal(parsed)) return parsed;
+    if (isApiError(parsed)) return parsed;
     const job = await creates.run(async () => {
-      if (isGone()) return gone;
+      if (isGone()) return clientGone;
       const created = await createWithin(user, parsed);
-      if (isRefusal(created) || !isGone()) return created;
+      if (isApiError(created) || !isGone()) return created;
       await store.remove(created.id);
-      return gone;
+      return clientGone;
     });
     runner.wake();
     return job;
@@ -108,7 +108,7 @@ export function createExports(
     async createForSlot(user: User, request: ExportSpec, slot: ReportSlot): Promise<ReportJob | undefined> {
       const job = await creates.run(() => createWithin(user, request, slot));
       runner.wake();
-      return isRefusal(job) ? undefined : job;
+      return isApiError(job) ? undefined : job;
     },
     /** Finds a request; undefined if the id is malformed, unknown, foreign or expired. */
     async find(user: User, id: string | undefined): Promise<ReportJob | undefined> {
@@ -144,7 +144,7 @@ function createRequestLists(
   }
 
   return {
-    async list(user: User): Promise<readonly ReportJob[] | Refusal> {
+    async list(user: User): Promise<readonly ReportJob[] | ExportApiError> {
       return (await isHistoryRead()) ? newestFirst(await store.select((job) => isOwn(job, user))) : unavailable;
     },
     /** Lists at most `limit` requests with ids below `before`, newest first, and counts all. */

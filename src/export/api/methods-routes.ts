@@ -6,22 +6,22 @@ import type { Sessions } from '../../access/sessions.ts';
 import { pause } from '../../runtime/async/retry.ts';
 import { addressOf } from '../../runtime/http/request-head.ts';
 import { parseArguments, quote, type Arguments } from './arguments.ts';
-import { accessDenied, badRequest, isRefusal, success, unavailable, type Refusal } from './envelope.ts';
-import { refuse, type ApiServer } from './server.ts';
-import type { Throttle } from './throttle.ts';
+import { accessDenied, badRequest, isApiError, success, unavailable, type ExportApiError } from './envelope.ts';
+import { sendError, type ApiServer } from './server.ts';
+import type { Quotas } from './quotas.ts';
 
 interface MethodDependencies {
   readonly access: AccessReader;
-  readonly throttle: Throttle;
+  readonly quotas: Quotas;
   readonly sessions?: Sessions | undefined;
   readonly onAnswer: (method: string, status: number) => void;
 }
 
 /** The result of an authorized call: data for the envelope, or a refusal. */
-export type Answer = { readonly data: unknown } | Refusal;
+export type MethodResult = { readonly data: unknown } | ExportApiError;
 /** A response without an envelope. A refusal means that the response was not touched, and is sent instead. */
 interface OwnAnswer {
-  readonly takeOver: (response: ServerResponse) => Promise<Refusal | undefined>;
+  readonly takeOver: (response: ServerResponse) => Promise<ExportApiError | undefined>;
 }
 
 export interface CallContext {
@@ -37,7 +37,7 @@ export type Method = (
   user: User,
   given: Arguments,
   call: CallContext,
-) => Promise<Answer | OwnAnswer> | Answer | OwnAnswer;
+) => Promise<MethodResult | OwnAnswer> | MethodResult | OwnAnswer;
 
 /** Adds a method of the API: each call is counted, authorized, and its result sent in the envelope. */
 export type AddMethod = (methods: ('GET' | 'POST')[], url: string, name: string, method: Method) => void;
@@ -49,7 +49,7 @@ export function single(given: Arguments, name: string): string | undefined {
   return values?.length === 1 ? values[0] : undefined;
 }
 
-export function refuseUnknown(given: Arguments, known: readonly string[]): Refusal | undefined {
+export function findUnknownArgumentError(given: Arguments, known: readonly string[]): ExportApiError | undefined {
   const unknown = [...given.keys()].find((name) => !known.includes(name));
   return unknown === undefined ? undefined : badRequest(`Unknown argument ${quote(unknown)}`);
 }
@@ -66,7 +66,7 @@ export function parseCount(given: Arguments, name: string, fallback: number, mos
   return /^\d{1,7}$/.test(text) && Number(text) <= most ? Number(text) : undefined;
 }
 
-export function parseLimit(given: Arguments, fallback: number, most: number): number | Refusal {
+export function parseLimit(given: Arguments, fallback: number, most: number): number | ExportApiError {
   const limit = parseCount(given, 'limit', fallback, most);
   return limit === undefined || limit === 0 ? badRequest(`Argument limit must be from 1 to ${most}`) : limit;
 }
@@ -108,7 +108,7 @@ async function workWhileConnected<T>(
 /** Creates what adds methods to a server. `publicUrl`: public address; undefined: that of each request. */
 export function createAddMethod(
   server: ApiServer,
-  { access, throttle, sessions, onAnswer }: MethodDependencies,
+  { access, quotas, sessions, onAnswer }: MethodDependencies,
   { publicUrl }: { readonly publicUrl: string | undefined },
 ): AddMethod {
   /** Finds the user of a call from the console, which has no authorization. */
@@ -116,31 +116,35 @@ export function createAddMethod(
     return headers.authorization === undefined ? sessions?.findCaller(headers) : undefined;
   }
 
-  async function answer(request: FastifyRequest, reply: FastifyReply, method: Method): Promise<Answer | OwnAnswer> {
+  async function answer(
+    request: FastifyRequest,
+    reply: FastifyReply,
+    method: Method,
+  ): Promise<MethodResult | OwnAnswer> {
     const target = request.raw.url ?? '';
     const body = Buffer.isBuffer(request.body) ? request.body : undefined;
     const { authorization, host } = request.headers;
-    const overQuota = throttle.ofAddress(request.ip);
+    const overQuota = quotas.ofAddress(request.ip);
     if (overQuota !== undefined) return overQuota;
     const signedIn = findSignedIn(request);
     const user =
       signedIn ??
       findCaller({ method: request.method, target, host, body, authorization }, access.current(), publicUrl);
-    if (user === undefined && access.mayLackUsers()) return unavailable;
-    if (user === undefined) return throttle.ofUnauthorized(request.ip) ?? accessDenied;
+    if (user === undefined && access.mayMissUsers()) return unavailable;
+    if (user === undefined) return quotas.ofUnauthorized(request.ip) ?? accessDenied;
     // The console does not use up the quota of the user's programs.
     const who = signedIn === undefined ? user.idUser : `console of ${user.idUser}`;
-    const overUser = signedIn === undefined ? throttle.ofUser(who) : throttle.ofConsole(who);
+    const overUser = signedIn === undefined ? quotas.ofUser(who) : quotas.ofConsole(who);
     if (overUser !== undefined) return overUser;
     const given = parseArguments(target, body);
-    if (isRefusal(given)) return throttle.ofMistake(who) ?? given;
+    if (isApiError(given)) return quotas.ofMistake(who) ?? given;
     const result = await method(user, given, {
       isStillSignedIn: () => signedIn === undefined || findSignedIn(request) !== undefined,
       baseUrl: publicUrl ?? addressOf(request.raw),
       isGone: () => request.raw.socket.destroyed,
       whileConnected: (work) => workWhileConnected(request, reply, work),
     });
-    return isRefusal(result) ? (throttle.ofMistake(who) ?? result) : result;
+    return isApiError(result) ? (quotas.ofMistake(who) ?? result) : result;
   }
 
   return (methods, url, name, method) => {
@@ -148,10 +152,10 @@ export function createAddMethod(
       const made = await answer(request, reply, method);
       // The framework does nothing more with a response that was taken over.
       const result = 'takeOver' in made ? await made.takeOver(reply.raw) : made;
-      onAnswer(name, result !== undefined && isRefusal(result) ? result.code : 200);
+      onAnswer(name, result !== undefined && isApiError(result) ? result.code : 200);
       if (result === undefined) return reply.hijack();
       reply.header('cache-control', 'no-store');
-      return isRefusal(result) ? refuse(reply, result) : reply.send(success(result.data));
+      return isApiError(result) ? sendError(reply, result) : reply.send(success(result.data));
     };
     server.route({ method: methods, url, handler });
   };

@@ -85,7 +85,7 @@ export const manifestSchema = object(
 const lookBasis = { version: text, nextSinceVersion: text, timestampKeptUntil: text };
 const unbounded = { type: ['integer', 'null'], description: 'null: unbounded.' };
 
-const lookSchemas: Readonly<Record<string, Schema>> = {
+const dryRunSchemas: Readonly<Record<string, Schema>> = {
   Bounds: object({ atLeast: count, expected: unbounded, atMost: unbounded }),
   Estimate: object({
     rows: reference('Bounds'),
@@ -127,7 +127,7 @@ const lookSchemas: Readonly<Record<string, Schema>> = {
 };
 
 export const exportSchemas: Readonly<Record<string, Schema>> = {
-  ...lookSchemas,
+  ...dryRunSchemas,
   AccessDenied: object({ code: constant(403), message: constant('Access denied'), data: { type: 'null' } }),
   ExportRefusal: object({
     code: { type: 'integer' },

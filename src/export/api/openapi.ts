@@ -22,7 +22,7 @@ const refusals = {
   429: overQuota,
   500: json('The service cannot process the request now.', reference('Failed'), { headers: retryAfter }),
 };
-export const notFound = {
+export const notFoundResponse = {
   404: json("The request does not exist, is not of the caller's account, or its links have expired.", refusal),
 };
 
@@ -145,13 +145,13 @@ const formBody = {
   },
 };
 
-function describeOrder(summary: string, data: Schema): Schema {
+function describeExportFormMethod(summary: string, data: Schema): Schema {
   const get = method(summary, [...parameters.map(describeParameter), paramsParameter], data);
   return { get, post: { ...get, ...formBody } };
 }
 
 function describeOne(summary: string, id: string, data: Schema): Schema {
-  const get = method(summary, [idParameter(id)], data, notFound);
+  const get = method(summary, [idParameter(id)], data, notFoundResponse);
   return { get, post: get };
 }
 
@@ -163,12 +163,15 @@ export function describeExportApi(): OpenApiPart {
   return {
     area: 'export',
     paths: {
-      '/api/raw/v1/export/create.json': describeOrder('Create an export request.', object({ idRawExport: text })),
-      '/api/raw/v1/export/estimate.json': describeOrder(
+      '/api/raw/v1/export/create.json': describeExportFormMethod(
+        'Create an export request.',
+        object({ idRawExport: text }),
+      ),
+      '/api/raw/v1/export/estimate.json': describeExportFormMethod(
         'Get an estimate of an export: rows, bytes, files, duration.',
         estimate,
       ),
-      '/api/raw/v1/export/preview.json': describeOrder('Get the first 20 rows of an export.', preview),
+      '/api/raw/v1/export/preview.json': describeExportFormMethod('Get the first 20 rows of an export.', preview),
       '/api/raw/v1/export/get.json': describeOne(
         'Get the state and files of an export request.',
         'idRawExport',

@@ -15,7 +15,7 @@ import type { FieldSchema } from '../../datasets/field-schema.ts';
 import { commonFields } from '../../datasets/row-fields.ts';
 import { findNearest } from '../../runtime/nearest-name.ts';
 import { isSdkKey } from '../../access/apps.ts';
-import { parsePlace } from '../../lake/log/change-feed.ts';
+import { parseCursor } from '../../lake/log/change-feed.ts';
 
 /** The rule of a value. `accept` returns its canonical form, or undefined if it is forbidden. */
 interface ValueRule {
@@ -67,7 +67,7 @@ const dateRule: ValueRule = {
 
 const placeRule: ValueRule = {
   allowed: 'a cursor as in nextSinceVersion, or a version number',
-  accept: (value) => (parsePlace(value) === undefined ? undefined : value),
+  accept: (value) => (parseCursor(value) === undefined ? undefined : value),
 };
 
 const sdkKeyRule: ValueRule = {
@@ -241,7 +241,7 @@ export const parametersByName: ReadonlyMap<string, Parameter> = new Map(
 );
 
 /** Parameters of the time and the version of rows. */
-export const basisParameters = [
+export const versionParameters = [
   'dateFrom',
   'dateTo',
   'tsFrom',

@@ -1,5 +1,5 @@
 import { compressions, isFileFormat } from '../../datasets/file-formats.ts';
-import { parsePlace, refuseVersion, type KeptVersions } from '../../lake/log/change-feed.ts';
+import { parseCursor, findVersionUnavailableReason, type AvailableVersions } from '../../lake/log/change-feed.ts';
 import { isAppError } from '../../runtime/errors.ts';
 import { findNearest } from '../../runtime/nearest-name.ts';
 import {
@@ -10,8 +10,8 @@ import {
   type SecondsSpan,
 } from '../jobs/export-spec.ts';
 import { quote, type Arguments } from './arguments.ts';
-import type { ZoneDays } from './calendar.ts';
-import { badRequest, defined, isRefusal, type Refusal } from './envelope.ts';
+import type { Calendar } from './calendar.ts';
+import { badRequest, defined, isApiError, type ExportApiError } from './envelope.ts';
 import {
   customEvents,
   filterNames,
@@ -31,7 +31,7 @@ export const defaultTimezone = 'Europe/Moscow';
 const sayGiven = (text: string, meant: string | undefined): string =>
   meant === undefined ? quote(text) : `${quote(text)} (did you mean ${meant}?)`;
 
-function refuseValue(parameter: Parameter, value: string): Refusal {
+function refuseValue(parameter: Parameter, value: string): ExportApiError {
   const { name, rule } = parameter;
   const given = sayGiven(value, rule.suggest?.(value));
   if (name === 'event')
@@ -39,7 +39,7 @@ function refuseValue(parameter: Parameter, value: string): Refusal {
   return badRequest(`Argument ${name} is invalid: ${given}; allowed: ${rule.allowed}`);
 }
 
-function parseValues(parameter: Parameter, given: readonly string[]): readonly string[] | Refusal {
+function parseValues(parameter: Parameter, given: readonly string[]): readonly string[] | ExportApiError {
   const { name, shape, rule } = parameter;
   const texts = new Set(shape === 'set' ? given.flatMap((text) => text.split(',')) : given);
   if (shape === 'one' && texts.size > 1)
@@ -61,7 +61,7 @@ function parseValues(parameter: Parameter, given: readonly string[]): readonly s
 
 const paramName = /^params\[(.+)\]$/s;
 
-function parseParams(given: Arguments, event: string): Pick<ExportSpec, 'params'> | Refusal {
+function parseParams(given: Arguments, event: string): Pick<ExportSpec, 'params'> | ExportApiError {
   const params: ParamFilter[] = [];
   let count = 0;
   for (const [argument, values] of given) {
@@ -81,7 +81,7 @@ function parseParams(given: Arguments, event: string): Pick<ExportSpec, 'params'
 }
 
 /** Checks each argument in the order of the parameters; unknown names first. */
-function parseEach(given: Arguments): Values | Refusal {
+function parseEach(given: Arguments): Values | ExportApiError {
   for (const name of given.keys()) {
     if (!parametersByName.has(name) && !paramName.test(name))
       return badRequest(
@@ -102,7 +102,7 @@ function parseEach(given: Arguments): Values | Refusal {
       );
     }
     const parsed = parseValues(parameter, texts);
-    if (isRefusal(parsed)) return parsed;
+    if (isApiError(parsed)) return parsed;
     values.set(parameter.name, parsed);
   }
   return values;
@@ -123,7 +123,7 @@ function readBounds(values: Values, from: string, to: string): Bounds {
 }
 
 /** Checks that two timestamps are ordered and at most `latest`, which `limit` describes. */
-function refuseBounds({ names, from, to }: Bounds, latest: number, limit: string): Refusal | undefined {
+function refuseBounds({ names, from, to }: Bounds, latest: number, limit: string): ExportApiError | undefined {
   for (const [index, value] of [from, to].entries())
     if (value !== undefined && value > latest)
       return badRequest(`Argument ${names[index]} is invalid: ${value} must be ${limit}`);
@@ -140,8 +140,8 @@ async function parseDays(
   values: Values,
   zone: string,
   nowMs: number,
-  days: ZoneDays,
-): Promise<Pick<ExportSpec, 'eventTime' | 'localDates'> | Refusal> {
+  days: Calendar,
+): Promise<Pick<ExportSpec, 'eventTime' | 'localDates'> | ExportApiError> {
   const [from, to] = [values.get('dateFrom')?.[0], values.get('dateTo')?.[0]];
   if (from === undefined || to === undefined) return { eventTime: {} };
   const today = await days.currentDate(zone, nowMs);
@@ -168,7 +168,7 @@ function intersect(a: SecondsSpan, b: SecondsSpan): SecondsSpan {
 }
 
 /** Refuses bounds of availability with a cursor: rows that they exclude would never be exported. */
-function refuseBoundedFeed(values: Values): Refusal | undefined {
+function refuseBoundedFeed(values: Values): ExportApiError | undefined {
   const bound = ['availabilityTsFrom', 'availabilityTsTo'].find((name) => values.has(name));
   if (bound === undefined || !values.has('sinceVersion')) return undefined;
   return badRequest(
@@ -176,7 +176,7 @@ function refuseBoundedFeed(values: Values): Refusal | undefined {
   );
 }
 
-function refusePairs(values: Values): Refusal | undefined {
+function refusePairs(values: Values): ExportApiError | undefined {
   // A cursor is a bound, and late events have any date.
   let pairs = values.has('sinceVersion') ? 1 : 0;
   for (const pair of [
@@ -202,19 +202,19 @@ function refusePairs(values: Values): Refusal | undefined {
 export async function parseExportRequest(
   given: Arguments,
   nowMs: number,
-  days: ZoneDays,
-): Promise<ExportSpec | Refusal> {
+  days: Calendar,
+): Promise<ExportSpec | ExportApiError> {
   const values = parseEach(given);
-  if (isRefusal(values)) return values;
+  if (isApiError(values)) return values;
   const one = (name: string): string | undefined => values.get(name)?.[0];
   const event = one('event') ?? '';
   const params = parseParams(given, event);
-  if (isRefusal(params)) return params;
+  if (isApiError(params)) return params;
   const nowSeconds = Math.floor(nowMs / 1000);
   const timezone = one('timezone') ?? defaultTimezone;
   const timestamps = readBounds(values, 'tsFrom', 'tsTo');
   const availability = readBounds(values, 'availabilityTsFrom', 'availabilityTsTo');
-  const refusal =
+  const exportApiError =
     refuseBoundedFeed(values) ??
     refusePairs(values) ??
     refuseBounds(timestamps, nowSeconds, `not after the current timestamp, ${nowSeconds}`) ??
@@ -223,9 +223,9 @@ export async function parseExportRequest(
       nowSeconds - availabilityLagSeconds - 1,
       `less than the current timestamp minus 3 hours, ${nowSeconds - availabilityLagSeconds}`,
     );
-  if (refusal !== undefined) return refusal;
+  if (exportApiError !== undefined) return exportApiError;
   const dates = await parseDays(values, timezone, nowMs, days);
-  if (isRefusal(dates)) return dates;
+  if (isApiError(dates)) return dates;
   const lists = ['idApp', 'SDKKey', 'idAccount', 'idProject', 'eventName'] as const;
   const pick = (names: readonly string[]): Readonly<Record<string, readonly string[]>> =>
     Object.fromEntries(names.flatMap((name) => (values.has(name) ? [[name, values.get(name) ?? []]] : [])));
@@ -252,25 +252,25 @@ export async function parseExportRequest(
 }
 
 interface RequestRuleDependencies {
-  readonly zoneDays: ZoneDays;
+  readonly calendar: Calendar;
   readonly listSegmentIds: ListSegmentIds;
   readonly findVersions: FindVersions;
   readonly appsOfAccount: (idAccount: number) => readonly ExportApp[];
 }
 
 /** Parses an export as an account may create it at a time, Unix ms. */
-export type ParseRequest = (idAccount: number, given: Arguments, nowMs: number) => Promise<ExportSpec | Refusal>;
+export type ParseRequest = (idAccount: number, given: Arguments, nowMs: number) => Promise<ExportSpec | ExportApiError>;
 
 /** Creates the parser: it checks the arguments, then the data that they name. */
 export function createRequestRules(dependencies: RequestRuleDependencies): ParseRequest {
-  const { zoneDays, listSegmentIds, findVersions, appsOfAccount } = dependencies;
+  const { calendar, listSegmentIds, findVersions, appsOfAccount } = dependencies;
   return async (idAccount, given, nowMs) => {
-    const parsed = await parseExportRequest(given, nowMs, zoneDays);
-    if (isRefusal(parsed)) return parsed;
+    const parsed = await parseExportRequest(given, nowMs, calendar);
+    if (isApiError(parsed)) return parsed;
     const { idSegment } = parsed;
     const unavailable =
-      (await refuseVersions(parsed, findVersions, appsOfAccount(idAccount))) ??
-      (idSegment === undefined ? undefined : refuseSegment(idSegment, await listSegmentIds(idAccount)));
+      (await validateVersions(parsed, findVersions, appsOfAccount(idAccount))) ??
+      (idSegment === undefined ? undefined : validateSegment(idSegment, await listSegmentIds(idAccount)));
     return unavailable ?? parsed;
   };
 }
@@ -286,19 +286,19 @@ function describeAllowed(ids: readonly number[]): string {
 }
 
 /** Refuses a segment that the account does not have. `ids` are those of the account, ascending. */
-function refuseSegment(idSegment: string, ids: readonly number[]): Refusal | undefined {
+function validateSegment(idSegment: string, ids: readonly number[]): ExportApiError | undefined {
   if (ids.some((id) => String(id) === idSegment)) return undefined;
   return badRequest(`Argument idSegment is invalid: ${quote(idSegment)}; allowed: ${describeAllowed(ids)}`);
 }
 
-type FindVersions = (event: string) => Promise<KeptVersions>;
+type FindVersions = (event: string) => Promise<AvailableVersions>;
 
 /** Refuses versions that the log no longer has. One that expires later fails the export. */
-async function refuseVersions(
+async function validateVersions(
   spec: ExportSpec,
   findVersions: FindVersions,
   accountApps: readonly ExportApp[],
-): Promise<Refusal | undefined> {
+): Promise<ExportApiError | undefined> {
   const { event, asOf, sinceVersion } = spec;
   if (asOf === undefined && sinceVersion === undefined) return undefined;
   const kept = await findVersions(event).catch((error: unknown) => {
@@ -307,11 +307,11 @@ async function refuseVersions(
     throw error;
   });
   if (kept === undefined) return undefined;
-  const upTo = asOf === undefined ? Math.max(kept.newest, 0) : (parsePlace(asOf)?.version ?? 0);
+  const upTo = asOf === undefined ? Math.max(kept.newest, 0) : (parseCursor(asOf)?.version ?? 0);
   const idApps = selectApps(spec, accountApps).map(({ idApp }) => idApp);
-  const refusal = asOf === undefined ? undefined : refuseVersion(upTo, kept, idApps);
+  const refusal = asOf === undefined ? undefined : findVersionUnavailableReason(upTo, kept, idApps);
   if (refusal !== undefined) return badRequest(`Argument asOf is invalid: ${refusal}`);
-  const since = parsePlace(sinceVersion ?? '0')?.version ?? 0;
+  const since = parseCursor(sinceVersion ?? '0')?.version ?? 0;
   if (since > upTo)
     return badRequest(
       `Argument sinceVersion is invalid: ${quote(sinceVersion ?? '')} is later than the version that is read, ${upTo}`,

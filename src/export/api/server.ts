@@ -1,13 +1,13 @@
 import type { AddressInfo, Socket } from 'node:net';
 import Fastify, { type FastifyError, type FastifyInstance, type FastifyReply } from 'fastify';
-import { type BoundedLog, createBoundedLog, failureBound } from '../../runtime/conditions/bounded-log.ts';
+import { type RateLimitedLog, createRateLimitedLog, failureBound } from '../../runtime/problems/rate-limited-log.ts';
 import { describeError } from '../../runtime/errors.ts';
 import { takeOverConnections } from '../../runtime/http/connections.ts';
-import { ownSchemas, describeHeadOverflow, findHeadFault } from '../../runtime/http/request-head.ts';
+import { noRouteSchemas, describeHeadOverflow, findRequestHeadError } from '../../runtime/http/request-head.ts';
 import type { Stoppable } from '../../runtime/lifecycle.ts';
 import type { Logger } from '../../runtime/logger.ts';
-import { maxBodyBytes } from './arguments.ts';
-import { badRequest, notFound, refusalEnvelope, unavailable, type Refusal } from './envelope.ts';
+import { maxFormBytes } from './arguments.ts';
+import { badRequest, notFound, errorEnvelope, unavailable, type ExportApiError } from './envelope.ts';
 
 export type ApiServer = FastifyInstance;
 
@@ -38,15 +38,15 @@ export const defaultApiServerLimits: ApiServerLimits = {
   maxRequestsPerSocket: 100_000,
 };
 
-export function refuse(reply: FastifyReply, refusal: Refusal): FastifyReply {
-  if (refusal.retryAfterSeconds !== undefined) reply.header('retry-after', refusal.retryAfterSeconds);
-  return reply.code(refusal.code).type('application/json; charset=utf-8').send(refusalEnvelope(refusal));
+export function sendError(reply: FastifyReply, exportApiError: ExportApiError): FastifyReply {
+  if (exportApiError.retryAfterSeconds !== undefined) reply.header('retry-after', exportApiError.retryAfterSeconds);
+  return reply.code(exportApiError.code).type('application/json; charset=utf-8').send(errorEnvelope(exportApiError));
 }
 
 /** Converts an error of a handler. A 500 may be retried: the service is at fault. */
-function refusalOf(error: unknown, failures: BoundedLog, path: string): Refusal {
+function refusalOf(error: unknown, failures: RateLimitedLog, path: string): ExportApiError {
   const { statusCode, code } = error as Partial<FastifyError>;
-  if (code === 'FST_ERR_CTP_BODY_TOO_LARGE') return badRequest(`The body is larger than ${maxBodyBytes} bytes`);
+  if (code === 'FST_ERR_CTP_BODY_TOO_LARGE') return badRequest(`The body is larger than ${maxFormBytes} bytes`);
   if (statusCode !== undefined && statusCode >= 400 && statusCode < 500) return badRequest('The request is malformed');
   failures.add({ path: path.slice(0, 200), error: describeError(error) });
   return unavailable;
@@ -57,15 +57,15 @@ function toSentence(detail: string): string {
 }
 
 const malformed = badRequest('The request is malformed');
-const brokenOff: Readonly<Record<string, Refusal>> = {
+const brokenOff: Readonly<Record<string, ExportApiError>> = {
   HPE_HEADER_OVERFLOW: badRequest(toSentence(describeHeadOverflow(maxHeadBytes))),
   ERR_HTTP_REQUEST_TIMEOUT: badRequest('The request timed out'),
 };
 
 /** Responds to bytes that are not a request; without a response if the client would assign it to another request. */
-function answerOnSocket(refusal: Refusal, socket: Socket, mayAnswer: boolean): void {
+function answerOnSocket(exportApiError: ExportApiError, socket: Socket, mayAnswer: boolean): void {
   if (!socket.writable || !mayAnswer) return void socket.destroy();
-  const envelope = refusalEnvelope(refusal);
+  const envelope = errorEnvelope(exportApiError);
   const body = JSON.stringify(envelope);
   const head = `HTTP/1.1 ${envelope.code} ${envelope.message}\r\nContent-Type: application/json; charset=utf-8\r\nContent-Length: ${Buffer.byteLength(body)}\r\nConnection: close`;
   socket.end(`${head}\r\n\r\n${body}`);
@@ -82,8 +82,8 @@ export function createApiServer(
 ): ApiServer {
   const server = Fastify({
     logger: false,
-    schemaController: ownSchemas,
-    bodyLimit: maxBodyBytes,
+    schemaController: noRouteSchemas,
+    bodyLimit: maxFormBytes,
     requestTimeout: limits.requestTimeoutMs,
     connectionTimeout: limits.stalledMs,
     keepAliveTimeout: limits.keepAliveMs,
@@ -100,7 +100,7 @@ export function createApiServer(
     },
     clientErrorHandler: (error, socket) =>
       answerOnSocket(brokenOff[error.code] ?? malformed, socket, exchanges.mayAnswer(socket)),
-    frameworkErrors: (_error, _request, reply) => void refuse(reply as unknown as FastifyReply, malformed),
+    frameworkErrors: (_error, _request, reply) => void sendError(reply as unknown as FastifyReply, malformed),
   });
   const exchanges = takeOverConnections(server.server, limits.maxConnections, logger);
   // Before the framework, which may respond at once.
@@ -122,17 +122,17 @@ export function createApiServer(
   server.addHook('onRequest', (request, reply, done) => {
     // The framework would refuse a Content-Type that it cannot parse; here it is ignored.
     delete request.raw.headers['content-type'];
-    const fault = findHeadFault(request.raw);
+    const fault = findRequestHeadError(request.raw);
     if (fault === undefined) return done();
     // The client may wait for a response before it sends its body.
     if (fault.status === 417) void reply.header('connection', 'close');
-    refuse(reply, { code: fault.status, detail: toSentence(fault.detail) });
+    sendError(reply, { code: fault.status, detail: toSentence(fault.detail) });
   });
-  const failures = createBoundedLog((fields) => logger.error(fields, 'request failed'), failureBound);
+  const failures = createRateLimitedLog((fields) => logger.error(fields, 'request failed'), failureBound);
   server.setErrorHandler((error, request, reply) =>
-    refuse(reply, refusalOf(error, failures, (request.raw.url ?? '').split('?')[0] ?? '')),
+    sendError(reply, refusalOf(error, failures, (request.raw.url ?? '').split('?')[0] ?? '')),
   );
-  server.setNotFoundHandler((_request, reply) => refuse(reply, noRoute));
+  server.setNotFoundHandler((_request, reply) => sendError(reply, noRoute));
   return server;
 }
 
@@ -140,7 +140,7 @@ export function createApiServer(
  * Serves the api port while the service may not access its folders: the routes of `addRoutes` (health), and a 500 with
  * Retry-After for all others.
  */
-export async function startClosedExport(
+export async function startUnavailableExport(
   { host, port }: { readonly host: string; readonly port: number },
   addRoutes: (server: ApiServer) => void,
   logger: Logger,

@@ -9,12 +9,12 @@ import {
   fileStem,
   isInProgress,
   sumFiles,
-  type ReportBasis,
+  type ReportVersion,
   type ReportJob,
 } from '../../reports/reports.ts';
 import { type LinkHolder, signLink, type SigningKeys } from '../../reports/signed-links.ts';
 
-export type Answers = ReturnType<typeof createAnswers>;
+export type ExportViews = ReturnType<typeof createExportViews>;
 
 const seconds = (ms: number): string => String(Math.floor(ms / 1000));
 
@@ -28,7 +28,7 @@ function rawStatus(job: ReportJob): string {
   return job.state === 'canceled' ? 'Canceled by user' : reportStatus(job);
 }
 
-export function describeBasis(basis: ReportBasis): Record<string, unknown> {
+export function viewReportVersion(basis: ReportVersion): Record<string, unknown> {
   const { version, nextSinceVersion, keptUntilSeconds, watermarkMs } = basis;
   return {
     version: String(version),
@@ -39,7 +39,7 @@ export function describeBasis(basis: ReportBasis): Record<string, unknown> {
 }
 
 /** Creates the renderers. Links are signed for each response; their expiry is fixed when the request ends. */
-export function createAnswers(keys: SigningKeys, progress: (job: ReportJob) => number) {
+export function createExportViews(keys: SigningKeys, progress: (job: ReportJob) => number) {
   function result(job: ReportJob, user: User, baseUrl: string): Record<string, unknown> {
     if (isInProgress(job)) return { progress: `${progress(job)}%` };
     if (job.state !== 'success') return {};
@@ -56,7 +56,9 @@ export function createAnswers(keys: SigningKeys, progress: (job: ReportJob) => n
       // Another version may have further formats.
       hasHeader: isFileFormat(format) && getFormat(format).hasHeader,
       archive: link(archiveName(job)),
-      ...(job.basis === undefined ? {} : { manifest: link(manifestName(fileStem(job))), ...describeBasis(job.basis) }),
+      ...(job.basis === undefined
+        ? {}
+        : { manifest: link(manifestName(fileStem(job))), ...viewReportVersion(job.basis) }),
     };
   }
 
@@ -94,16 +96,16 @@ export function createAnswers(keys: SigningKeys, progress: (job: ReportJob) => n
 
 /** Returns the holder of a user's links. A new secret changes the mark, which revokes the links. */
 function holderOf({ idUser, secret }: User): LinkHolder {
-  return { idUser, mark: createHash('sha256').update(`links of ${idUser}\n${secret}`).digest('hex') };
+  return { idUser, secretFingerprint: createHash('sha256').update(`links of ${idUser}\n${secret}`).digest('hex') };
 }
 
 export function createLinkHolders(access: AccessReader): LinkHolders {
   return {
-    findMark(idUser) {
+    findSecretFingerprint(idUser) {
       const user = access.current().findUser(idUser);
-      return user === undefined ? undefined : holderOf(user).mark;
+      return user === undefined ? undefined : holderOf(user).secretFingerprint;
     },
-    mayLackUsers: () => access.mayLackUsers(),
+    mayLackUsers: () => access.mayMissUsers(),
     onChange: (listener) => access.onChange(listener),
   };
 }

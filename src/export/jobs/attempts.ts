@@ -8,12 +8,12 @@ import type { Clock } from '../../runtime/clock.ts';
 import { describeError, isAppError } from '../../runtime/errors.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import { parseExportSpec } from './export-spec.ts';
-import { planRead, type ListFault, type ReadOptions } from './read-plan.ts';
+import { planRead, type ListError, type ReadOptions } from './read-plan.ts';
 import type { ReadPlan } from './worker-messages.ts';
 import type { AttemptOutcome, RunAttempt } from './worker-process.ts';
 
 /** The consequence of an outcome for its request. */
-export interface Settlement {
+export interface AttemptDecision {
   /** How the attempt counts; absent: its folder becomes the request's files. */
   readonly release?: AttemptEnd;
   /** Absent: it is retried. */
@@ -22,7 +22,7 @@ export interface Settlement {
   readonly damage?: string;
 }
 
-export interface JudgedAttempt {
+export interface FinishedAttempt {
   /** Attempts of the request, this one included, interrupted ones excluded. */
   readonly attempts: number;
   readonly ageMs: number;
@@ -34,8 +34,8 @@ export const maxAttempts = 8;
 function judgeFailure(
   reason: 'user' | 'disk' | 'damage' | 'error',
   error: string,
-  { attempts, ageMs, timeoutMs }: JudgedAttempt,
-): Settlement {
+  { attempts, ageMs, timeoutMs }: FinishedAttempt,
+): AttemptDecision {
   const failed: ReportEnd = { state: 'failed', error };
   const warning = { message: 'export attempt failed', error };
   switch (reason) {
@@ -57,7 +57,7 @@ function judgeFailure(
 }
 
 /** Decides by the outcome of an attempt whether the request has ended, and what the attempt counts as. */
-export function judgeOutcome(outcome: AttemptOutcome, attempt: JudgedAttempt): Settlement {
+export function settleAttempt(outcome: AttemptOutcome, attempt: FinishedAttempt): AttemptDecision {
   switch (outcome.kind) {
     case 'done':
       return { end: { state: 'success', files: outcome.files, basis: outcome.basis } };
@@ -102,12 +102,12 @@ export interface AttemptsOptions extends ReadOptions {
 /** Ends a request whose worker the kernel kills each time; kills from outside do not count as failures. */
 const maxInterruptions = 32;
 const firstRetryMs = 200;
-const longestRetryMs = 5000;
+const maxRetryMs = 5000;
 
 /** Returns whether the user of a request exists; `unknown` if the access data is damaged. */
-export function standingOf(access: AccessReader, idUser: string): 'live' | 'removed' | 'unknown' {
+export function userStatusOf(access: AccessReader, idUser: string): 'live' | 'removed' | 'unknown' {
   if (access.current().findUser(idUser) !== undefined) return 'live';
-  return access.mayLackUsers() ? 'unknown' : 'removed';
+  return access.mayMissUsers() ? 'unknown' : 'removed';
 }
 
 /** Returns the end of a request that has used up its attempts in a process that was killed before it ended. */
@@ -122,15 +122,15 @@ function findLateEnd(job: ReportJob): ReportEnd | undefined {
 /** Reports whether the user of a running request, or one of the apps that it reads, was removed. */
 function isTakenBack(access: AccessReader, { idUser, idAccount }: ReportJob, { apps }: ReadPlan): boolean {
   const view = access.current();
-  const lacksApp = !access.mayLackApps() && apps.some(({ idApp }) => view.findApp(idApp)?.idAccount !== idAccount);
-  return lacksApp || standingOf(access, idUser) === 'removed';
+  const lacksApp = !access.mayMissApps() && apps.some(({ idApp }) => view.findApp(idApp)?.idAccount !== idAccount);
+  return lacksApp || userStatusOf(access, idUser) === 'removed';
 }
 
 async function planRequest(
   { request: kept, idAccount }: ReportJob,
   dependencies: AttemptsDependencies,
   options: AttemptsOptions,
-): Promise<ReadPlan | ListFault> {
+): Promise<ReadPlan | ListError> {
   const request = parseExportSpec(kept);
   if (request === undefined)
     return { error: 'its job.json has no export that this version can read: create it again', isDamage: false };
@@ -150,15 +150,15 @@ function judgeAttempt(
   outcome: AttemptOutcome,
   { clock, logger, onDamage }: AttemptsDependencies,
   timeoutMs: number,
-): Settlement {
-  const settlement = judgeOutcome(outcome, { attempts, ageMs: clock.nowMs() - createdMs, timeoutMs });
-  const { warning, damage } = settlement;
+): AttemptDecision {
+  const attemptDecision = settleAttempt(outcome, { attempts, ageMs: clock.nowMs() - createdMs, timeoutMs });
+  const { warning, damage } = attemptDecision;
   if (warning !== undefined) logger.warn({ idReport: id, attempt: attempts, error: warning.error }, warning.message);
   if (damage !== undefined) {
     logger.error({ idReport: id, error: damage }, 'lake damaged');
     onDamage(damage);
   }
-  return settlement;
+  return attemptDecision;
 }
 
 /** Creates what runs the attempts of export requests until each request has ended. */
@@ -208,9 +208,9 @@ export function createAttempts(dependencies: AttemptsDependencies, options: Atte
   async function step(id: number, signal: AbortSignal): Promise<boolean> {
     const job = await store.find(id);
     if (job === undefined) return attempt(id, signal);
-    const standing = standingOf(access, job.idUser);
-    if (standing === 'unknown') return false;
-    const end: ReportEnd | undefined = standing === 'removed' ? { state: 'canceled' } : findLateEnd(job);
+    const userStatus = userStatusOf(access, job.idUser);
+    if (userStatus === 'unknown') return false;
+    const end: ReportEnd | undefined = userStatus === 'removed' ? { state: 'canceled' } : findLateEnd(job);
     if (end === undefined) return attempt(id, signal);
     await finish(id, end);
     return false;
@@ -222,7 +222,7 @@ export function createAttempts(dependencies: AttemptsDependencies, options: Atte
      * two count no attempt. Never throws.
      */
     async run(id: number, signal: AbortSignal): Promise<void> {
-      for (let retryMs = firstRetryMs; !signal.aborted; retryMs = Math.min(retryMs * 2, longestRetryMs)) {
+      for (let retryMs = firstRetryMs; !signal.aborted; retryMs = Math.min(retryMs * 2, maxRetryMs)) {
         try {
           if (!(await step(id, signal))) return;
         } catch (error) {

@@ -1,7 +1,16 @@
 import { compressions, isFileFormat, type Compression, type FileFormat } from '../../datasets/file-formats.ts';
-import { parsePlace } from '../../lake/log/change-feed.ts';
-import { isRecord } from '../../runtime/files/checked-json.ts';
-import { isFlag, isInteger, isText, listOf, oneOf, optional, shapeOf, type Check } from '../../runtime/store/shape.ts';
+import { parseCursor } from '../../lake/log/change-feed.ts';
+import { isRecord } from '../../runtime/files/checksummed-json.ts';
+import {
+  isFlag,
+  isInteger,
+  isText,
+  listOf,
+  oneOf,
+  optional,
+  shapeOf,
+  type ShapeCheck,
+} from '../../runtime/store/shape.ts';
 
 /** A half-open span of Unix seconds; an absent bound is open. */
 export interface SecondsSpan {
@@ -47,18 +56,18 @@ export interface ExportSpec {
   readonly filters: Readonly<Record<string, readonly string[]>>;
 }
 
-const isPlace: Check = (value) => typeof value === 'string' && parsePlace(value) !== undefined;
+const isPlace: ShapeCheck = (value) => typeof value === 'string' && parseCursor(value) !== undefined;
 const isTextList = listOf(isText);
 /** Checks that every member of an object has a check and passes it. */
 const exactly =
-  (checks: Readonly<Record<string, Check>>): Check =>
+  (checks: Readonly<Record<string, ShapeCheck>>): ShapeCheck =>
   (value) =>
     isRecord(value) &&
     Object.keys(value).every((name) => Object.hasOwn(checks, name)) &&
-    Object.entries(checks).every(([name, check]) => check(value[name]));
+    Object.entries(checks).every(([name, shapeCheck]) => shapeCheck(value[name]));
 const isSpan = exactly({ fromSeconds: optional(isInteger), beforeSeconds: optional(isInteger) });
 
-const members: Readonly<Record<keyof ExportSpec, Check>> = {
+const members: Readonly<Record<keyof ExportSpec, ShapeCheck>> = {
   event: isText,
   selectors: isTextList,
   timezone: isText,

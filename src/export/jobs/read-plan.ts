@@ -23,7 +23,7 @@ export interface ReadOptions extends ListFolders {
 type PlanLists = Pick<ReadPlan, 'segment' | 'titles'>;
 
 /** Why a request cannot run: its segment was removed, or a record is damaged. */
-export interface ListFault {
+export interface ListError {
   readonly error: string;
   readonly isDamage: boolean;
 }
@@ -38,7 +38,7 @@ export async function findPlanLists(
   { selectors, idSegment }: ExportSpec,
   idAccount: number,
   { segmentsDir, titlesDir }: ListFolders,
-): Promise<PlanLists | ListFault> {
+): Promise<PlanLists | ListError> {
   try {
     const showsTitles = selectors.some((name) => listTitleFields(name).length > 0);
     const titles = showsTitles ? await findTitles(titlesDir) : undefined;
@@ -60,7 +60,7 @@ export async function planRead(
   idAccount: number,
   { access, clock }: { readonly access: AccessReader; readonly clock: Clock },
   options: ReadOptions,
-): Promise<ReadPlan | ListFault> {
+): Promise<ReadPlan | ListError> {
   const lists = await findPlanLists(request, idAccount, options);
   if ('error' in lists) return lists;
   const { lakeDir, limits, retentionMs } = options;

@@ -9,7 +9,7 @@
  */
 import { isInProgress, type ReportJob } from '../../reports/reports.ts';
 import { describeError } from '../../runtime/errors.ts';
-import { createAttempts, standingOf, type AttemptsDependencies, type AttemptsOptions } from './attempts.ts';
+import { createAttempts, userStatusOf, type AttemptsDependencies, type AttemptsOptions } from './attempts.ts';
 
 export type JobRunner = ReturnType<typeof startJobRunner>;
 
@@ -62,7 +62,7 @@ export function startJobRunner(dependencies: AttemptsDependencies, options: JobR
 
   /** Chooses the oldest queued request of the account with the fewest running ones. */
   function chooseNext(): ReportJob | undefined {
-    const waiting = listWaiting().filter((job) => standingOf(access, job.idUser) !== 'unknown');
+    const waiting = listWaiting().filter((job) => userStatusOf(access, job.idUser) !== 'unknown');
     return waiting.toSorted((a, b) => running.countOf(a.idAccount) - running.countOf(b.idAccount) || a.id - b.id)[0];
   }
 
@@ -102,7 +102,7 @@ export function startJobRunner(dependencies: AttemptsDependencies, options: JobR
   function endTakenBack(): void {
     attempts.dropTakenBack();
     for (const { id, idUser } of listWaiting())
-      if (standingOf(access, idUser) === 'removed') ending.set(id, cancelWaiting(id));
+      if (userStatusOf(access, idUser) === 'removed') ending.set(id, cancelWaiting(id));
     wake();
   }
 
@@ -113,8 +113,8 @@ export function startJobRunner(dependencies: AttemptsDependencies, options: JobR
     cancel,
     /** Progress of a request, percent, 0 to 99. It never decreases, not even after a crash. */
     progress(id: number): number {
-      const percent = Math.max(attempts.percent(id), store.toldProgress(id));
-      store.noteProgress(id, percent);
+      const percent = Math.max(attempts.percent(id), store.reportedProgress(id));
+      store.recordProgress(id, percent);
       return percent;
     },
     running: (): number => running.count(),

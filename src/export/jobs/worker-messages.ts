@@ -1,6 +1,6 @@
 import type { CatalogueDates, CurrentCatalogue } from '../../lake/catalogue/current-catalogue.ts';
-import { isReportBasis, isReportFile, type ReportBasis, type ReportFile } from '../../reports/reports.ts';
-import { isInteger, isText, listOf, oneOf, shapeOf, type Check } from '../../runtime/store/shape.ts';
+import { isReportBasis, isReportFile, type ReportVersion, type ReportFile } from '../../reports/reports.ts';
+import { isInteger, isText, listOf, oneOf, shapeOf, type ShapeCheck } from '../../runtime/store/shape.ts';
 import type { SegmentKind } from '../../segments/segment-store.ts';
 import type { ExportApp, ExportSpec } from './export-spec.ts';
 
@@ -54,17 +54,17 @@ export interface WorkerPlan extends ReadPlan {
   readonly stem: string;
 }
 
-export type LookKind = 'estimate' | 'preview';
+export type DryRunKind = 'estimate' | 'preview';
 
 /** The plan of an estimate or a preview, which writes nothing. */
-export interface LookPlan extends ReadPlan {
-  readonly look: LookKind;
+export interface DryRunPlan extends ReadPlan {
+  readonly look: DryRunKind;
 }
 
 export type DateSpan = CatalogueDates;
 
 /** A query about the data of apps: events by day and kind, fill rates of fields, parameters of custom events. */
-export type DataQuestion =
+export type DataQuery =
   | { readonly ask: 'volume'; readonly dates: DateSpan }
   | { readonly ask: 'fields'; readonly dates: DateSpan; readonly kind: string }
   | {
@@ -75,14 +75,14 @@ export type DataQuestion =
     };
 
 export interface DataPlan {
-  readonly question: DataQuestion;
+  readonly question: DataQuery;
   readonly apps: readonly ExportApp[];
   readonly lakeDir: string;
   readonly limits: Pick<WorkerLimits, 'memoryMb' | 'threads'>;
 }
 
 /** Bounds of a number; null: unbounded. */
-export interface Bounds {
+export interface EstimateRange {
   readonly atLeast: number;
   readonly expected: number | null;
   readonly atMost: number | null;
@@ -96,14 +96,14 @@ export interface OverLimit {
 }
 
 export interface Estimate {
-  readonly rows: Bounds;
+  readonly rows: EstimateRange;
   /** As the limit counts them: text before compression, the file of other formats. */
-  readonly bytes: Bounds;
+  readonly bytes: EstimateRange;
   readonly parts: { readonly atLeast: number; readonly atMost: number | null };
   /** Duration without the time in the queue, s. */
   readonly seconds: number;
   readonly overLimits: readonly OverLimit[];
-  readonly basis: ReportBasis;
+  readonly basis: ReportVersion;
 }
 
 /** The first rows of an export, their cells as in CSV before quoting; null: an empty cell. */
@@ -111,7 +111,7 @@ export interface Preview {
   readonly columns: readonly string[];
   readonly rows: readonly (readonly (string | null)[])[];
   readonly isTruncated: boolean;
-  readonly basis: ReportBasis;
+  readonly basis: ReportVersion;
 }
 
 /** Events of one kind on one UTC date. The kind of rows of other datasets is the name of their table. */
@@ -156,7 +156,7 @@ export type WorkerOutcome =
   | {
       readonly kind: 'done';
       readonly files: readonly ReportFile[];
-      readonly basis: ReportBasis;
+      readonly basis: ReportVersion;
       readonly filesRead: number;
     }
   | Failed<'user' | 'disk' | 'damage' | 'error'>;
@@ -164,7 +164,7 @@ export type WorkerOutcome =
 type WorkerMessage = { readonly kind: 'progress'; readonly percent: number } | WorkerOutcome;
 
 /** The outcome of an estimate or a preview. `user`: the request is at fault, with the reason for its user. */
-export type LookOutcome =
+export type DryRunOutcome =
   | { readonly kind: 'estimate'; readonly estimate: Estimate }
   | { readonly kind: 'preview'; readonly preview: Preview }
   | Failed<'user' | 'damage' | 'error'>;
@@ -175,11 +175,12 @@ export type DataOutcome =
   | { readonly kind: 'catalogue'; readonly catalogue: CurrentCatalogue }
   | Failed<'damage' | 'error'>;
 
-const isList: Check = (value) => Array.isArray(value);
-const having = (members: Readonly<Record<string, Check>>): Check => shapeOf<Readonly<Record<string, unknown>>>(members);
-const failedWith = (...reasons: readonly string[]): Check => having({ reason: oneOf(reasons), error: isText });
+const isList: ShapeCheck = (value) => Array.isArray(value);
+const having = (members: Readonly<Record<string, ShapeCheck>>): ShapeCheck =>
+  shapeOf<Readonly<Record<string, unknown>>>(members);
+const failedWith = (...reasons: readonly string[]): ShapeCheck => having({ reason: oneOf(reasons), error: isText });
 
-function isMessage(value: unknown, checks: Readonly<Record<string, Check>>): boolean {
+function isMessage(value: unknown, checks: Readonly<Record<string, ShapeCheck>>): boolean {
   const kind = (value as { readonly kind?: unknown } | null | undefined)?.kind;
   return typeof kind === 'string' && Object.hasOwn(checks, kind) && checks[kind]?.(value) === true;
 }
@@ -189,7 +190,7 @@ const workerMessages = {
   done: having({ files: listOf(isReportFile), basis: isReportBasis, filesRead: isInteger }),
   failed: failedWith('user', 'disk', 'damage', 'error'),
 };
-const lookOutcomes = {
+const dryRunOutcomes = {
   estimate: having({ estimate: having({ basis: isReportBasis }) }),
   preview: having({ preview: having({ basis: isReportBasis }) }),
   failed: failedWith('user', 'damage', 'error'),
@@ -204,7 +205,7 @@ const dataOutcomes = {
 /** Each parses a message of a worker; undefined for other values. */
 export const parseWorkerMessage = (value: unknown): WorkerMessage | undefined =>
   isMessage(value, workerMessages) ? (value as WorkerMessage) : undefined;
-export const parseLookOutcome = (value: unknown): LookOutcome | undefined =>
-  isMessage(value, lookOutcomes) ? (value as LookOutcome) : undefined;
+export const parseDryRunOutcome = (value: unknown): DryRunOutcome | undefined =>
+  isMessage(value, dryRunOutcomes) ? (value as DryRunOutcome) : undefined;
 export const parseDataOutcome = (value: unknown): DataOutcome | undefined =>
   isMessage(value, dataOutcomes) ? (value as DataOutcome) : undefined;

@@ -3,38 +3,38 @@ import path from 'node:path';
 import { datasetsEnvironment, packageRoot } from '../../runtime/files/package-files.ts';
 import {
   parseDataOutcome,
-  parseLookOutcome,
+  parseDryRunOutcome,
   parseWorkerMessage,
   type DataOutcome,
   type DataPlan,
-  type LookOutcome,
-  type LookPlan,
+  type DryRunOutcome,
+  type DryRunPlan,
   type WorkerOutcome,
   type WorkerPlan,
 } from './worker-messages.ts';
 
 /** The end of a worker that sent no outcome. `killed`: from outside, by an operator or the kernel's OOM killer. */
-export type WorkerLoss =
+export type WorkerExit =
   | { readonly kind: 'crashed' | 'killed'; readonly error: string }
   | { readonly kind: 'timed_out' | 'aborted' };
 
-export type AttemptOutcome = WorkerOutcome | WorkerLoss;
-export type LookEnd = LookOutcome | WorkerLoss;
-export type DataEnd = DataOutcome | WorkerLoss;
+export type AttemptOutcome = WorkerOutcome | WorkerExit;
+export type DryRunEnd = DryRunOutcome | WorkerExit;
+export type DataEnd = DataOutcome | WorkerExit;
 
-interface LookOptions {
+interface InteractiveWorkerOptions {
   readonly timeoutMs: number;
   readonly signal: AbortSignal;
 }
 
-export interface WorkerOptions extends LookOptions {
+export interface WorkerOptions extends InteractiveWorkerOptions {
   readonly onPercent: (percent: number) => void;
 }
 
 /** Each settles when its worker has exited, so that nothing reads or writes for it afterwards. Never throws. */
 export type RunAttempt = (plan: WorkerPlan, options: WorkerOptions) => Promise<AttemptOutcome>;
-export type RunLook = (plan: LookPlan, options: LookOptions) => Promise<LookEnd>;
-export type RunQuestion = (plan: DataPlan, options: LookOptions) => Promise<DataEnd>;
+export type RunDryRun = (plan: DryRunPlan, options: InteractiveWorkerOptions) => Promise<DryRunEnd>;
+export type RunDataQuery = (plan: DataPlan, options: InteractiveWorkerOptions) => Promise<DataEnd>;
 
 /** The compiled entry: workers run from `dist`, also if the service runs from `src`. */
 const workerEntry = path.join(packageRoot, 'dist', 'export', 'worker', 'worker.js');
@@ -47,10 +47,10 @@ const fileThreads = 6;
 
 /** Sends a plan to a new process and waits until it exits. `readOutcome` parses its messages. Never throws. */
 function forkWorker<Outcome>(
-  plan: WorkerPlan | LookPlan | DataPlan,
-  { timeoutMs, signal }: LookOptions,
+  plan: WorkerPlan | DryRunPlan | DataPlan,
+  { timeoutMs, signal }: InteractiveWorkerOptions,
   readOutcome: (message: unknown) => Outcome | undefined,
-): Promise<Outcome | WorkerLoss> {
+): Promise<Outcome | WorkerExit> {
   if (signal.aborted) return Promise.resolve({ kind: 'aborted' });
   return new Promise((resolve) => {
     // The worker gets no other setting and no secret of the service.
@@ -59,8 +59,8 @@ function forkWorker<Outcome>(
       execArgv: [`--max-old-space-size=${heapMb}`],
       stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
     });
-    let outcome: Outcome | WorkerLoss | undefined;
-    const finish = (end: Outcome | WorkerLoss): void => {
+    let outcome: Outcome | WorkerExit | undefined;
+    const finish = (end: Outcome | WorkerExit): void => {
       outcome ??= end;
       child.kill('SIGKILL');
     };
@@ -94,6 +94,6 @@ export const runInWorker: RunAttempt = (plan, options) =>
     return undefined;
   });
 
-export const lookInWorker: RunLook = (plan, options) => forkWorker(plan, options, parseLookOutcome);
+export const dryRunInWorker: RunDryRun = (plan, options) => forkWorker(plan, options, parseDryRunOutcome);
 
-export const answerInWorker: RunQuestion = (plan, options) => forkWorker(plan, options, parseDataOutcome);
+export const queryInWorker: RunDataQuery = (plan, options) => forkWorker(plan, options, parseDataOutcome);

@@ -15,58 +15,58 @@ import type { Stoppable } from '../../runtime/lifecycle.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import {
   listWebhooks,
-  readToldNotices,
-  toldTo,
-  writeToldNotices,
-  type ToldNotices,
+  readDeliveredNotices,
+  deliveredTo,
+  writeDeliveredNotices,
+  type DeliveredNotices,
   type Webhook,
 } from '../../webhooks/webhook-store.ts';
 import { renderNotice } from './message.ts';
-import { createSender, type SenderDependencies, type Sent } from './sender.ts';
+import { createSender, type WebhookSenderDependencies, type AttemptResult } from './sender.ts';
 import {
   createRetryLoops,
-  defaultTellerOptions,
-  isDue,
-  longestPause,
-  pauseAfter,
-  type TellerOptions,
-} from './teller.ts';
+  defaultDeliveryOptions,
+  isAttemptDue,
+  maxRetryDelay,
+  retryDelayAfter,
+  type DeliveryOptions,
+} from './retry-schedule.ts';
 
-interface NoticeNotifierDependencies extends SenderDependencies {
+interface NoticeNotifierDependencies extends WebhookSenderDependencies {
   readonly lakeDir: string;
   readonly access: AccessReader;
   readonly logger: Logger;
 }
 
-interface NoticeNotifierOptions extends TellerOptions {
+interface NoticeNotifierOptions extends DeliveryOptions {
   readonly everyMs: number;
 }
 
-const defaultOptions: NoticeNotifierOptions = { ...defaultTellerOptions, everyMs: 5000 };
+const defaultOptions: NoticeNotifierOptions = { ...defaultDeliveryOptions, everyMs: 5000 };
 /** Maximum time of retries of a notice, ms. */
-const tellForMs = 7 * 86_400_000;
+const deliveryWindowMs = 7 * 86_400_000;
 
 /** Returns the notices to send to a webhook: the oldest first, those that failed last. */
 function listPending(
   { createdMs }: Webhook,
-  { told, failed }: ToldNotices,
+  { told, failed }: DeliveredNotices,
   notices: readonly Notice[],
   nowMs: number,
 ): Notice[] {
   const isTold = new Set(told);
   const wanted = notices.filter(({ id, foundAt }) => {
     const foundMs = Date.parse(foundAt);
-    return createdMs <= foundMs && nowMs - foundMs < tellForMs && !isTold.has(id);
+    return createdMs <= foundMs && nowMs - foundMs < deliveryWindowMs && !isTold.has(id);
   });
   return wanted.toReversed().toSorted((a, b) => failed.indexOf(a.id) - failed.indexOf(b.id));
 }
 
 function recordSent(
-  { told, failed, failures }: ToldNotices,
+  { told, failed, failures }: DeliveredNotices,
   { id }: Notice,
-  { state }: Sent,
+  { state }: AttemptResult,
   pending: readonly Notice[],
-): Omit<ToldNotices, 'nextMs'> {
+): Omit<DeliveredNotices, 'nextMs'> {
   const others = failed.filter((other) => other !== id && pending.some((notice) => notice.id === other));
   return state === 'waiting'
     ? { told, failed: [...others, id], failures: failures + 1 }
@@ -89,38 +89,38 @@ export function startNoticeNotifier(dependencies: NoticeNotifierDependencies, op
   const accountOf = ({ idApp }: Notice): number | undefined => access.current().findApp(idApp)?.idAccount;
 
   /** Sends the next message that is due for an account; returns when the next one is, undefined if none is left. */
-  async function tellOne(idAccount: number): Promise<number | undefined> {
+  async function attemptDelivery(idAccount: number): Promise<number | undefined> {
     // Read for each message: a removed webhook or an erased notice is not sent.
     const { known: webhooks, damaged } = await listWebhooks(paths, idAccount);
-    const known = await readToldNotices(paths.webhooks, idAccount);
+    const known = await readDeliveredNotices(paths.webhooks, idAccount);
     const own = notices.filter((notice) => accountOf(notice) === idAccount);
     const nowMs = clock.nowMs();
     const waiting = webhooks.flatMap((webhook) => {
-      const before = toldTo(known, webhook.idWebhook);
+      const before = deliveredTo(known, webhook.idWebhook);
       const pending = listPending(webhook, before, own, nowMs);
       const [next] = pending;
-      const nextMs = isDue(before.nextMs, nowMs, options) ? 0 : before.nextMs;
+      const nextMs = isAttemptDue(before.nextMs, nowMs, options) ? 0 : before.nextMs;
       return next === undefined ? [] : [{ webhook, before, pending, next, nextMs }];
     });
     const due = waiting.find(({ nextMs }) => nextMs <= nowMs);
     if (due === undefined) {
-      const againMs = damaged.length === 0 ? Infinity : nowMs + longestPause(options);
+      const againMs = damaged.length === 0 ? Infinity : nowMs + maxRetryDelay(options);
       const nextMs = Math.min(againMs, ...waiting.map((one) => one.nextMs));
       return nextMs === Infinity ? undefined : nextMs;
     }
     const { webhook, before, pending, next } = due;
     const { idWebhook } = webhook;
-    const sent = await send(webhook, renderNotice(next, idWebhook));
-    const hasFailed = sent.state === 'waiting';
+    const attemptResult = await send(webhook, renderNotice(next, idWebhook));
+    const hasFailed = attemptResult.state === 'waiting';
     if (signal.aborted && hasFailed) return undefined;
-    const after = recordSent(before, next, sent, pending);
-    const nextMs = hasFailed ? clock.nowMs() + pauseAfter(after.failures, options) : 0;
+    const after = recordSent(before, next, attemptResult, pending);
+    const nextMs = hasFailed ? clock.nowMs() + retryDelayAfter(after.failures, options) : 0;
     const ids = [...webhooks.map((one) => one.idWebhook), ...damaged];
-    const told = Object.fromEntries(ids.map((id) => [id, toldTo(known, id)]));
-    await writeToldNotices(paths.webhooks, idAccount, { ...told, [idWebhook]: { ...after, nextMs } });
+    const told = Object.fromEntries(ids.map((id) => [id, deliveredTo(known, id)]));
+    await writeDeliveredNotices(paths.webhooks, idAccount, { ...told, [idWebhook]: { ...after, nextMs } });
     if (hasFailed)
       logger.warn(
-        { idWebhook, idNotice: next.id, failures: after.failures, error: sent.lastError },
+        { idWebhook, idNotice: next.id, failures: after.failures, error: attemptResult.lastError },
         'webhook delivery failed, will retry',
       );
     return nowMs;
@@ -129,18 +129,18 @@ export function startNoticeNotifier(dependencies: NoticeNotifierDependencies, op
   async function readAgain(stamp: string): Promise<void> {
     notices = await readNotices(lakeDir);
     // The account of an app may be unknown for now.
-    if (!access.mayLackApps()) seen = stamp;
+    if (!access.mayMissApps()) seen = stamp;
     for (const idAccount of new Set(notices.map(accountOf)))
-      if (idAccount !== undefined) loops.start(idAccount, () => tellOne(idAccount));
+      if (idAccount !== undefined) loops.start(idAccount, () => attemptDelivery(idAccount));
   }
 
-  function look(): Promise<void> | void {
+  function check(): Promise<void> | void {
     const stamp = `${findStamp(found)} ${findStamp(keyNotices)}`;
     if (stamp !== seen) return readAgain(stamp);
     loops.wakeDue();
   }
 
-  const loop = startPollLoop(look, {
+  const loop = startPollLoop(check, {
     everyMs: options.everyMs,
     onError: (error) => logger.error({ error: describeError(error) }, 'cannot read notices, will retry'),
   });

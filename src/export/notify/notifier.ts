@@ -7,7 +7,7 @@
  */
 import { inParallel } from '../../runtime/async/in-parallel.ts';
 import { createKeyedSemaphore } from '../../runtime/async/semaphore.ts';
-import type { Problem } from '../../runtime/conditions/problem.ts';
+import type { Problem } from '../../runtime/problems/problem.ts';
 import { describeError, isAppError } from '../../runtime/errors.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import { readDeliveries, writeDeliveries, type Delivery } from '../../reports/report-records.ts';
@@ -15,17 +15,17 @@ import { isExpired, isInProgress, type ReportJob } from '../../reports/reports.t
 import type { ReportStore } from '../../reports/store.ts';
 import { findWebhook, listWebhooks, type AccountWebhooks, type Webhook } from '../../webhooks/webhook-store.ts';
 import { renderMessage } from './message.ts';
-import { createSender, startWebhookFaults, type SenderDependencies } from './sender.ts';
+import { createSender, startBrokenWebhookLog, type WebhookSenderDependencies } from './sender.ts';
 import {
   createRetryLoops,
-  defaultTellerOptions,
-  isDue,
-  longestPause,
-  pauseAfter,
-  type TellerOptions,
-} from './teller.ts';
+  defaultDeliveryOptions,
+  isAttemptDue,
+  maxRetryDelay,
+  retryDelayAfter,
+  type DeliveryOptions,
+} from './retry-schedule.ts';
 
-interface NotifierDependencies extends Omit<SenderDependencies, 'faults'> {
+interface NotifierDependencies extends Omit<WebhookSenderDependencies, 'faults'> {
   readonly store: ReportStore;
   readonly logger: Logger;
 }
@@ -45,9 +45,9 @@ function isWanted({ createdMs }: Webhook, { finishedMs = 0 }: ReportJob, hasJust
  * Creates what notifies one webhook of a request; it returns when to try again, undefined if the webhook is notified or
  * need not be. An attempt that a stop interrupts is not recorded.
  */
-function createTeller(
-  dependencies: NotifierDependencies & { readonly faults: ReturnType<typeof startWebhookFaults> },
-  options: TellerOptions,
+function createExportDelivery(
+  dependencies: NotifierDependencies & { readonly faults: ReturnType<typeof startBrokenWebhookLog> },
+  options: DeliveryOptions,
   signal: AbortSignal,
 ): (id: number, idWebhook: string, hasJustEnded: boolean) => Promise<number | undefined> {
   const { store, paths, clock, logger, faults } = dependencies;
@@ -57,14 +57,14 @@ function createTeller(
   async function attempt(job: ReportJob, webhook: Webhook, before: number): Promise<Delivery> {
     const attempts = before + 1;
     const { idWebhook } = webhook;
-    const sent = await send(webhook, renderMessage(job, idWebhook));
-    if (sent.state !== 'waiting') return { idWebhook, attempts, nextMs: 0, ...sent };
-    const about = { idReport: job.id, idWebhook, attempts, error: sent.lastError };
+    const attemptResult = await send(webhook, renderMessage(job, idWebhook));
+    if (attemptResult.state !== 'waiting') return { idWebhook, attempts, nextMs: 0, ...attemptResult };
+    const about = { idReport: job.id, idWebhook, attempts, error: attemptResult.lastError };
     logger.warn(about, 'webhook delivery failed, will retry');
-    return { idWebhook, attempts, nextMs: clock.nowMs() + pauseAfter(attempts, options), ...sent };
+    return { idWebhook, attempts, nextMs: clock.nowMs() + retryDelayAfter(attempts, options), ...attemptResult };
   }
 
-  async function keep(id: number, delivery: Delivery): Promise<void> {
+  async function recordDelivery(id: number, delivery: Delivery): Promise<void> {
     const folder = store.folderOf(id);
     await records.run(id, async () => {
       const others = (await readDeliveries(folder)).filter(({ idWebhook }) => idWebhook !== delivery.idWebhook);
@@ -87,24 +87,24 @@ function createTeller(
     if (job === undefined || isInProgress(job) || isExpired(job, clock.nowMs())) return undefined;
     const webhook = await findOrDamaged(job.idAccount, idWebhook);
     if (webhook === undefined) return undefined;
-    if (webhook === 'damaged') return clock.nowMs() + longestPause(options);
+    if (webhook === 'damaged') return clock.nowMs() + maxRetryDelay(options);
     const before = (await readDeliveries(store.folderOf(id))).find((other) => other.idWebhook === idWebhook);
     if (before === undefined ? !isWanted(webhook, job, hasJustEnded) : before.state !== 'waiting') return undefined;
-    if (before !== undefined && !isDue(before.nextMs, clock.nowMs(), options)) return before.nextMs;
+    if (before !== undefined && !isAttemptDue(before.nextMs, clock.nowMs(), options)) return before.nextMs;
     const after = await attempt(job, webhook, before?.attempts ?? 0);
     if (signal.aborted && after.state === 'waiting') return undefined;
-    await keep(id, after);
+    await recordDelivery(id, after);
     return after.state === 'waiting' ? after.nextMs : undefined;
   };
 }
 
 /** Starts the notifier, which waits for its first request. */
-export function startNotifier(dependencies: NotifierDependencies, options = defaultTellerOptions) {
+export function startNotifier(dependencies: NotifierDependencies, options = defaultDeliveryOptions) {
   const { store, paths, clock, logger } = dependencies;
   const aborter = new AbortController();
   const { signal } = aborter;
-  const faults = startWebhookFaults(paths, logger);
-  const tell = createTeller({ ...dependencies, faults }, options, signal);
+  const faults = startBrokenWebhookLog(paths, logger);
+  const attemptDelivery = createExportDelivery({ ...dependencies, faults }, options, signal);
   const loops = createRetryLoops(clock, options, signal, (key, error) => {
     const idReport = Number.parseInt(String(key), 10);
     logger.error({ idReport, error: describeError(error) }, 'cannot notify webhooks of an export, will retry');
@@ -121,10 +121,10 @@ export function startNotifier(dependencies: NotifierDependencies, options = defa
     };
     const left = known.filter((webhook) => isLeft(webhook.idWebhook, isWanted(webhook, job, isNew)));
     for (const id of [...left.map(({ idWebhook }) => idWebhook), ...damaged.filter((one) => isLeft(one, true))])
-      loops.start(`${job.id} ${id}`, () => tell(job.id, id, hasJustEnded));
+      loops.start(`${job.id} ${id}`, () => attemptDelivery(job.id, id, hasJustEnded));
   }
 
-  function look(id: number, hasJustEnded: boolean): void {
+  function deliver(id: number, hasJustEnded: boolean): void {
     loops.start(id, async () => {
       const job = await store.find(id);
       if (job !== undefined && !isInProgress(job))
@@ -134,9 +134,9 @@ export function startNotifier(dependencies: NotifierDependencies, options = defa
   }
 
   return {
-    look: (id: number): void => look(id, true),
+    deliver: (id: number): void => deliver(id, true),
     /** Notifies the webhooks that earlier processes may have missed. */
-    async lookAtAll(): Promise<void> {
+    async deliverMissed(): Promise<void> {
       const nowMs = clock.nowMs();
       const ended = store.list().filter((job) => !isInProgress(job) && !isExpired(job, nowMs));
       const accounts = new Map<number, Promise<AccountWebhooks>>();
@@ -149,7 +149,7 @@ export function startNotifier(dependencies: NotifierDependencies, options = defa
         if (signal.aborted) return;
         await listOnce(job.idAccount)
           .then((webhooks) => follow(job, webhooks, false))
-          .catch(() => look(job.id, false));
+          .catch(() => deliver(job.id, false));
       });
     },
     notices: (): readonly Problem[] => faults.notices(),

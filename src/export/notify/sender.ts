@@ -1,15 +1,15 @@
 import { startPollLoop } from '../../runtime/async/poll-loop.ts';
 import { createKeyedSemaphore } from '../../runtime/async/semaphore.ts';
 import type { Clock } from '../../runtime/clock.ts';
-import type { Problem } from '../../runtime/conditions/problem.ts';
+import type { Problem } from '../../runtime/problems/problem.ts';
 import { describeError, isAppError } from '../../runtime/errors.ts';
-import { postOutside } from '../../runtime/http/outgoing-post.ts';
-import type { OutgoingRules } from '../../runtime/http/outgoing-rules.ts';
+import { postToUntrustedUrl } from '../../runtime/http/post-untrusted.ts';
+import type { EgressPolicy } from '../../runtime/http/egress-policy.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import {
-  type LastTries,
+  type LastAttempts,
   findWebhook,
-  openWebhookSecret,
+  decryptWebhookSecret,
   type Webhook,
   type WebhookPaths,
 } from '../../webhooks/webhook-store.ts';
@@ -24,7 +24,7 @@ const faultsEveryMs = 5000;
  * Starts to track webhooks with unreadable records or secrets. Each is logged once, and read again until it is repaired
  * or removed.
  */
-export function startWebhookFaults(paths: WebhookPaths, logger: Logger) {
+export function startBrokenWebhookLog(paths: WebhookPaths, logger: Logger) {
   const faults = new Map<string, WebhookId & { readonly fault: string }>();
 
   /** Sets or clears the fault of a webhook. */
@@ -41,7 +41,7 @@ export function startWebhookFaults(paths: WebhookPaths, logger: Logger) {
   async function check(known: WebhookId): Promise<void> {
     try {
       const webhook = await findWebhook(paths, known.idAccount, known.idWebhook);
-      if (webhook !== undefined) await openWebhookSecret(paths, webhook);
+      if (webhook !== undefined) await decryptWebhookSecret(paths, webhook);
       take(known, undefined);
     } catch (error) {
       if (!isAppError(error, 'record_damaged')) throw error;
@@ -70,16 +70,16 @@ export function startWebhookFaults(paths: WebhookPaths, logger: Logger) {
   };
 }
 
-export interface SenderDependencies {
+export interface WebhookSenderDependencies {
   readonly paths: WebhookPaths;
-  readonly rules: OutgoingRules;
+  readonly rules: EgressPolicy;
   readonly clock: Clock;
-  readonly faults?: ReturnType<typeof startWebhookFaults>;
-  readonly tries?: LastTries;
+  readonly faults?: ReturnType<typeof startBrokenWebhookLog>;
+  readonly tries?: LastAttempts;
 }
 
 /** The result of an attempt: delivered; given up, since the receiver was removed; or to be sent again. */
-export type Sent =
+export type AttemptResult =
   | { readonly state: 'delivered' }
   | { readonly state: 'given_up' | 'waiting'; readonly lastError: string };
 
@@ -88,15 +88,15 @@ const sendsAtOnce = 2;
 
 /** Creates the sender of signed messages. An abort of the signal ends attempts; a failure is a result. */
 export function createSender(
-  { paths, rules, clock, faults, tries }: SenderDependencies,
+  { paths, rules, clock, faults, tries }: WebhookSenderDependencies,
   timeoutMs: number,
   signal: AbortSignal,
-): (webhook: Webhook, message: Message) => Promise<Sent> {
+): (webhook: Webhook, message: Message) => Promise<AttemptResult> {
   const slots = createKeyedSemaphore(sendsAtOnce);
 
   async function openSecret(webhook: Webhook): Promise<string> {
     try {
-      const secret = await openWebhookSecret(paths, webhook);
+      const secret = await decryptWebhookSecret(paths, webhook);
       faults?.take(webhook, undefined);
       return secret;
     } catch (error) {
@@ -113,10 +113,10 @@ export function createSender(
     const secret = await openSecret(webhook);
     const headers = signMessage(secret, id, Math.floor(clock.nowMs() / 1000), body);
     const url = new URL(webhook.url);
-    return await postOutside({ url, owner: String(idAccount), headers, body, timeoutMs, signal }, rules);
+    return await postToUntrustedUrl({ url, owner: String(idAccount), headers, body, timeoutMs, signal }, rules);
   }
 
-  async function send(webhook: Webhook, message: Message): Promise<Sent & { readonly problem?: string }> {
+  async function send(webhook: Webhook, message: Message): Promise<AttemptResult & { readonly problem?: string }> {
     try {
       const status = await slots.run(webhook.idWebhook, () => post(webhook, message));
       if (status === undefined) return { state: 'given_up', lastError: 'the webhook was removed' };

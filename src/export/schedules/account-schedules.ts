@@ -12,14 +12,14 @@ import {
 } from '../../schedules/schedule-store.ts';
 import { findDueSlot, findNextSlot, slotName, stopReason, weekdays, type Schedule } from '../../schedules/schedules.ts';
 import type { Arguments } from '../api/arguments.ts';
-import { badRequest, defined, isRefusal, lacksPermission, notFound, type Refusal } from '../api/envelope.ts';
-import { single, type AddMethod, type Answer } from '../api/methods-routes.ts';
+import { badRequest, defined, isApiError, lacksPermission, notFound, type ExportApiError } from '../api/envelope.ts';
+import { single, type AddMethod, type MethodResult } from '../api/methods-routes.ts';
 import type { ParseRequest } from '../api/parse-request.ts';
-import { argumentsOfSlot, parseScheduleOrder } from './schedule-arguments.ts';
+import { argumentsOfSlot, parseScheduleRequest } from './schedule-arguments.ts';
 import type { SlotClock } from './slot-clock.ts';
-import { refuseApps } from './turn.ts';
+import { validateApps } from './reconcile.ts';
 
-const mostSchedules = 20;
+const maxSchedules = 20;
 
 type ScheduleView = Readonly<Record<string, unknown>>;
 export type AccountSchedules = ReturnType<typeof createAccountSchedules>;
@@ -38,9 +38,9 @@ async function describeSchedule(
   { schedules, slotClock, clock }: AccountScheduleDependencies,
 ): Promise<ScheduleView> {
   const { idSchedule, idUser, rule, catchUp, sinceVersion, createdMs, paused, firstSlot } = schedule;
-  const progress = await readProgress(schedules, schedule);
-  const { made, lastReport, place } = progress;
-  const reason = stopReason(schedule, progress);
+  const scheduleProgress = await readProgress(schedules, schedule);
+  const { made, lastReport, place } = scheduleProgress;
+  const reason = stopReason(schedule, scheduleProgress);
   const slots = { firstSlot, catchUp, made };
   const newest = await slotClock.newest(rule, clock.nowMs());
   const next = findDueSlot(slots, newest) ?? findNextSlot(slots, newest);
@@ -82,23 +82,23 @@ export function createAccountSchedules(dependencies: AccountScheduleDependencies
 
   return {
     /** Adds a schedule; returns the existing one if it is the same. */
-    async create(user: User, given: Arguments): Promise<ScheduleView | Refusal> {
+    async create(user: User, given: Arguments): Promise<ScheduleView | ExportApiError> {
       const { idAccount, idUser, canExport } = user;
       if (!canExport) return lacksPermission;
-      const order = parseScheduleOrder(given);
-      if (isRefusal(order)) return order;
+      const order = parseScheduleRequest(given);
+      if (isApiError(order)) return order;
       const nowMs = clock.nowMs();
       // Checks the other arguments with those of an old slot.
       const request = await parseRequest(idAccount, argumentsOfSlot(order, 1), nowMs);
-      if (isRefusal(request)) return request;
-      const noApps = refuseApps(access, idAccount, request);
+      if (isApiError(request)) return request;
+      const noApps = validateApps(access, idAccount, request);
       if (noApps !== undefined) return badRequest(`The schedule would create no exports: ${noApps}`);
       const firstSlot = (await slotClock.newest(order.rule, nowMs)) + 1;
       const added = { ...order, idAccount, idUser, createdMs: nowMs, firstSlot };
       try {
-        return await describe(await addSchedule(schedules, added, mostSchedules));
+        return await describe(await addSchedule(schedules, added, maxSchedules));
       } catch (error) {
-        if (isAppError(error, 'conflict')) return badRequest(`The account already has ${mostSchedules} schedules`);
+        if (isAppError(error, 'conflict')) return badRequest(`The account already has ${maxSchedules} schedules`);
         throw error;
       }
     },
@@ -133,9 +133,9 @@ export function createAccountSchedules(dependencies: AccountScheduleDependencies
 
 export function addScheduleRoutes(addMethod: AddMethod, schedules: AccountSchedules): void {
   const missing = notFound('The schedule is not found');
-  function answer(view: ScheduleView | Refusal | undefined): Answer {
+  function answer(view: ScheduleView | ExportApiError | undefined): MethodResult {
     if (view === undefined) return missing;
-    return isRefusal(view) ? view : { data: view };
+    return isApiError(view) ? view : { data: view };
   }
 
   addMethod(['POST'], '/api/schedule/v1/create.json', 'schedule_create', async (user, given) =>

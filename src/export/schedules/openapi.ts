@@ -11,7 +11,7 @@ import {
 } from '../../runtime/http/openapi.ts';
 import { frequencies, weekdays } from '../../schedules/schedules.ts';
 import { scheduleExamples } from '../api/openapi-examples.ts';
-import { describeParameter, method, notFound, paramsParameter } from '../api/openapi.ts';
+import { describeParameter, method, notFoundResponse, paramsParameter } from '../api/openapi.ts';
 import { parameters } from '../api/parameters.ts';
 import { ownArguments, setBySchedule } from './schedule-arguments.ts';
 
@@ -43,7 +43,7 @@ const ofExport = parameters.filter(({ name }) => !setBySchedule.some((set) => se
 export function describeScheduleApi(): OpenApiPart {
   const id = parameter('idSchedule', text);
   const answer = reference('Schedule');
-  const change = (summary: string): Schema => ({ post: method(summary, [id], answer, notFound) });
+  const change = (summary: string): Schema => ({ post: method(summary, [id], answer, notFoundResponse) });
   const create = method(
     'Create a schedule that exports the period before each slot, or with sinceVersion the rows since the last export.',
     [...own, ...ofExport, paramsParameter],
@@ -56,11 +56,11 @@ export function describeScheduleApi(): OpenApiPart {
     paths: {
       '/api/schedule/v1/create.json': { post: create },
       '/api/schedule/v1/list.json': { get: method('List the schedules of the account.', [], list) },
-      '/api/schedule/v1/get.json': { get: method('Get a schedule.', [id], answer, notFound) },
+      '/api/schedule/v1/get.json': { get: method('Get a schedule.', [id], answer, notFoundResponse) },
       '/api/schedule/v1/pause.json': change('Pause a schedule.'),
       '/api/schedule/v1/resume.json': change('Resume a schedule that is paused or stopped.'),
       '/api/schedule/v1/delete.json': {
-        post: method('Delete a schedule; its exports stay.', [id], object({ idSchedule: text }), notFound),
+        post: method('Delete a schedule; its exports stay.', [id], object({ idSchedule: text }), notFoundResponse),
       },
     },
     examples: scheduleExamples,

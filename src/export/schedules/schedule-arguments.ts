@@ -4,16 +4,16 @@ import {
   periodOf,
   weekdays,
   type Frequency,
-  type SlotRule,
+  type Recurrence,
 } from '../../schedules/schedules.ts';
 import { quote, type Arguments } from '../api/arguments.ts';
-import { badRequest, isRefusal, type Refusal } from '../api/envelope.ts';
-import { basisParameters, parametersByName } from '../api/parameters.ts';
+import { badRequest, isApiError, type ExportApiError } from '../api/envelope.ts';
+import { versionParameters, parametersByName } from '../api/parameters.ts';
 import { defaultTimezone } from '../api/parse-request.ts';
 
 /** Missed slots that are caught up, by default and at most. */
 const defaultCatchUp = 31;
-const mostCatchUp = 100;
+const maxCatchUp = 100;
 
 /** An argument of a schedule; the others are those of its exports. */
 interface OwnArgument {
@@ -45,22 +45,22 @@ export const ownArguments: readonly OwnArgument[] = [
   {
     name: 'catchUp',
     meaning: `Maximum number of missed slots to export after a stop. Default: ${defaultCatchUp}. Not with sinceVersion: one export then has all changes.`,
-    allowed: `a whole number from 1 to ${mostCatchUp}`,
-    accepts: (text) => /^[1-9]\d{0,2}$/.test(text) && Number(text) <= mostCatchUp,
+    allowed: `a whole number from 1 to ${maxCatchUp}`,
+    accepts: (text) => /^[1-9]\d{0,2}$/.test(text) && Number(text) <= maxCatchUp,
   },
 ];
 
 const clash = ownArguments.find(({ name }) => parametersByName.has(name));
 if (clash !== undefined) throw new Error(`schemas: ${clash.name} is an argument of a schedule, and of no export`);
 
-export const setBySchedule = basisParameters;
+export const setBySchedule = versionParameters;
 
 const frequencyOf = (own: ReadonlyMap<string, string>): Frequency =>
   frequencies.find((frequency) => frequency === own.get('every')) ?? 'day';
 
-type ScheduleOrder = Pick<Schedule, 'rule' | 'catchUp' | 'arguments' | 'sinceVersion'>;
+type ScheduleRequest = Pick<Schedule, 'rule' | 'catchUp' | 'arguments' | 'sinceVersion'>;
 
-function parseOwn(given: Arguments): ReadonlyMap<string, string> | Refusal {
+function parseOwn(given: Arguments): ReadonlyMap<string, string> | ExportApiError {
   const values = new Map<string, string>();
   for (const { name, allowed, accepts } of ownArguments) {
     const texts = given.get(name);
@@ -74,7 +74,7 @@ function parseOwn(given: Arguments): ReadonlyMap<string, string> | Refusal {
   return values;
 }
 
-function toRule(own: ReadonlyMap<string, string>, timezone: string): SlotRule {
+function toRule(own: ReadonlyMap<string, string>, timezone: string): Recurrence {
   const every = frequencyOf(own);
   const weekday = weekdays.findIndex((day) => day === (own.get('weekday') ?? 'monday')) + 1;
   return {
@@ -85,9 +85,9 @@ function toRule(own: ReadonlyMap<string, string>, timezone: string): SlotRule {
   };
 }
 
-export function parseScheduleOrder(given: Arguments): ScheduleOrder | Refusal {
+export function parseScheduleRequest(given: Arguments): ScheduleRequest | ExportApiError {
   const own = parseOwn(given);
-  if (isRefusal(own)) return own;
+  if (isApiError(own)) return own;
   const set = setBySchedule.find((name) => given.has(name));
   if (set !== undefined)
     return badRequest(`Argument ${set} is invalid: the schedule sets it for each of its exports; leave it out`);
@@ -105,7 +105,7 @@ export function parseScheduleOrder(given: Arguments): ScheduleOrder | Refusal {
 }
 
 /** Returns the arguments of a slot's export: of the period before it, or of the rows since a cursor. */
-export function argumentsOfSlot(order: ScheduleOrder, slot: number, place = order.sinceVersion): Arguments {
+export function argumentsOfSlot(order: ScheduleRequest, slot: number, place = order.sinceVersion): Arguments {
   const own = place === undefined ? periodOf(order.rule, slot) : { sinceVersion: place };
   return new Map([...order.arguments, ...Object.entries(own).map(([name, value]) => [name, [value]] as const)]);
 }

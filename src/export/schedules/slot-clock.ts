@@ -8,26 +8,26 @@ import {
   toDate,
   toDay,
   type Schedule,
-  type SlotRule,
+  type Recurrence,
 } from '../../schedules/schedules.ts';
-import type { ZoneDays } from '../api/calendar.ts';
+import type { Calendar } from '../api/calendar.ts';
 import type { ExportSpec } from '../jobs/export-spec.ts';
 import { tableDirOf } from '../jobs/read-plan.ts';
 
 export type SlotClock = ReturnType<typeof createSlotClock>;
 
-export function createSlotClock(days: ZoneDays) {
+export function createSlotClock(days: Calendar) {
   /**
    * Returns the time of a slot, Unix ms: when the clocks of its zone first show its time or a later one. A slot in an
    * hour that clocks skip is at the moment of the change, one in an hour that comes twice in the first.
    */
-  async function timeOf(rule: SlotRule, slot: number): Promise<number> {
+  async function timeOf(rule: Recurrence, slot: number): Promise<number> {
     if (rule.every === 'hour') return hourSlotMs(rule, slot);
     return (await days.momentOf(rule.timezone, slotDate(rule, slot), rule.at)) * 1000;
   }
   return {
     timeOf,
-    async newest(rule: SlotRule, nowMs: number): Promise<number> {
+    async newest(rule: Recurrence, nowMs: number): Promise<number> {
       if (rule.every === 'hour') return newestHourSlot(rule, nowMs);
       const today = await days.currentDate(rule.timezone, nowMs);
       // The time of tomorrow's slot may have come already: clocks may go back over midnight.
@@ -39,9 +39,9 @@ export function createSlotClock(days: ZoneDays) {
 }
 
 /** How long a slot waits for the lake to be complete, from its time or the start of this process, ms. */
-export const longestWaitMs = 3 * 3_600_000;
+export const maxCompletenessWaitMs = 3 * 3_600_000;
 
-export interface SlotWaitDependencies {
+export interface CompletenessGateDependencies {
   readonly lakeDir: string;
   readonly slotClock: SlotClock;
   readonly clock: Clock;
@@ -52,11 +52,11 @@ export interface SlotWaitDependencies {
  * acknowledged before that end may be missing; the slot has waited long enough. A change feed does not wait: its next
  * export has the missing rows.
  */
-export function createSlotWait({
+export function createCompletenessGate({
   lakeDir,
   slotClock,
   clock,
-}: SlotWaitDependencies): (
+}: CompletenessGateDependencies): (
   schedule: Schedule,
   slot: number,
   request: ExportSpec,
@@ -74,6 +74,6 @@ export function createSlotWait({
     // A clock that was ahead at the start must not prolong the wait.
     startedMs = Math.min(startedMs, nowMs);
     const sinceMs = Math.max(startedMs, await slotClock.timeOf(rule, slot));
-    return nowMs - sinceMs < longestWaitMs ? 'waits' : 'overdue';
+    return nowMs - sinceMs < maxCompletenessWaitMs ? 'waits' : 'overdue';
   };
 }

@@ -9,7 +9,7 @@
  */
 import type { ReportJob } from '../../reports/reports.ts';
 import { startPollLoop } from '../../runtime/async/poll-loop.ts';
-import type { Problem } from '../../runtime/conditions/problem.ts';
+import type { Problem } from '../../runtime/problems/problem.ts';
 import { describeError, isAppError } from '../../runtime/errors.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import {
@@ -19,10 +19,10 @@ import {
   removeProgress,
   type ScheduleId,
 } from '../../schedules/schedule-store.ts';
-import type { Progress } from '../../schedules/schedules.ts';
-import { createTurns, isSettled, type TurnDependencies } from './turn.ts';
+import type { ScheduleProgress } from '../../schedules/schedules.ts';
+import { createScheduleReconciler, isSettled, type ReconcileDependencies } from './reconcile.ts';
 
-interface SlotRunnerDependencies extends Omit<TurnDependencies, 'onStop' | 'onOverdue'> {
+interface SlotRunnerDependencies extends Omit<ReconcileDependencies, 'onStop' | 'onOverdue'> {
   readonly logger: Logger;
   /** Settles when the requests of earlier processes have been read once. */
   readonly loaded: Promise<void>;
@@ -34,7 +34,7 @@ const defaultEveryMs = 5000;
 /** The state of a schedule between its checks. */
 interface Known {
   /** Undefined if its records cannot be read. */
-  readonly progress: Progress | undefined;
+  readonly progress: ScheduleProgress | undefined;
   /** Times of the last check and of the next, Unix ms; 0: at each check; infinity: once its user changes it. */
   readonly lookedMs: number;
   readonly nextMs: number;
@@ -55,7 +55,7 @@ function createTurn(
   dependencies: SlotRunnerDependencies,
 ): (id: ScheduleId, before: Known | undefined) => Promise<Known | undefined> {
   const { schedules, clock, logger } = dependencies;
-  const turns = createTurns({
+  const reconciler = createScheduleReconciler({
     ...dependencies,
     onStop: ({ idSchedule, idAccount }, reason) =>
       logger.warn({ idSchedule, idAccount, reason }, 'schedule stopped until its user resumes it'),
@@ -67,7 +67,7 @@ function createTurn(
     const lookedMs = clock.nowMs();
     const state = await findState(schedules, id);
     try {
-      const end = await turns.take(idAccount, idSchedule);
+      const end = await reconciler.take(idAccount, idSchedule);
       return end && { progress: end.progress, lookedMs, nextMs: end.nextMs ?? 0, state };
     } catch (error) {
       const failure = describeError(error);

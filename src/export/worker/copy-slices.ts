@@ -2,7 +2,7 @@ import type { DataFile } from '../../lake/log/snapshot.ts';
 import { localFiles } from '../../runtime/store/open-store.ts';
 import { inParallel } from '../../runtime/async/in-parallel.ts';
 import { findSize } from '../../runtime/files/file-checks.ts';
-import type { ExportQuery, Statement } from './export-query.ts';
+import type { ExportQuery, ExportStatement } from './export-query.ts';
 import type { Format } from './formats/format.ts';
 import type { ResultFiles } from './formats/result-files.ts';
 import type { QueryEngine } from './query-engine.ts';
@@ -17,7 +17,7 @@ export interface Slice {
 /** Rows of a row group: slices end between two, so that none is read twice. */
 const groupRows = 122_880;
 /** Slices of a table, at most, approximately: each costs a statement, about 10 ms. */
-const mostSlices = 64;
+const maxSlices = 64;
 
 function* cutFile(file: DataFile, rows: number, sliceRows: number): Generator<Slice> {
   for (let from = 0; from < rows; from += sliceRows)
@@ -34,7 +34,7 @@ function* cutFile(file: DataFile, rows: number, sliceRows: number): Generator<Sl
  */
 export function planSlices(files: readonly DataFile[]): Slice[] {
   const allRows = files.reduce((sum, { numRecords = 0 }) => sum + numRecords, 0);
-  const sliceRows = Math.max(1, Math.ceil(allRows / mostSlices / groupRows)) * groupRows;
+  const sliceRows = Math.max(1, Math.ceil(allRows / maxSlices / groupRows)) * groupRows;
   const slices: Slice[] = [];
   let together: DataFile[] = [];
   let togetherRows = 0;
@@ -74,9 +74,9 @@ interface SliceCopy {
   readonly verify: (files: readonly DataFile[]) => Promise<void>;
 }
 
-export type Copying = ReturnType<typeof copySlices>;
+export type SliceCopyJob = ReturnType<typeof copySlices>;
 
-function selectOf({ select, selectRows }: ExportQuery, { rows }: Slice): Statement {
+function selectOf({ select, selectRows }: ExportQuery, { rows }: Slice): ExportStatement {
   if (rows === undefined || selectRows === undefined) return select;
   const { sql, values } = selectRows;
   return { sql, values: { ...values, fromRow: BigInt(rows.from), beforeRow: BigInt(rows.before) } };

@@ -9,7 +9,7 @@ import {
   type BoundValue,
   type ExportQuery,
   type Preparation,
-  type Statement,
+  type ExportStatement,
 } from './export-query.ts';
 import { selectSql, selectTitled, zoneDate, type Cells } from './selector-sql.ts';
 
@@ -22,20 +22,20 @@ import { selectSql, selectTitled, zoneDate, type Cells } from './selector-sql.ts
 /** A longer pause ends a session, s. */
 const sessionPauseSeconds = 1800;
 /** Longest calendar day of any zone, s, date line included. */
-const longestDaySeconds = 2 * 86_400;
+const maxDaySeconds = 2 * 86_400;
 /** Steps of reading sessions beyond the request's end, s: usually a day is enough; the last is the whole lake. */
 const sessionReaches = [86_400, 8 * 86_400, 64 * 86_400, Infinity];
 
 /** Lists how far an event reads beyond its end, s; each step follows if the previous one was not enough. */
 function listReaches({ derive }: DerivedExport): readonly number[] {
   if (derive === 'sessions') return sessionReaches;
-  return [derive === 'days' ? longestDaySeconds : 0];
+  return [derive === 'days' ? maxDaySeconds : 0];
 }
 
 /** Returns the span of event times that determines the derived rows of a span. */
 export function readSpan({ derive }: DerivedExport, span: SecondsSpan, reachSeconds: number): SecondsSpan {
   const { fromSeconds, beforeSeconds } = span;
-  const lead = { first: Infinity, days: longestDaySeconds, sessions: sessionPauseSeconds }[derive];
+  const lead = { first: Infinity, days: maxDaySeconds, sessions: sessionPauseSeconds }[derive];
   const from = (fromSeconds ?? -Infinity) - lead;
   const before = (beforeSeconds ?? Infinity) + reachSeconds;
   return {
@@ -92,7 +92,7 @@ function derivedRows(
   apps: readonly ExportApp[],
   reachSeconds: number,
   join: string,
-): Statement {
+): ExportStatement {
   const { eventTime, timezone } = request;
   const { fromSeconds, beforeSeconds } = eventTime;
   const values: Record<string, BoundValue> = event.derive === 'days' ? { timezone } : {};
@@ -135,7 +135,7 @@ function createPreparation(request: ExportSpec, derived: DerivedRows, apps: read
       ? undefined
       : toMicros(beforeSeconds + reach - sessionPauseSeconds);
   };
-  const rowsOf = (step: number, join: string): Statement =>
+  const rowsOf = (step: number, join: string): ExportStatement =>
     derivedRows(request, derived, apps, reachSeconds[step] ?? 0, join);
   return {
     reachSeconds,

@@ -5,18 +5,18 @@ export type BoundValue = string | bigint | readonly string[] | readonly bigint[]
  * A statement over the data files, bound as `$files`, and the relation `apps` (the apps the caller may read). Values of
  * the request are bound, never part of the text, and the text uses each of them.
  */
-export interface Statement {
+export interface ExportStatement {
   readonly sql: string;
   readonly values: Readonly<Record<string, BoundValue>>;
 }
 
 export interface ExportQuery {
-  readonly select: Statement;
-  readonly count: Statement;
+  readonly select: ExportStatement;
+  readonly count: ExportStatement;
   /** Whether sets are compared value by value, which keeps the row order. Large sets are joined and the rows sorted. */
   readonly inline: boolean;
   /** `select` for the rows from `$fromRow` up to `$beforeRow` of their file; absent if rows are not streamed. */
-  readonly selectRows?: Statement;
+  readonly selectRows?: ExportStatement;
   /** Runs before the other statements, which read its table. */
   readonly preparation?: Preparation;
 }
@@ -26,9 +26,9 @@ export interface Preparation {
   /** How far each step reads beyond that end, s. */
   readonly reachSeconds: readonly number[];
   /** Creates the table, or replaces the rows that the previous step may have cut. */
-  statements(step: number): readonly Statement[];
+  statements(step: number): readonly ExportStatement[];
   /** Counts the rows that events beyond the step's reach may change; undefined if no row can change. */
-  unfinished(step: number): Statement | undefined;
+  unfinished(step: number): ExportStatement | undefined;
 }
 
 export const filesSql = 'read_parquet($files, union_by_name = true, hive_partitioning = false)';

@@ -3,7 +3,7 @@ import { connectDuckdb, duckdbApi, findErrorCode } from '../../lake/sql/duckdb.t
 import { sqlList } from '../../lake/sql/literals.ts';
 import { describeFileSql } from '../../lake/table-schema.ts';
 import { AppError } from '../../runtime/errors.ts';
-import type { Statement } from './export-query.ts';
+import type { ExportStatement } from './export-query.ts';
 import type { ExportApp } from '../jobs/export-spec.ts';
 import type { WorkerLimits } from '../jobs/worker-messages.ts';
 
@@ -17,11 +17,14 @@ export interface QueryEngine {
    * Runs a statement over files; the first has every column, so that the list is never empty. Returns the number in its
    * only row, or the number of written rows.
    */
-  run(statement: Statement, files: readonly string[]): Promise<number>;
+  run(exportStatement: ExportStatement, files: readonly string[]): Promise<number>;
   /** Runs a statement as `run` does, and returns its rows. */
-  rows(statement: Statement, files: readonly string[]): Promise<readonly Readonly<Record<string, unknown>>[]>;
+  rows(
+    exportStatement: ExportStatement,
+    files: readonly string[],
+  ): Promise<readonly Readonly<Record<string, unknown>>[]>;
   /** Writes the rows of a query to a file by `copyOptions` (formats/format.ts); returns their number. */
-  copyTo(select: Statement, files: readonly string[], file: string, copyOptions: string): Promise<number>;
+  copyTo(select: ExportStatement, files: readonly string[], file: string, copyOptions: string): Promise<number>;
   progress(): number;
   interrupt(): void;
   close(): void;
@@ -43,7 +46,7 @@ function wrap(error: unknown): AppError {
   return new AppError(findErrorCode(message), `duckdb: ${message}`, { cause: error });
 }
 
-function bind(values: Statement['values']): [Record<string, DuckDBValue>, Record<string, DuckDBType>] {
+function bind(values: ExportStatement['values']): [Record<string, DuckDBValue>, Record<string, DuckDBType>] {
   const bound: Record<string, DuckDBValue> = {};
   const types: Record<string, DuckDBType> = {};
   for (const [name, value] of Object.entries(values)) {
@@ -101,7 +104,7 @@ export async function openQueryEngine(options: QueryEngineOptions): Promise<Quer
     throw wrap(error);
   });
 
-  async function read({ sql, values }: Statement, files: readonly string[]): Promise<DuckDBResultReader> {
+  async function read({ sql, values }: ExportStatement, files: readonly string[]): Promise<DuckDBResultReader> {
     try {
       // The engine rejects values without a parameter.
       const bound = sql.includes('$files') ? { ...values, files } : values;
@@ -111,8 +114,8 @@ export async function openQueryEngine(options: QueryEngineOptions): Promise<Quer
     }
   }
 
-  async function run(statement: Statement, files: readonly string[]): Promise<number> {
-    return Number((await read(statement, files)).getRows()[0]?.[0]);
+  async function run(exportStatement: ExportStatement, files: readonly string[]): Promise<number> {
+    return Number((await read(exportStatement, files)).getRows()[0]?.[0]);
   }
 
   return {
@@ -124,7 +127,7 @@ export async function openQueryEngine(options: QueryEngineOptions): Promise<Quer
       }
     },
     run,
-    rows: async (statement, files) => (await read(statement, files)).getRowObjectsJS(),
+    rows: async (exportStatement, files) => (await read(exportStatement, files)).getRowObjectsJS(),
     copyTo: ({ sql, values }, files, file, copyOptions) =>
       run({ sql: `COPY (${sql}) TO $file (FORMAT ${copyOptions})`, values: { ...values, file } }, files),
     progress: () => Math.min(1, Math.max(0, connection.progress.percentage / 100)),

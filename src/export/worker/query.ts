@@ -3,7 +3,7 @@ import type { FileFilter, TimeRange } from '../../lake/files/prune.ts';
 import { parseSchemaString } from '../../lake/table-schema.ts';
 import type { ExportApp, ExportSpec, SecondsSpan } from '../jobs/export-spec.ts';
 import type { PlanSegment, PlanTitles, ReadPlan } from '../jobs/worker-messages.ts';
-import type { Basis } from './basis.ts';
+import type { ReadVersion } from './read-version.ts';
 import {
   dayConditions,
   fieldConditions,
@@ -163,7 +163,7 @@ export function buildEmptyQuery(request: ExportSpec): ExportQuery {
 
 export function planQuery(
   { request, apps, segment, titles }: ReadPlan,
-  { snapshot: { schemaString }, sinceMs }: Pick<Basis, 'snapshot' | 'sinceMs'>,
+  { snapshot: { schemaString }, sinceMs }: Pick<ReadVersion, 'snapshot' | 'sinceMs'>,
   options: Required<Pick<QueryOptions, 'lean' | 'cells'>>,
 ): ExportQuery {
   if (schemaString === undefined || isEmptyResult(request, apps)) return buildEmptyQuery(request);

@@ -2,25 +2,25 @@ import { localFiles } from '../../runtime/store/open-store.ts';
 import { pruneFiles } from '../../lake/files/prune.ts';
 import type { DataFile, Snapshot } from '../../lake/log/snapshot.ts';
 import type { ReadPlan } from '../jobs/worker-messages.ts';
-import { assertBasisWhole } from './basis.ts';
+import { assertReadVersionIntact } from './read-version.ts';
 import type { ExportQuery } from './export-query.ts';
 import { fileFilter } from './query.ts';
 import type { QueryEngine } from './query-engine.ts';
-import { watch, type OnShare, type WatchedJob } from './watch-statement.ts';
+import { runWatched, type OnProgress, type WatchedJob } from './watch-statement.ts';
 
 export type ReadFiles = ReturnType<typeof createReadFiles>;
 
 /** Compares files with their hashes, each once. Error: `file_damaged`. */
 export type Verify = (files: readonly DataFile[]) => Promise<void>;
 
-interface Asked {
+interface RequestedFiles {
   readonly plan: ReadPlan;
   readonly snapshot: Snapshot;
 }
 
 /** Creates the list of files of a query; a query with a preparation starts without any. */
 export function createReadFiles(
-  { plan: { request, apps }, snapshot, sinceMs }: Asked & { readonly sinceMs: number | undefined },
+  { plan: { request, apps }, snapshot, sinceMs }: RequestedFiles & { readonly sinceMs: number | undefined },
   { select, preparation }: ExportQuery,
 ): { readonly files: readonly DataFile[]; readonly reachOut: (reachSeconds: number) => void } {
   const files: DataFile[] = [];
@@ -34,11 +34,11 @@ export function createReadFiles(
   return { files, reachOut };
 }
 
-export function createVerify({ plan: { request }, snapshot }: Asked): Verify {
+export function createVerify({ plan: { request }, snapshot }: RequestedFiles): Verify {
   const verified = new Map<string, Promise<void>>();
   return async (files) => {
     for (const file of files) {
-      const verifying = verified.get(file.absolutePath) ?? assertBasisWhole(request, snapshot, [file]);
+      const verifying = verified.get(file.absolutePath) ?? assertReadVersionIntact(request, snapshot, [file]);
       verified.set(file.absolutePath, verifying);
       await verifying;
     }
@@ -53,7 +53,7 @@ export interface Source {
 
 /** Runs work with the paths of files to read; the first has every column, so that the list is never empty. */
 export function usePaths<T>(
-  { snapshot }: Pick<Asked, 'snapshot'>,
+  { snapshot }: Pick<RequestedFiles, 'snapshot'>,
   { files }: Pick<ReadFiles, 'files'>,
   work: (paths: readonly string[]) => Promise<T>,
 ): Promise<T> {
@@ -61,7 +61,7 @@ export function usePaths<T>(
 }
 
 /** Describes a statement that writes nothing of the result. */
-export function before({ plan }: Pick<Asked, 'plan'>): WatchedJob {
+export function withoutRows({ plan }: Pick<RequestedFiles, 'plan'>): WatchedJob {
   return { plan, writtenBytes: () => Promise.resolve(0) };
 }
 
@@ -69,18 +69,18 @@ export function before({ plan }: Pick<Asked, 'plan'>): WatchedJob {
 export async function prepare(
   { engines: [engine], read, verify }: Source,
   { preparation }: ExportQuery,
-  asked: Asked,
-  onShare: OnShare = () => undefined,
+  asked: RequestedFiles,
+  onProgress: OnProgress = () => undefined,
 ): Promise<void> {
   if (preparation === undefined) return;
   const { reachSeconds } = preparation;
   for (const [step, reach] of reachSeconds.entries()) {
     read.reachOut(reach);
     await verify(read.files);
-    const onStepShare = (share: number): void => onShare((step + share) / reachSeconds.length);
+    const onStepShare = (share: number): void => onProgress((step + share) / reachSeconds.length);
     const isDone = await usePaths(asked, read, async (paths) => {
-      for (const statement of preparation.statements(step))
-        await watch(engine, before(asked), onStepShare, engine.run(statement, paths));
+      for (const exportStatement of preparation.statements(step))
+        await runWatched(engine, withoutRows(asked), onStepShare, engine.run(exportStatement, paths));
       const unfinished = preparation.unfinished(step);
       return unfinished === undefined || (await engine.run(unfinished, paths)) === 0;
     });

@@ -8,7 +8,7 @@ import { removeFile, syncFolder } from '../../runtime/files/durable-file.ts';
 import { findSize } from '../../runtime/files/file-checks.ts';
 import { makeWorkFolder, removeTree, writeWorkFile } from '../../runtime/files/work-files.ts';
 import type { WorkerOutcome, WorkerPlan } from '../jobs/worker-messages.ts';
-import { describeBasis, findBasis, pinLists } from './basis.ts';
+import { toReportVersion, resolveReadVersion, pinLists } from './read-version.ts';
 import { copySlices, planSlices, type Slice } from './copy-slices.ts';
 import type { ExportQuery } from './export-query.ts';
 import { chooseFormat, type Format } from './formats/format.ts';
@@ -16,7 +16,7 @@ import { startResultFiles, type ResultFiles } from './formats/result-files.ts';
 import { openQueryEngine, type QueryEngine } from './query-engine.ts';
 import { fileFilter, isEmptyResult, isFiltered, planQuery } from './query.ts';
 import {
-  before,
+  withoutRows,
   createReadFiles,
   createVerify,
   prepare,
@@ -25,13 +25,13 @@ import {
   type Source,
   type Verify,
 } from './read-files.ts';
-import { LimitError, tooManyBytes, watch, type OnShare } from './watch-statement.ts';
+import { LimitError, tooManyBytes, runWatched, type OnProgress } from './watch-statement.ts';
 
 const preparationShare = 0.6;
 /** Memory of a thread for streamed rows: two row groups of the lake and their text. */
 const streamMemoryMb = 256;
 /** An engine may fail with less, also for streamed rows. */
-const leastEngineMb = 64;
+const minEngineMb = 64;
 const tooManyRows = 'Too many lines in export';
 
 interface QueryJob {
@@ -43,7 +43,7 @@ interface QueryJob {
   readonly format: Format;
   readonly tempDir: string;
   /** Called with the share of the result that is in files, after the query. */
-  readonly onFileShare: OnShare;
+  readonly onFileShare: OnProgress;
 }
 
 interface WrittenRows {
@@ -65,7 +65,8 @@ async function assertFewRows(
   await verify(read.files);
   const sum = { ...count, sql: `SELECT coalesce(sum(rows), 0) FROM (${count.sql})` };
   const counting = usePaths(job, read, (paths) => engine.run(sum, paths));
-  if ((await watch(engine, before(job), () => undefined, counting)) > maxRows) throw new LimitError(tooManyRows);
+  if ((await runWatched(engine, withoutRows(job), () => undefined, counting)) > maxRows)
+    throw new LimitError(tooManyRows);
 }
 
 function startFiles(job: QueryJob, slices: number): { paths: [string, ...string[]]; result: ResultFiles } {
@@ -83,15 +84,17 @@ async function copyRows(
   query: ExportQuery,
   job: QueryJob,
   slices: readonly Slice[],
-  onShare: OnShare,
+  onProgress: OnProgress,
 ): Promise<WrittenRows> {
   const { plan, format, snapshot } = job;
   const { emptyFile } = snapshot;
   const { paths, result } = startFiles(job, slices.length);
   try {
-    const copying = copySlices({ engines, query, format, emptyFile, slices, paths, verify }, result);
-    const { writtenBytes } = copying;
-    const rows = await watch(copying, { plan, writtenBytes }, onShare, copying.rows, () => result.fault());
+    const sliceCopyJob = copySlices({ engines, query, format, emptyFile, slices, paths, verify }, result);
+    const { writtenBytes } = sliceCopyJob;
+    const rows = await runWatched(sliceCopyJob, { plan, writtenBytes }, onProgress, sliceCopyJob.rows, () =>
+      result.fault(),
+    );
     return { rows, bytes: await writtenBytes(), result, filesRead: read.files.length };
   } catch (error) {
     await result.abandon();
@@ -124,7 +127,7 @@ async function openEngines(
   lean: boolean,
 ): Promise<[QueryEngine, ...QueryEngine[]]> {
   const { apps, tableDir, folder, limits } = plan;
-  const count = Math.max(1, Math.min(slices, limits.threads, Math.floor(limits.memoryMb / leastEngineMb)));
+  const count = Math.max(1, Math.min(slices, limits.threads, Math.floor(limits.memoryMb / minEngineMb)));
   const threads = lean || format.byOneThread === true ? 1 : Math.floor(limits.threads / count);
   const share = Math.floor(limits.memoryMb / count);
   const memoryMb = selectRows === undefined || lean ? share : Math.min(share, streamMemoryMb * threads);
@@ -149,7 +152,7 @@ async function openEngines(
 }
 
 /** Runs the query of a request into work files. `lean`: as in `buildQuery`, on the fewest threads. */
-async function runQuery(job: QueryJob, onShare: OnShare, lean: boolean, verify: Verify): Promise<WrittenRows> {
+async function runQuery(job: QueryJob, onProgress: OnProgress, lean: boolean, verify: Verify): Promise<WrittenRows> {
   const { plan, snapshot, format } = job;
   const { emptyFile, schemaString } = snapshot;
   const query = planQuery(plan, job, { lean, cells: format.cells });
@@ -164,9 +167,9 @@ async function runQuery(job: QueryJob, onShare: OnShare, lean: boolean, verify: 
         hint: 'Remove it and restart the service, which writes it again.',
       });
     const prepared = query.preparation === undefined ? 0 : preparationShare;
-    await prepare(source, query, job, (share) => onShare(share * prepared));
+    await prepare(source, query, job, (share) => onProgress(share * prepared));
     await assertFewRows(source, query, job);
-    return await copyRows(source, query, job, slices, (share) => onShare(prepared + share * (1 - prepared)));
+    return await copyRows(source, query, job, slices, (share) => onProgress(prepared + share * (1 - prepared)));
   } catch (error) {
     // A sort may use as much disk as a result.
     if (isAppError(error, 'disk') && error.message.includes('max_temp_directory_size'))
@@ -184,7 +187,7 @@ function hasNoFiles({ plan: { request, apps }, snapshot, sinceMs }: QueryJob): b
 }
 
 /** Writes the rows of a request. Errors: `LimitError`, `file_damaged`, `disk`, `sql`. */
-export async function writeRows(job: QueryJob, onShare: OnShare): Promise<WrittenRows> {
+export async function writeRows(job: QueryJob, onProgress: OnProgress): Promise<WrittenRows> {
   const { emptyText } = job.format;
   if (emptyText !== undefined && hasNoFiles(job)) {
     const { paths, result } = startFiles(job, 1);
@@ -197,11 +200,11 @@ export async function writeRows(job: QueryJob, onShare: OnShare): Promise<Writte
     (one: QueryJob) =>
     (error: unknown): Promise<WrittenRows> => {
       if (!isAppError(error, 'memory')) throw error;
-      return runQuery(one, onShare, true, verify);
+      return runQuery(one, onProgress, true, verify);
     };
   const { format } = job;
   const { narrowOptions } = format;
-  const written = runQuery(job, onShare, false, verify).catch(orLean(job));
+  const written = runQuery(job, onProgress, false, verify).catch(orLean(job));
   return narrowOptions === undefined
     ? written
     : written.catch(orLean({ ...job, format: { ...format, copyOptions: narrowOptions } }));
@@ -234,10 +237,10 @@ async function makeFiles(
   const tempDir = path.join(folder, 'work');
   await makeWorkFolder(tempDir);
   const pinned = await pinLists(plan, tempDir);
-  const basis = await findBasis(plan);
+  const readVersion = await resolveReadVersion(plan);
   const onFileShare = (share: number): void =>
     onPercent(queryPercent + Math.floor(share * (lastPercent - queryPercent)));
-  const job: QueryJob = { plan: pinned, ...basis, format, tempDir, onFileShare };
+  const job: QueryJob = { plan: pinned, ...readVersion, format, tempDir, onFileShare };
   const written = await writeRows(job, (share) => onPercent(Math.floor(share * queryPercent)));
   onPercent(queryPercent);
 
@@ -247,7 +250,7 @@ async function makeFiles(
   return {
     kind: 'done',
     files,
-    basis: await describeBasis(plan, basis),
+    basis: await toReportVersion(plan, readVersion),
     filesRead: written.filesRead,
   };
 }

@@ -1,11 +1,11 @@
 import type { Dataset, DatasetExport } from '../../datasets/dataset.ts';
-import { getSelector, listTitleFields, type AppFact, type Selector } from '../../datasets/dictionaries.ts';
+import { getSelector, listTitleFields, type AppAttribute, type Selector } from '../../datasets/dictionaries.ts';
 import { sqlName, sqlText } from '../../lake/sql/literals.ts';
 import type { ExportApp, ExportSpec } from '../jobs/export-spec.ts';
 import type { PlanTitles } from '../jobs/worker-messages.ts';
 import type { BoundValue } from './export-query.ts';
 
-interface TitleLookUp {
+interface TitleLookup {
   /** Joins after the relation `events` in FROM; at most one title per row; they lose the order of rows. */
   readonly joins: readonly string[];
   /** SQL of the found titles; the first that is not NULL counts. */
@@ -26,7 +26,7 @@ function hasTitles(selector: string, counts: PlanTitles['counts']): boolean {
 }
 
 /** Builds the lookup of a selector's titles by the SQL of its `id`. */
-function lookUpTitles(selector: string, id: string, counts: PlanTitles['counts']): TitleLookUp {
+function lookUpTitles(selector: string, id: string, counts: PlanTitles['counts']): TitleLookup {
   const named = fieldsWithTitles(selector, counts).map((name, index) => ({
     name,
     alias: `titles_${selector}_${index}`,
@@ -40,7 +40,7 @@ function lookUpTitles(selector: string, id: string, counts: PlanTitles['counts']
   };
 }
 
-const appColumns: Readonly<Record<AppFact, string>> = {
+const appColumns: Readonly<Record<AppAttribute, string>> = {
   sdkKey: 'sdk_key',
   title: 'title',
   idAccount: 'id_account',
@@ -96,11 +96,11 @@ interface SelectorPlan extends DatasetExport {
   readonly cells: Cells;
   readonly apps: readonly ExportApp[];
   readonly inline: boolean;
-  readonly lookUps?: ReadonlyMap<string, TitleLookUp>;
+  readonly lookUps?: ReadonlyMap<string, TitleLookup>;
 }
 
 /** Builds a property of the row's app, by comparison or from the joined relation. Texts are bound; ids are numbers. */
-function appExpression(fact: AppFact, { apps, inline, values }: SelectorPlan): string {
+function appExpression(fact: AppAttribute, { apps, inline, values }: SelectorPlan): string {
   if (!inline) return `apps.${appColumns[fact]}`;
   const cases = apps.flatMap((app, index) => {
     const value = app[fact];
@@ -232,8 +232,8 @@ export function showsTitles({ selectors }: ExportSpec, titles: PlanTitles | unde
 }
 
 /** Finds the loaded titles of a request's selectors; none if the dataset lacks their id. */
-function findTitles(plan: SelectorPlan, { counts }: PlanTitles): ReadonlyMap<string, TitleLookUp> {
-  const found = new Map<string, TitleLookUp>();
+function findTitles(plan: SelectorPlan, { counts }: PlanTitles): ReadonlyMap<string, TitleLookup> {
+  const found = new Map<string, TitleLookup>();
   for (const { name, source } of getSelectors(plan.request)) {
     if (!('column' in source) || source.titleOf === undefined || !hasTitles(name, counts)) continue;
     const id = expressionOf(getSelector(source.titleOf), plan);
@@ -250,7 +250,7 @@ export function selectTitled(
   plan: SelectorPlan,
   titles: PlanTitles | undefined,
 ): { readonly columns: ResultColumns; readonly titleJoins: readonly string[] } {
-  const lookUps = titles === undefined ? new Map<string, TitleLookUp>() : findTitles(plan, titles);
+  const lookUps = titles === undefined ? new Map<string, TitleLookup>() : findTitles(plan, titles);
   const titleJoins = [...lookUps.values()].flatMap(({ joins }) => joins);
   if (titles !== undefined && titleJoins.length > 0) plan.values['titles'] = titles.file;
   return { columns: selectColumns({ ...plan, lookUps }), titleJoins };

@@ -19,21 +19,21 @@ export interface WatchedJob {
 
 type FindFault = () => unknown;
 
-export type OnShare = (share: number) => void;
+export type OnProgress = (share: number) => void;
 
 /** Runs a statement and watches its progress, output size, process memory, and faults of the result's files. */
-export async function watch<T>(
+export async function runWatched<T>(
   engine: Pick<QueryEngine, 'progress' | 'interrupt'>,
   { plan, writtenBytes }: WatchedJob,
-  onShare: OnShare,
+  onProgress: OnProgress,
   statement: Promise<T>,
   findFault: FindFault = () => undefined,
 ): Promise<T> {
   let stopped: unknown;
   const ended = new AbortController();
   const memoryLimit = plan.limits.memoryMb * 1024 * 1024 + memorySlackBytes;
-  async function look(): Promise<void> {
-    onShare(engine.progress());
+  async function check(): Promise<void> {
+    onProgress(engine.progress());
     stopped ??= findFault();
     if ((await writtenBytes()) > plan.limits.maxBytes) stopped ??= new LimitError(tooManyBytes);
     if (process.memoryUsage.rss() > memoryLimit)
@@ -44,7 +44,7 @@ export async function watch<T>(
     for (;;) {
       await pause(watchEveryMs, ended.signal);
       if (ended.signal.aborted) return;
-      await look().catch(() => undefined);
+      await check().catch(() => undefined);
     }
   }
   void lookOn();

@@ -10,26 +10,26 @@
  * Crash: the attempt's folder is left, which the parent removes.
  */
 import { getPriority, setPriority } from 'node:os';
-import type { DataPlan, LookPlan, WorkerPlan } from '../jobs/worker-messages.ts';
-import { answerQuestion } from './data/answer-question.ts';
-import { runLook } from './looks/run-look.ts';
+import type { DataPlan, DryRunPlan, WorkerPlan } from '../jobs/worker-messages.ts';
+import { runDataQuery } from './data/run-data-query.ts';
+import { runDryRunJob } from './dry-run/run-dry-run.ts';
 import { runExport } from './run-export.ts';
 
 /** Exports yield to import: niceness above the service's, which ends at 19. */
 const niceness = 5;
-const mostNiceness = 19;
+const maxNiceness = 19;
 
 function send(message: object): void {
   process.send?.(message, undefined, undefined, () => undefined);
 }
 
-function work(plan: LookPlan | WorkerPlan | DataPlan): Promise<object> {
-  if ('question' in plan) return answerQuestion(plan);
-  return 'look' in plan ? runLook(plan) : runExport(plan, (percent) => send({ kind: 'progress', percent }));
+function work(plan: DryRunPlan | WorkerPlan | DataPlan): Promise<object> {
+  if ('question' in plan) return runDataQuery(plan);
+  return 'look' in plan ? runDryRunJob(plan) : runExport(plan, (percent) => send({ kind: 'progress', percent }));
 }
 
 // Upwards only: an ordinary user cannot lower niceness again.
-setPriority(Math.min(mostNiceness, getPriority() + niceness));
+setPriority(Math.min(maxNiceness, getPriority() + niceness));
 // DuckDB's threads may be in the middle of a query: only SIGKILL ends them without waiting.
 process.on('disconnect', () => process.kill(process.pid, 'SIGKILL'));
-process.once('message', (message) => void work(message as LookPlan | WorkerPlan | DataPlan).then(send));
+process.once('message', (message) => void work(message as DryRunPlan | WorkerPlan | DataPlan).then(send));

@@ -19,7 +19,7 @@ import type { Duckdb } from '../sql/duckdb.ts';
 import { type BadLine, type Converted, convertSpool } from './spool-lines.ts';
 import {
   type KnownEvents,
-  type Verdict,
+  type Classification,
   createClassifier,
   createDedupeTables,
   readFileKeys,
@@ -28,19 +28,19 @@ import {
 import type { KeyHashes } from './key-set.ts';
 import { type BatchEnrichment, createBatchEnrichment } from './enrich-batch.ts';
 import {
-  type PlainLines,
-  type PlainWriter,
-  createPlainWriter,
+  type DirectLines,
+  type DirectWriter,
+  createDirectWriter,
   loadKeyedLines,
-  nameLeftOut,
-  unlessRefused,
-} from './plain-batch.ts';
-import { type KeySliceOptions, type KeyTable, createKeyTable } from './key-table.ts';
+  markSkippedLines,
+  undefinedIfRejected,
+} from './direct-writer.ts';
+import { type SpilledKeysOptions, type IdempotencyKeyTable, createKeyTable } from './key-table.ts';
 import { measureRows, rowsSql } from './line-sql.ts';
 
 type AssertCurrent = () => void;
 
-export type { BatchLookUp, KnownEvents } from './deduplicate.ts';
+export type { BatchLookup, KnownEvents } from './deduplicate.ts';
 
 function createGenerations(outOfOrder: string): () => AssertCurrent {
   let newest = 0;
@@ -53,12 +53,12 @@ function createGenerations(outOfOrder: string): () => AssertCurrent {
 
 interface Intake {
   readonly duckdb: Duckdb;
-  readonly keys: KeyTable;
+  readonly keys: IdempotencyKeyTable;
   readonly enrichment: BatchEnrichment | undefined;
-  readonly plain: PlainWriter;
+  readonly plain: DirectWriter;
 }
 
-function countLines({ kinds }: Verdict, dataset: Dataset): { readonly lines: number; readonly repeats: number } {
+function countLines({ kinds }: Classification, dataset: Dataset): { readonly lines: number; readonly repeats: number } {
   const found = dataset.kinds.map((kind) => kinds.get(kind) ?? { lines: 0, repeats: 0 });
   return {
     lines: found.reduce((sum, { lines }) => sum + lines, 0),
@@ -108,27 +108,27 @@ function toJudgedPart(
   };
 }
 
-export type JudgedPart = ReturnType<typeof toJudgedPart>;
+export type ClassifiedPart = ReturnType<typeof toJudgedPart>;
 
 /** Returns the parts of a classified batch: that of the events table and those of secondary tables. */
 function toJudgedBatch(
   intake: Intake,
   { events: all, badLines, ...converted }: Converted,
-  verdict: Verdict,
+  classification: Classification,
   assertCurrent: AssertCurrent,
 ) {
   const { duckdb, keys } = intake;
-  const { reused, addsKeys } = verdict;
+  const { reused, addsKeys } = classification;
   const failedLines = [
     ...badLines,
     ...reused.map((rowid): BadLine => ({ line: converted.lineOf(rowid), reason: 'key_reused' })),
   ];
   const others = importDatasets.flatMap((dataset) => {
-    const { lines, repeats } = countLines(verdict, dataset);
+    const { lines, repeats } = countLines(classification, dataset);
     if (dataset === leader || lines === 0) return [];
     return [toJudgedPart(intake, { dataset, rows: lines - repeats, repeats }, all, assertCurrent)];
   });
-  const { repeats } = countLines(verdict, leader);
+  const { repeats } = countLines(classification, leader);
   const ofOthers = others.reduce((sum, part) => sum + part.rows + part.repeats, 0);
   const rows = all - ofOthers - failedLines.length - repeats;
   let keysKept = false;
@@ -153,26 +153,26 @@ function toJudgedBatch(
   };
 }
 
-export type JudgedBatch = ReturnType<typeof toJudgedBatch>;
+export type ClassifiedBatch = ReturnType<typeof toJudgedBatch>;
 
 function toLoadedBatch(intake: Intake, converted: Converted, assertLoaded: AssertCurrent) {
   const { duckdb, keys } = intake;
-  const nextVerdict = createGenerations('the batch was classified again: this result is outdated');
+  const nextClassification = createGenerations('the batch was classified again: this result is outdated');
   const classify = createClassifier(duckdb, keys);
   return {
     /** Why the engine refused the spool: a bad line, or a failed read. */
     refused: converted.refused,
     /** Classifies the batch by known events. Repeatable; invalidates the previous classification. */
-    async judge(known: KnownEvents): Promise<JudgedBatch> {
+    async classify(known: KnownEvents): Promise<ClassifiedBatch> {
       assertLoaded();
-      const assertVerdict = nextVerdict();
+      const assertClassification = nextClassification();
       return toJudgedBatch(intake, converted, await classify(known), () => {
         assertLoaded();
-        assertVerdict();
+        assertClassification();
       });
     },
     /** Writes all rows, to test whether the engine has the memory. Errors: those of `writeDataFile`. */
-    async writeUnjudged(file: string) {
+    async writeUnclassified(file: string) {
       assertLoaded();
       await writeDataFile(duckdb, 'SELECT * EXCLUDE (bad) FROM batch', file, 'young');
     },
@@ -181,23 +181,23 @@ function toLoadedBatch(intake: Intake, converted: Converted, assertLoaded: Asser
 
 export type LoadedBatch = ReturnType<typeof toLoadedBatch>;
 
-function toLoadedKeys(intake: Intake, lines: PlainLines, keyed: number, assertLoaded: AssertCurrent): LoadedBatch {
+function toLoadedKeys(intake: Intake, lines: DirectLines, keyed: number, assertLoaded: AssertCurrent): LoadedBatch {
   const { duckdb, plain } = intake;
   const converted: Converted = { events: keyed, badLines: [], lineOf: (rowid) => rowid, refused: undefined };
   const loaded = toLoadedBatch(intake, converted, assertLoaded);
   return {
     ...loaded,
-    async judge(known) {
-      const judged = await loaded.judge(known);
-      const { repeats, failedLines } = judged;
+    async classify(known) {
+      const classified = await loaded.classify(known);
+      const { repeats, failedLines } = classified;
       const rows = lines.events - repeats;
       return {
-        ...judged,
+        ...classified,
         rows,
         async writeYoung(file, availableAtMs) {
           assertLoaded();
           if (failedLines.length > 0 || rows === 0) return undefined;
-          if (repeats > 0) await nameLeftOut(duckdb);
+          if (repeats > 0) await markSkippedLines(duckdb);
           return plain.write({ ...lines, repeats }, file, availableAtMs);
         },
       };
@@ -209,29 +209,29 @@ function toLoadedKeys(intake: Intake, lines: PlainLines, keyed: number, assertLo
 export async function openBatchTables(
   duckdb: Duckdb,
   enricher?: Enricher,
-  slices?: KeySliceOptions,
+  slices?: SpilledKeysOptions,
   mask: KeyMask = 0,
 ) {
   await createDedupeTables(duckdb);
   const keys = createKeyTable(duckdb, mask, slices);
   const nextBatch = createGenerations('the tables have a newer batch');
   const enrichment = enricher === undefined ? undefined : createBatchEnrichment(duckdb, enricher);
-  const plain = createPlainWriter(duckdb, enrichment);
+  const plain = createDirectWriter(duckdb, enrichment);
   const intake: Intake = { duckdb, keys, enrichment, plain };
   let expectsKeys = false;
   return {
     keys,
     readKeys: (file: DataFile, take: (hashes: KeyHashes) => void) => readFileKeys(duckdb, file, take),
     /** Writes a spool by the direct path. Undefined without a file if a line is not plain, or keys are likely. */
-    writePlain: async (lines: PlainLines, file: string, availableAtMs: number) =>
+    writePlain: async (lines: DirectLines, file: string, availableAtMs: number) =>
       expectsKeys ? undefined : plain.write(lines, file, availableAtMs),
     /**
      * Loads the keyed lines of a spool. After classification `writeYoung` writes all lines by the direct path, or
      * returns undefined without a file. Undefined if the batch needs `load`.
      */
-    async loadKeyed(lines: PlainLines): Promise<LoadedBatch | undefined> {
+    async loadKeyed(lines: DirectLines): Promise<LoadedBatch | undefined> {
       const assertLoaded = nextBatch();
-      const keyed = await unlessRefused(() => loadKeyedLines(duckdb, lines.file));
+      const keyed = await undefinedIfRejected(() => loadKeyedLines(duckdb, lines.file));
       assertLoaded();
       const wasExpected = expectsKeys;
       expectsKeys = keyed !== undefined && keyed > 0;

@@ -5,8 +5,8 @@ import type { EventKind } from '../../datasets/field-schema.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlList, sqlText } from '../sql/literals.ts';
 import type { DataFile } from '../log/snapshot.ts';
-import { assertFilesWhole } from '../files/data-file.ts';
-import { type KeyTable, createKeysSql } from './key-table.ts';
+import { assertFilesIntact } from '../files/data-file.ts';
+import { type IdempotencyKeyTable, createKeysSql } from './key-table.ts';
 import { type KeyHashes, readHashes } from './key-set.ts';
 import { lineColumns } from '../../datasets/event-line.ts';
 
@@ -42,7 +42,7 @@ async function dropKnown(duckdb: Duckdb): Promise<void> {
 }
 
 /** Reads the keyed ids of the batch into `asked`, in order. A bad row counts for its request only. */
-async function readAsked(duckdb: Duckdb, rule: DedupeRule, { columnsSql }: KeyTable): Promise<void> {
+async function readAsked(duckdb: Duckdb, rule: DedupeRule, { columnsSql }: IdempotencyKeyTable): Promise<void> {
   await duckdb.run(
     `CREATE OR REPLACE TEMP TABLE asked AS
      SELECT * REPLACE (CASE WHEN NOT bad THEN place END AS place)
@@ -58,7 +58,7 @@ async function countAsked(duckdb: Duckdb): Promise<number> {
 }
 
 /** Classifies `asked` by a query of known ids. Rejects another request under a known key entirely. */
-async function judgeBy(duckdb: Duckdb, known: string, rule: DedupeRule): Promise<void> {
+async function classifyBy(duckdb: Duckdb, known: string, rule: DedupeRule): Promise<void> {
   const isNear =
     rule === 'stream' ? `asked.ms - known.ms <= ${keyWindowMs}` : `abs(asked.ms - known.ms) <= ${keyWindowMs}`;
   await duckdb.run(
@@ -88,25 +88,25 @@ async function acceptFirst(duckdb: Duckdb): Promise<void> {
   await duckdb.run('DELETE FROM asked WHERE r IN (SELECT r FROM accepted)');
 }
 
-async function judgeKeys(duckdb: Duckdb, rule: DedupeRule, keys: KeyTable): Promise<void> {
+async function classifyKeys(duckdb: Duckdb, rule: DedupeRule, keys: IdempotencyKeyTable): Promise<void> {
   await readAsked(duckdb, rule, keys);
   if ((await countAsked(duckdb)) === 0) return;
   await keys.lookUp();
-  await judgeBy(duckdb, 'FROM recent_keys UNION ALL FROM sliced_keys', rule);
+  await classifyBy(duckdb, 'FROM recent_keys UNION ALL FROM sliced_keys', rule);
   // One round for most batches; more if a key returns after its window, or after an event that could not be stored.
   while ((await countAsked(duckdb)) > 0) {
     await acceptFirst(duckdb);
-    if ((await countAsked(duckdb)) > 0) await judgeBy(duckdb, 'FROM batch_keys', rule);
+    if ((await countAsked(duckdb)) > 0) await classifyBy(duckdb, 'FROM batch_keys', rule);
   }
 }
 
 /** Classifies the rows of `batch`; with `lookedUp` also by results of lookups. */
-async function classify(duckdb: Duckdb, keys: KeyTable, rule: DedupeRule, lookedUp: boolean) {
+async function classify(duckdb: Duckdb, keys: IdempotencyKeyTable, rule: DedupeRule, lookedUp: boolean) {
   await duckdb.run('DELETE FROM dropped');
   await duckdb.run('DELETE FROM batch_keys');
   if (lookedUp) await dropKnown(duckdb);
   for (const dataset of importDatasets) await dropStoredRows(duckdb, dataset);
-  await judgeKeys(duckdb, rule, keys);
+  await classifyKeys(duckdb, rule, keys);
   const kinds = await duckdb.rows(
     `SELECT kind, count(*) AS lines, count(*) FILTER (WHERE rowid IN (SELECT r FROM dropped WHERE verdict = 'repeat')) AS repeats
      FROM batch WHERE NOT bad GROUP BY kind`,
@@ -123,7 +123,7 @@ async function classify(duckdb: Duckdb, keys: KeyTable, rule: DedupeRule, looked
   };
 }
 
-export type Verdict = Awaited<ReturnType<typeof classify>>;
+export type Classification = Awaited<ReturnType<typeof classify>>;
 
 export const hourMs = 3_600_000;
 
@@ -135,7 +135,7 @@ export async function readKeyedHours(duckdb: Duckdb): Promise<number[]> {
   return rows.map((row) => Number(row['hour']));
 }
 
-export function ownKeyKinds({ kindSpecs }: Dataset): string[] {
+export function naturalKeyKinds({ kindSpecs }: Dataset): string[] {
   return [...kindSpecs].flatMap(([kind, { key }]) => (key.length > 0 ? [kind] : []));
 }
 
@@ -156,7 +156,7 @@ export async function readFileKeys(duckdb: Duckdb, file: DataFile, take: (hashes
 
 /** Drops rows that the table or an earlier row of the batch has. */
 async function dropStoredRows(duckdb: Duckdb, dataset: Dataset): Promise<void> {
-  const kinds = ownKeyKinds(dataset);
+  const kinds = naturalKeyKinds(dataset);
   if (kinds.length === 0) return;
   await duckdb.run(
     `INSERT INTO dropped SELECT r, 'repeat' FROM (
@@ -185,7 +185,7 @@ const sameTimeSql = `(stored.event_time = asked.event_time OR
   (epoch_ms(stored.event_time) = stored.ms // 1000 * 1000 AND epoch_ms(asked.event_time) = asked.ms // 1000 * 1000))`;
 
 /** Fills `former` with possible retries. Returns the first receipts of their keys, Unix ms. */
-async function findFormerTimes(duckdb: Duckdb, { columnsSql }: KeyTable): Promise<number[]> {
+async function findFormerTimes(duckdb: Duckdb, { columnsSql }: IdempotencyKeyTable): Promise<number[]> {
   await duckdb.run(
     `CREATE OR REPLACE TEMP TABLE former AS
      WITH reused AS (SELECT ${columnsSql}, epoch_ms(received_at) AS ms FROM batch WHERE rowid IN (${reusedSql})),
@@ -199,7 +199,11 @@ async function findFormerTimes(duckdb: Duckdb, { columnsSql }: KeyTable): Promis
 }
 
 /** Finds the events of `former` in files and in the batch. Rows of complete requests are duplicates. */
-async function lookUpFormer(duckdb: Duckdb, { columnsSql }: KeyTable, paths: readonly string[]): Promise<void> {
+async function lookUpFormer(
+  duckdb: Duckdb,
+  { columnsSql }: IdempotencyKeyTable,
+  paths: readonly string[],
+): Promise<void> {
   const names = valueColumns.join(', ');
   const columns = `${columnsSql}, epoch_ms(received_at) AS ms, event_time, ${names}`;
   const source = `read_parquet(${sqlList(paths)}, union_by_name = true, hive_partitioning = false)`;
@@ -218,7 +222,7 @@ async function lookUpFormer(duckdb: Duckdb, { columnsSql }: KeyTable, paths: rea
   );
 }
 
-function createLookUp(duckdb: Duckdb, keys: KeyTable) {
+function createLookup(duckdb: Duckdb, keys: IdempotencyKeyTable) {
   let isUsed = false;
   return {
     isUsed: () => isUsed,
@@ -232,7 +236,7 @@ function createLookUp(duckdb: Duckdb, keys: KeyTable) {
       const files = await findLookUpFiles(duckdb, lakeFiles);
       if (files.length === 0) return;
       // A damaged file hides ids, and their events would be stored again.
-      await assertFilesWhole(files);
+      await assertFilesIntact(files);
       // A keyed id with a later time of receipt, after its window, is another event.
       await localFiles.use(files, (paths) =>
         duckdb.run(
@@ -250,13 +254,13 @@ function createLookUp(duckdb: Duckdb, keys: KeyTable) {
       isUsed = true;
       await localFiles.use(files, (paths) => lookUpFormer(duckdb, keys, [emptyFile, ...paths]));
     },
-    readOwnKeys(dataset: Dataset) {
-      const kinds = ownKeyKinds(dataset).map(sqlText).join(', ');
+    readNaturalKeys(dataset: Dataset) {
+      const kinds = naturalKeyKinds(dataset).map(sqlText).join(', ');
       const isKeyed = kinds === '' ? 'false' : `kind IN (${kinds})`;
       return readHashes(duckdb, 'event_id', `FROM batch WHERE NOT bad AND ${isKeyed}`, 'rowid');
     },
     /** Finds such rows in files: they are duplicates. */
-    async lookUpOwnKeys(files: readonly DataFile[], rowids: readonly number[]) {
+    async lookUpNaturalKeys(files: readonly DataFile[], rowids: readonly number[]) {
       const asked = rowids.join(', ');
       await localFiles.use(files, (paths) =>
         duckdb.run(
@@ -269,15 +273,18 @@ function createLookUp(duckdb: Duckdb, keys: KeyTable) {
   };
 }
 
-export type BatchLookUp = ReturnType<typeof createLookUp>;
+export type BatchLookup = ReturnType<typeof createLookup>;
 
 /**
  * Creates the classifier of the loaded batch. Stores the rowids of dropped rows in `dropped`, and new keys in
  * `batch_keys`. Known keys must cover the window around each row. A request's rows are rejected together, but each is a
  * duplicate individually. Repeatable.
  */
-export function createClassifier(duckdb: Duckdb, keys: KeyTable): (known: KnownEvents) => Promise<Verdict> {
-  const lookUp = createLookUp(duckdb, keys);
+export function createClassifier(
+  duckdb: Duckdb,
+  keys: IdempotencyKeyTable,
+): (known: KnownEvents) => Promise<Classification> {
+  const lookUp = createLookup(duckdb, keys);
   let isForgotten = false;
   return async (known) => {
     // The tables have lookups of the previous batch.
@@ -291,5 +298,5 @@ export function createClassifier(duckdb: Duckdb, keys: KeyTable): (known: KnownE
 /** Source of a batch's known events, and of the requests of its Idempotency-Keys. */
 export interface KnownEvents {
   readonly rule: DedupeRule;
-  load(batch: BatchLookUp): Promise<void>;
+  load(batch: BatchLookup): Promise<void>;
 }

@@ -3,13 +3,13 @@ import { findEnrichedGroups, type EnrichedGroup } from '../../datasets/enriched-
 import { AppError, isAppError } from '../../runtime/errors.ts';
 import {
   agentBudgetMs,
-  createLookUps,
+  createRowLookups,
   type EnrichedRows,
   type EnrichedSelect,
-  type LookUps,
+  type RowLookups,
   type Enricher,
 } from '../files/enriched-rows.ts';
-import { rememberMs } from '../files/text-tables.ts';
+import { cacheLifetimeMs } from '../files/lookup-cache.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
 
@@ -18,37 +18,37 @@ const rowsOfBatch = ({ kinds }: Dataset): string =>
 
 /** Creates the enrichment of batches. Cached results are dropped after an idle time. */
 export function createBatchEnrichment(duckdb: Duckdb, enricher: Enricher) {
-  const byDataset = new Map<Dataset, LookUps>();
+  const byDataset = new Map<Dataset, RowLookups>();
   let idle: NodeJS.Timeout | undefined;
   let forgetting = Promise.resolve();
-  const forget = async (lookUps: LookUps): Promise<void> => {
-    await lookUps.forget().catch((error: unknown) => enricher.failed(error));
+  const forget = async (rowLookups: RowLookups): Promise<void> => {
+    await rowLookups.forget().catch((error: unknown) => enricher.failed(error));
   };
   const forgetAll = async (): Promise<void> => {
-    for (const lookUps of byDataset.values()) await forget(lookUps);
+    for (const rowLookups of byDataset.values()) await forget(rowLookups);
   };
 
   /** Undefined if it fails. Error: `disk`. */
-  async function lookUp(lookUps: LookUps, source: string, groups: readonly EnrichedGroup[]) {
+  async function lookUp(rowLookups: RowLookups, source: string, groups: readonly EnrichedGroup[]) {
     try {
       await enricher.refresh();
       // Only the service fills these columns of an imported event.
-      return await lookUps.lookUp({ source, groups, has: () => false });
+      return await rowLookups.lookUp({ source, groups, has: () => false });
     } catch (error) {
       if (isAppError(error, 'disk')) throw error;
       enricher.failed(error);
-      await forget(lookUps);
+      await forget(rowLookups);
       return undefined;
     }
   }
 
   async function writeWith<T extends object>(
     { select, isCutShort }: EnrichedRows,
-    lookUps: LookUps,
+    rowLookups: RowLookups,
     write: (select: EnrichedSelect | undefined) => Promise<T>,
   ): Promise<T> {
     try {
-      const written = select === undefined ? await write(undefined) : await lookUps.joined(() => write(select));
+      const written = select === undefined ? await write(undefined) : await rowLookups.joined(() => write(select));
       if (isCutShort)
         enricher.failed(new AppError('overloaded', `the User-Agents of a batch took more than ${agentBudgetMs} ms`));
       else enricher.passed();
@@ -57,7 +57,7 @@ export function createBatchEnrichment(duckdb: Duckdb, enricher: Enricher) {
       // A full disk would fail again. Only the engine needs less without the enrichment.
       if (select === undefined || !(isAppError(error, 'memory') || isAppError(error, 'sql'))) throw error;
       enricher.failed(error);
-      await forget(lookUps);
+      await forget(rowLookups);
       return write(undefined);
     }
   }
@@ -71,16 +71,16 @@ export function createBatchEnrichment(duckdb: Duckdb, enricher: Enricher) {
     ): Promise<T> {
       const groups = findEnrichedGroups(dataset);
       if (groups.length === 0) return write(undefined);
-      const lookUps = byDataset.get(dataset) ?? createLookUps(duckdb, enricher, dataset.table);
-      byDataset.set(dataset, lookUps);
+      const rowLookups = byDataset.get(dataset) ?? createRowLookups(duckdb, enricher, dataset.table);
+      byDataset.set(dataset, rowLookups);
       clearTimeout(idle);
       await forgetting;
       try {
-        const found = await lookUp(lookUps, source, groups);
-        return await (found === undefined ? write(undefined) : writeWith(found, lookUps, write));
+        const found = await lookUp(rowLookups, source, groups);
+        return await (found === undefined ? write(undefined) : writeWith(found, rowLookups, write));
       } finally {
-        await lookUps.release().catch((error: unknown) => enricher.failed(error));
-        idle = setTimeout(() => void (forgetting = forgetAll()), rememberMs).unref();
+        await rowLookups.release().catch((error: unknown) => enricher.failed(error));
+        idle = setTimeout(() => void (forgetting = forgetAll()), cacheLifetimeMs).unref();
       }
     },
   };

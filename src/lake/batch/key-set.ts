@@ -25,8 +25,8 @@ export type GroupRange = '255' | 'any';
 /** Bits of hashes that select a shard, so that growing one takes well under a millisecond. */
 const shardBits = 12;
 const shardCount = 2 ** shardBits;
-const leastSlots = 8;
-const mostFull = 0.8;
+const minSlots = 8;
+const maxFillRatio = 0.8;
 /** Growth factors differ, so that shards do not grow all at once. */
 const growthOf = (shard: number): number => 1.2 + (0.3 * shard) / shardCount;
 /** Shards that are cleaned of dropped groups per new group. */
@@ -149,7 +149,7 @@ export function createKeySet(range: GroupRange) {
 
   function renew(index: number, more: number): Shard {
     const grownTo = (keys: number): number =>
-      Math.max(leastSlots, Math.ceil(((keys + more) * growthOf(index)) / mostFull));
+      Math.max(minSlots, Math.ceil(((keys + more) * growthOf(index)) / maxFillRatio));
     const shard = rebuild(shardAt(index), groups.live(), grownTo);
     shards[index] = shard;
     return shard;
@@ -179,7 +179,7 @@ export function createKeySet(range: GroupRange) {
         const end = ends[index] ?? 0;
         if (at === end) continue;
         const more = end - at;
-        const hasRoom = shardAt(index).used + more <= shardAt(index).prints.length * mostFull;
+        const hasRoom = shardAt(index).used + more <= shardAt(index).prints.length * maxFillRatio;
         const shard = hasRoom ? shardAt(index) : renew(index, more);
         for (; at < end; at += 1) place(shard, prints[at] ?? 0, group, live);
       }

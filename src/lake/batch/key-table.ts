@@ -4,7 +4,7 @@ import {
   type KeyMask,
   fingerprintSql,
   isKeyedSql,
-  placeSql,
+  requestIndexSql,
   requestKeySql,
   requestKeyType,
 } from '../../datasets/event-id.ts';
@@ -15,7 +15,7 @@ import { localFiles } from '../../runtime/store/open-store.ts';
 import { ensureFolder, removeFile } from '../../runtime/files/durable-file.ts';
 import { type KeyHashes, type KeySet, createKeySet, readHashes } from './key-set.ts';
 
-export interface KeySliceOptions {
+export interface SpilledKeysOptions {
   readonly folder: string;
   /** Minimum rows of a slice [half a million, which classify a batch in 4 ms]. */
   readonly rows?: number | undefined;
@@ -49,10 +49,10 @@ function groupFiles(files: readonly DataFile[], sliceRows: number): DataFile[][]
  * Creates an engine's known keys: parts of stored ids with times of receipt. The newest half million are in the table
  * `recent_keys`. With options, others are in slices, of which a batch reads only those with its keys.
  */
-export function createKeyTable(duckdb: Duckdb, mask: KeyMask, options?: KeySliceOptions) {
+export function createKeyTable(duckdb: Duckdb, mask: KeyMask, options?: SpilledKeysOptions) {
   const keySql = requestKeySql('event_id', mask);
-  const columnsSql = `${keySql} AS key, ${fingerprintSql('event_id')} AS print, ${placeSql('event_id')} AS place`;
-  const slices = options === undefined ? undefined : createKeySlices(duckdb, options.folder);
+  const columnsSql = `${keySql} AS key, ${fingerprintSql('event_id')} AS print, ${requestIndexSql('event_id')} AS place`;
+  const slices = options === undefined ? undefined : createSpilledKeys(duckdb, options.folder);
   const sliceRows = options?.rows ?? usualRows;
 
   async function slice(): Promise<void> {
@@ -100,7 +100,7 @@ export function createKeyTable(duckdb: Duckdb, mask: KeyMask, options?: KeySlice
   };
 }
 
-export type KeyTable = ReturnType<typeof createKeyTable>;
+export type IdempotencyKeyTable = ReturnType<typeof createKeyTable>;
 
 interface Slice {
   readonly file: string;
@@ -174,7 +174,7 @@ async function lookUpIn(
  * Creates the slices of older keys: work files of 22 bytes per event, in a folder that its owner empties at start. A
  * hash set finds a key's slices: 6 to 9 bytes of memory per request, 0.5 µs per key.
  */
-export function createKeySlices(duckdb: Duckdb, folder: string) {
+export function createSpilledKeys(duckdb: Duckdb, folder: string) {
   let slices: readonly Slice[] = [];
   let set = createKeySet('255');
 

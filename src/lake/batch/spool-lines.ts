@@ -45,7 +45,7 @@ export async function readFailures(file: string, badLines: readonly BadLine[]): 
 }
 
 interface LineTrial {
-  load(spool: string, events: number): Promise<{ writeUnjudged(file: string): Promise<void> }>;
+  load(spool: string, events: number): Promise<{ writeUnclassified(file: string): Promise<void> }>;
 }
 
 /** Failures of a line, while an empty line passes, after which it counts as too large. */
@@ -62,7 +62,7 @@ async function fits(tables: LineTrial, scratch: string, line: Buffer): Promise<b
   try {
     await writeSpool(scratch, [line]);
     const loaded = await tables.load(scratch, 1);
-    await loaded.writeUnjudged(`${scratch}.parquet`);
+    await loaded.writeUnclassified(`${scratch}.parquet`);
     return true;
   } catch (error) {
     if (isAppError(error, 'memory')) return false;
@@ -82,7 +82,7 @@ async function isTooLarge(tables: LineTrial, scratch: string, line: Buffer): Pro
 }
 
 /** Removes and returns the lines that exceed the engine's memory. Reloads the tables. Errors: those of `load`. */
-export async function takeOutTooLarge(tables: LineTrial, spool: string): Promise<Failure[]> {
+export async function extractOversizedLines(tables: LineTrial, spool: string): Promise<Failure[]> {
   const good: Buffer[] = [];
   const failures: Failure[] = [];
   for (const line of splitLines(await getBytes(spool))) {

@@ -23,16 +23,16 @@ export function cataloguePaths(lakeDir: string) {
   } as const;
 }
 
-export interface FoldFacts {
+export interface MergedCatalogueInfo {
   readonly form?: string;
   readonly parts?: string;
   readonly tableVersion?: number;
   readonly missingFiles?: number;
 }
 
-const isFacts = (document: unknown): document is FoldFacts => typeof document === 'object';
+const isFacts = (document: unknown): document is MergedCatalogueInfo => typeof document === 'object';
 
-export function openFolds(lakeDir: string): FileRecords<FoldFacts> {
+export function openMergedCatalogues(lakeDir: string): FileRecords<MergedCatalogueInfo> {
   const damaged = {
     code: 'record_damaged',
     hint: "Remove the folder 'catalogue' of the lake: the compactor recreates it.",
@@ -66,7 +66,7 @@ export interface Notice {
 }
 
 /** Limit of notices; the newest are kept. Enough for fifty apps. */
-const mostNotices = 5000;
+const maxNotices = 5000;
 
 type NoticeList = { readonly notices: readonly Notice[] };
 
@@ -86,7 +86,7 @@ async function readList(lakeDir: string, id: string): Promise<readonly Notice[]>
 
 async function writeList(lakeDir: string, id: string, notices: readonly Notice[]): Promise<void> {
   if (notices.length === 0) await openLists(lakeDir).remove(id);
-  else await openLists(lakeDir).put(id, { notices: notices.slice(0, mostNotices) });
+  else await openLists(lakeDir).put(id, { notices: notices.slice(0, maxNotices) });
 }
 
 export async function readNotices(lakeDir: string): Promise<Notice[]> {

@@ -6,7 +6,7 @@ import { tablePaths } from '../lake.ts';
 import { type DataFile, type Snapshot, readSnapshot } from '../log/snapshot.ts';
 import { openDuckdb } from '../sql/duckdb.ts';
 import { sqlList, sqlText } from '../sql/literals.ts';
-import { foldedKeyLength, listSources, partBounds, partKey } from './parts.ts';
+import { foldedKeyLength, listSources, summaryLimits, partKey } from './file-summaries.ts';
 import { type Catalogue, type CatalogueEvent, isoSql, readCatalogue } from './read-catalogue.ts';
 
 /** Inclusive UTC dates, `YYYY-MM-DD`. */
@@ -15,7 +15,7 @@ export interface CatalogueDates {
   readonly to: string;
 }
 
-interface CatalogueQuestion {
+interface CatalogueQuery {
   readonly idApp: number;
   /** An event with its parameters; absent: the app's events without parameters. */
   readonly customEventName?: string | undefined;
@@ -43,16 +43,16 @@ interface Fresh {
 }
 
 /** Limit of counted rows, of the newest files. */
-const mostRows = 20_000_000;
+const maxRows = 20_000_000;
 /** Rows that are read in the time of opening a file. */
-const leastRows = 10_000;
+const minRows = 10_000;
 const memoryMb = 256;
 const tries = 3;
 
 const shorten = (key: string): string => key.slice(0, foldedKeyLength);
 
 /** Lists the files that the fold lacks: young ones first, then the newest. */
-function listFresh({ files }: Snapshot, keys: ReadonlySet<string>, { idApp, dates }: CatalogueQuestion): DataFile[] {
+function listFresh({ files }: Snapshot, keys: ReadonlySet<string>, { idApp, dates }: CatalogueQuery): DataFile[] {
   const sealed = new Set(listSources(files).map(({ key }) => shorten(key)));
   const isBehind = [...keys].some((key) => !sealed.has(key));
   const eventTime = dates && {
@@ -66,15 +66,15 @@ function listFresh({ files }: Snapshot, keys: ReadonlySet<string>, { idApp, date
 }
 
 function boundFiles(files: readonly DataFile[]): readonly DataFile[] {
-  let left = mostRows;
-  const end = files.findIndex(({ numRecords = 0 }) => (left -= Math.max(numRecords, leastRows)) < 0);
+  let left = maxRows;
+  const end = files.findIndex(({ numRecords = 0 }) => (left -= Math.max(numRecords, minRows)) < 0);
   return end === -1 ? files : files.slice(0, end);
 }
 
 async function countFresh(
   { emptyFile }: Snapshot,
   files: readonly DataFile[],
-  { idApp, customEventName, dates }: CatalogueQuestion,
+  { idApp, customEventName, dates }: CatalogueQuery,
 ): Promise<Fresh[]> {
   const given = [
     ...(dates === undefined ? [] : [`date BETWEEN DATE ${sqlText(dates.from)} AND DATE ${sqlText(dates.to)}`]),
@@ -139,7 +139,7 @@ const newEvent = (customEventName: string): CatalogueEvent => ({
 function merge(
   { customEvents, more }: Pick<Catalogue, 'customEvents' | 'more'>,
   fresh: readonly Fresh[],
-  { customEventName, dates }: CatalogueQuestion,
+  { customEventName, dates }: CatalogueQuery,
 ): Pick<CurrentCatalogue, 'customEvents' | 'more'> {
   const events = new Map(customEvents.map((event) => [event.customEventName, event]));
   const freshOf = new Map<string, Fresh[]>();
@@ -157,15 +157,15 @@ function merge(
     .map(([name, event]) => toCurrent(event, freshOf.get(name) ?? [], dates))
     .filter((event) => event.events > 0 || customEventName !== undefined)
     .toSorted((a, b) => b.events - a.events || (a.customEventName < b.customEventName ? -1 : 1));
-  const beyond = listed.slice(partBounds.events);
+  const beyond = listed.slice(summaryLimits.events);
   const rest = addFresh(more, [...unlisted, ...beyond.flatMap(({ days }) => days)], dates);
   return {
-    customEvents: listed.slice(0, partBounds.events),
+    customEvents: listed.slice(0, summaryLimits.events),
     more: { ...rest, names: more.names + beyond.length },
   };
 }
 
-async function readOnce(lakeDir: string, question: CatalogueQuestion, isLast: boolean): Promise<CurrentCatalogue> {
+async function readOnce(lakeDir: string, question: CatalogueQuery, isLast: boolean): Promise<CurrentCatalogue> {
   const { keys, ...catalogue } = await readCatalogue(lakeDir, question.idApp, question.customEventName);
   const snapshot = await readSnapshot(tablePaths(lakeDir, eventsDataset).table);
   const files = listFresh(snapshot, keys, question);
@@ -184,7 +184,7 @@ async function readOnce(lakeDir: string, question: CatalogueQuestion, isLast: bo
 }
 
 /** Reads the catalogue of an app as of the newest version. Errors: those of `readCatalogue`, the engine's. */
-export async function readCurrentCatalogue(lakeDir: string, question: CatalogueQuestion): Promise<CurrentCatalogue> {
+export async function readCurrentCatalogue(lakeDir: string, question: CatalogueQuery): Promise<CurrentCatalogue> {
   for (let attempt = 1; ; attempt += 1) {
     try {
       return await readOnce(lakeDir, question, attempt === tries);

@@ -1,13 +1,13 @@
 import { randomUUID } from 'node:crypto';
 import { noCrashPoint, type CrashPoint } from '../../runtime/crash-point.ts';
-import { openPartFolder, type Part } from '../files/part-folder.ts';
+import { openDerivedFileFolder, type DerivedFile } from '../files/derived-files.ts';
 import { isFileError, type Duckdb, type Statements } from '../sql/duckdb.ts';
 import { sqlList, sqlText } from '../sql/literals.ts';
 import { catalogueForm } from './catalogue-files.ts';
-import { writeParts, type PartSource } from './parts.ts';
+import { writeFileSummaries, type SummarySource } from './file-summaries.ts';
 
 /** Number of packs above which they are merged, since the fold opens each. */
-const mostPacks = 24;
+const maxPacks = 24;
 
 const groupRows = 16_384;
 
@@ -21,7 +21,7 @@ async function readKeys(duckdb: Statements, file: string): Promise<ReadonlySet<s
   }
 }
 
-function findOwners(packs: readonly Part[], wanted: ReadonlySet<string>): Map<string, string> {
+function findOwners(packs: readonly DerivedFile[], wanted: ReadonlySet<string>): Map<string, string> {
   const owners = new Map<string, string>();
   for (const { file, covers } of packs)
     for (const key of covers) if (wanted.has(key) && !owners.has(key)) owners.set(key, file);
@@ -30,7 +30,7 @@ function findOwners(packs: readonly Part[], wanted: ReadonlySet<string>): Map<st
 
 /** Opens the packs `packs/UUID.v3.parquet` of sealed files' parts; `key` is a file's hash. For one process. */
 export async function openPacks(folder: string, duckdb: Duckdb, crashPoint: CrashPoint = noCrashPoint) {
-  const packs = openPartFolder(folder, {
+  const packs = openDerivedFileFolder(folder, {
     end: `.${catalogueForm}.parquet`,
     readCovers: readKeys,
     nameOf: async () => randomUUID(),
@@ -38,7 +38,11 @@ export async function openPacks(folder: string, duckdb: Duckdb, crashPoint: Cras
     afterStep: (step) => crashPoint(`pack-${step}`),
   });
 
-  async function rewrite(engine: Duckdb, some: readonly Part[], owners: ReadonlyMap<string, string>): Promise<void> {
+  async function rewrite(
+    engine: Duckdb,
+    some: readonly DerivedFile[],
+    owners: ReadonlyMap<string, string>,
+  ): Promise<void> {
     const kept = some.map(({ file }) => [...owners].filter(([, owner]) => owner === file).map(([key]) => key));
     const sources = some.map(
       ({ file }, index) =>
@@ -71,12 +75,12 @@ export async function openPacks(folder: string, duckdb: Duckdb, crashPoint: Cras
       const stale = packs.list().filter(({ file, covers }) => [...covers].some((key) => owners.get(key) !== file));
       for (const pack of stale) await rewrite(engine, [pack], owners);
       const all = packs.list();
-      if (all.length > mostPacks) await rewrite(engine, all, findOwners(all, wanted));
+      if (all.length > maxPacks) await rewrite(engine, all, findOwners(all, wanted));
       return stale.length > 0;
     },
     /** Removes unreadable packs, which are then recreated. Returns whether there were any. */
     async mend(engine: Statements) {
-      const damaged: Part[] = [];
+      const damaged: DerivedFile[] = [];
       for (const pack of packs.list())
         await engine
           .rows(`SELECT sum(hash(pack)) FROM read_parquet(${sqlText(pack.file)}) AS pack`)
@@ -87,9 +91,9 @@ export async function openPacks(folder: string, duckdb: Duckdb, crashPoint: Cras
       await packs.remove(damaged);
       return damaged.length > 0;
     },
-    async add(engine: Duckdb, sources: readonly PartSource[], emptyFile: string) {
+    async add(engine: Duckdb, sources: readonly SummarySource[], emptyFile: string) {
       await packs.write(new Set(sources.map(({ key }) => key)), (temporary) =>
-        writeParts(engine, sources, emptyFile, temporary),
+        writeFileSummaries(engine, sources, emptyFile, temporary),
       );
     },
   };

@@ -2,11 +2,11 @@ import { AppError, describeError, isAppError } from '../../runtime/errors.ts';
 import { type Duckdb, openDuckdb } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
 import {
-  type FoldFacts,
+  type MergedCatalogueInfo,
   type Notice,
   catalogueForm,
   catalogueName,
-  openFolds,
+  openMergedCatalogues,
   readNotices,
 } from './catalogue-files.ts';
 import { type ParameterType, type TypeCounts, mainType, parameterTypes, typeColumn } from './parameter-types.ts';
@@ -173,9 +173,9 @@ async function readFold(
   lakeDir: string,
   idApp: number,
   event: string | undefined,
-): Promise<{ rows: readonly FoldRow[]; keys: ReadonlySet<string>; facts: FoldFacts } | undefined> {
+): Promise<{ rows: readonly FoldRow[]; keys: ReadonlySet<string>; facts: MergedCatalogueInfo } | undefined> {
   for (let attempt = 1; ; attempt += 1) {
-    const record = await openFolds(lakeDir).get(catalogueName).catch(refuseDamaged);
+    const record = await openMergedCatalogues(lakeDir).get(catalogueName).catch(refuseDamaged);
     if (record?.facts.form !== catalogueForm) return undefined;
     const duckdb = await openDuckdb({ memoryMb, threads: 1 });
     try {

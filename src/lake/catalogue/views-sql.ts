@@ -8,7 +8,7 @@ import { typedSql, typeFamilies, type TypedType } from './parameter-types.ts';
  */
 
 /** Columns of all macros. An engine reads some megabytes of text in a second. */
-export const mostColumns = 20_000;
+export const maxMacroColumns = 20_000;
 
 export const ownColumns = ['event_id', 'date', 'event_time', 'received_at', 'available_at', 'custom_user_id'] as const;
 

@@ -1,6 +1,6 @@
 import { findRealFolder } from '../../runtime/files/folder-id.ts';
 import path from 'node:path';
-import { parseChecked, renderChecked } from '../../runtime/files/checked-json.ts';
+import { parseChecksummed, renderChecksummed } from '../../runtime/files/checksummed-json.ts';
 import { AppError } from '../../runtime/errors.ts';
 
 /** Paths in the record of a change are relative to the lake's folder, so that a copy changes only its own files. */
@@ -69,7 +69,7 @@ export function toPaths(stored: unknown, toPath: (stored: unknown) => string): s
 
 /** Renders a record. Throws for a path outside the lake. */
 export function renderRecord(lakeDir: string, record: ChangeRecord): string {
-  return renderChecked({
+  return renderChecksummed({
     ...record,
     files: record.files.map((file) => toRelative(lakeDir, file)),
     moves: record.moves.map(({ name, to }) => ({ name, to: toRelative(lakeDir, to) })),
@@ -78,9 +78,9 @@ export function renderRecord(lakeDir: string, record: ChangeRecord): string {
 }
 
 /** Parses a record's text. `file`: for errors. Error: `rewrite_damaged`, also for a path outside the lake. */
-export function parseRecord(file: string, text: string, lakeDir: string): ChangeRecord {
+export function parseChangeRecord(file: string, text: string, lakeDir: string): ChangeRecord {
   try {
-    const { commitId, baseVersion, files, moves, unlink } = parseChecked(text);
+    const { commitId, baseVersion, files, moves, unlink } = parseChecksummed(text);
     if (typeof commitId !== 'string' || typeof baseVersion !== 'number')
       throw new Error('it has no commit id or version');
     const toPath = (stored: unknown): string => toAbsolute(lakeDir, stored);

@@ -26,12 +26,18 @@ import {
 import { exists } from '../../runtime/files/file-checks.ts';
 import { tableFolderMode } from '../../runtime/files/group-access.ts';
 import type { BuildChange, Table } from '../log/table.ts';
-import { isFirstOfPlace } from '../log/young-folder.ts';
-import { assertInsideLake, damagedRecord, parseRecord, renderRecord, type ChangeRecord } from './change-record.ts';
+import { isFirstOfPublishedPath } from '../log/young-folder.ts';
+import {
+  assertInsideLake,
+  damagedRecord,
+  parseChangeRecord,
+  renderRecord,
+  type ChangeRecord,
+} from './change-record.ts';
 import { finishEarlier, intentName } from './earlier-rewrite.ts';
 import { isCommitted } from './failed-events.ts';
-import { showFile } from './places.ts';
-import { forEachLeftOver, openStagingFolder } from './staging.ts';
+import { publishFile } from './deferred-replacement.ts';
+import { forEachLeftover, openStagingFolder } from './staging.ts';
 import { tableStore } from './data-file.ts';
 
 export const changeSteps = [
@@ -157,12 +163,12 @@ async function withdraw(folder: string, { files }: ChangeRecord): Promise<void> 
 async function follow(table: Table, folder: string, { files, moves, unlink }: ChangeRecord): Promise<void> {
   const firsts = files
     .map((file) => path.relative(table.dir, file).split(path.sep).join('/'))
-    .filter((relative) => isFirstOfPlace(relative));
+    .filter((relative) => isFirstOfPublishedPath(relative));
   await ensureFolders(
     firsts.map((relative) => path.dirname(path.join(table.dir, relative.slice(relative.indexOf('/') + 1)))),
     tableFolderMode,
   );
-  for (const relative of firsts) await showFile(table.dir, relative, folder);
+  for (const relative of firsts) await publishFile(table.dir, relative, folder);
   for (const { name, to } of moves) {
     const from = path.join(folder, name);
     if (await exists(from)) await moveFile(from, to);
@@ -177,7 +183,7 @@ async function settle(table: Table, folder: string): Promise<boolean> {
   const text = await findTextFile(recordFile(folder));
   if (text === undefined) return false;
   const lakeDir = path.dirname(table.dir);
-  const record = parseRecord(recordFile(folder), text, lakeDir);
+  const record = parseChangeRecord(recordFile(folder), text, lakeDir);
   const touched = [...record.files, ...record.moves.map(({ to }) => to), ...record.unlink];
   await assertInsideLake(lakeDir, record.commitId, touched);
   const stranger = touched.find((file) => {
@@ -203,7 +209,7 @@ async function settle(table: Table, folder: string): Promise<boolean> {
 /** Completes or reverts interrupted changes. Returns the number of committed ones. Error: `rewrite_damaged`. */
 export async function recoverChanges(table: Table, stagingDir: string): Promise<number> {
   let finished = 0;
-  await forEachLeftOver(stagingDir, async (folder) => {
+  await forEachLeftover(stagingDir, async (folder) => {
     if (await settle(table, folder)) finished += 1;
   });
   return finished;

@@ -214,7 +214,7 @@ export async function findFileDamage({
 }
 
 /** Throws the first damage of files. Those of other engines are checked by size only. */
-export async function assertFilesWhole(files: readonly DataFile[]): Promise<void> {
+export async function assertFilesIntact(files: readonly DataFile[]): Promise<void> {
   for (const file of files) {
     const damage = await findFileDamage(file);
     if (damage !== undefined) throw damage;

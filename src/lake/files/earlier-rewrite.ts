@@ -1,7 +1,7 @@
 import { logDamaged } from '../log/actions.ts';
 import path from 'node:path';
 import { ensureFolders, removeFile, syncFolders, moveFile } from '../../runtime/files/durable-file.ts';
-import { parseChecked } from '../../runtime/files/checked-json.ts';
+import { parseChecksummed } from '../../runtime/files/checksummed-json.ts';
 import { exists } from '../../runtime/files/file-checks.ts';
 import { tableFolderMode } from '../../runtime/files/group-access.ts';
 import { AppError } from '../../runtime/errors.ts';
@@ -13,7 +13,7 @@ import { isCommitted } from './failed-events.ts';
 
 export const intentName = 'intent.json';
 
-export interface Intent {
+export interface StagedRewrite {
   readonly commitId: string;
   readonly baseVersion: number;
   readonly moves: readonly Move[];
@@ -26,18 +26,18 @@ export interface Intent {
 const lakePath = /\/((?:events\/(?:fresh\/[^/]+|kind=[^/]+\/date=[^/]+\/[^/]+)|failed\/[^/]+))$/;
 
 /** Parses an intent's text. `file`: for errors. Error: `rewrite_damaged`, also for a path outside the lake. */
-export function parseIntent(file: string, text: string, lakeDir: string): Intent {
+export function parseStagedRewrite(file: string, text: string, lakeDir: string): StagedRewrite {
   const toPath = (stored: unknown): string => {
     const isAbsolute = typeof stored === 'string' && path.isAbsolute(stored);
     return toAbsolute(lakeDir, isAbsolute ? lakePath.exec(path.posix.normalize(stored))?.[1] : stored);
   };
   try {
-    const intent = parseChecked(text) as unknown as Intent;
+    const stagedRewrite = parseChecksummed(text) as unknown as StagedRewrite;
     return {
-      ...intent,
-      moves: toMoves(intent.moves, toPath),
-      ...(intent.movesAfter === undefined ? {} : { movesAfter: toMoves(intent.movesAfter, toPath) }),
-      unlink: toPaths(intent.unlink, toPath),
+      ...stagedRewrite,
+      moves: toMoves(stagedRewrite.moves, toPath),
+      ...(stagedRewrite.movesAfter === undefined ? {} : { movesAfter: toMoves(stagedRewrite.movesAfter, toPath) }),
+      unlink: toPaths(stagedRewrite.unlink, toPath),
     };
   } catch (error) {
     throw damagedRecord(`${file} is damaged`, error);
@@ -63,7 +63,7 @@ async function moveStaged(folder: string, moves: readonly Move[]): Promise<void>
 export async function finishEarlier(table: Table, folder: string, text: string): Promise<boolean> {
   const lakeDir = path.dirname(table.dir);
   const file = path.join(folder, intentName);
-  const { commitId, baseVersion, moves, change, unlink, movesAfter } = parseIntent(file, text, lakeDir);
+  const { commitId, baseVersion, moves, change, unlink, movesAfter } = parseStagedRewrite(file, text, lakeDir);
   const targets = [...moves, ...(movesAfter ?? [])].map(({ to }) => to);
   await assertInsideLake(lakeDir, commitId, [...targets, ...unlink]);
   const committed = await isCommitted(table.dir, baseVersion, commitId);

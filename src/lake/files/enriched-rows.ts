@@ -5,17 +5,17 @@
  * Limits: User-Agents that are not parsed within the time of a lookup stay unknown.
  */
 import { geoDateColumn } from '../../datasets/field-schema.ts';
-import type { EnrichedGroup, AgentField, PlaceField } from '../../datasets/enriched-columns.ts';
+import type { EnrichedGroup, UserAgentField, GeoField } from '../../datasets/enriched-columns.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
-import { createTextTables, noTime, type TextSort, type TextSource } from './text-tables.ts';
+import { createLookupCache, noTime, type LookupKind, type LookupSource } from './lookup-cache.ts';
 
 /** Time for parsing the User-Agents of a lookup, ms: enough for 200,000 distinct usual ones. */
 export const agentBudgetMs = 3000;
 
 /** Bytes: an address of each version; 2,048 characters of up to three bytes. */
-const places: TextSort = { name: 'places', keys: ['ipv4', 'ipv6'], textBytes: 128 };
-const agents: TextSort = { name: 'agents', keys: ['user_agent'], textBytes: 6144 };
+const places: LookupKind = { name: 'places', keys: ['ipv4', 'ipv6'], textBytes: 128 };
+const agents: LookupKind = { name: 'agents', keys: ['user_agent'], textBytes: 6144 };
 
 export interface EnrichedSelect {
   readonly joins: string;
@@ -30,13 +30,13 @@ function saysNothing({ saidBy }: EnrichedGroup, has: (column: string) => boolean
   return ['true', ...saidBy.filter(has).map((column) => `r.${column} IS NULL`)].join(' AND ');
 }
 
-function readPlaces(enricher: Enricher, groups: readonly EnrichedGroup[]): TextSource {
-  const find = (address: unknown) => (typeof address === 'string' ? enricher.findPlace(address) : undefined);
+function readPlaces(enricher: Enricher, groups: readonly EnrichedGroup[]): LookupSource {
+  const find = (address: unknown) => (typeof address === 'string' ? enricher.findLocation(address) : undefined);
   return {
     columns: groups.flatMap(({ columns }) => columns),
     constants:
       enricher.databaseDate === undefined ? [] : [`DATE ${sqlText(enricher.databaseDate)} AS ${geoDateColumn.name}`],
-    edition: enricher.edition,
+    databaseVersion: enricher.databaseVersion,
     find: (ipv4, ipv6) => find(ipv4) ?? find(ipv6),
   };
 }
@@ -47,13 +47,13 @@ function readAgents(
   groups: readonly EnrichedGroup[],
   budgetMs: number,
   onOver: () => void,
-): TextSource {
+): LookupSource {
   const startedAt = performance.now();
   let isOver = false;
   return {
     columns: groups.flatMap(({ columns }) => columns),
     constants: [],
-    edition: 0,
+    databaseVersion: 0,
     find(userAgent) {
       if (isOver) return noTime;
       if (performance.now() - startedAt > budgetMs) {
@@ -61,13 +61,13 @@ function readAgents(
         onOver();
         return noTime;
       }
-      return enricher.parseAgent(String(userAgent));
+      return enricher.parseUserAgent(String(userAgent));
     },
   };
 }
 
 /** Returns a condition that the row has no country, or that of its address. */
-function isSameCountry({ name }: TextSort, country: EnrichedGroup, has: (column: string) => boolean): string {
+function isSameCountry({ name }: LookupKind, country: EnrichedGroup, has: (column: string) => boolean): string {
   const same = country.columns
     .filter(({ column }) => has(column))
     .map(({ column }) => `r.${column} = ${name}.${column}`);
@@ -75,14 +75,14 @@ function isSameCountry({ name }: TextSort, country: EnrichedGroup, has: (column:
 }
 
 /** Returns a condition that a row has no value of the group, and some are known. */
-function isFilledSql(sort: TextSort, group: EnrichedGroup, has: (column: string) => boolean): string {
+function isFilledSql(sort: LookupKind, group: EnrichedGroup, has: (column: string) => boolean): string {
   const isKnown = group.columns.map(({ column }) => `${sort.name}.${column} IS NOT NULL`).join(' OR ');
   const isThere = group.within === undefined ? '' : ` AND ${isSameCountry(sort, group.within, has)}`;
   return `((${saysNothing(group, has)}) AND (${isKnown})${isThere})`;
 }
 
 function fillSql(
-  { name }: TextSort,
+  { name }: LookupKind,
   column: string,
   isFilled: string,
   isSaid: boolean,
@@ -107,7 +107,7 @@ export interface EnrichedRows {
   readonly isCutShort: boolean;
 }
 
-export interface LookUps {
+export interface RowLookups {
   /** Looks up addresses and User-Agents. The result is valid until `release` or the next call. Errors: the engine's. */
   lookUp(rows: RowsToEnrich): Promise<EnrichedRows>;
   /** Makes the results the build side of hash joins: wide rows would cost twice as much. */
@@ -119,8 +119,8 @@ export interface LookUps {
 }
 
 /** Creates lookups. `of` separates their tables from others in the engine. */
-export function createLookUps(duckdb: Duckdb, enricher: Enricher, of: string): LookUps {
-  const [placeTables, agentTables] = [createTextTables(duckdb, of, places), createTextTables(duckdb, of, agents)];
+export function createRowLookups(duckdb: Duckdb, enricher: Enricher, of: string): RowLookups {
+  const [placeTables, agentTables] = [createLookupCache(duckdb, of, places), createLookupCache(duckdb, of, agents)];
   return {
     async lookUp({ source, groups, has, agentBudgetMs: budgetMs = agentBudgetMs }) {
       let isCutShort = false;
@@ -179,9 +179,9 @@ export interface Enricher {
   /** Date of the geo database, YYYY-MM-DD. */
   readonly databaseDate: string | undefined;
   /** Number of the loaded database. A change outdates earlier results. */
-  readonly edition: number;
-  findPlace(address: string): Readonly<Partial<Record<PlaceField, string | number>>> | undefined;
-  parseAgent(userAgent: string): Readonly<Partial<Record<AgentField, string | number>>>;
+  readonly databaseVersion: number;
+  findLocation(address: string): Readonly<Partial<Record<GeoField, string | number>>> | undefined;
+  parseUserAgent(userAgent: string): Readonly<Partial<Record<UserAgentField, string | number>>>;
   /** Loads a replaced database. */
   refresh(): Promise<void>;
   /** Is called when rows were written without enrichment. */

@@ -71,7 +71,7 @@ function assertLines(text: string, file: string): void {
 
 const failedStore = (folder: string): ObjectStore => openStore(folder, { isGrowing: true });
 
-/** Writes failed events durably before their commit. Returns the path for `settleFailed`. */
+/** Writes failed events durably before their commit. Returns the path for `publishFailedFile`. */
 export async function writePendingFailed(
   folder: string,
   baseVersion: number,
@@ -83,7 +83,7 @@ export async function writePendingFailed(
   return path.join(folder, name);
 }
 
-export async function settleFailed(folder: string, file: string, commitId: string): Promise<void> {
+export async function publishFailedFile(folder: string, file: string, commitId: string): Promise<void> {
   await failedStore(folder).move(path.basename(file), settledKey(commitId));
 }
 
@@ -120,14 +120,14 @@ export async function recoverFailed(folder: string, tableDir: string): Promise<v
   for (const found of await listNames(folder)) {
     const { name, base, commitId } = found;
     if (base === undefined) continue;
-    if (await isVisible(found, tableDir)) await settleFailed(folder, name, commitId);
+    if (await isVisible(found, tableDir)) await publishFailedFile(folder, name, commitId);
     else await failedStore(folder).remove([name]);
   }
   await syncFolder(folder);
 }
 
 /** Returns the lowest version below a pending file, which trimming must keep. Infinity if all are settled. */
-export async function oldestPendingBase(folder: string): Promise<number> {
+export async function findOldestPendingBase(folder: string): Promise<number> {
   let oldest = Infinity;
   // Nearly all files are settled: a large folder is neither sorted nor described.
   for (const name of await failedStore(folder).list(''))
@@ -193,7 +193,7 @@ export async function listFailedFilesAt(folder: string, tableDir: string, versio
 }
 
 /** Lists the files with their final name, which a rewrite may replace. */
-export async function listSettledFiles(folder: string): Promise<string[]> {
+export async function listPublishedFiles(folder: string): Promise<string[]> {
   const names = await listNames(folder);
   return names.filter(({ base }) => base === undefined).map(({ name }) => path.join(folder, name));
 }

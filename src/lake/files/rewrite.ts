@@ -19,7 +19,7 @@ import { sqlList } from '../sql/literals.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { openChange, type NewFile, type OpenChange } from './change.ts';
 import { toAdd, writeDataFile, type RowGroup } from './data-file.ts';
-import { passOnSince } from './places.ts';
+import { passOnSince } from './deferred-replacement.ts';
 
 export interface RewriteDependencies {
   readonly table: Table;
@@ -47,12 +47,18 @@ export interface Rewrite {
 export type RewriteChange = Omit<Change, 'actions'> & { readonly actions?: readonly Action[] };
 
 /** Returns the path of a rewritten file, relative to the table's folder. */
-export function rewrittenPath({ young, place }: Pick<DataFile, 'young' | 'place'>, id: string, index: number): string {
-  return young || place === undefined ? `${youngFolder}/${id}-${index}.parquet` : sealedPath(place, { id, index });
+export function rewrittenPath(
+  { young, publishedPath }: Pick<DataFile, 'young' | 'publishedPath'>,
+  id: string,
+  index: number,
+): string {
+  return young || publishedPath === undefined
+    ? `${youngFolder}/${id}-${index}.parquet`
+    : sealedPath(publishedPath, { id, index });
 }
 
 /** Adds to an add when the file shown at its path left the table. */
-export function withSince(add: AddAction, sinceMs: number): AddAction {
+export function withReplacedSince(add: AddAction, sinceMs: number): AddAction {
   return { ...add, tags: { ...add.tags, since: String(sinceMs) } };
 }
 
@@ -98,7 +104,10 @@ async function writeRewrite(
     files: [{ file: staged, path: to }],
     toActions: (nowMs) => {
       const add = toAdd(to, written, nowMs, true, file.keyless);
-      return [toRemoval(nowMs), { add: file.young ? add : withSince(add, Math.min(shownUntil ?? nowMs, nowMs)) }];
+      return [
+        toRemoval(nowMs),
+        { add: file.young ? add : withReplacedSince(add, Math.min(shownUntil ?? nowMs, nowMs)) },
+      ];
     },
   };
 }

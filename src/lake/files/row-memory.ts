@@ -65,7 +65,7 @@ export function rowGroupBounds(memoryMb: number, columns: number) {
 }
 
 /** Minimum rows of a row group: the engine's vector size. */
-const leastRows = 2048;
+const minRows = 2048;
 
 /** Returns the rows of a row group that fit in memory, by bytes of event lines and map entries. */
 export function rowGroupRows(
@@ -78,5 +78,5 @@ export function rowGroupRows(
   }: { readonly rows: number; readonly lineBytes: number; readonly entries: number; readonly columns?: number },
 ): number {
   const rowBytes = bytesOfValue * columns + (lineBytes + bytesOfEntry * entries) / Math.max(1, rows);
-  return Math.min(rowsAtOnce, Math.max(leastRows, Math.floor(engineBudget(memoryMb).rowGroupBytes / rowBytes)));
+  return Math.min(rowsAtOnce, Math.max(minRows, Math.floor(engineBudget(memoryMb).rowGroupBytes / rowBytes)));
 }

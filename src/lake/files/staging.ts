@@ -77,13 +77,13 @@ export async function hasRunningLoad(stagingDir: string): Promise<boolean> {
 }
 
 /** Creates a test of whether a file belongs to work in progress. */
-export async function findNamesInHand(stagingDir: string): Promise<(file: string) => boolean> {
+export async function findNamesInProgress(stagingDir: string): Promise<(file: string) => boolean> {
   const ids = (await listStaged(stagingDir)).map((name) => name.replace(loadPrefix, ''));
   return (file) => ids.some((id) => path.basename(file).startsWith(`${id}-`) || file.includes(`.${id}-`));
 }
 
 /** Removes each unlocked folder after `settle`. */
-export async function forEachLeftOver(stagingDir: string, settle: (folder: string) => Promise<void>): Promise<void> {
+export async function forEachLeftover(stagingDir: string, settle: (folder: string) => Promise<void>): Promise<void> {
   for (const name of await listStaged(stagingDir)) {
     const folder = path.join(stagingDir, name);
     let lock: Lock;

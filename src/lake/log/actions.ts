@@ -19,7 +19,7 @@ export interface AddAction {
   readonly stats?: string;
   /**
    * `sha256`: hash of the file's bytes, hex, which detects damage.
-   * `since`: for a rewrite, when the file shown at its path left the table, Unix ms (lake/files/places.ts).
+   * `since`: for a rewrite, when the file shown at its path left the table, Unix ms (lake/files/deferred-replacement.ts).
    * `replaces`: for a rewrite of version 0.3, the URL-encoded path of the shown file.
    * `keyed`: `0` if none of its events was stored under an Idempotency-Key; otherwise unknown.
    */

@@ -3,60 +3,60 @@ import { AppError, isAppError } from '../../runtime/errors.ts';
 import { listNames } from '../../runtime/files/folder-names.ts';
 import { type Snapshot, loadTableState, readSnapshot, toSnapshot } from './snapshot.ts';
 import { findPoint, toPoint } from './version-points.ts';
-import { unmarked, type VersionPoint } from './version-ledger.ts';
+import { noTag, type VersionPoint } from './version-ledger.ts';
 import { findErased, findLakeState, type LakeState, findStateOf } from './lake-state.ts';
 import { type Commit, findCommit, listLog, readCommit } from './log-files.ts';
 import { assertProtocol, logDamaged } from './actions.ts';
 import type { TableState } from './table-state.ts';
 
 /** A cursor of the change feed of a table, `VERSION-MARK`. The mark identifies the commit with the newest rows. */
-export interface FeedPlace {
+export interface ChangeCursor {
   readonly version: number;
-  readonly mark: string | undefined;
+  readonly tag: string | undefined;
 }
 
-const placePattern = /^(0|[1-9]\d{0,11})(?:-([0-9a-f]{8}))?$/;
+const cursorPattern = /^(0|[1-9]\d{0,11})(?:-([0-9a-f]{8}))?$/;
 
 /** Parses a cursor, or a version alone. */
-export function parsePlace(text: string): FeedPlace | undefined {
-  const [, version, mark] = placePattern.exec(text) ?? [];
-  return version === undefined ? undefined : { version: Number(version), mark };
+export function parseCursor(text: string): ChangeCursor | undefined {
+  const [, version, tag] = cursorPattern.exec(text) ?? [];
+  return version === undefined ? undefined : { version: Number(version), tag };
 }
 
-const markIn = ({ mark = unmarked }: Pick<VersionPoint, 'mark'>): string => mark;
+const tagIn = ({ tag = noTag }: Pick<VersionPoint, 'tag'>): string => tag;
 
-export function nextPlace({ version, lake }: Snapshot): string {
+export function nextCursor({ version, lake }: Snapshot): string {
   // A table without rows does not exist yet; its first version has none either.
   if (version < 0 || lake === undefined) return String(Math.max(version, 0));
-  return `${version}-${markIn(toPoint(version, lake))}`;
+  return `${version}-${tagIn(toPoint(version, lake))}`;
 }
 
 /** Finds another table that the cursor belongs to. */
-async function findTableOf({ version, mark }: FeedPlace, tableDir: string): Promise<string | undefined> {
+async function findTableOf({ version, tag }: ChangeCursor, tableDir: string): Promise<string | undefined> {
   const lakeDir = path.dirname(tableDir);
   const others = (await listNames(lakeDir)).filter((name) => name !== path.basename(tableDir));
   for (const name of others) {
     const point = await findPoint(path.join(lakeDir, name), version).catch(() => undefined);
-    if (point?.mark !== undefined && point.mark === mark) return name;
+    if (point?.tag !== undefined && point.tag === tag) return name;
   }
   return undefined;
 }
 
 /** Throws `not_found` for a cursor of another table, or of another history of this one. */
 export async function assertSameHistory(
-  place: FeedPlace,
-  point: Pick<VersionPoint, 'mark'>,
+  cursor: ChangeCursor,
+  point: Pick<VersionPoint, 'tag'>,
   { tableDir }: Pick<Snapshot, 'tableDir'>,
   hint: string,
 ): Promise<void> {
-  const { version, mark } = place;
-  if (mark === undefined || mark === markIn(point)) return;
-  const table = await findTableOf(place, tableDir);
+  const { version, tag } = cursor;
+  if (tag === undefined || tag === tagIn(point)) return;
+  const table = await findTableOf(cursor, tableDir);
   throw new AppError(
     'not_found',
     table === undefined
       ? `version ${version} has changed: the lake was restored from a backup after the cursor was issued`
-      : `${version}-${mark} is a cursor of the table ${table}, not of ${path.basename(tableDir)}`,
+      : `${version}-${tag} is a cursor of the table ${table}, not of ${path.basename(tableDir)}`,
     { hint },
   );
 }
@@ -64,8 +64,8 @@ export async function assertSameHistory(
 const fromTheStart = 'Retry without a cursor to read all rows, then continue from the returned cursor.';
 
 /** Returns the `available_at`, Unix ms, above which rows are newer than a cursor. Error: `not_found`. */
-export async function findSinceMs(place: FeedPlace, snapshot: Snapshot): Promise<number> {
-  const { version } = place;
+export async function findSinceMs(cursor: ChangeCursor, snapshot: Snapshot): Promise<number> {
+  const { version } = cursor;
   const newest = Math.max(snapshot.version, 0);
   if (version > newest)
     throw new AppError('not_found', `version ${version} is later than the version that is read, ${newest}`, {
@@ -75,7 +75,7 @@ export async function findSinceMs(place: FeedPlace, snapshot: Snapshot): Promise
   const point = await findPoint(snapshot.tableDir, version, snapshot.lake?.restamps);
   if (point === undefined)
     throw new AppError('not_found', `version ${version} is no longer known`, { hint: fromTheStart });
-  await assertSameHistory(place, point, snapshot, fromTheStart);
+  await assertSameHistory(cursor, point, snapshot, fromTheStart);
   return point.availableAtMs;
 }
 
@@ -90,7 +90,7 @@ export interface VersionSearch {
   find(snapshot: Snapshot, availableAtMs: number): Promise<FirstVersion>;
 }
 
-const mostRemembered = 10_000;
+const maxRememberedPoints = 10_000;
 
 /** Creates a search with a cache. It probes at powers of two, so that searches from later versions hit the cache. */
 export function createVersionSearch(): VersionSearch {
@@ -101,7 +101,7 @@ export function createVersionSearch(): VersionSearch {
     const remembered = points.get(version);
     if (remembered !== undefined) return remembered;
     const point = await findPoint(tableDir, version, lake?.restamps);
-    if (points.size >= mostRemembered) points.clear();
+    if (points.size >= maxRememberedPoints) points.clear();
     // An unknown point may become known.
     if (point !== undefined) points.set(version, point);
     return point;
@@ -127,7 +127,7 @@ export function createVersionSearch(): VersionSearch {
   };
 }
 
-export interface KeptVersions {
+export interface AvailableVersions {
   readonly newest: number;
   /** The oldest version whose files the retention still keeps. */
   readonly oldest: number;
@@ -166,7 +166,7 @@ export function createStateSearch(tableDir: string): () => Promise<LakeState | u
   };
 }
 
-export async function findKeptVersions(tableDir: string): Promise<KeptVersions> {
+export async function findAvailableVersions(tableDir: string): Promise<AvailableVersions> {
   const { commits, checkpoints } = await listLog(tableDir);
   const lake = await findNewestState(tableDir, commits);
   return {
@@ -177,7 +177,11 @@ export async function findKeptVersions(tableDir: string): Promise<KeptVersions> 
 }
 
 /** Returns why a version is not available, if so. `idApps`: the apps whose rows are read; absent: all. */
-export function refuseVersion(version: number, kept: KeptVersions, idApps?: readonly number[]): string | undefined {
+export function findVersionUnavailableReason(
+  version: number,
+  kept: AvailableVersions,
+  idApps?: readonly number[],
+): string | undefined {
   const { oldest, lake = {} } = kept;
   const { before: forgetBefore, isErasing } = findErased(lake, idApps);
   const newest = Math.max(kept.newest, 0);
@@ -214,7 +218,7 @@ async function loadOlder(
     throw error;
   });
   // Checked after the read: a concurrent trim or erasure may have begun.
-  const refusal = refuseVersion(version, await findKeptVersions(tableDir), idApps);
+  const refusal = findVersionUnavailableReason(version, await findAvailableVersions(tableDir), idApps);
   if (refusal !== undefined) throw refuse(refusal);
   if (loaded instanceof AppError) throw loaded;
   if (loaded.version !== version) throw logDamaged(`the log of ${tableDir} lacks version ${version}`);
@@ -228,14 +232,14 @@ async function loadOlder(
  */
 export async function readSnapshotAt(
   tableDir: string,
-  place: FeedPlace,
+  cursor: ChangeCursor,
   idApps?: readonly number[],
 ): Promise<Snapshot> {
   const newest = await readSnapshot(tableDir);
-  const { version } = place;
+  const { version } = cursor;
   const isNewest = version === Math.max(newest.version, 0);
   const snapshot = isNewest ? newest : toSnapshot(tableDir, await loadOlder(tableDir, version, idApps));
   if (snapshot.lake !== undefined)
-    await assertSameHistory(place, toPoint(version, snapshot.lake), snapshot, withoutVersion);
+    await assertSameHistory(cursor, toPoint(version, snapshot.lake), snapshot, withoutVersion);
   return snapshot;
 }

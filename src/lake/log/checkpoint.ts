@@ -254,7 +254,7 @@ async function findCheckpointHash(tableDir: string, version: number): Promise<st
 }
 
 /** Reports whether a checkpoint has its expected hash, if there is one. */
-export async function isCheckpointWhole(tableDir: string, version: number): Promise<boolean> {
+export async function isCheckpointIntact(tableDir: string, version: number): Promise<boolean> {
   const sha256 = await findCheckpointHash(tableDir, version);
   if (sha256 === undefined) return true;
   const name = logStore(tableDir).nameOf(checkpointName(version));
@@ -271,7 +271,7 @@ export async function readCheckpoint(
   const store = logStore(tableDir);
   const name = store.nameOf(checkpointName(version));
   if ((await store.findSize(checkpointName(version))) === undefined) throw missingObject(name);
-  if (!(await isCheckpointWhole(tableDir, version))) throw logDamaged(`${name} is damaged: checksum mismatch`);
+  if (!(await isCheckpointIntact(tableDir, version))) throw logDamaged(`${name} is damaged: checksum mismatch`);
   await localFiles.use([{ absolutePath: name }], async ([file = '']) => {
     for await (const actions of readActions(duckdb, file)) take(actions);
   });

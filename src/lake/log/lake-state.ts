@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { type CommitInfoAction, type TxnAction, findInfo, type Action } from './actions.ts';
 import type { Clock } from '../../runtime/clock.ts';
-import type { Problem } from '../../runtime/conditions/problem.ts';
+import type { Problem } from '../../runtime/problems/problem.ts';
 
 export type CommitCause =
   | 'create'
@@ -200,7 +200,7 @@ export function findErased(
 const growing = ['streamed', 'repeats', 'erased'] as const satisfies readonly (keyof Totals)[];
 
 /** Asserts that every event is counted, that the position advances, and that times keep their order. */
-export function assertFollows(before: LakeState, after: LakeState): void {
+export function assertContinuity(before: LakeState, after: LakeState): void {
   const change = Object.fromEntries(
     Object.keys(emptyTotals).map((name) => [
       name,

@@ -9,7 +9,7 @@ import {
   findInfo,
   logDamaged,
 } from './actions.ts';
-import { placeOf } from './young-folder.ts';
+import { publishedPathOf } from './young-folder.ts';
 import { readCheckpoint } from './checkpoint.ts';
 import {
   changesTable,
@@ -45,7 +45,7 @@ class LiveFile implements DataFile {
   readonly sha256: string | undefined;
   readonly keyless: boolean;
   readonly young: boolean;
-  readonly place: string | undefined;
+  readonly publishedPath: string | undefined;
   readonly sinceMs: number | undefined;
   readonly #add: AddAction;
   #stats: FileStats | undefined;
@@ -56,8 +56,8 @@ class LiveFile implements DataFile {
     this.sizeBytes = add.size;
     this.sha256 = add.tags?.['sha256'];
     this.keyless = add.tags?.['keyed'] === '0';
-    this.place = placeOf(relative, add.tags);
-    this.young = this.place === undefined;
+    this.publishedPath = publishedPathOf(relative, add.tags);
+    this.young = this.publishedPath === undefined;
     this.sinceMs = sinceOf(add);
     this.#add = add;
   }
@@ -116,7 +116,7 @@ export interface DataFile {
   /** Whether the file is not sealed. It is then outside the documented glob. */
   readonly young: boolean;
   /** The path at which readers of folders find a sealed file's rows, relative to the table's folder. */
-  readonly place?: string | undefined;
+  readonly publishedPath?: string | undefined;
   /** When the file shown at the path of this rewrite left the table, Unix ms. */
   readonly sinceMs?: number | undefined;
 }

@@ -1,5 +1,5 @@
 import { AppError } from '../../runtime/errors.ts';
-import type { Problem } from '../../runtime/conditions/problem.ts';
+import type { Problem } from '../../runtime/problems/problem.ts';
 import {
   type Action,
   type CommitInfoAction,

@@ -19,7 +19,7 @@ import type { Action, CommitInfoAction } from './actions.ts';
 import { findBuild } from '../../runtime/files/package-files.ts';
 import {
   moveErasures,
-  assertFollows,
+  assertContinuity,
   assertPosition,
   findLakeState,
   type CommitCause,
@@ -30,7 +30,7 @@ import {
 } from './lake-state.ts';
 import { commitName, renderCommit, logStore } from './log-files.ts';
 import type { ForeignCommit, TableState } from './table-state.ts';
-import { openLogFollower, type LogFollower } from './log-follower.ts';
+import { openLogTailer, type LogTailer } from './log-tailer.ts';
 import type { Snapshot } from './snapshot.ts';
 
 export const commitSteps = ['commit-written', 'commit-linked', 'commit-synced'] as const;
@@ -179,7 +179,7 @@ export function toCommitInfo(before: LakeState, change: Change, stamp: Stamp): C
     change.availableAtMs === undefined || change.availableAtMs >= before.availableAtMs,
     'available_at must be later than that of all earlier rows',
   );
-  assertFollows(before, lake);
+  assertContinuity(before, lake);
   return {
     timestamp: nowMs,
     operation: change.cause.toUpperCase(),
@@ -196,7 +196,7 @@ function stampRemoval(action: Action, deletionTimestamp: number): Action {
 }
 
 function toActions(
-  follower: LogFollower,
+  follower: LogTailer,
   change: Change,
   { commitId, nowMs }: Pick<Stamp, 'commitId' | 'nowMs'>,
 ): Action[] {
@@ -226,7 +226,7 @@ interface Order {
 
 async function commitOnTop(
   tableDir: string,
-  follower: LogFollower,
+  follower: LogTailer,
   { clock, crashPoint }: TableOptions,
   { build, commitId, mayLink }: Order,
 ): Promise<LakeState> {
@@ -247,7 +247,7 @@ async function commitOnTop(
 
 /** Opens an existing table, in which foreign commits block commits. Errors: those of `loadOwnState`. */
 export async function openTable(tableDir: string, options: TableOptions): Promise<Table> {
-  const follower = await openLogFollower(tableDir);
+  const follower = await openLogTailer(tableDir);
   const { state } = follower;
   const mutex = createMutex();
   return {

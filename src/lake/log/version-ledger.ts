@@ -21,7 +21,7 @@ export interface VersionPoint {
   readonly version: number;
   readonly availableAtMs: number;
   /** Distinguishes its commit from one of another history, such as after a restore. Absent in early versions. */
-  readonly mark: string | undefined;
+  readonly tag: string | undefined;
 }
 
 /** A parsed line. Without a point, versions from here on are unknown. */
@@ -33,7 +33,7 @@ export interface LedgerLine {
 const lineBytes = 45;
 const nothingKnown = '--------';
 /** The mark of a point without a commit, such as that of an empty table. */
-export const unmarked = '00000000';
+export const noTag = '00000000';
 const linePattern = /^(\d{12}),(\d{13}),([0-9a-f]{8}|-{8}),([0-9a-f]{8})\n$/;
 
 /** The underscore hides it from readers of folders and from other engines' VACUUM. */
@@ -47,23 +47,23 @@ function digits(text: string): string {
   return createHash('sha256').update(text).digest('hex').slice(0, 8);
 }
 
-export function markOf(commitId: string | undefined): string | undefined {
+export function tagOf(commitId: string | undefined): string | undefined {
   return commitId === undefined ? undefined : digits(commitId);
 }
 
 export function renderLine({ version, point }: LedgerLine): string {
-  const mark = point === undefined ? nothingKnown : (point.mark ?? unmarked);
-  const text = `${String(version).padStart(12, '0')},${String(point?.availableAtMs ?? 0).padStart(13, '0')},${mark}`;
+  const tag = point === undefined ? nothingKnown : (point.tag ?? noTag);
+  const text = `${String(version).padStart(12, '0')},${String(point?.availableAtMs ?? 0).padStart(13, '0')},${tag}`;
   return `${text},${digits(text)}\n`;
 }
 
 /** Parses a line; undefined if damaged. */
 function parseLine(text: string): LedgerLine | undefined {
-  const [, versionText, availableAtMs, mark, check] = linePattern.exec(text) ?? [];
+  const [, versionText, availableAtMs, tag, check] = linePattern.exec(text) ?? [];
   if (versionText === undefined || digits(text.slice(0, -10)) !== check) return undefined;
   const version = Number(versionText);
-  if (mark === nothingKnown) return { version, point: undefined };
-  const point = { version, availableAtMs: Number(availableAtMs), mark: mark === unmarked ? undefined : mark };
+  if (tag === nothingKnown) return { version, point: undefined };
+  const point = { version, availableAtMs: Number(availableAtMs), tag: tag === noTag ? undefined : tag };
   return { version, point };
 }
 

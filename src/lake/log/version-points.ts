@@ -3,7 +3,7 @@ import path from 'node:path';
 import { AppError, isAppError } from '../../runtime/errors.ts';
 import { findText } from '../../runtime/store/object-store.ts';
 import { openStore } from '../../runtime/store/open-store.ts';
-import { parseChecked, renderChecked } from '../../runtime/files/checked-json.ts';
+import { parseChecksummed, renderChecksummed } from '../../runtime/files/checksummed-json.ts';
 import { type LakeState, type Restamp, findStateOf } from './lake-state.ts';
 import { listLog, readCommit, findCommit } from './log-files.ts';
 import {
@@ -11,7 +11,7 @@ import {
   findEnd,
   findInLedger,
   ledgerError,
-  markOf,
+  tagOf,
   type LedgerCopy,
   type LedgerEnd,
   type LedgerLine,
@@ -28,7 +28,7 @@ export const restampsFolder = '_restamps';
 export const newStepsFile = (): string => `${restampsFolder}/${randomUUID()}.json`;
 
 export function renderSteps(steps: readonly RestampStep[]): string {
-  return renderChecked({ steps });
+  return renderChecksummed({ steps });
 }
 
 export async function readSteps(tableDir: string, name: string): Promise<readonly RestampStep[]> {
@@ -37,7 +37,7 @@ export async function readSteps(tableDir: string, name: string): Promise<readonl
   const text = await findText(openStore(tableDir), name);
   if (text === undefined) throw new AppError('log_damaged', `${file} is missing`, { hint });
   try {
-    return parseChecked(text)['steps'] as readonly RestampStep[];
+    return parseChecksummed(text)['steps'] as readonly RestampStep[];
   } catch (error) {
     throw new AppError('log_damaged', `${file} is damaged`, { cause: error, hint });
   }
@@ -65,7 +65,7 @@ async function followRestamps(
 }
 
 export function toPoint(version: number, { availableAtMs, availableBy }: LakeState): VersionPoint {
-  return { version, availableAtMs, mark: markOf(availableBy) };
+  return { version, availableAtMs, tag: tagOf(availableBy) };
 }
 
 async function readPoint(tableDir: string, version: number): Promise<VersionPoint | undefined> {
@@ -115,7 +115,7 @@ async function readSaid(tableDir: string, versions: readonly number[]): Promise<
 }
 
 function saysTheSame({ point: a }: LedgerLine, { point: b }: LedgerLine): boolean {
-  return a?.availableAtMs === b?.availableAtMs && a?.mark === b?.mark;
+  return a?.availableAtMs === b?.availableAtMs && a?.tag === b?.tag;
 }
 
 /** Keeps the lines that differ from the previous one, and the last, which marks the end. */

@@ -6,7 +6,7 @@ import { removeEmptyFolders } from '../../runtime/files/work-files.ts';
 /** Folder of young files in the table's. Arrow, pandas and Spark skip names with an underscore. */
 export const youngFolder = '_young';
 
-/** Folder of sealed files. Each has a hard link in its partition's folder (lake/files/places.ts). */
+/** Folder of sealed files. Each has a hard link in its partition's folder (lake/files/deferred-replacement.ts). */
 export const sealedFolder = '_sealed';
 
 /** Former folders of young files: of flushes up to 0.2, of loads up to 0.3. */
@@ -24,18 +24,18 @@ export function isYoungPath(relative: string): boolean {
 /** Suffix of a rewrite: change id and number. */
 const rewriteSuffix = /\.[0-9a-f]{8}-[0-9a-f-]{27}-\d+\.parquet$/;
 
-/** Returns the path of a sealed file that is shown at `place`. `change`: set for a rewrite. */
-export function sealedPath(place: string, change?: { readonly id: string; readonly index: number }): string {
-  if (change === undefined) return `${sealedPrefix}${place}`;
-  return `${sealedPrefix}${place.replace(/\.parquet$/, '')}.${change.id}-${change.index}.parquet`;
+/** Returns the path of a sealed file that is shown at `publishedPath`. `change`: set for a rewrite. */
+export function sealedPath(publishedPath: string, change?: { readonly id: string; readonly index: number }): string {
+  if (change === undefined) return `${sealedPrefix}${publishedPath}`;
+  return `${sealedPrefix}${publishedPath.replace(/\.parquet$/, '')}.${change.id}-${change.index}.parquet`;
 }
 
-export function isFirstOfPlace(relative: string): boolean {
+export function isFirstOfPublishedPath(relative: string): boolean {
   return relative.startsWith(sealedPrefix) && !rewriteSuffix.test(relative);
 }
 
 /** Returns the path at which readers of folders find a sealed file; undefined for a young one. */
-export function placeOf(relative: string, tags?: AddAction['tags']): string | undefined {
+export function publishedPathOf(relative: string, tags?: AddAction['tags']): string | undefined {
   if (isYoungPath(relative)) return undefined;
   if (relative.startsWith(sealedPrefix)) return relative.slice(sealedPrefix.length).replace(rewriteSuffix, '.parquet');
   const replaced = tags?.['replaces'];
@@ -49,8 +49,8 @@ export function listKnownPaths(files: Iterable<AddAction>, removed: Iterable<str
     const relative = decodePath(encoded);
     if (relative === undefined) return;
     known.add(relative);
-    const place = placeOf(relative, tags);
-    if (place !== undefined) known.add(place);
+    const publishedPath = publishedPathOf(relative, tags);
+    if (publishedPath !== undefined) known.add(publishedPath);
   };
   for (const add of files) note(add.path, add.tags);
   for (const encoded of removed) note(encoded);

@@ -3,7 +3,7 @@ import { decodePath, parseStats, type Action, type AddAction } from '../log/acti
 import { findSize } from '../../runtime/files/file-checks.ts';
 import { inParallel } from '../../runtime/async/in-parallel.ts';
 import type { Table } from '../log/table.ts';
-import { createErasedIdsSearch, type ErasedIdsPlace } from '../find/erased-ids.ts';
+import { createErasedIdsSearch, type ErasedIdsLocation } from '../event-index/erased-ids.ts';
 import { isAppError } from '../../runtime/errors.ts';
 import { removeFile } from '../../runtime/files/durable-file.ts';
 
@@ -55,9 +55,9 @@ export async function acceptLoss(table: Table, missing: readonly MissingFile[], 
 }
 
 /** Records that the file of erased ids is missing or damaged, under the maintenance lock. Returns whether it was. */
-export async function acceptLostErasedIds(table: Table, place: ErasedIdsPlace): Promise<boolean> {
+export async function acceptLostErasedIds(table: Table, location: ErasedIdsLocation): Promise<boolean> {
   try {
-    await createErasedIdsSearch(place)();
+    await createErasedIdsSearch(location)();
     return false;
   } catch (error) {
     if (!isAppError(error, 'file_damaged')) throw error;
@@ -69,6 +69,6 @@ export async function acceptLostErasedIds(table: Table, place: ErasedIdsPlace): 
     erasedIds,
     metrics: { hashesLost: lake.erasedIds?.hashes ?? 0 },
   }));
-  await removeFile(place.erasedIds);
+  await removeFile(location.erasedIds);
   return true;
 }

@@ -5,10 +5,10 @@ import type { Action, AddAction } from '../log/actions.ts';
 import { toAdd, writeDataFile } from '../files/data-file.ts';
 import { sqlList, sqlName, sqlText } from '../sql/literals.ts';
 import { openChange, type NewFile } from '../files/change.ts';
-import { findShown } from '../files/places.ts';
+import { findPublished } from '../files/deferred-replacement.ts';
 import type { MissingFile } from './missing-files.ts';
 import { pruneFiles } from '../files/prune.ts';
-import { rewrittenPath, withSince, type RewriteDependencies } from '../files/rewrite.ts';
+import { rewrittenPath, withReplacedSince, type RewriteDependencies } from '../files/rewrite.ts';
 import type { DataFile } from '../log/snapshot.ts';
 import type { Change } from '../log/table.ts';
 import { parseSchemaString } from '../table-schema.ts';
@@ -71,7 +71,7 @@ async function planRecoveries({ table }: RewriteDependencies, missing: readonly 
   const plain: DataFile[] = [];
   const recoveries: Recovery[] = [];
   for (const file of table.snapshot().files.filter((one) => gone.has(one.path))) {
-    const isWaiting = file.sinceMs !== undefined && (await findShown(table.dir, file)) === 'another';
+    const isWaiting = file.sinceMs !== undefined && (await findPublished(table.dir, file)) === 'another';
     if (isWaiting) recoveries.push({ missing: [file], rewrite: file });
     else plain.push(file);
   }
@@ -87,7 +87,7 @@ function recoverySql(
   paths: readonly string[],
 ): string {
   const { emptyFile, schemaString } = table.snapshot();
-  const shownPath = ({ place = '' }: DataFile): string => path.join(table.dir, place);
+  const shownPath = ({ publishedPath = '' }: DataFile): string => path.join(table.dir, publishedPath);
   const { rewrite } = recovery;
   const taken = recoveries.flatMap((other) =>
     rewrite !== undefined || other.rewrite === undefined ? [] : [shownPath(other.rewrite)],
@@ -139,10 +139,10 @@ export async function recoverRows(
       found += written.numRecords;
       // Without a rewrite nothing would replace the shown file, whose rows no longer belong to the table.
       if (written.numRecords === 0 && rewrite === undefined) continue;
-      const to = rewrittenPath(rewrite ?? { young: true, place: undefined }, open.id, index);
+      const to = rewrittenPath(rewrite ?? { young: true, publishedPath: undefined }, open.id, index);
       const add = toAdd(to, written, nowMs, true);
       files.push({ file, path: to });
-      adds.push(rewrite === undefined ? add : withSince(add, rewrite.sinceMs ?? nowMs));
+      adds.push(rewrite === undefined ? add : withReplacedSince(add, rewrite.sinceMs ?? nowMs));
     }
     if (found > wanted || (found < wanted && (!partly || found === 0))) return found;
     const lost = wanted - found;
@@ -159,8 +159,8 @@ export async function recoverRows(
     };
     // A truncated file breaks readers of the glob, and all of its rows were found.
     const cut = recoveries.flatMap((recovery) => recovery.missing).filter((file) => !file.young);
-    const unlink = cut.flatMap(({ absolutePath, path: relative, place = relative, sinceMs }) =>
-      sinceMs === undefined ? [absolutePath, path.join(table.dir, place)] : [absolutePath],
+    const unlink = cut.flatMap(({ absolutePath, path: relative, publishedPath = relative, sinceMs }) =>
+      sinceMs === undefined ? [absolutePath, path.join(table.dir, publishedPath)] : [absolutePath],
     );
     await open.commit(files, () => change, { unlink: lost > 0 ? [] : [...new Set(unlink)] });
     return found;

@@ -13,9 +13,15 @@ import type { Clock } from '../../runtime/clock.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
 import { waitForLock } from '../../runtime/files/lock.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
-import { clearForeignLeftovers, listForeignFiles, putUnnamedAside, repairTable, type Repaired } from './repair-log.ts';
+import {
+  clearForeignLeftovers,
+  listForeignFiles,
+  quarantineUnreferenced,
+  repairTable,
+  type Repaired,
+} from './repair-log.ts';
 import { recoverChanges } from '../files/change.ts';
-import { restoreFromPlaces } from '../files/places.ts';
+import { restoreFromPublishedPaths } from '../files/deferred-replacement.ts';
 import { lakePaths, listTables, tablePaths } from '../lake.ts';
 import { acceptLoss, acceptLostErasedIds, describeMissing, type MissingFile } from './missing-files.ts';
 import { dropKnownCopies, recoverRows } from './recover-rows.ts';
@@ -94,10 +100,10 @@ async function repairOne(
     const finished = await recoverChanges(table, paths.staging);
     const dependencies = { table, stagingDir: paths.staging, duckdb, clock, crashPoint };
 
-    const restored = await restoreFromPlaces(table);
+    const restored = await restoreFromPublishedPaths(table);
     let missing = await describeMissing(paths.table, table.state().files.values());
     let rowsRecovered = 0;
-    const unnamed = await putUnnamedAside(paths.table, paths.quarantine, table.state());
+    const unnamed = await quarantineUnreferenced(paths.table, paths.quarantine, table.state());
     const copies = await listForeignFiles(lakeDir, paths.table);
     if (missing.length > 0 && copies.length > 0) {
       const wanted = missing.reduce((sum, file) => sum + file.rows, 0);

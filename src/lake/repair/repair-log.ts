@@ -121,15 +121,15 @@ function rowsOf(add: AddAction): number | undefined {
   return parseStats(add.stats).numRecords;
 }
 
-const asidePrefix = 'foreign-';
+const quarantinePrefix = 'foreign-';
 
 function toAsideName(tableDir: string, name: string): string {
-  return quarantinedName({ table: path.basename(tableDir) }, `${asidePrefix}${name}`);
+  return quarantinedName({ table: path.basename(tableDir) }, `${quarantinePrefix}${name}`);
 }
 
 /** Reports whether a quarantined file is another engine's. */
 export function isForeignFile(name: string): boolean {
-  return name.startsWith(asidePrefix) || name.includes(`.${asidePrefix}`);
+  return name.startsWith(quarantinePrefix) || name.includes(`.${quarantinePrefix}`);
 }
 
 /** Lists the files of other engines that repairs have quarantined from a table. */
@@ -139,7 +139,7 @@ export async function listForeignFiles(lakeDir: string, tableDir: string): Promi
 }
 
 /** Quarantines uncommitted files of other engines in the table's own folder. Returns their number. */
-export async function putUnnamedAside(
+export async function quarantineUnreferenced(
   tableDir: string,
   quarantineDir: string,
   state: Readonly<TableState>,

@@ -3,16 +3,16 @@ import { isClockBehind } from '../log/lake-state.ts';
 import { newStepsFile, renderSteps } from '../log/version-points.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlList } from '../sql/literals.ts';
-import { rewriteFiles, withSince, type Rewrite, type RewriteDependencies } from '../files/rewrite.ts';
+import { rewriteFiles, withReplacedSince, type Rewrite, type RewriteDependencies } from '../files/rewrite.ts';
 import type { DataFile } from '../log/snapshot.ts';
 import type { Table } from '../log/table.ts';
-import { assertFilesWhole } from '../files/data-file.ts';
+import { assertFilesIntact } from '../files/data-file.ts';
 /**
  * Changes `available_at` values in the future, stored while a clock was ahead, to past times.
  *
  * The new values are between the newest past one and now, as late as possible and in the old order. Incremental readers
  * therefore still find every row once. One commit rewrites the files, sealed ones too. Readers of the glob see old
- * times until the new files are shown (lake/files/places.ts). `event_time`, `received_at` and `date` stay.
+ * times until the new files are shown (lake/files/deferred-replacement.ts). `event_time`, `received_at` and `date` stay.
  * Crash: all or nothing, by one change.
  */
 
@@ -127,7 +127,7 @@ async function restampOnce(
   const lastMs = steps.at(-1)?.newMs;
   if (lastMs === undefined) return undefined;
   // A rewritten file gets a new hash, which would hide damage.
-  await assertFilesWhole(files);
+  await assertFilesIntact(files);
   await loadSteps(duckdb, steps);
   const rewrites: Rewrite[] = [];
   let rows = 0;
@@ -168,7 +168,7 @@ async function restampTombstones(table: Table, nowMs: number): Promise<boolean> 
     cause: 'restamp',
     actions: [
       ...late.map((remove) => ({ remove: { ...remove, deletionTimestamp: nowMs, dataChange: false } })),
-      ...waiting.map((add) => ({ add: withSince({ ...add, dataChange: false }, nowMs) })),
+      ...waiting.map((add) => ({ add: withReplacedSince({ ...add, dataChange: false }, nowMs) })),
     ],
   }));
   return true;

@@ -17,7 +17,7 @@ import { tableFileMode } from '../../runtime/files/group-access.ts';
 export interface SnapshotSqlOptions {
   /** The lake's folder, or the data folder: an absolute path or an address without a trailing slash. */
   readonly root: string;
-  readonly followers: readonly Dataset[];
+  readonly secondaryDatasets: readonly Dataset[];
   readonly retentionMs: number;
   /**
    * When the file in the lake's folder was written, Unix ms. The text fails once that file is a minute newer, so that a
@@ -147,8 +147,8 @@ function viewSql({ name, table, where }: View, retentionMs: number): string {
 
 /** Renders the text, which is the same for every state of a lake with these tables. */
 export function snapshotSql(options: SnapshotSqlOptions): string {
-  const { retentionMs, writtenAtMs, root, followers } = options;
-  const tables = [events, ...followers].map(({ table }) => table);
+  const { retentionMs, writtenAtMs, root, secondaryDatasets } = options;
+  const tables = [events, ...secondaryDatasets].map(({ table }) => table);
   const whole = tables.map((table): View => ({ name: table, table, where: '' }));
   const views = [
     ...whole.slice(0, 1),
@@ -165,14 +165,14 @@ export function snapshotSql(options: SnapshotSqlOptions): string {
     (view) =>
       `SET schema = CASE WHEN list_contains(${variable('taken')}, ${sqlText(view.name)}) THEN ${variable('own')} ELSE ${variable('home')} END;\n${viewSql(view, retentionMs)}`,
   );
-  const lists = followers.flatMap(({ table }) => [
+  const lists = secondaryDatasets.flatMap(({ table }) => [
     followerSql(table),
     filesSql(table),
     `SET VARIABLE tributary_at = ${variable('leader')};`,
   ]);
   const used = [
     ...(writtenAtMs === undefined ? [] : ['newest']),
-    ...(followers.length === 0 ? [] : ['leader']),
+    ...(secondaryDatasets.length === 0 ? [] : ['leader']),
     'at',
     'checkpoint',
     'commits',
@@ -188,7 +188,7 @@ export function snapshotSql(options: SnapshotSqlOptions): string {
       ? `-- Reads the lake at ${JSON.stringify(root)}.`
       : `-- Reads the lake of its folder. For a copy whose service has not started yet: SET VARIABLE tributary_root = '/path/of/lake' first.
 ${writtenMark}${writtenAtMs}`;
-  return `-- The imported events${followers.length === 0 ? '' : ', and the other tables of the lake,'} as of now, for DuckDB 1.3 or newer. Run it again for a newer snapshot.
+  return `-- The imported events${secondaryDatasets.length === 0 ? '' : ', and the other tables of the lake,'} as of now, for DuckDB 1.3 or newer. Run it again for a newer snapshot.
 -- Views: ${names.join(', ')}; always also tributary.${events.table}, and for example tributary.login if the database has a table of that name.
 -- Other connections to a read-only database find them as tributary_memory.${events.table} and so on. Times are TIMESTAMPTZ.
 ${about}
@@ -221,16 +221,16 @@ export interface SnapshotFileOptions {
   readonly retentionMs: number;
 }
 
-const isFollower = (dataset: Dataset): boolean => dataset !== events;
+const isSecondary = (dataset: Dataset): boolean => dataset !== events;
 
 async function writeSnapshotFile(
   { file, root, clock, retentionMs }: SnapshotFileOptions,
   tables: readonly Dataset[],
 ): Promise<void> {
-  const followers = tables.filter(isFollower);
+  const secondaryDatasets = tables.filter(isSecondary);
   await writeFileDurably(
     file,
-    snapshotSql({ root, followers, retentionMs, writtenAtMs: clock.nowMs() }),
+    snapshotSql({ root, secondaryDatasets, retentionMs, writtenAtMs: clock.nowMs() }),
     tableFileMode,
   );
 }
@@ -239,10 +239,10 @@ async function writeSnapshotFile(
 export async function ensureSnapshotFile(options: SnapshotFileOptions, tables: readonly Dataset[]): Promise<void> {
   const { file, root, retentionMs } = options;
   const text = await findTextFile(file);
-  const followers = tables.filter(isFollower);
+  const secondaryDatasets = tables.filter(isSecondary);
   if (
     text === undefined ||
-    text !== snapshotSql({ root, followers, retentionMs, writtenAtMs: findWrittenAt(text) ?? 0 })
+    text !== snapshotSql({ root, secondaryDatasets, retentionMs, writtenAtMs: findWrittenAt(text) ?? 0 })
   )
     await writeSnapshotFile(options, tables);
 }

@@ -24,7 +24,7 @@ export async function inParallel<T>(
 }
 
 /** Waits at most `ms` for work, then throws; the work continues. For calls that cannot be aborted. */
-export async function boundedBy<T>(ms: number, work: Promise<T>): Promise<T> {
+export async function withTimeout<T>(ms: number, work: Promise<T>): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
   const bound = new Promise<never>((_resolve, reject) => {
     timer = setTimeout(() => reject(new Error(`no response within ${ms} ms`)), ms);

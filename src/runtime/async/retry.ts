@@ -57,7 +57,7 @@ const batchSize = 16;
 const stretchMs = 50;
 
 /** Runs a task per item, at most `width` at a time, and sleeps as long as it has worked. An abort ends it early. */
-export async function runAtHalfPace<T>(
+export async function runAtHalfDutyCycle<T>(
   items: readonly T[],
   width: number,
   task: (item: T) => Promise<void>,

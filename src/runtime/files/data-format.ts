@@ -4,7 +4,7 @@ import { writeFileDurably, ensureFolders } from './durable-file.ts';
 import { AppError, isSystemError, unlessMissing } from '../errors.ts';
 import { readPackageJson } from './package-files.ts';
 import { access, readdir } from 'node:fs/promises';
-import { describeKind } from './make-folder.ts';
+import { describeFileType } from './make-folder.ts';
 
 /**
  * The format of a data folder: a number in `format.json`, raised when an older program would misread the layout. A
@@ -111,7 +111,7 @@ const searched = ['.', 'keys', 'nats', 'lake', 'lake/events/_delta_log', 'run'];
 async function findObstacle(folder: string): Promise<string | undefined> {
   const entries = await unlessMissing(readdir(folder, { withFileTypes: true }), [], 'ENOTDIR');
   const obstacle = entries.find((entry) => entry.isFIFO() || entry.isCharacterDevice());
-  return obstacle === undefined ? undefined : `${path.join(folder, obstacle.name)} is ${describeKind(obstacle)}`;
+  return obstacle === undefined ? undefined : `${path.join(folder, obstacle.name)} is ${describeFileType(obstacle)}`;
 }
 
 /** Creates a data folder and the folders `inside` it, durably. Error: `disk`, also for a named pipe in it. */

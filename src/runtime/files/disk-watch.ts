@@ -5,7 +5,7 @@ import type { Stoppable } from '../lifecycle.ts';
 import type { Logger } from '../logger.ts';
 import { closeSync, openSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import type { Problem } from '../conditions/problem.ts';
+import type { Problem } from '../problems/problem.ts';
 
 /** Interval between checks, ms: short while the disk is busy or low, so that writes in between fit in the reserve. */
 const checkEveryMs = { busy: 500, idle: 3000 } as const;
@@ -18,19 +18,19 @@ interface DiskWatch extends Stoppable {
   expectWrites(): void;
 }
 
-export interface DiskRoom {
+export interface DiskSpace {
   /** Available to an ordinary user. */
   readonly freeBytes: number;
   readonly sizeBytes: number;
 }
 
-export async function readDiskRoom(folder: string): Promise<DiskRoom> {
+export async function readDiskSpace(folder: string): Promise<DiskSpace> {
   const { bavail, blocks, bsize } = await statfs(folder);
   return { freeBytes: bavail * bsize, sizeBytes: blocks * bsize };
 }
 
 export async function readFreeBytes(folder: string): Promise<number> {
-  return (await readDiskRoom(folder)).freeBytes;
+  return (await readDiskSpace(folder)).freeBytes;
 }
 
 export async function isSameDisk(folder: string, other: string): Promise<boolean> {
@@ -42,7 +42,7 @@ export async function isSameDisk(folder: string, other: string): Promise<boolean
 export async function startDiskWatch(folder: string, reserveBytes: number, logger: Logger): Promise<DiskWatch> {
   let low = false;
   let busyUntilMs = 0;
-  async function look(): Promise<void> {
+  async function check(): Promise<void> {
     const freeBytes = await readFreeBytes(folder);
     if (low === freeBytes < reserveBytes) return;
     low = !low;
@@ -53,10 +53,10 @@ export async function startDiskWatch(folder: string, reserveBytes: number, logge
   }
   const onError = (error: unknown): void =>
     logger.warn({ folder, error: describeError(error) }, 'cannot read free space');
-  await look().catch(onError);
+  await check().catch(onError);
   const isBusy = (): boolean => performance.now() < busyUntilMs;
   const everyMs = (): number => checkEveryMs[low || isBusy() ? 'busy' : 'idle'];
-  const loop = startPollLoop(look, { everyMs, onError, pausesFirst: true });
+  const loop = startPollLoop(check, { everyMs, onError, pausesFirst: true });
   return {
     isLow: () => low,
     expectWrites() {
@@ -80,7 +80,7 @@ export async function readDisks(folders: Readonly<Record<string, string>>): Prom
   for (const [name, folder] of Object.entries(folders)) {
     try {
       const { dev } = await stat(folder);
-      const { freeBytes, sizeBytes } = await readDiskRoom(folder);
+      const { freeBytes, sizeBytes } = await readDiskSpace(folder);
       const holds = [...(disks.get(dev)?.holds ?? []), name];
       disks.set(dev, { holds, freeBytes, totalBytes: sizeBytes });
     } catch (error) {

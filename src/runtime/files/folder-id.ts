@@ -28,7 +28,7 @@ export function areSameFolders(ids: FolderIds): boolean {
   return Object.entries(ids).every(([folder, id]) => findFolderId(folder) === id);
 }
 
-export interface FolderPlace {
+export interface FolderLocation {
   readonly host: string;
   readonly folder: string;
   /** A hint that differs between copies of a folder. Moving changes it; a cloned machine has the same one. */
@@ -43,7 +43,7 @@ function readMachineId(): string {
   }
 }
 
-export function findFolderPlace(folder: string): FolderPlace {
+export function findFolderLocation(folder: string): FolderLocation {
   const { dev, ino } = statSync(folder, { bigint: true });
   const fingerprint = createHash('sha256')
     .update([readMachineId(), hostname(), dev, ino].join('\n'))

@@ -2,12 +2,12 @@ import { startPollLoop } from '../async/poll-loop.ts';
 import { AppError, describeError, isSystemError } from '../errors.ts';
 import type { Stoppable } from '../lifecycle.ts';
 import type { Logger } from '../logger.ts';
-import type { Problem } from '../conditions/problem.ts';
+import type { Problem } from '../problems/problem.ts';
 import { closeSync, constants, existsSync, fstatSync, openSync } from 'node:fs';
 import { areSameFolders, findFolderId, folderIdOf, type FolderIds } from './folder-id.ts';
 
 /** Folders that are held open: a path with another inode shows that its folder was moved, removed or replaced. */
-export interface FolderPins {
+export interface FolderHandles {
   /** Pins the folders of the list that exist and are not pinned yet. */
   pin(): void;
   findLost(): readonly string[];
@@ -25,7 +25,7 @@ function findDescriptor(folder: string): number | undefined {
 }
 
 /** Pins folders. A missing one is pinned once it exists. */
-export function openFolderPins(folders: readonly string[]): FolderPins {
+export function openFolderHandles(folders: readonly string[]): FolderHandles {
   const pinned = new Map<string, { readonly fd: number; readonly id: string }>();
 
   function pin(): void {
@@ -55,7 +55,7 @@ export function openFolderPins(folders: readonly string[]): FolderPins {
 }
 
 /** Interval between checks, ms. Writers also check before they write or acknowledge. */
-const lookEveryMs = 1000;
+const pollIntervalMs = 1000;
 
 export interface FolderWatch extends Stoppable {
   /** Checks now and returns the problem; undefined if every folder is the service's. */
@@ -65,7 +65,7 @@ export interface FolderWatch extends Stoppable {
 
 interface FolderWatchOptions {
   readonly dataDir: string;
-  readonly pins: FolderPins;
+  readonly pins: FolderHandles;
   readonly findRival: () => string | undefined;
   /** Reports whether the broker's open files are no longer in its store. Not called again after that. */
   readonly isStoreReplaced: () => boolean;
@@ -115,7 +115,7 @@ export function startFolderWatch({
     };
   }
 
-  function look(): void {
+  function check(): void {
     pins.pin();
     storeReplaced ||= isStoreReplaced();
     const loss = findLoss();
@@ -125,8 +125,8 @@ export function startFolderWatch({
     onChange(loss);
   }
 
-  const loop = startPollLoop(look, {
-    everyMs: lookEveryMs,
+  const loop = startPollLoop(check, {
+    everyMs: pollIntervalMs,
     onError: (error) => logger.error({ dataDir, error: describeError(error) }, 'cannot check data folder'),
     pausesFirst: true,
   });

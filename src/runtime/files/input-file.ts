@@ -32,7 +32,7 @@ export async function* readPlain(file: string, gzip: boolean, start = 0): AsyncG
 }
 
 /** Reports whether a gzip file is complete, by the checksums of its members. Reads all of it. Errors: the system's. */
-export async function isWholeGzip(file: string, signal: AbortSignal): Promise<boolean> {
+export async function isCompleteGzip(file: string, signal: AbortSignal): Promise<boolean> {
   const plain = readPlain(file, true);
   try {
     for (let next = await plain.next(); next.done !== true; next = await plain.next()) if (signal.aborted) break;
@@ -70,10 +70,13 @@ export async function writePieces(
 }
 
 /** The descriptor by which a child learns that its standard input was complete. */
-export const wholeDescriptor = 3;
+export const completionDescriptor = 3;
 
 /** Reads an input, then the byte by which the writer confirms that it was complete. Error: `file_damaged`. */
-export async function* readTold(input: AsyncIterable<Uint8Array>, descriptor: number): AsyncGenerator<Uint8Array> {
+export async function* readConfirmedInput(
+  input: AsyncIterable<Uint8Array>,
+  descriptor: number,
+): AsyncGenerator<Uint8Array> {
   yield* input;
   const told = createReadStream('', { fd: descriptor });
   const { done } = await told[Symbol.asyncIterator]().next();

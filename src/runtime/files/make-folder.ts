@@ -30,12 +30,12 @@ function explain(folder: string, error: unknown, reason?: string): Error {
 /** Throws unless mkdir failed because the folder exists. `stats`: those of its path, if it leads anywhere. */
 function assertThere(folder: string, error: unknown, stats: Stats | undefined): void {
   if (stats?.isDirectory() === true) return;
-  if (stats !== undefined) throw explain(folder, error, `${describeKind(stats)} has that name`);
+  if (stats !== undefined) throw explain(folder, error, `${describeFileType(stats)} has that name`);
   throw explain(folder, error, isSystemError(error, 'EEXIST') ? 'a broken symbolic link has that name' : undefined);
 }
 
 /** Names the kind of an entry, with an article. */
-export function describeKind(entry: Pick<Stats, 'isFile' | 'isFIFO' | 'isSocket' | 'isDirectory'>): string {
+export function describeFileType(entry: Pick<Stats, 'isFile' | 'isFIFO' | 'isSocket' | 'isDirectory'>): string {
   if (entry.isDirectory()) return 'a folder';
   if (entry.isFIFO()) return 'a named pipe';
   if (entry.isSocket()) return 'a socket';

@@ -101,7 +101,7 @@ export async function openUnnamedFile(): Promise<UnnamedFile> {
 }
 
 /** A scratch directory of one command. */
-export interface WorkRoom {
+export interface ScratchDir {
   readonly dir: string;
   close(): Promise<void>;
 }
@@ -116,7 +116,7 @@ async function removeLeft(parent: string): Promise<void> {
 }
 
 /** Removes the scratch directories that killed commands left below `parent`. */
-export async function clearWorkRooms(parent: string, holder: string): Promise<void> {
+export async function removeStaleScratchDirs(parent: string, holder: string): Promise<void> {
   if ((await findNames(parent)).length === 0) return;
   const one = await waitForLock(parent, holder, lockWaitMs);
   try {
@@ -138,7 +138,7 @@ async function makeRoom(parent: string, dir: string, holder: string): Promise<Lo
 }
 
 /** Opens a scratch directory below `parent`, which has no other entries. Errors: `locked`, the system's. */
-export async function openWorkRoom(parent: string, holder: string): Promise<WorkRoom> {
+export async function openScratchDir(parent: string, holder: string): Promise<ScratchDir> {
   await ensureFolder(parent);
   const dir = path.join(parent, randomUUID());
   const lock = await makeRoom(parent, dir, holder);

@@ -18,10 +18,10 @@ const logEveryMs = 10_000;
 
 /**
  * Passes each request to the handlers, also those that Node would answer without a body: with expectations, too many
- * headers or no Host. `findHeadFault` rejects them. A client that ends its sending half still gets its response. The
- * server needs `requireHostHeader: false`. Closes and logs connections beyond `maxConnections`: Node's own limit logs
- * nothing, and in a cluster returns them to the supervisor, which keeps them. Node sends pipelined responses in order.
- * An exchange ends when its response was handed to the system.
+ * headers or no Host. `findRequestHeadError` rejects them. A client that ends its sending half still gets its response.
+ * The server needs `requireHostHeader: false`. Closes and logs connections beyond `maxConnections`: Node's own limit
+ * logs nothing, and in a cluster returns them to the supervisor, which keeps them. Node sends pipelined responses in
+ * order. An exchange ends when its response was handed to the system.
  */
 export function takeOverConnections(server: Server, maxConnections: number, logger: Logger) {
   server.maxHeadersCount = maxHeaderLines;

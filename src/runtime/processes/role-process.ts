@@ -1,5 +1,5 @@
 import process from 'node:process';
-import { createNews } from './news.ts';
+import { createHeartbeat } from './heartbeat.ts';
 import { startPollLoop } from '../async/poll-loop.ts';
 import { AppError, describeError, isAppError, isErrorCode, type ErrorCode } from '../errors.ts';
 import type { Stoppable } from '../lifecycle.ts';
@@ -127,10 +127,10 @@ export async function runRoleProcess(start: () => Promise<Stage>, metrics: Metri
   });
   send(stage.port === undefined ? { type: 'ready' } : { type: 'ready', port: stage.port });
 
-  const news = createNews();
+  const heartbeat = createHeartbeat();
   const report = (): void => {
     const facts = stage.facts?.() ?? {};
-    news.pass(JSON.stringify(facts), () => send({ type: 'report', facts }));
+    heartbeat.send(JSON.stringify(facts), () => send({ type: 'report', facts }));
   };
   const reporting = startPollLoop(report, {
     everyMs: reportEveryMs,

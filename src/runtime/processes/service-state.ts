@@ -90,7 +90,7 @@ export function readServiceStates(runFolder: string): readonly ServiceState[] {
 }
 
 /** Lists the states of killed supervisors, which the next start removes. States before 0.3 are omitted. */
-export function listLostServices(runFolder: string): readonly ServiceState[] {
+export function listCrashedServices(runFolder: string): readonly ServiceState[] {
   return readStates(runFolder).filter((state) => state.folder !== undefined && !isOfRunningProcess(state));
 }
 
@@ -98,7 +98,7 @@ export function listLostServices(runFolder: string): readonly ServiceState[] {
 const singleProcesses = ['nats-server', 'compact', 'export'];
 
 /** Finds another service that runs one of these processes on the data folder; returns the holder's name. */
-export function findRival(runFolder: string, processes: readonly string[]): string | undefined {
+export function findCompetingService(runFolder: string, processes: readonly string[]): string | undefined {
   const own = processes.filter((name) => singleProcesses.includes(name));
   // Called twice per second, usually without another file.
   const others = listStateFiles(runFolder).filter((file) => file !== stateFile(runFolder, process.pid));

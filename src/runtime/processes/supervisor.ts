@@ -13,9 +13,9 @@ import type { Logger } from '../logger.ts';
 import { withAnySignal } from '../async/in-parallel.ts';
 import { createBackoff, type Backoff, pause } from '../async/retry.ts';
 
-/** A crash loop: this many exits within `unsteadyMs`, until the child has run for as long. */
-const unsteadyEnds = 3;
-const unsteadyMs = 60_000;
+/** A crash loop: this many exits within `crashLoopWindowMs`, until the child has run for as long. */
+const crashLoopExits = 3;
+const crashLoopWindowMs = 60_000;
 
 /** Creates the history of a child's recent exits and failed starts. */
 function createEndHistory() {
@@ -24,12 +24,12 @@ function createEndHistory() {
   return {
     record(): void {
       const nowMs = performance.now();
-      ends = [...ends, nowMs].filter((atMs) => nowMs - atMs < unsteadyMs).slice(-unsteadyEnds);
-      unsteady ||= ends.length === unsteadyEnds;
+      ends = [...ends, nowMs].filter((atMs) => nowMs - atMs < crashLoopWindowMs).slice(-crashLoopExits);
+      unsteady ||= ends.length === crashLoopExits;
     },
     /** Reports a crash loop. `runningSince` is of `performance.now()`; undefined while the child is not running. */
-    isUnsteady(runningSince: number | undefined): boolean {
-      if (runningSince !== undefined && performance.now() - runningSince >= unsteadyMs) unsteady = false;
+    isCrashLooping(runningSince: number | undefined): boolean {
+      if (runningSince !== undefined && performance.now() - runningSince >= crashLoopWindowMs) unsteady = false;
       return unsteady;
     },
   };
@@ -171,7 +171,7 @@ export async function startSupervisor<C extends RunningChild>(
   return {
     state() {
       const { state, child, restarts, lastError, startedAt } = supervision;
-      const unsteady = history.isUnsteady(state === 'running' ? startedAt : undefined);
+      const unsteady = history.isCrashLooping(state === 'running' ? startedAt : undefined);
       return { name, state, pid: child?.pid, restarts, lastError, unsteady };
     },
     current: () => supervision.child,

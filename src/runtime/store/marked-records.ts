@@ -1,5 +1,5 @@
 import path from 'node:path';
-import type { Problem } from '../conditions/problem.ts';
+import type { Problem } from '../problems/problem.ts';
 import { openStore } from './open-store.ts';
 import type { ObjectStore } from './object-store.ts';
 import { createRecords, type RecordKind, type Records } from './records.ts';

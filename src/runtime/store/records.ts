@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { AppError, isDamage, type ErrorCode } from '../errors.ts';
-import { parseChecked, renderChecked } from '../files/checked-json.ts';
+import { parseChecksummed, renderChecksummed } from '../files/checksummed-json.ts';
 import type { Logger } from '../logger.ts';
 import type { ObjectStore, StoredObject } from './object-store.ts';
 import { watchObjects, type Watched } from './watch.ts';
@@ -68,10 +68,10 @@ export const numberCodec: Codec<{ readonly number: number }> = {
 /** Checked JSON (checked-json.ts). */
 export const jsonCodec: Codec<object> = {
   parse(text) {
-    const { version, ...document } = parseChecked(text);
+    const { version, ...document } = parseChecksummed(text);
     return version === undefined || version === 1 || version === 2 ? document : undefined;
   },
-  render: (record) => renderChecked({ ...record }),
+  render: (record) => renderChecksummed({ ...record }),
 };
 
 function createDocuments<T extends object>(store: ObjectStore, kind: RecordKind<T>) {

@@ -1,37 +1,39 @@
 /** Checks a value that was read. */
-export type Check = (value: unknown) => boolean;
+export type ShapeCheck = (value: unknown) => boolean;
 
-export const isText: Check = (value) => typeof value === 'string';
-export const isFlag: Check = (value) => typeof value === 'boolean';
-export const isInteger: Check = (value) => Number.isSafeInteger(value);
-export const isCount: Check = (value) => Number.isSafeInteger(value) && (value as number) >= 0;
-export const isId: Check = (value) => Number.isSafeInteger(value) && (value as number) >= 1;
+export const isText: ShapeCheck = (value) => typeof value === 'string';
+export const isFlag: ShapeCheck = (value) => typeof value === 'boolean';
+export const isInteger: ShapeCheck = (value) => Number.isSafeInteger(value);
+export const isCount: ShapeCheck = (value) => Number.isSafeInteger(value) && (value as number) >= 0;
+export const isId: ShapeCheck = (value) => Number.isSafeInteger(value) && (value as number) >= 1;
 
 export const matching =
-  (form: RegExp): Check =>
+  (form: RegExp): ShapeCheck =>
   (value) =>
     typeof value === 'string' && form.test(value);
 
 export const oneOf =
-  (values: readonly unknown[]): Check =>
+  (values: readonly unknown[]): ShapeCheck =>
   (value) =>
     values.includes(value);
 
 export const optional =
-  (check: Check): Check =>
+  (shapeCheck: ShapeCheck): ShapeCheck =>
   (value) =>
-    value === undefined || check(value);
+    value === undefined || shapeCheck(value);
 
 export const listOf =
-  (check: Check): Check =>
+  (shapeCheck: ShapeCheck): ShapeCheck =>
   (value) =>
-    Array.isArray(value) && value.every(check);
+    Array.isArray(value) && value.every(shapeCheck);
 
 /** Returns the check of an object by its members. The compiler requires a check of each member of the type. */
-export function shapeOf<T>(members: { readonly [Member in keyof Required<T>]: Check }): (value: unknown) => value is T {
-  const checks = Object.entries<Check>(members);
+export function shapeOf<T>(members: { readonly [Member in keyof Required<T>]: ShapeCheck }): (
+  value: unknown,
+) => value is T {
+  const checks = Object.entries<ShapeCheck>(members);
   return (value): value is T =>
     typeof value === 'object' &&
     value !== null &&
-    checks.every(([member, check]) => check((value as Readonly<Record<string, unknown>>)[member]));
+    checks.every(([member, shapeCheck]) => shapeCheck((value as Readonly<Record<string, unknown>>)[member]));
 }

@@ -55,7 +55,7 @@ export async function watchObjects<T>(
     [good, failed, problem] = [tags, undefined, undefined];
   }
 
-  async function look(signal: AbortSignal): Promise<void> {
+  async function check(signal: AbortSignal): Promise<void> {
     if (await isAt(good)) {
       const wasUnreadable = problem !== undefined;
       [failed, problem] = [undefined, undefined];
@@ -78,7 +78,7 @@ export async function watchObjects<T>(
     problem = describeError(error);
     logger.error({ file, error: problem }, 'cannot read file, will retry when it changes');
   });
-  const loop = startPollLoop(look, { everyMs, onError: report, pausesFirst: true });
+  const loop = startPollLoop(check, { everyMs, onError: report, pausesFirst: true });
   const endHints = store.onHint(keys, () => loop.wake());
   return {
     current: () => value,

@@ -209,7 +209,7 @@ describe(`hostile clients (seed ${seed})`, () => {
       }
       const told = (message: string): Record<string, unknown>[] =>
         readLog(service).filter(
-          (line) => line['msg'] === message && String(line['what']).includes('no file descriptor left'),
+          (line) => line['msg'] === message && String(line['what']).includes('no free file descriptors'),
         );
       await waitFor('the log reports the problem', () => told('problem').length > 0);
       expect(String(told('problem')[0]?.['action'])).toContain('ulimit -n');

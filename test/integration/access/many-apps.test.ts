@@ -7,7 +7,7 @@ import { addApp } from '../../../src/access/apps.ts';
 import { addUser } from '../../../src/access/users.ts';
 import { openAccessReader } from '../../../src/access/store.ts';
 import { selectApps, type ExportApp, type ExportSpec } from '../../../src/export/jobs/export-spec.ts';
-import { renderChecked } from '../../../src/runtime/files/checked-json.ts';
+import { renderChecksummed } from '../../../src/runtime/files/checksummed-json.ts';
 import { createLogger } from '../../../src/runtime/logger.ts';
 import { testFolder } from '../../helpers/folder.ts';
 
@@ -38,7 +38,7 @@ function writeApps(count: number): AccessPaths {
     ],
   }));
   mkdirSync(paths.keys);
-  writeFileSync(paths.access, renderChecked({ nextIdUser: 1, revision: 1, apps, users: [] }, 2));
+  writeFileSync(paths.access, renderChecksummed({ nextIdUser: 1, revision: 1, apps, users: [] }, 2));
   return paths;
 }
 

@@ -7,7 +7,7 @@ import { lakePaths } from '../../../src/lake/lake.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { openTable } from '../../../src/lake/log/table.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
-import { eraseEvents } from '../../../src/operate/erase/erase.ts';
+import { eraseEvents } from '../../../src/admin/erase/erase.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
 import { noCrashPoint } from '../../../src/runtime/crash-point.ts';
 import { findTextFile } from '../../../src/runtime/files/durable-file.ts';
@@ -59,12 +59,12 @@ async function startWithVisit() {
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');
   const stream = createMemoryStream();
-  const compact = await startTestCompact(folder, stream, { sealAgeMs: 10 });
+  const compactor = await startTestCompact(folder, stream, { sealAgeMs: 10 });
   const counted = async (events: number): Promise<boolean> =>
     (await readCatalogue(lakeDir, 1)).customEvents[0]?.events === events;
   stream.publish([line('visit', { page: 'home' }, lastDayMs, 'u')]);
   await waitFor('in the catalogue', () => counted(1));
-  return { lakeDir, stream, compact, counted };
+  return { lakeDir, stream, compact: compactor, counted };
 }
 
 describe('catalogue of a lake that changes', () => {
@@ -72,7 +72,7 @@ describe('catalogue of a lake that changes', () => {
     const folder = testFolder();
     const lakeDir = path.join(folder, 'lake');
     const stream = createMemoryStream();
-    const compact = await startTestCompact(folder, stream, { sealAgeMs: 10 });
+    const compactor = await startTestCompact(folder, stream, { sealAgeMs: 10 });
     const secret = { parameter: 'ofalice0', value: 'ofalice1', event: 'ofalice2', shared: 'ofalice3' };
     stream.publish([
       line('visit', { page: 'home', [secret.parameter]: '1' }, lastDayMs, 'alice'),
@@ -103,14 +103,14 @@ describe('catalogue of a lake that changes', () => {
     expect(await pageExamples()).toEqual([]);
     for (const word of Object.values(secret)) expect(await findFilesWith(own, word)).toEqual([]);
     expect(await findTextFile(viewsSql)).not.toMatch(/ofalice/);
-    await compact.stop();
+    await compactor.stop();
   });
 
   it('An example was sent by two users, or by two devices without a user, and never by one person alone', async () => {
     const folder = testFolder();
     const lakeDir = path.join(folder, 'lake');
     const stream = createMemoryStream();
-    const compact = await startTestCompact(folder, stream, { sealAgeMs: 10 });
+    const compactor = await startTestCompact(folder, stream, { sealAgeMs: 10 });
     stream.publish([
       // Before a login and after it, with an id of either kind.
       sentBy({ mail: 'a@example.org' }, { lvid: 'd1' }),
@@ -127,7 +127,7 @@ describe('catalogue of a lake that changes', () => {
     ]);
     const list = async () => (await readCatalogue(lakeDir, 1, 'visit')).customEvents[0]?.parameters ?? [];
     await waitFor('in the catalogue', async () => (await list()).length === 2);
-    await compact.stop();
+    await compactor.stop();
     const examples = new Map((await list()).map((parameter) => [parameter.name, parameter.examples.toSorted()]));
     expect(examples).toEqual(
       new Map([
@@ -161,12 +161,12 @@ describe('catalogue of a lake that changes', () => {
         what: 'parameter "ofalice1" is new',
       },
     ]);
-    const compact = await startTestCompact(folder, stream, { sealAgeMs: 10 });
+    const compactor = await startTestCompact(folder, stream, { sealAgeMs: 10 });
     expect(await erase(folder, stream, 'alice')).toBe(1);
     expect(await findFilesWith(own, 'ofalice')).toEqual([]);
     expect(await findTextFile(viewsSql)).not.toMatch(/ofalice/);
     expect((await readCatalogue(lakeDir, 1)).notices).toEqual([]);
-    await compact.stop();
+    await compactor.stop();
   });
 
   it('A catalogue that is removed while the compactor runs is recreated', async () => {
@@ -246,9 +246,9 @@ describe('catalogue of a lake that changes', () => {
       stream.publish([...of('buy', 60), ...of('visit', back === 0 ? 20 : 120), ...of('rare', back === 0 ? 0 : 5)]);
     }
     const options = { sealAgeMs: 10 };
-    const compact = await startTestCompact(folder, stream, options);
+    const compactor = await startTestCompact(folder, stream, options);
     await waitFor('noticed', async () => (await readCatalogue(lakeDir, 1)).notices.length > 0, 60_000);
-    await compact.stop();
+    await compactor.stop();
     const list = async (): Promise<string[]> =>
       (await readCatalogue(lakeDir, 1)).notices.map(({ kind, customEventName, parameter = '' }) =>
         `${kind} ${customEventName} ${parameter}`.trim(),

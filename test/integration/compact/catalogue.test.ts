@@ -41,14 +41,14 @@ async function sealAll(
   options: TestCompactOptions = {},
 ): Promise<string> {
   const lakeDir = path.join(folder, 'lake');
-  const compact = await startTestCompact(folder, stream, { sealAgeMs: 10, ...options });
+  const compactor = await startTestCompact(folder, stream, { sealAgeMs: 10, ...options });
   const ofApps = new Map<number, number>();
   for (const { idApp } of sent) ofApps.set(idApp, (ofApps.get(idApp) ?? 0) + 1);
   await waitFor('in the catalogue', async () => {
     for (const [idApp, events] of ofApps) if (!(await isWhole(lakeDir, idApp, events).catch(() => false))) return false;
     return true;
   });
-  await compact.stop();
+  await compactor.stop();
   return lakeDir;
 }
 
@@ -207,8 +207,8 @@ describe('catalogue of parameters', () => {
 
   it('Before the first seal views.sql exists without a view', async () => {
     const folder = testFolder();
-    const compact = await startTestCompact(folder, createMemoryStream());
-    await compact.stop();
+    const compactor = await startTestCompact(folder, createMemoryStream());
+    await compactor.stop();
     const connection = await openViews(path.join(folder, 'lake'));
     const found = await connection.runAndReadAll(
       "SELECT count(*)::INTEGER AS n FROM duckdb_functions() WHERE schema_name LIKE 'app_%'",
@@ -310,11 +310,11 @@ describe('catalogue of parameters', () => {
     for (const name of await findNames(packs)) await writeFile(path.join(packs, name), 'damaged');
     await sealAll(folder, stream, sent);
     await writeFile(path.join(own, 'catalogue.json'), '{}');
-    const compact = await startTestCompact(folder, stream, { sealAgeMs: 10 });
+    const compactor = await startTestCompact(folder, stream, { sealAgeMs: 10 });
     await waitFor('made again', async () =>
       isWhole(lakeDir, 1, sent.filter(({ idApp }) => idApp === 1).length).catch(() => false),
     );
-    await compact.stop();
+    await compactor.stop();
     await expectCatalogue(lakeDir, sent, 1);
     expect(await findNames(packs)).not.toEqual([]);
     const [fold = ''] = (await findNames(own)).filter((name) => name.endsWith('.parquet'));

@@ -66,13 +66,13 @@ test('A clock that was 400 days ahead is reported at once, increments continue, 
   await ahead.stop();
   clock.now -= 400 * dayMs;
 
-  const compact = await start();
+  const compactor = await start();
   await publish();
   const cursor = (await read()).at(-1)?.at ?? 0;
   await publish();
   // Although the clock is far behind, a reader by available_at misses nothing.
   expect((await read(cursor)).map(({ age }) => age)).toEqual([5]);
-  expect(compact.facts()['problems']).toEqual([
+  expect(compactor.facts()['problems']).toEqual([
     {
       code: 'clock_behind_lake',
       message: expect.stringMatching(
@@ -105,12 +105,12 @@ test('A clock that was 400 days ahead is reported at once, increments continue, 
     },
   ]);
 
-  expect(compact.facts()['problems']).toEqual([]);
+  expect(compactor.facts()['problems']).toEqual([]);
   clock.now += 1000;
   await publish();
   const newest = (await read()).at(-1);
   expect(newest).toEqual({ age: 6, at: clock.now - 1000 });
-  await compact.stop();
+  await compactor.stop();
   expect((await checkLake(lakeDir)).problems).toEqual([]);
   expect((await readSnapshot(table)).lake?.totals.stored).toBe(6);
   expect(await repair()).toMatchObject({ repaired: false });
@@ -118,21 +118,21 @@ test('A clock that was 400 days ahead is reported at once, increments continue, 
 
 test('Small steps of the clock, as time servers make them, are no problem and change no row', async () => {
   const { clock, publish, read, repair, start } = openClockLake();
-  const compact = await start();
+  const compactor = await start();
   await publish();
   clock.now -= clockToleranceMs;
   await publish();
   const rows = await read();
   expect(rows[1]?.at).toBe((rows[0]?.at ?? 0) + 1);
-  expect(compact.facts()['problems']).toEqual([]);
+  expect(compactor.facts()['problems']).toEqual([]);
   expect(await repair()).toMatchObject({ repaired: false, clock: [] });
   expect(await read()).toEqual(rows);
-  await compact.stop();
+  await compactor.stop();
 });
 
 test('Flushes during a repair of the times keep the order, and end with times of the clock', async () => {
   const { clock, stream, publish, read, repair, start, table } = openClockLake();
-  const compact = await start();
+  const compactor = await start();
   clock.now += 30 * dayMs;
   await publish();
   clock.now -= 30 * dayMs;
@@ -148,7 +148,7 @@ test('Flushes during a repair of the times keep the order, and end with times of
   expect(rows.map(({ age }) => age)).toEqual([1, 2, 3]);
   // A pass without free milliseconds before now takes the next ones.
   expect((rows.at(-1)?.at ?? Infinity) - clock.now).toBeLessThan(10);
-  await compact.stop();
+  await compactor.stop();
 });
 
 test('A repair of the times that is killed is finished by the next one, with every row once', async () => {
@@ -156,12 +156,12 @@ test('A repair of the times that is killed is finished by the next one, with eve
   let count = 0;
   // The rewrite is that of a seal, whose every step the chaos tests take.
   for (const step of ['change-written', 'file-linked', 'change-committed']) {
-    const compact = await start();
+    const compactor = await start();
     clock.now += 30 * dayMs;
     await publish();
     clock.now -= 30 * dayMs;
     await publish();
-    await compact.stop();
+    await compactor.stop();
     count += 2;
     clock.now += 1000;
     await expect(

@@ -73,8 +73,8 @@ test('A flush is written, fsynced, committed and purged in this order, and in no
       actions.done.push('purge the stream');
     },
   };
-  const compact = await startTestCompact(folder, reader);
-  onTestFinished(() => compact.stop());
+  const compactor = await startTestCompact(folder, reader);
+  onTestFinished(() => compactor.stop());
   actions.lakeDir = path.join(folder, 'lake');
   stream.publishRaw(`${JSON.stringify(eventLine())}\nno event\n`);
   await waitFor('the row is stored', async () => (await readRows(folder)).length === 1);

@@ -36,7 +36,7 @@ function keyedId(key: number, request: number, place = 0): string {
 test('Every column has the same value in the lake as in the stream', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
-  const compact = await startTestCompact(folder, stream);
+  const compactor = await startTestCompact(folder, stream);
   const params = {
     a: '1',
     'quote"\'\\': 'line\nbreak',
@@ -69,7 +69,7 @@ test('Every column has the same value in the lake as in the stream', async () =>
     eventLine({ event_id: '0188a0c0-0000-7000-8000-000000000003', custom_event_params: {} }),
   ]);
   await waitForStreamed(folder, 3);
-  await compact.stop();
+  await compactor.stop();
   const rows = await readRows(
     folder,
     'event_id, kind, date::VARCHAR AS date, id_app, event_time, received_at, available_at, hwid::VARCHAR AS hwid, sezam_user_id, age, custom_event_params, custom_user_id',
@@ -101,12 +101,12 @@ test('A restart continues after the last commit, and the stream keeps only the a
   const folder = testFolder();
   const stream = createMemoryStream();
   for (let round = 1; round <= 3; round += 1) {
-    const compact = await startTestCompact(folder, stream);
+    const compactor = await startTestCompact(folder, stream);
     stream.publish([eventLine(), eventLine()]);
     stream.publish([eventLine()]);
     await waitForStreamed(folder, round * 3);
     await waitFor('the stream is purged', () => stream.sequences.length === 1);
-    await compact.stop();
+    await compactor.stop();
     expect(stream.sequences).toEqual([round * 2]);
   }
   expect(await totals(folder)).toEqual({ streamed: 9, stored: 9, failed: 0, repeats: 0, erased: 0 });
@@ -116,7 +116,7 @@ test('A restart continues after the last commit, and the stream keeps only the a
 test('An event that cannot be written is kept with its reason and delays no other', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
-  const compact = await startTestCompact(folder, stream);
+  const compactor = await startTestCompact(folder, stream);
   const good = eventLine();
   stream.publishRaw(`{"event_id":\n${JSON.stringify(good)}\n[1]\n{"event_id":"\\ud800"}\n`);
   await waitForStreamed(folder, 4);
@@ -129,7 +129,7 @@ test('An event that cannot be written is kept with its reason and delays no othe
     eventLine({ received_at: 9e17 }),
   ]);
   expect(await waitForStreamed(folder, 10)).toEqual({ streamed: 10, stored: 1, failed: 9, repeats: 0, erased: 0 });
-  await compact.stop();
+  await compactor.stop();
   const failed = await readFailed(folder);
   expect(failed.map((event) => event.reason).toSorted()).toEqual([
     ...Array<string>(2).fill('bad_json'),
@@ -178,26 +178,26 @@ test('A key is forgotten after its window', async () => {
   const stream = createMemoryStream();
   let nowMs = Date.now();
   const clock = { nowMs: () => nowMs };
-  const compact = await startTestCompact(folder, stream, { clock });
+  const compactor = await startTestCompact(folder, stream, { clock });
   stream.publish([eventLine({ event_id: keyedId(1, 1), received_at: nowMs })]);
   await waitForStreamed(folder, 1);
   nowMs += 24 * 3600 * 1000 + 1;
   stream.publish([eventLine({ event_id: keyedId(1, 1), received_at: nowMs })]);
   expect(await waitForStreamed(folder, 2)).toMatchObject({ stored: 2, repeats: 0 });
-  await compact.stop();
+  await compactor.stop();
 });
 
 test('The next available_at continues from the last one, a millisecond per flush, when the clock goes back', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
   let nowMs = 1_800_000_000_000;
-  const compact = await startTestCompact(folder, stream, { clock: { nowMs: () => nowMs } });
+  const compactor = await startTestCompact(folder, stream, { clock: { nowMs: () => nowMs } });
   stream.publish([eventLine()]);
   await waitForStreamed(folder, 1);
   nowMs -= 60_000;
   stream.publish([eventLine()]);
   await waitForStreamed(folder, 2);
-  await compact.stop();
+  await compactor.stop();
   const times = (await readRows(folder, 'event_id, available_at')).map((row) => Number(row['available_at']));
   expect(times).toEqual([1_800_000_000_000, 1_800_000_000_001]);
 });
@@ -206,7 +206,7 @@ test('Sealed files hold the rows of their kind and date in order, and no row is 
   const folder = testFolder();
   const lake = path.join(folder, 'lake');
   const stream = createMemoryStream();
-  const compact = await startTestCompact(folder, stream, { sealAgeMs: 10 });
+  const compactor = await startTestCompact(folder, stream, { sealAgeMs: 10 });
   const days = [1_700_000_000, 1_700_100_000, Math.floor(Date.now() / 1000)];
   for (let round = 0; round < 5; round += 1) {
     stream.publish(
@@ -220,7 +220,7 @@ test('Sealed files hold the rows of their kind and date in order, and no row is 
   await waitFor('all is sealed', async () =>
     (await readSnapshot(lakePaths(lake).table)).files.every((file) => !file.young),
   );
-  await compact.stop();
+  await compactor.stop();
   expect((await readRows(folder)).length).toBe(30);
   const glob = path.join(lake, 'events', 'kind=*', 'date=*', '*.parquet');
   expect(
@@ -239,7 +239,7 @@ test('Rows of dates long past wait for each other, so that old history becomes o
   const folder = testFolder();
   const stream = createMemoryStream();
   let nowMs = Date.now();
-  const compact = await startTestCompact(folder, stream, { sealAgeMs: 3_600_000, clock: { nowMs: () => nowMs } });
+  const compactor = await startTestCompact(folder, stream, { sealAgeMs: 3_600_000, clock: { nowMs: () => nowMs } });
   const table = lakePaths(path.join(folder, 'lake')).table;
   for (let hour = 0; hour < 3; hour += 1) {
     stream.publish([
@@ -253,7 +253,7 @@ test('Rows of dates long past wait for each other, so that old history becomes o
       async () => (await readSnapshot(table)).files.filter((file) => !file.young).length === hour + 1,
     );
   }
-  await compact.stop();
+  await compactor.stop();
   nowMs += 86_400_000;
   const again = await startTestCompact(folder, stream, { sealAgeMs: 3_600_000, clock: { nowMs: () => nowMs } });
   await waitFor('the old dates are sealed', async () => (await readSnapshot(table)).files.every((file) => !file.young));

@@ -6,10 +6,10 @@ import { expect, onTestFinished, test } from 'vitest';
 import { createRandom } from '../../../src/demo/random.ts';
 import { events } from '../../../src/datasets/dataset.ts';
 import { createDueRows } from '../../../src/compact/seal/seal-policy.ts';
-import { eraseEvents } from '../../../src/operate/erase/erase.ts';
+import { eraseEvents } from '../../../src/admin/erase/erase.ts';
 import { openBatchTables } from '../../../src/lake/batch/batch-tables.ts';
-import { createRecentKeys } from '../../../src/lake/batch/recent-keys.ts';
-import { sealDue } from '../../../src/compact/seal/seal.ts';
+import { createIdempotencyKeyCache } from '../../../src/lake/batch/idempotency-keys.ts';
+import { sealDueFiles } from '../../../src/compact/seal/seal.ts';
 import { openDuckdb, type Duckdb } from '../../../src/lake/sql/duckdb.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
@@ -43,8 +43,8 @@ async function withLake(lines = twoEvents) {
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');
   const stream = createMemoryStream();
-  const compact = await startTestCompact(folder, stream);
-  onTestFinished(() => compact.stop());
+  const compactor = await startTestCompact(folder, stream);
+  onTestFinished(() => compactor.stop());
   const files = async () => (await readSnapshot(lakePaths(lakeDir).table)).files;
   for (const count of [1, 2]) {
     stream.publish(lines());
@@ -81,7 +81,7 @@ function sealDependencies({ lakeDir, table, duckdb }: { lakeDir: string; table: 
 
 test('A damaged file is not sealed, which would hide its damage, and all other files are sealed', async () => {
   const { lakeDir, duckdb, table, files, damaged } = await withDamage();
-  const seal = () => sealDue(sealDependencies({ lakeDir, table, duckdb }), sealing, leftOut);
+  const seal = () => sealDueFiles(sealDependencies({ lakeDir, table, duckdb }), sealing, leftOut);
   const leftOut = new Map<string, AppError>();
   expect(await seal()).toMatchObject({ filesIn: 1, rows: 2 });
   expect([...leftOut.values()].map((damage) => damage.message)).toEqual([expect.stringContaining(damaged)]);
@@ -115,7 +115,7 @@ test('An erasure that finds a damaged file rewrites nothing, and names the file'
 async function loadKeys(duckdb: Duckdb, table: Table): Promise<AppError[]> {
   const damages: AppError[] = [];
   const tables = await openBatchTables(duckdb);
-  const keys = createRecentKeys({ tables, table, onDamage: (found) => damages.push(...found) });
+  const keys = createIdempotencyKeyCache({ tables, table, onDamage: (found) => damages.push(...found) });
   await keys.warmUp(clock.nowMs(), new AbortController().signal);
   return damages;
 }
@@ -131,13 +131,13 @@ test('A file without keyed events is not read for keys, and neither are its seal
   const countKeyless = async () => (await files()).filter((file) => file.keyless === true).length;
   expect(await loadKeys(duckdb, table)).toEqual([]);
   const sealed = sealDependencies({ lakeDir, table, duckdb });
-  await sealDue(sealed, sealing, new Map());
+  await sealDueFiles(sealed, sealing, new Map());
   expect(await countKeyless()).toBe(2);
   stream.publish([...twoEvents(), ...keyedEvents()]);
   await waitFor('flushed', async () => (await files()).length === 3);
   expect(await countKeyless()).toBe(2);
   await table.refresh();
-  await sealDue({ ...sealed, dueRows: createDueRows(sealing) }, sealing, new Map());
+  await sealDueFiles({ ...sealed, dueRows: createDueRows(sealing) }, sealing, new Map());
   expect((await files()).some((file) => file.keyless !== true && !file.young)).toBe(true);
 });
 
@@ -145,7 +145,7 @@ test('A file that was replaced meanwhile does not count as damaged: its keys are
   const { lakeDir, duckdb, table, files } = await withLake(keyedEvents);
   const replaced = await files();
   const other = await openTable(table.dir, { clock, crashPoint: noCrashPoint });
-  await sealDue(
+  await sealDueFiles(
     {
       dataset: events,
       table: other,

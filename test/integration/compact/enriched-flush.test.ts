@@ -34,8 +34,8 @@ const untold = Object.fromEntries(Object.keys(told).map((name) => [name, null]))
 test('The compactor enriches events by their addresses and User-Agents, and stores the others unchanged', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
-  const compact = await startTestCompact(folder, stream, { enrichment: await openOwn() });
-  onTestFinished(() => compact.stop());
+  const compactor = await startTestCompact(folder, stream, { enrichment: await openOwn() });
+  onTestFinished(() => compactor.stop());
   stream.publish([
     eventLine({ custom_user_id: 'a', ipv4: '81.2.3.4', user_agent: firefox }),
     eventLine({ custom_user_id: 'b', ipv4: '9.9.9.9', user_agent: 'x' }),
@@ -52,21 +52,21 @@ test('The compactor enriches events by their addresses and User-Agents, and stor
     { custom_user_id: 'c', ...untold },
     { custom_user_id: 'e', ...untold, ...place },
   ]);
-  expect(compact.facts()['warnings']).toMatchObject([{ code: 'events_failed' }]);
+  expect(compactor.facts()['warnings']).toMatchObject([{ code: 'events_failed' }]);
 });
 
 test('A compactor without a readable database stores every event, and reports a warning', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
   const enrichment = await openEnrichment({ geoDatabase: path.join(folder, 'missing.mmdb') });
-  const compact = await startTestCompact(folder, stream, { enrichment });
-  onTestFinished(() => compact.stop());
+  const compactor = await startTestCompact(folder, stream, { enrichment });
+  onTestFinished(() => compactor.stop());
   stream.publish([eventLine({ ipv4: '81.2.3.4', user_agent: firefox })]);
   await waitFor('the row is stored', async () => (await readRows(folder)).length === 1);
   expect(await readRows(folder, 'id_country, geo_date, browser')).toEqual([
     { id_country: null, geo_date: null, browser: 'Firefox' },
   ]);
-  expect(compact.facts()).toMatchObject({ problems: [], warnings: [{ code: 'geo_database_unreadable' }] });
+  expect(compactor.facts()).toMatchObject({ problems: [], warnings: [{ code: 'geo_database_unreadable' }] });
 });
 
 test.each([
@@ -91,7 +91,7 @@ test.each([
   await writeWorkFile(spool, `${JSON.stringify(eventLine({ ipv4: '81.2.3.4', user_agent: firefox }))}\n`);
   // A column in which no row has a value is not written.
   const write = async (name: string): Promise<unknown> => {
-    const judged = await (await tables.load(spool, 1)).judge(nothing);
+    const judged = await (await tables.load(spool, 1)).classify(nothing);
     const file = path.join(folder, name);
     await judged.writeYoung(file, Date.now(), 1000);
     const [{ id_country = null, browser = null } = {}] = await query(`SELECT * FROM read_parquet('${file}')`);

@@ -17,17 +17,17 @@ test('Requests that only the compactor finds to reuse a key are reported to the 
   const folder = testFolder();
   const refusals = { folder: path.join(folder, 'refusals'), bodies: 'off', ageMs: 60_000 } as const;
   const stream = createMemoryStream();
-  const compact = await startTestCompact(folder, stream, { refusals });
+  const compactor = await startTestCompact(folder, stream, { refusals });
   const answers: unknown[] = [];
   const run = (...words: string[]): Promise<number> =>
     runCommandHere(failedCommand, [...words, '--data', folder], {
       environment: {},
-      answer: (answer: unknown) => void answers.push(answer),
+      printResult: (answer: unknown) => void answers.push(answer),
       print: () => undefined,
-      note: () => undefined,
+      printMessage: () => undefined,
     } as unknown as CommandContext);
   const taken = (events: number): Promise<void> =>
-    waitFor(`${events} events are committed`, () => compact.facts()['streamed'] === events);
+    waitFor(`${events} events are committed`, () => compactor.facts()['streamed'] === events);
 
   stream.publish(linesOf({ key: 'k', names: ['a', 'b'] }));
   stream.publish(linesOf({ key: 'k', names: ['c'], method: 'customEvent' }));
@@ -43,7 +43,7 @@ test('Requests that only the compactor finds to reuse a key are reported to the 
   await waitFor('the owner has a notice', async () => (await readNotices(path.join(folder, 'lake'))).length > 0);
   expect(await readNotices(path.join(folder, 'lake'))).toMatchObject([{ kind: 'key_reused', idApp: 1 }]);
 
-  const [notice] = compact.facts()['warnings'] as readonly { code: string; message: string; action: string }[];
+  const [notice] = compactor.facts()['warnings'] as readonly { code: string; message: string; action: string }[];
   expect([notice?.code, notice?.message.endsWith(': 7')]).toEqual(['events_failed', true]);
   expect(notice?.action).toContain('failed drop --reason key_reused');
   const file = path.join(folder, 'reused.ndjson');
@@ -56,8 +56,8 @@ test('Requests that only the compactor finds to reuse a key are reported to the 
   expect(answers).toEqual([{ file, events: 6 }, { dropped: 0 }, { dropped: 6 }, { dropped: 1 }]);
   stream.publish(linesOf({ key: 'm', names: ['a'] }));
   await taken(11);
-  expect(compact.facts()).toMatchObject({ failed: 0, erased: 7, stored: 4, warnings: [] });
-  await compact.stop();
+  expect(compactor.facts()).toMatchObject({ failed: 0, erased: 7, stored: 4, warnings: [] });
+  await compactor.stop();
   expect((await checkLake(path.join(folder, 'lake'))).problems).toEqual([]);
 });
 

@@ -6,8 +6,8 @@ import { identityPath } from '../../../src/lake/identity.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { keyedEventIds, maskOfLake } from '../../../src/datasets/event-id.ts';
-import { findUncovered, joinRanges } from '../../../src/lake/batch/recent-keys.ts';
-import { renderChecked } from '../../../src/runtime/files/checked-json.ts';
+import { findMissingRanges, joinRanges } from '../../../src/lake/batch/idempotency-keys.ts';
+import { renderChecksummed } from '../../../src/runtime/files/checksummed-json.ts';
 import { createExclusive, ensureFolder } from '../../../src/runtime/files/durable-file.ts';
 import { inTurn } from '../../helpers/in-turn.ts';
 import { linesOf, type TestRequest } from '../../helpers/keyed-requests.ts';
@@ -194,18 +194,18 @@ test.each(rounds)('A key means one request for a day from its receipt: read $way
   const stream = createMemoryStream();
   const options = { clock: { nowMs: () => startMs + aheadMs } };
   await ensureFolder(path.join(folder, 'lake'));
-  await createExclusive(identityPath(path.join(folder, 'lake')), renderChecked({ id: lakeId }));
+  await createExclusive(identityPath(path.join(folder, 'lake')), renderChecksummed({ id: lakeId }));
   const all = messagesByRound();
   let sent = 0;
   const publish = (messages: readonly Line[][]): void => {
     for (const lines of messages) sent += stream.publish(lines) > 0 ? lines.length : 0;
   };
   if (way === 'in one flush') all.splice(0).forEach(publish);
-  let compact = await startTestCompact(folder, stream, options);
+  let compactor = await startTestCompact(folder, stream, options);
   for (const messages of [[], ...all]) {
     if (way === 'over restarts') {
-      await compact.stop();
-      compact = await startTestCompact(folder, stream, options);
+      await compactor.stop();
+      compactor = await startTestCompact(folder, stream, options);
     }
     publish(messages);
     await waitFor(
@@ -213,7 +213,7 @@ test.each(rounds)('A key means one request for a day from its receipt: read $way
       async () => (await readSnapshot(paths.table)).lake?.totals.streamed === sent,
     );
   }
-  await compact.stop();
+  await compactor.stop();
 
   const rows = await readRows(folder, 'event_id, custom_user_id, custom_event_name');
   const failed = (await Promise.all((await listFailedFiles(paths.failed, paths.table)).map(readFailedFile)))
@@ -269,9 +269,9 @@ test('A failed event is kept as it was in the stream, byte for byte', async () =
     '"id_app": 1',
   );
   stream.publishRaw(`${first}\n${second}\n${bad}\n`);
-  const compact = await startTestCompact(folder, stream);
+  const compactor = await startTestCompact(folder, stream);
   await waitFor('the events are committed', async () => (await readSnapshot(paths.table)).lake?.totals.streamed === 3);
-  await compact.stop();
+  await compactor.stop();
   const failed = (await Promise.all((await listFailedFiles(paths.failed, paths.table)).map(readFailedFile))).flat();
   expect(Object.fromEntries(failed.map(({ reason, line }) => [reason, line]))).toEqual({
     bad_value: bad,
@@ -285,14 +285,14 @@ test('Covered time ranges are not loaded again, and none between them is left ou
     { fromMs: 0, toMs: 9 },
     { fromMs: 20, toMs: 29 },
   ];
-  expect(findUncovered({ fromMs: -5, toMs: 35 }, covered)).toEqual([
+  expect(findMissingRanges({ fromMs: -5, toMs: 35 }, covered)).toEqual([
     { fromMs: -5, toMs: -1 },
     { fromMs: 10, toMs: 19 },
     { fromMs: 30, toMs: 35 },
   ]);
-  expect(findUncovered({ fromMs: 5, toMs: 25 }, covered)).toEqual([{ fromMs: 10, toMs: 19 }]);
-  expect(findUncovered({ fromMs: 21, toMs: 29 }, covered)).toEqual([]);
-  expect(findUncovered({ fromMs: 29, toMs: 30 }, covered)).toEqual([{ fromMs: 30, toMs: 30 }]);
+  expect(findMissingRanges({ fromMs: 5, toMs: 25 }, covered)).toEqual([{ fromMs: 10, toMs: 19 }]);
+  expect(findMissingRanges({ fromMs: 21, toMs: 29 }, covered)).toEqual([]);
+  expect(findMissingRanges({ fromMs: 29, toMs: 30 }, covered)).toEqual([{ fromMs: 30, toMs: 30 }]);
   expect(
     joinRanges([
       { fromMs: 20, toMs: 29 },

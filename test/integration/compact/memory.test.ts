@@ -4,7 +4,7 @@ import { mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { expect, onTestFinished, test } from 'vitest';
 import { createFlushLimits } from '../../../src/compact/batch/flush-limits.ts';
 import { openBatchTables } from '../../../src/lake/batch/batch-tables.ts';
-import { takeOutTooLarge } from '../../../src/lake/batch/spool-lines.ts';
+import { extractOversizedLines } from '../../../src/lake/batch/spool-lines.ts';
 import { toAdd } from '../../../src/lake/files/data-file.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import { hashFile } from '../../../src/runtime/files/file-checks.ts';
@@ -14,7 +14,7 @@ import { youngFolder } from '../../../src/lake/log/young-folder.ts';
 import { openTable } from '../../../src/lake/log/table.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
 import { noCrashPoint } from '../../../src/runtime/crash-point.ts';
-import type { Problem } from '../../../src/runtime/conditions/problem.ts';
+import type { Problem } from '../../../src/runtime/problems/problem.ts';
 import { type MemoryStream, createMemoryStream } from '../../helpers/memory-stream.ts';
 import { eventLine, startTestCompact } from '../../helpers/lake.ts';
 import { testFolder } from '../../helpers/folder.ts';
@@ -28,13 +28,13 @@ async function openFiles(lakeDir: string) {
 async function withCompact(options: Parameters<typeof startTestCompact>[2]) {
   const folder = testFolder();
   const stream: MemoryStream = createMemoryStream();
-  const compact = await startTestCompact(folder, stream, options);
-  onTestFinished(() => compact.stop());
+  const compactor = await startTestCompact(folder, stream, options);
+  onTestFinished(() => compactor.stop());
   return {
     stream,
-    compact,
+    compact: compactor,
     lakeDir: path.join(folder, 'lake'),
-    problems: () => compact.facts()['problems'] as Problem[],
+    problems: () => compactor.facts()['problems'] as Problem[],
   };
 }
 
@@ -107,8 +107,8 @@ test('An event that exceeds the memory of the engine becomes a failed event, and
   );
   writeFileSync(spool, lines.map((line) => `${line}\n`).join(''));
   const tables = await openBatchTables(duckdb);
-  expect(await takeOutTooLarge(tables, spool)).toEqual([{ reason: 'too_large', line: lines[1] }]);
-  expect(await takeOutTooLarge(tables, spool)).toEqual([]);
+  expect(await extractOversizedLines(tables, spool)).toEqual([{ reason: 'too_large', line: lines[1] }]);
+  expect(await extractOversizedLines(tables, spool)).toEqual([]);
   expect(readdirSync(folder)).toEqual(['spool.ndjson']);
 });
 

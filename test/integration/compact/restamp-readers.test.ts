@@ -8,8 +8,8 @@ import { changeSteps } from '../../../src/lake/files/change.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
 import { repairLake } from '../../../src/lake/repair/repair-lake.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
-import { listUnshown } from '../../../src/lake/files/places.ts';
-import { assertFilesWhole } from '../../../src/lake/files/data-file.ts';
+import { listDeferredReplacements } from '../../../src/lake/files/deferred-replacement.ts';
+import { assertFilesIntact } from '../../../src/lake/files/data-file.ts';
 import { noCrashPoint, type CrashPoint } from '../../../src/runtime/crash-point.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { eventLine, startTestCompact } from '../../helpers/lake.ts';
@@ -82,7 +82,7 @@ test('Readers of the glob, of the log and of older versions find every row once 
   inWholeRun(skip);
   const { lakeDir, table, clock, start, readGlob, readLog, repair } = await openAheadLake();
   const before = await readSnapshot(table);
-  const sealed = before.files.filter((file) => !file.young).map((file) => file.place);
+  const sealed = before.files.filter((file) => !file.young).map((file) => file.publishedPath);
   expect(sealed).toHaveLength(1);
   const inGlob = await readGlob();
   expect(inGlob.map(({ age }) => age)).toEqual([3, 1, 4, 2]);
@@ -92,7 +92,7 @@ test('Readers of the glob, of the log and of older versions find every row once 
       (await readLog()).map(({ age }) => age),
       when,
     ).toEqual([1, 2, 3, 4, 5]);
-    await assertFilesWhole(before.files);
+    await assertFilesIntact(before.files);
   };
 
   for (const step of changeSteps) {
@@ -105,10 +105,10 @@ test('Readers of the glob, of the log and of older versions find every row once 
     const after = await readSnapshot(table);
     await repair((at) => look(`at ${at}, after a kill at ${step}`));
     await look(`after a kill at ${step}`);
-    await assertFilesWhole(after.files);
+    await assertFilesIntact(after.files);
     expect(Math.max(...(await readLog()).map(({ at }) => at)), step).toBeLessThanOrEqual(clock.now);
     expect(
-      (await listUnshown(table, (await readSnapshot(table)).files)).map((file) => file.place),
+      (await listDeferredReplacements(table, (await readSnapshot(table)).files)).map((file) => file.publishedPath),
       step,
     ).toEqual(sealed);
     expect((await checkLake(lakeDir)).problems, step).toEqual([]);
@@ -119,10 +119,12 @@ test('Readers of the glob, of the log and of older versions find every row once 
   const renewing = await start();
   await waitFor(
     'the rewrite is at its place',
-    async () => (await listUnshown(table, (await readSnapshot(table)).files)).length === 0,
+    async () => (await listDeferredReplacements(table, (await readSnapshot(table)).files)).length === 0,
   );
   await renewing.stop();
-  expect((await readSnapshot(table)).files.filter((file) => !file.young).map((file) => file.place)).toEqual(sealed);
+  expect((await readSnapshot(table)).files.filter((file) => !file.young).map((file) => file.publishedPath)).toEqual(
+    sealed,
+  );
   expect(await readGlob()).toEqual(inGlob.map(({ age }) => inLog.find((row) => row.age === age)));
   expect(await readLog()).toEqual(inLog);
   clock.now += retentionMs;

@@ -3,7 +3,7 @@ import { readdir } from 'node:fs/promises';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { createDueRows } from '../../../src/compact/seal/seal-policy.ts';
-import { sealDue } from '../../../src/compact/seal/seal.ts';
+import { sealDueFiles } from '../../../src/compact/seal/seal.ts';
 import { events } from '../../../src/datasets/dataset.ts';
 import { toAdd, writeDataFile } from '../../../src/lake/files/data-file.ts';
 import { lakePaths, openLake } from '../../../src/lake/lake.ts';
@@ -96,7 +96,7 @@ test.for([
     const young = table.snapshot().young;
     let sorts = 0;
     const stagedFiles: string[] = [];
-    const sealed = await sealDue(
+    const sealed = await sealDueFiles(
       {
         ...sealing,
         duckdb: watched(
@@ -144,7 +144,7 @@ test('A seal of many dates that fails in the middle leaves no work file behind, 
     wereThere = existsSync(path.join(folder, 'sorted', '0.parquet'));
     throw new AppError('disk', 'No space left on device');
   });
-  const sealed = sealDue({ ...sealing, duckdb, crashPoint: noCrashPoint }, options, new Map());
+  const sealed = sealDueFiles({ ...sealing, duckdb, crashPoint: noCrashPoint }, options, new Map());
   await expect(sealed).rejects.toThrow('No space left on device');
   expect(wereThere).toBe(true);
   expect(await readdir(sealing.stagingDir)).toEqual([]);

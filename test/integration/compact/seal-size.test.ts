@@ -3,7 +3,7 @@ import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { divideMemory } from '../../../src/compact/compact-options.ts';
 import { createDueRows } from '../../../src/compact/seal/seal-policy.ts';
-import { sealDue } from '../../../src/compact/seal/seal.ts';
+import { sealDueFiles } from '../../../src/compact/seal/seal.ts';
 import { events } from '../../../src/datasets/dataset.ts';
 import { toAdd, writeDataFile } from '../../../src/lake/files/data-file.ts';
 import { lakePaths, openLake } from '../../../src/lake/lake.ts';
@@ -75,7 +75,7 @@ test.each([
   const sealing = { dataset: events, table, duckdb, clock, crashPoint: noCrashPoint, dueRows: createDueRows(options) };
   const stagingDir = lakePaths(lakeDir).staging;
   let seals = 0;
-  while ((await sealDue({ ...sealing, stagingDir }, options, new Map())) !== undefined) seals += 1;
+  while ((await sealDueFiles({ ...sealing, stagingDir }, options, new Map())) !== undefined) seals += 1;
   const { files, young } = table.snapshot();
   const sealed = files.filter((file) => !file.young);
   expect(seals).toBeGreaterThan(1);
@@ -92,6 +92,6 @@ test('Events of ten parameters become one sealed file with the default memory, s
   const options = { sealAgeMs: 0, sealMaxBytes: 128 * 1024 ** 2 };
   const dueRows = createDueRows(options);
   const sealing = { dataset: events, table, duckdb, clock, crashPoint: noCrashPoint, dueRows };
-  await sealDue({ ...sealing, stagingDir: lakePaths(lakeDir).staging }, options, new Map());
+  await sealDueFiles({ ...sealing, stagingDir: lakePaths(lakeDir).staging }, options, new Map());
   expect(table.snapshot().files.map(({ numRecords, young }) => [numRecords, young])).toEqual([[12 * 10_400, false]]);
 });

@@ -1,7 +1,7 @@
 import { readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { expect, test } from 'vitest';
-import { skipHole } from '../../../src/compact/position/stream-position.ts';
+import { skipGap } from '../../../src/compact/position/stream-position.ts';
 import { checkLake } from '../../../src/lake/check.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
@@ -28,14 +28,14 @@ async function waitForStored(folder: string, events: number): Promise<void> {
 async function withTwoEvents(): Promise<{ folder: string; stream: MemoryStream; first: Record<string, unknown> }> {
   const folder = testFolder();
   const stream = createMemoryStream();
-  const compact = await startTestCompact(folder, stream);
+  const compactor = await startTestCompact(folder, stream);
   const first = eventLine();
   stream.publish([first]);
   await waitForStored(folder, 1);
   stream.publish([eventLine()]);
   await waitForStored(folder, 2);
   await waitFor('the purge', () => stream.sequences.length === 1);
-  await compact.stop();
+  await compactor.stop();
   return { folder, stream, first };
 }
 
@@ -49,11 +49,11 @@ test.for(['before the start', 'while it runs'])(
       stream.publish([eventLine()]);
     };
     if (when === 'before the start') damage();
-    const compact = await startTestCompact(folder, stream);
+    const compactor = await startTestCompact(folder, stream);
     if (when !== 'before the start') damage();
     await waitForStored(folder, 4);
-    expect(facts(compact)).toEqual(['replaced']);
-    await compact.stop();
+    expect(facts(compactor)).toEqual(['replaced']);
+    await compactor.stop();
     expect((await readRows(folder)).length).toBe(4);
   },
 );
@@ -67,50 +67,50 @@ test('Messages with reused sequences are stored, with an alarm, before the lake 
   const table = await openTable(tableDir, { clock: createClock(0), crashPoint: noCrashPoint });
   const { epoch, writer = '' } = table.lake();
   if (epoch === undefined) throw new Error('the lake follows no stream');
-  await skipHole({ table, reader: stream, writer, alarm: () => undefined }, epoch);
+  await skipGap({ table, reader: stream, writer, alarm: () => undefined }, epoch);
   expect(table.lake().epoch?.position).toBe(3);
   stream.truncate(0);
   for (let n = 0; n < 5; n += 1) stream.publish([eventLine()]);
-  const compact = await startTestCompact(folder, stream);
+  const compactor = await startTestCompact(folder, stream);
   await waitForStored(folder, 7);
-  expect(facts(compact)).toContain('replaced');
-  await compact.stop();
+  expect(facts(compactor)).toContain('replaced');
+  await compactor.stop();
 });
 
 test('A stream whose last messages are missing, and whose end still counts them, is reported and read after them', async () => {
   const { folder, stream } = await withTwoEvents();
   for (let n = 0; n < 3; n += 1) stream.publish([eventLine()]);
   for (const sequence of [3, 4, 5]) stream.lose(sequence);
-  const compact = await startTestCompact(folder, stream);
-  await waitFor('the position is at the end', () => Number(compact.facts()['position']) === 5);
-  expect(facts(compact)).toEqual(['gap']);
+  const compactor = await startTestCompact(folder, stream);
+  await waitFor('the position is at the end', () => Number(compactor.facts()['position']) === 5);
+  expect(facts(compactor)).toEqual(['gap']);
   stream.publish([eventLine()]);
   await waitForStored(folder, 3);
-  await compact.stop();
-  expect(facts(compact)).toEqual(['gap']);
+  await compactor.stop();
+  expect(facts(compactor)).toEqual(['gap']);
 });
 
 test('A stream that ends before the position is read from its end, with an alarm', async () => {
   const { folder, stream } = await withTwoEvents();
   stream.truncate(0);
-  const compact = await startTestCompact(folder, stream);
-  await waitFor('the alarm', () => facts(compact).length === 1);
+  const compactor = await startTestCompact(folder, stream);
+  await waitFor('the alarm', () => facts(compactor).length === 1);
   stream.publish([eventLine()]);
   stream.publish([eventLine()]);
   stream.publish([eventLine()]);
   await waitForStored(folder, 5);
-  expect(facts(compact)).toEqual(['shortened']);
-  await compact.stop();
+  expect(facts(compactor)).toEqual(['shortened']);
+  await compactor.stop();
 });
 
 test('A recreated stream is read from its start, and an event that the lake has is not stored again', async () => {
   const { folder, stream, first } = await withTwoEvents();
   stream.recreate();
   stream.publish([first, eventLine()]);
-  const compact = await startTestCompact(folder, stream);
+  const compactor = await startTestCompact(folder, stream);
   await waitForStored(folder, 3);
-  expect(facts(compact)).toEqual(['recreated']);
-  await compact.stop();
+  expect(facts(compactor)).toEqual(['recreated']);
+  await compactor.stop();
   const { lake } = await readSnapshot(path.join(folder, 'lake', 'events'));
   expect(lake?.totals).toEqual({ streamed: 4, stored: 3, failed: 0, repeats: 1, erased: 0 });
 });
@@ -119,10 +119,10 @@ test('A lost message in the middle is reported, and its neighbours are stored', 
   const { folder, stream } = await withTwoEvents();
   for (let n = 0; n < 5; n += 1) stream.publish([eventLine()]);
   stream.lose(5);
-  const compact = await startTestCompact(folder, stream);
+  const compactor = await startTestCompact(folder, stream);
   await waitForStored(folder, 6);
-  expect(facts(compact)).toEqual(['gap']);
-  await compact.stop();
+  expect(facts(compactor)).toEqual(['gap']);
+  await compactor.stop();
 });
 
 test('A log that lost its newest entries is reported, and the young file that they named is quarantined instead of removed', async () => {
@@ -136,10 +136,10 @@ test('A log that lost its newest entries is reported, and the young file that th
       .at(-1) ?? '';
   const before = await readdir(young);
   await rm(path.join(log, newest));
-  const compact = await startTestCompact(folder, stream);
+  const compactor = await startTestCompact(folder, stream);
   await waitFor('the file is quarantined', async () => (await readdir(quarantine).catch(() => [])).length === 1);
-  expect(facts(compact)).toEqual(['anchor_gone']);
-  await compact.stop();
+  expect(facts(compactor)).toEqual(['anchor_gone']);
+  await compactor.stop();
   expect([...(await readdir(young)), ...(await readdir(quarantine))].toSorted()).toEqual(
     expect.arrayContaining(before),
   );
@@ -156,9 +156,9 @@ test('A young file that no commit names is removed if the stream still has its e
   const { folder, stream } = await withTwoEvents();
   const { young, quarantine } = lakePaths(path.join(folder, 'lake'));
   await writeFile(path.join(young, 'leftover.parquet'), '');
-  const compact = await startTestCompact(folder, stream);
+  const compactor = await startTestCompact(folder, stream);
   await waitFor('the leftover is removed', async () => !(await readdir(young)).includes('leftover.parquet'));
-  await compact.stop();
+  await compactor.stop();
   expect(await readdir(quarantine).catch(() => [])).toEqual([]);
 });
 
@@ -217,10 +217,10 @@ test('Messages that are purged while they are read are in the lake, without an a
     },
   };
   for (let n = 0; n < 3; n += 1) stream.publish([eventLine()]);
-  const compact = await startTestCompact(folder, reader);
+  const compactor = await startTestCompact(folder, reader);
   await waitForStored(folder, 5);
-  expect(facts(compact)).toEqual([]);
-  await compact.stop();
+  expect(facts(compactor)).toEqual([]);
+  await compactor.stop();
 });
 
 test('Messages that were read are not stored if their sequences were reused meanwhile', async () => {
@@ -240,9 +240,9 @@ test('Messages that were read are not stored if their sequences were reused mean
     },
   };
   for (let n = 0; n < 3; n += 1) stream.publish([eventLine()]);
-  const compact = await startTestCompact(folder, reader);
+  const compactor = await startTestCompact(folder, reader);
   // The first two, and the two that the stream still has.
   await waitForStored(folder, 4);
-  expect(facts(compact)).toContain('gap');
-  await compact.stop();
+  expect(facts(compactor)).toContain('gap');
+  await compactor.stop();
 });

@@ -1,11 +1,11 @@
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import { plainEventIds } from '../../../src/datasets/event-id.ts';
-import { createFinder } from '../../../src/find/finder.ts';
+import { timeOrderedEventIds } from '../../../src/datasets/event-id.ts';
+import { createEventFinder } from '../../../src/event-lookup/finder.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
-import { keepWatermark, readMarkedSnapshot, readWatermarkMs } from '../../../src/lake/watermark.ts';
+import { writeWatermark, readSnapshotWithWatermark, readWatermarkMs } from '../../../src/lake/watermark.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
 import type { StreamReader } from '../../../src/stream/stream.ts';
 import { testFolder } from '../../helpers/folder.ts';
@@ -22,13 +22,13 @@ async function openLake() {
   const { table } = lakePaths(lakeDir);
   const broker = { now: begin, nowMs: () => broker.now };
   const stream = createMemoryStream(broker);
-  const compact = await startTestCompact(folder, stream);
-  onTestFinished(() => compact.stop());
+  const compactor = await startTestCompact(folder, stream);
+  onTestFinished(() => compactor.stop());
   const read = (): Promise<number | undefined> => readWatermarkMs(lakeDir, createClock(0));
   const commitsAt = async (): Promise<number | undefined> => (await readSnapshot(table)).lake?.epoch?.watermarkMs;
   const waitForMark = (ms: number): Promise<void> =>
     waitFor('the watermark is there', async () => (await read()) === ms);
-  return { lakeDir, table, broker, stream, compact, read, commitsAt, waitForMark };
+  return { lakeDir, table, broker, stream, compact: compactor, read, commitsAt, waitForMark };
 }
 
 test('The commit of a flush has the time at which the last message of its batch was stored', async () => {
@@ -107,11 +107,11 @@ test('The watermark file is ignored if it is damaged, or of another position or 
     { appId, position: position - 1, watermarkMs: begin + 3 },
     { appId: `${appId}#2`, position, watermarkMs: begin + 4 },
   ]) {
-    await keepWatermark(lakeDir, claim);
+    await writeWatermark(lakeDir, claim);
     said.push(await read());
   }
   expect(said).toEqual([begin + 1, begin, begin, begin]);
-  await keepWatermark(lakeDir, { appId, position, watermarkMs: begin + 5 });
+  await writeWatermark(lakeDir, { appId, position, watermarkMs: begin + 5 });
   const { watermark: file } = lakePaths(lakeDir);
   writeFileSync(file, readFileSync(file, 'utf8').replace(String(begin + 5), String(begin + 6)));
   expect(await read()).toBe(begin);
@@ -137,9 +137,9 @@ test('An older version has the watermark of its commit, and the newest that of t
   stream.publish([eventLine()]);
   await waitForMark(begin + 1000);
   const clock = createClock(0);
-  const older = await readMarkedSnapshot(table, clock, { version, mark: undefined });
+  const older = await readSnapshotWithWatermark(table, clock, { version, tag: undefined });
   expect([older.snapshot.version, older.watermarkMs]).toEqual([version, begin]);
-  expect((await readMarkedSnapshot(table, clock)).watermarkMs).toBe(begin + 1000);
+  expect((await readSnapshotWithWatermark(table, clock)).watermarkMs).toBe(begin + 1000);
 });
 
 test('A stream that loses its end and reuses the sequences during a check does not move the watermark', async () => {
@@ -168,8 +168,8 @@ test('A stream that loses its end and reuses the sequences during a check does n
   };
   stream.publish([eventLine()]);
   stream.publish([eventLine()]);
-  const compact = await startTestCompact(folder, reader);
-  onTestFinished(() => compact.stop());
+  const compactor = await startTestCompact(folder, reader);
+  onTestFinished(() => compactor.stop());
   await waitFor('the watermark is there', async () => (await read()) === begin);
   const { watermark: file } = lakePaths(lakeDir);
   // Written while idle only: from then on the stream is read for this alone.
@@ -184,20 +184,20 @@ test('A lookup that finds no event returns the watermark from before it searched
   stream.publish([eventLine()]);
   await waitForMark(begin);
   const folder = testFolder();
-  const finder = createFinder({
+  const eventFinder = createEventFinder({
     lakeDir,
     indexDir: path.join(folder, 'index'),
     workDir: path.join(folder, 'work'),
-    async readTail() {
+    async readBacklog() {
       broker.now += 60_000;
       await waitForMark(begin + 60_000);
       return 'whole';
     },
   });
-  onTestFinished(() => finder.close());
-  const eventId = plainEventIds(begin)(0);
-  const sought = { sought: { eventId, idApp: 1 }, idApps: [1], deadlineMs: performance.now() + 60_000 };
-  expect(await finder.find(sought)).toEqual({
+  onTestFinished(() => eventFinder.close());
+  const eventId = timeOrderedEventIds(begin)(0);
+  const sought = { target: { eventId, idApp: 1 }, idApps: [1], deadlineMs: performance.now() + 60_000 };
+  expect(await eventFinder.find(sought)).toEqual({
     state: 'never_seen',
     events: [],
     watermark: new Date(begin).toISOString(),

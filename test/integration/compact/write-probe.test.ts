@@ -4,10 +4,10 @@ import path from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { startWriteProbe, type WriteProbe } from '../../../src/compact/lake-watches.ts';
 import { ensureLake, lakePaths } from '../../../src/lake/lake.ts';
-import { tryWrite } from '../../../src/lake/try-write.ts';
+import { checkWritable } from '../../../src/lake/write-check.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
 import { acquireLock } from '../../../src/runtime/files/lock.ts';
-import type { Problem } from '../../../src/runtime/conditions/problem.ts';
+import type { Problem } from '../../../src/runtime/problems/problem.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { listFiles } from '../../helpers/folder-bytes.ts';
 import { eventLine, startTestCompact } from '../../helpers/lake.ts';
@@ -29,7 +29,7 @@ async function createScene(root = testFolder()): Promise<{ lakeDir: string; prob
   let tries = 0;
   const probe = startWriteProbe(
     {
-      tryWrite: () => tryWrite(lakeDir, () => lock.assertHeld()).finally(() => void (tries += 1)),
+      tryWrite: () => checkWritable(lakeDir, () => lock.assertHeld()).finally(() => void (tries += 1)),
       clock,
       logger: silentLogger,
     },
@@ -116,20 +116,21 @@ describe('a lake without new events', () => {
   it('A lake that is not writable makes its compactor wait when events arrive, and they are stored afterwards', async (context) => {
     const folder = testFolder();
     const stream = createMemoryStream();
-    const compact = await startTestCompact(folder, stream);
-    onTestFinished(() => compact.stop());
+    const compactor = await startTestCompact(folder, stream);
+    onTestFinished(() => compactor.stop());
     let ended: unknown;
-    compact.failed.catch((error: unknown) => (ended = error));
+    compactor.failed.catch((error: unknown) => (ended = error));
     const readOnly = makeReadOnly(path.join(folder, 'lake'));
     if (readOnly === undefined) context.skip('nothing can be mounted here');
     stream.publish([eventLine()]);
-    const problems = (): string[] => (compact.facts()['problems'] as readonly Problem[]).map(({ message }) => message);
+    const problems = (): string[] =>
+      (compactor.facts()['problems'] as readonly Problem[]).map(({ message }) => message);
     await waitFor('it is reported', () =>
       problems().some((what) => what.startsWith('no events have been committed from the stream to the lake since')),
     );
     expect(ended).toBeUndefined();
     readOnly?.undo();
-    await waitFor('it is committed', () => compact.facts()['stored'] === 1);
+    await waitFor('it is committed', () => compactor.facts()['stored'] === 1);
     await waitFor('nothing is wrong any more', () => problems().length === 0);
   });
 });

@@ -2,7 +2,7 @@ import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
-import { openEnrichment, type Agent } from '../../../src/enrichment/enrichment.ts';
+import { openEnrichment, type UserAgentInfo } from '../../../src/enrichment/enrichment.ts';
 import { findPackagedFile } from '../../../src/runtime/files/package-files.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { inWholeRun } from '../../helpers/in-turn.ts';
@@ -11,11 +11,11 @@ import { findPythonEnrichers } from '../../helpers/python-engines.ts';
 /** The first of them makes the Python environment. */
 const slowMs = 900_000;
 
-/** What other programs say of the same addresses, by the same database, and of the same User-Agents. */
+/** Results of other programs for the same addresses and User-Agents. */
 
 /**
  * Chooses 100,000 addresses: the edges of every range of 1,000 spread over the database, just inside and outside,
- * mapped into IPv6 too; random ones of both versions; private ones; texts that are none. Answers each with its country
+ * mapped into IPv6 too; random ones of both versions; private ones; invalid texts. Returns the country of each
  * by MaxMind's own reader, which knows of neither mapped nor reserved addresses: Python's ipaddress does.
  */
 const addressScript = `
@@ -61,13 +61,13 @@ test(
   "Countries of 100,000 addresses are those that another reader of the package's database gives",
   async ({ skip }) => {
     inWholeRun(skip);
-    const python = (await findPythonEnrichers()) ?? skip('there is no Python with its packages here');
+    const python = (await findPythonEnrichers()) ?? skip('Python or its packages are missing');
     const file = path.join(testFolder(), 'countries.json');
     const database = findPackagedFile('@ip-location-db/geo-whois-asn-country-mmdb/geo-whois-asn-country.mmdb') ?? '';
     execFileSync(python, ['-c', addressScript, database, file]);
     const expected = JSON.parse(readFileSync(file, 'utf8')) as readonly (readonly [string, string | null])[];
     const enrichment = await openEnrichment();
-    const found = expected.map(([address]) => [address, enrichment.findPlace(address)?.idCountryISOAlpha2 ?? null]);
+    const found = expected.map(([address]) => [address, enrichment.findLocation(address)?.idCountryISOAlpha2 ?? null]);
     expect(found.filter(([, country], index) => country !== expected[index]?.[1])).toEqual([]);
     expect(expected.length).toBeGreaterThanOrEqual(100_000);
     expect(expected.filter(([, country]) => country !== null).length).toBeGreaterThan(60_000);
@@ -95,7 +95,7 @@ def answer(text):
 json.dump([answer(text) for text in texts], open(sys.argv[2], 'w'))
 `;
 
-type Said = Readonly<Record<keyof Agent, string | null>>;
+type Said = Readonly<Record<keyof UserAgentInfo, string | null>>;
 
 /** Names by which the two parsers mean the same: each is reduced to the first of its line. */
 const sameNames = [
@@ -143,7 +143,7 @@ test(
   'User-Agents of a published list are read as another parser reads them, as far as docs/lake.md says',
   async ({ skip }) => {
     inWholeRun(skip);
-    const python = (await findPythonEnrichers()) ?? skip('there is no Python with its packages here');
+    const python = (await findPythonEnrichers()) ?? skip('Python or its packages are missing');
     const folder = testFolder();
     const file = path.join(folder, 'agents.json');
     execFileSync(python, ['-c', agentScript, path.join(path.dirname(python), '../beside'), file]);
@@ -151,7 +151,9 @@ test(
     const enrichment = await openEnrichment();
     expect(expected.length).toBeGreaterThanOrEqual(1000);
     const agreed = comparisons.map(([field, plain, least]) => {
-      const same = expected.filter(([text, said]) => plain(enrichment.parseAgent(text)[field]) === plain(said[field]));
+      const same = expected.filter(
+        ([text, said]) => plain(enrichment.parseUserAgent(text)[field]) === plain(said[field]),
+      );
       return { field, least, share: same.length / expected.length };
     });
     for (const { field, share, least } of agreed) expect(share, field).toBeGreaterThanOrEqual(least);

@@ -3,10 +3,10 @@ import path from 'node:path';
 import { setImmediate } from 'node:timers/promises';
 import { expect, onTestFinished, test } from 'vitest';
 import type { WorkerOutcome, WorkerPlan } from '../../../src/export/jobs/worker-messages.ts';
-import { describeBasis, findBasis } from '../../../src/export/worker/basis.ts';
+import { toReportVersion, resolveReadVersion } from '../../../src/export/worker/read-version.ts';
 import { runExport } from '../../../src/export/worker/run-export.ts';
 import { checkpointHashName, checkpointName, commitName, listLog, logFolder } from '../../../src/lake/log/log-files.ts';
-import { listUnshown } from '../../../src/lake/files/places.ts';
+import { listDeferredReplacements } from '../../../src/lake/files/deferred-replacement.ts';
 import { readSnapshotAt } from '../../../src/lake/log/change-feed.ts';
 import { writeCheckpoint } from '../../../src/lake/log/checkpoint.ts';
 import { loadTableState, readSnapshot } from '../../../src/lake/log/snapshot.ts';
@@ -14,7 +14,7 @@ import { openTable } from '../../../src/lake/log/table.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
 import { repairLake } from '../../../src/lake/repair/repair-lake.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
-import { eraseEvents } from '../../../src/operate/erase/erase.ts';
+import { eraseEvents } from '../../../src/admin/erase/erase.ts';
 import { isAppError } from '../../../src/runtime/errors.ts';
 import { noCrashPoint, type CrashPoint } from '../../../src/runtime/crash-point.ts';
 import { createRandom } from '../../../src/demo/random.ts';
@@ -44,8 +44,8 @@ async function openLake() {
   const stream = createMemoryStream();
   const clock = { now: Date.UTC(2026, 0, 1), nowMs: () => clock.now };
   const start = () => startTestCompact(folder, stream, { clock, retentionMs, sealAgeMs: hourMs, checkpointEvery: 4 });
-  let compact = await start();
-  onTestFinished(() => compact.stop());
+  let compactor = await start();
+  onTestFinished(() => compactor.stop());
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
   onTestFinished(() => duckdb.close());
   let stored = 0;
@@ -75,10 +75,10 @@ async function openLake() {
     clock,
     planOf: (asOf: number) => planOf(folder, asOf),
     newest: async () => (await readSnapshot(table)).version,
-    stop: () => compact.stop(),
+    stop: () => compactor.stop(),
     async restart() {
-      await compact.stop();
-      compact = await start();
+      await compactor.stop();
+      compactor = await start();
     },
     async publish(user = 'a', idApp = 1) {
       const seconds = Math.floor(clock.now / 1000);
@@ -147,7 +147,7 @@ test('A version with a sealed file that a rewrite replaced is no longer availabl
   await lake.restart();
   await waitFor(
     'the rewrite has its place',
-    async () => (await listUnshown(lake.table, (await readSnapshot(lake.table)).files)).length === 0,
+    async () => (await listDeferredReplacements(lake.table, (await readSnapshot(lake.table)).files)).length === 0,
   );
   expect(await lake.exportAsOf(version)).toMatchObject({
     kind: 'failed',
@@ -161,7 +161,7 @@ test('A damaged file that the newest version names too is damage for every reque
   await lake.publish();
   const version = await lake.newest();
   await lake.publish();
-  const [file] = (await readSnapshotAt(lake.table, { version, mark: undefined })).files;
+  const [file] = (await readSnapshotAt(lake.table, { version, tag: undefined })).files;
   writeFileSync(file?.absolutePath ?? '', 'another file');
   expect(await lake.exportAsOf(version)).toMatchObject({ kind: 'failed', reason: 'damage' });
 });
@@ -182,7 +182,7 @@ test('A version that is trimmed during its read is refused or read, and is not r
   for (let turns = 0; !ends.has(`version ${version}`); turns = Math.ceil(turns * 1.2) + 1) {
     const copy = path.join(testFolder(), 'events');
     cpSync(untrimmed, copy, { recursive: true });
-    const reading = readSnapshotAt(copy, { version, mark: undefined }).then(
+    const reading = readSnapshotAt(copy, { version, tag: undefined }).then(
       (snapshot) => `version ${snapshot.version}`,
       (error: unknown) => (isAppError(error) ? error.code : String(error)),
     );
@@ -225,7 +225,7 @@ test('Older versions are refused during and after an erasure, for accounts with 
   ]);
   await lake.erase('erased', noCrashPoint);
   await lake.publish('later');
-  const erased = { kind: 'failed', reason: 'user', error: expect.stringContaining('rows that were erased') };
+  const erased = { kind: 'failed', reason: 'user', error: expect.stringContaining('has rows that were erased') };
   expect(await lake.exportAsOf(version)).toMatchObject(erased);
   expect(await lake.exportAsOf(version - 1, 2)).toEqual(seen[2]);
 });
@@ -265,7 +265,7 @@ test('A promised version is kept, also during a slow rewrite', async () => {
     if (step !== 'change-written' || keptUntilSeconds > 0) return;
     lake.clock.now += 1.5 * hourMs;
     const plan = lake.planOf(await lake.newest());
-    ({ keptUntilSeconds } = await describeBasis(plan, await findBasis(plan)));
+    ({ keptUntilSeconds } = await toReportVersion(plan, await resolveReadVersion(plan)));
   });
   const { tombstones } = (await openTable(lake.table, { clock: lake.clock, crashPoint: noCrashPoint })).state();
   const goAtSeconds = [...tombstones.values()].map((remove) => ((remove.deletionTimestamp ?? 0) + retentionMs) / 1000);
@@ -275,9 +275,9 @@ test('A promised version is kept, also during a slow rewrite', async () => {
 
 test('Version 0 of a table that does not exist is empty, and stays empty after the table is created', async () => {
   const nowhere = path.join(testFolder(), 'payments');
-  const first = { version: 0, mark: undefined };
+  const first = { version: 0, tag: undefined };
   await expect(readSnapshotAt(nowhere, first)).resolves.toMatchObject({ version: -1, files: [] });
-  await expect(readSnapshotAt(nowhere, { version: 1, mark: undefined })).rejects.toMatchObject({ code: 'not_found' });
+  await expect(readSnapshotAt(nowhere, { version: 1, tag: undefined })).rejects.toMatchObject({ code: 'not_found' });
   const lake = await openLake();
   await lake.publish();
   await expect(readSnapshotAt(lake.table, first)).resolves.toMatchObject({ version: 0, files: [] });
@@ -288,14 +288,14 @@ test('A cursor is refused if its version has another tag, or none', async () => 
   await lake.publish();
   const { next, version } = await readFeed(lake.table, undefined);
   await lake.publish();
-  const mark = next.slice(next.indexOf('-') + 1);
-  const other = `${mark.startsWith('0') ? '1' : '0'}${mark.slice(1)}`;
-  await expect(readSnapshotAt(lake.table, { version, mark })).resolves.toMatchObject({ version });
+  const tag = next.slice(next.indexOf('-') + 1);
+  const other = `${tag.startsWith('0') ? '1' : '0'}${tag.slice(1)}`;
+  await expect(readSnapshotAt(lake.table, { version, tag })).resolves.toMatchObject({ version });
   const anotherOne = expect.stringContaining('has changed: the lake was restored');
-  await expect(readSnapshotAt(lake.table, { version, mark: other })).rejects.toMatchObject({ message: anotherOne });
+  await expect(readSnapshotAt(lake.table, { version, tag: other })).rejects.toMatchObject({ message: anotherOne });
   await expect(readFeed(lake.table, `${version}-${other}`)).rejects.toMatchObject({ message: anotherOne });
   // A version before the first row has no tag.
-  await expect(readFeed(lake.table, `1-${mark}`)).rejects.toMatchObject({ message: anotherOne });
+  await expect(readFeed(lake.table, `1-${tag}`)).rejects.toMatchObject({ message: anotherOne });
 });
 
 test('A cursor of another dataset is refused with the name of its table', async () => {
@@ -306,8 +306,8 @@ test('A cursor of another dataset is refused with the name of its table', async 
   cpSync(other.table, path.join(path.dirname(lake.table), 'payments'), { recursive: true });
   const message = expect.stringContaining(`${next} is a cursor of the table payments, not of events`);
   await expect(readFeed(lake.table, next)).rejects.toMatchObject({ message });
-  const mark = next.slice(next.indexOf('-') + 1);
-  await expect(readSnapshotAt(lake.table, { version, mark })).rejects.toMatchObject({ message });
+  const tag = next.slice(next.indexOf('-') + 1);
+  await expect(readSnapshotAt(lake.table, { version, tag })).rejects.toMatchObject({ message });
 });
 
 test('A cursor before the first row is valid, and is refused if its version has rows, as after a restore', async () => {

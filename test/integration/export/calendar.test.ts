@@ -1,6 +1,6 @@
 import * as fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { createZoneDays, type ZoneDays } from '../../../src/export/api/calendar.ts';
+import { createCalendar, type Calendar } from '../../../src/export/api/calendar.ts';
 import { openDuckdb, type Duckdb } from '../../../src/lake/sql/duckdb.ts';
 import { timezones } from '../../../src/datasets/dictionaries.ts';
 import { chaosFigure, chaosSeed } from '../../helpers/chaos.ts';
@@ -8,10 +8,10 @@ import { dateInZone, firstInstant } from '../../helpers/export-oracle.ts';
 import { isWhole } from '../../helpers/in-turn.ts';
 
 let duckdb: Duckdb;
-let days: ZoneDays;
+let days: Calendar;
 beforeAll(async () => {
   duckdb = await openDuckdb({ memoryMb: 64, threads: 1 });
-  days = createZoneDays(duckdb);
+  days = createCalendar(duckdb);
 });
 afterAll(() => duckdb.close());
 

@@ -9,7 +9,7 @@ import { testFolder } from '../../helpers/folder.ts';
 import { eventLine, startTestCompact } from '../../helpers/lake.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { waitFor } from '../../helpers/wait.ts';
-import { answerQuestion } from '../../../src/export/worker/data/answer-question.ts';
+import { runDataQuery } from '../../../src/export/worker/data/run-data-query.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { runCommandHere } from '../../helpers/run-command.ts';
 
@@ -28,13 +28,13 @@ const many = (count: number, more?: Record<string, unknown>) =>
 
 /** Imports level_complete of app 1 into the lake of a data folder and its catalogue. */
 async function fillLake(dataDir: string, lines = many(30), stream = createMemoryStream()): Promise<void> {
-  const compact = await startTestCompact(dataDir, stream, { sealAgeMs: 10 });
+  const compactor = await startTestCompact(dataDir, stream, { sealAgeMs: 10 });
   stream.publish(lines);
   await waitFor(
     'in the catalogue',
     async () => (await readCatalogue(path.join(dataDir, 'lake'), 1)).customEvents.length > 0,
   );
-  await compact.stop();
+  await compactor.stop();
 }
 
 const level = {
@@ -53,7 +53,7 @@ test('The documented call returns the parameters of an event, only to users of t
   const other = await area.addUser({ idAccount: 2 });
   const limited = await area.addUser({ idAccount: 1, canExport: false });
   await fillLake(area.dataDir);
-  const api = await area.start({ runQuestion: answerQuestion });
+  const api = await area.start({ runDataQuery: runDataQuery });
   const [, target = ''] = /(\/api\/catalogue\/v1\/get\.json\?[^"\s`]+)"/.exec(read('docs/api.md')) ?? [];
   const answer = await api.call(user, target);
   expect(answer.json?.data).toMatchObject({
@@ -83,9 +83,9 @@ async function runCatalogue(words: readonly string[], notes: string[] = []): Pro
   await runCommandHere(catalogueCommand, words, {
     environment: {},
     entry: '',
-    answer: (value) => void answers.push(JSON.parse(JSON.stringify(value)) as object),
+    printResult: (value) => void answers.push(JSON.parse(JSON.stringify(value)) as object),
     print: () => undefined,
-    note: (text) => void notes.push(text),
+    printMessage: (text) => void notes.push(text),
     isTerminal: false,
     stop: signal,
     force: signal,
@@ -103,7 +103,7 @@ test('The counts of events equal those of the chart of the same days, unsealed o
   const stream = createMemoryStream();
   const days = ['2024-05-01', '2024-05-02', '2024-05-03'] as const;
   await fillLake(area.dataDir, [...many(30, at(days[0])), ...many(20, at(days[1]))], stream);
-  const compact = await startTestCompact(area.dataDir, stream, { sealAgeMs: 3_600_000 });
+  const compactor = await startTestCompact(area.dataDir, stream, { sealAgeMs: 3_600_000 });
   stream.publish([
     ...many(5, at(days[1])),
     ...many(7, { ...at(days[2]), custom_event_name: 'brand_new' }),
@@ -111,8 +111,8 @@ test('The counts of events equal those of the chart of the same days, unsealed o
   ]);
   const tableDir = path.join(area.dataDir, 'lake', 'events');
   await waitFor('young', async () => (await readSnapshot(tableDir)).young.length > 0);
-  await compact.stop();
-  const api = await area.start({ runQuestion: answerQuestion });
+  await compactor.stop();
+  const api = await area.start({ runDataQuery: runDataQuery });
   const ask = async (target: string) => (await api.call(user, `/api/${target}`)).json?.data as Record<string, unknown>;
   for (const [from, to] of [
     [days[0], days[2]],

@@ -1,8 +1,8 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { RunQuestion } from '../../../src/export/jobs/worker-process.ts';
-import { answerQuestion } from '../../../src/export/worker/data/answer-question.ts';
+import type { RunDataQuery } from '../../../src/export/jobs/worker-process.ts';
+import { runDataQuery } from '../../../src/export/worker/data/run-data-query.ts';
 import { packageRoot } from '../../../src/runtime/files/package-files.ts';
 import { createExportArea, type Answer, type Credentials, type RunningArea } from '../../helpers/export-area.ts';
 import { temporaryFolder, testFolder } from '../../helpers/folder.ts';
@@ -21,12 +21,12 @@ const event = (idApp: number, kind: string, day: number, fields: Partial<Fixture
 const many = <T>(n: number, make: (index: number) => T): T[] => Array.from({ length: n }, (_, index) => make(index));
 
 /** An area with one event, whose queries run as the test defines, by default in a separate process. */
-async function openArea(runQuestion?: RunQuestion) {
+async function openArea(runQuestion?: RunDataQuery) {
   const area = createExportArea(testFolder());
   await area.addApp({ idApp: 7, platform: 'web', idAccount: 1 });
   const owner = await area.addUser({ idAccount: 1 });
   await writeLake(area.tableDir, [[event(7, 'login', 1)]]);
-  return { owner, running: await area.start(runQuestion === undefined ? {} : { runQuestion }) };
+  return { owner, running: await area.start(runQuestion === undefined ? {} : { runDataQuery: runQuestion }) };
 }
 
 /** As the import stores fields that a client of a website does not send. */
@@ -71,7 +71,7 @@ describe('the data of an account', () => {
       ],
     ]);
     // A process per query would take most of the time; one test has a separate process.
-    running = await area.start({ runQuestion: answerQuestion });
+    running = await area.start({ runDataQuery: runDataQuery });
   });
   afterAll(() => running.stop());
 

@@ -1,13 +1,13 @@
 import { mkdirSync } from 'node:fs';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import { findBasis } from '../../../src/export/worker/basis.ts';
-import { estimate, runLook } from '../../../src/export/worker/looks/run-look.ts';
+import { resolveReadVersion } from '../../../src/export/worker/read-version.ts';
+import { estimate, runDryRunJob } from '../../../src/export/worker/dry-run/run-dry-run.ts';
 import { planQuery } from '../../../src/export/worker/query.ts';
 import { openQueryEngine } from '../../../src/export/worker/query-engine.ts';
 import { createReadFiles } from '../../../src/export/worker/read-files.ts';
 import { unnamedFolder } from '../../../src/runtime/files/work-files.ts';
-import type { LookPlan } from '../../../src/export/jobs/worker-messages.ts';
+import type { DryRunPlan } from '../../../src/export/jobs/worker-messages.ts';
 import { runExport } from '../../../src/export/worker/run-export.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
 import { testFolder } from '../../helpers/folder.ts';
@@ -30,7 +30,7 @@ test('The bounds of bytes are close to the real size if rows are certain and the
   // One app whose rows are in files with rows of others, and all apps.
   for (const ids of [[3], Array.from({ length: 20 }, (_, n) => n + 1)])
     for (const format of ['csv', 'jsonl'] as const) {
-      const plan: LookPlan = {
+      const plan: DryRunPlan = {
         look: 'estimate',
         request: {
           event: 'customEvents',
@@ -52,7 +52,7 @@ test('The bounds of bytes are close to the real size if rows are certain and the
       mkdirSync(out);
       const made = await runExport({ ...plan, folder: out, stem: 'all' }, () => undefined);
       const bytes = made.kind === 'done' ? made.files.reduce((sum, file) => sum + file.bytes, 0) : 0;
-      const looked = await runLook(plan);
+      const looked = await runDryRunJob(plan);
       const { atLeast, atMost } = looked.kind === 'estimate' ? looked.estimate.bytes : { atLeast: 0, atMost: 0 };
       expect(bytes).toBeGreaterThan(ids.length * 100_000);
       expect(atLeast).toBeGreaterThan(0.9 * bytes);
@@ -67,7 +67,7 @@ test('The bounds of bytes have no quotes around integers of the app or the event
   const lakeDir = path.join(folder, 'lake');
   await addSealedFile(lakeDir, 2000, 300);
   for (const selector of ['countCustomEvent', 'idAccount', 'idProject']) {
-    const plan: LookPlan = {
+    const plan: DryRunPlan = {
       look: 'estimate',
       request: {
         event: 'customEvents',
@@ -85,7 +85,7 @@ test('The bounds of bytes have no quotes around integers of the app or the event
       retentionMs: 1e9,
       begunMs: Date.now(),
     };
-    const looked = await runLook(plan);
+    const looked = await runDryRunJob(plan);
     const value = selector === 'idProject' ? '12' : '1';
     const bytes = 2000 * `{"${selector}":${value}}\n`.length;
     const { atLeast, atMost } = looked.kind === 'estimate' ? looked.estimate.bytes : { atLeast: 0, atMost: 0 };
@@ -99,7 +99,7 @@ test('An estimate whose count times out is bounded by the rows of the apps and t
   await addSealedFile(lakeDir, 20_000, 300);
   const { table: tableDir } = lakePaths(lakeDir);
   const apps = [appOf(3)];
-  const plan: LookPlan = {
+  const plan: DryRunPlan = {
     look: 'estimate',
     request: {
       event: 'customEvents',
@@ -117,8 +117,8 @@ test('An estimate whose count times out is bounded by the rows of the apps and t
     retentionMs: 1e9,
     begunMs: Date.now(),
   };
-  const basis = await findBasis(plan);
-  const query = planQuery(plan, basis, { lean: true, cells: 'text' });
+  const readVersion = await resolveReadVersion(plan);
+  const query = planQuery(plan, readVersion, { lean: true, cells: 'text' });
   const folders = [tableDir, unnamedFolder];
   const { inline } = query;
   const engine = await openQueryEngine({
@@ -133,10 +133,10 @@ test('An estimate whose count times out is bounded by the rows of the apps and t
   onTestFinished(() => engine.close());
   const look = {
     plan,
-    basis,
+    readVersion,
     query,
     engine,
-    read: createReadFiles({ plan, ...basis }, query),
+    read: createReadFiles({ plan, ...readVersion }, query),
     verify: () => Promise.resolve(),
   };
   const header = 'eventName\n'.length;

@@ -6,7 +6,7 @@ import { openAccessReader } from '../../../src/access/store.ts';
 import { describeAccountApi } from '../../../src/export/api/account-openapi.ts';
 import { startNoticeNotifier } from '../../../src/export/notify/notice-notifier.ts';
 import { readNotices, writeNotices, type Notice } from '../../../src/lake/catalogue/catalogue-files.ts';
-import { createOutgoingRules, type OutgoingRules } from '../../../src/runtime/http/outgoing-rules.ts';
+import { createEgressPolicy, type EgressPolicy } from '../../../src/runtime/http/egress-policy.ts';
 import { packageRoot } from '../../../src/runtime/files/package-files.ts';
 import { createLogger } from '../../../src/runtime/logger.ts';
 import { addWebhook, removeWebhook } from '../../../src/webhooks/webhook-store.ts';
@@ -16,7 +16,7 @@ import { waitFor } from '../../helpers/wait.ts';
 import { startAnsweringReceiver, startReceiver, type Receiver } from '../../helpers/webhook-receiver.ts';
 
 const logger = createLogger('silent');
-const local = createOutgoingRules(['127.0.0.0/8']) as OutgoingRules;
+const local = createEgressPolicy(['127.0.0.0/8']) as EgressPolicy;
 const dayMs = 86_400_000;
 const startMs = Date.parse('2026-06-10T12:00:00Z');
 
@@ -52,7 +52,7 @@ async function openPlace() {
   const listen = async (idAccount: number, { url }: Receiver): Promise<string> =>
     (await addWebhook(paths, { idAccount, url }, { nowMs: clock.now, most: 10 })).webhook.idWebhook;
   const start = () => {
-    const options = { timeoutMs: 2000, pausesMs: [1000, 60_000], everyMs: 5 };
+    const options = { timeoutMs: 2000, retryScheduleMs: [1000, 60_000], everyMs: 5 };
     const notifier = startNoticeNotifier({ lakeDir, access, paths, rules: local, clock, logger }, options);
     onTestFinished(() => notifier.stop());
     return notifier;

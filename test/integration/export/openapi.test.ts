@@ -1,7 +1,7 @@
 import { channel } from 'node:diagnostics_channel';
 import type { FastifyInstance } from 'fastify';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { startStage } from '../../../src/app.ts';
+import { startStage } from '../../../src/composition.ts';
 import { parseConfig } from '../../../src/config.ts';
 import { createLogger } from '../../../src/runtime/logger.ts';
 import { createMetrics } from '../../../src/runtime/metrics.ts';

@@ -28,13 +28,13 @@ async function openPlace() {
   const user = await area.addUser({});
   const stream = createMemoryStream();
   const clock = { now: Date.now() - 1000 * dayMs, nowMs: () => clock.now };
-  const compact = await startTestCompact(area.dataDir, stream, {
+  const compactor = await startTestCompact(area.dataDir, stream, {
     clock,
     retentionMs: 24 * hourMs,
     sealAgeMs: hourMs,
     checkpointEvery: 3,
   });
-  onTestFinished(() => compact.stop());
+  onTestFinished(() => compactor.stop());
   const { table } = lakePaths(path.join(area.dataDir, 'lake'));
   const faults = { fails: false };
   const runAttempt: RunAttempt = async (plan, options) =>

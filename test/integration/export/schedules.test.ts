@@ -139,14 +139,14 @@ describe('schedules', () => {
     const { area, clock, add, madeBy, waitForSlots } = await openPlace({}, false);
     const stream = createMemoryStream(clock);
     const startCompact = async () => {
-      const compact = await startTestCompact(area.dataDir, stream, { clock });
-      onTestFinished(() => compact.stop());
-      return compact;
+      const compactor = await startTestCompact(area.dataDir, stream, { clock });
+      onTestFinished(() => compactor.stop());
+      return compactor;
     };
     const isComplete = (atMs: number) => isCompleteUpTo(area.tableDir, atMs, clock);
-    const compact = await startCompact();
+    const compactor = await startCompact();
     await waitFor('it is known how far the lake is', () => isComplete(noon));
-    await compact.stop();
+    await compactor.stop();
     const id = await add(daily);
     // This schedule does not wait; its exports show that all schedules were checked meanwhile.
     const feed = await add('every=hour&at=:20&event=customEvents&selectors=eventId&sinceVersion=0');

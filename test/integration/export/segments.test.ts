@@ -2,7 +2,7 @@ import { readdirSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { datasets } from '../../../src/datasets/dataset.ts';
-import { addSegment } from '../../../src/operate/lists/add-segment.ts';
+import { addSegment } from '../../../src/admin/lists/add-segment.ts';
 import { putSegment, removeSegment } from '../../../src/segments/segment-store.ts';
 import { createExportArea, type AnswerData, type Credentials, type RunningArea } from '../../helpers/export-area.ts';
 import { parseCsv } from '../../helpers/export-oracle.ts';

@@ -4,13 +4,13 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { CommandContext } from '../../../src/cli/command.ts';
 import { readChanges } from '../../../src/cli/lake.ts';
 import { verifyCommand } from '../../../src/cli/verify.ts';
-import type { Compact } from '../../../src/compact/wait-for-repair.ts';
+import type { Compactor } from '../../../src/compact/wait-for-repair.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
 import { listLog } from '../../../src/lake/log/log-files.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { openTable } from '../../../src/lake/log/table.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
-import { eraseEvents } from '../../../src/operate/erase/erase.ts';
+import { eraseEvents } from '../../../src/admin/erase/erase.ts';
 import { noCrashPoint } from '../../../src/runtime/crash-point.ts';
 import {
   createExportArea,
@@ -35,8 +35,8 @@ async function verify(...words: string[]) {
   const answers: unknown[] = [];
   const notes: string[] = [];
   const context = {
-    answer: (value: unknown) => void answers.push(value),
-    note: (line: string) => void notes.push(line),
+    printResult: (value: unknown) => void answers.push(value),
+    printMessage: (line: string) => void notes.push(line),
   } as unknown as CommandContext;
   return { code: await runCommandHere(verifyCommand, words, context), answer: answers[0], notes };
 }
@@ -49,7 +49,7 @@ describe('versions of the data', () => {
   const clock = { now: Date.now() - 1000 * 24 * hourMs, nowMs: () => clock.now };
   const start = () =>
     startTestCompact(area.dataDir, stream, { clock, retentionMs, sealAgeMs: hourMs, checkpointEvery: 3 });
-  let compact: Compact;
+  let compactor: Compactor;
   let running: RunningArea;
   let user: Credentials;
   let sent = 0;
@@ -58,11 +58,11 @@ describe('versions of the data', () => {
     await area.addApp({ idApp: 1, title: 'one', platform: 'web', idAccount: 1, sdkKey: 'sdk 1' });
     user = await area.addUser({});
     running = await area.start({ maxExports: 100, retentionMs });
-    compact = await start();
+    compactor = await start();
   });
   afterAll(async () => {
     await running.stop();
-    await compact.stop();
+    await compactor.stop();
   });
 
   /** Stores an event of a user, a number of seconds late. */
@@ -152,8 +152,8 @@ describe('versions of the data', () => {
     await store('i');
     await seal();
     // A start deletes files past their retention.
-    await compact.stop();
-    compact = await start();
+    await compactor.stop();
+    compactor = await start();
     await waitFor(
       'the log of that version is trimmed',
       async () => ((await listLog(table)).commits[0] ?? 0) > Number(data['version']),
@@ -255,9 +255,7 @@ describe('versions of the data', () => {
     };
     await eraseEvents(dependencies, { users: ['k'] }, { retentionMs });
     duckdb.close();
-    expect(await refusal(`${everything()}&asOf=${String(data['version'])}`)).toContain(
-      'has rows that were erased',
-    );
+    expect(await refusal(`${everything()}&asOf=${String(data['version'])}`)).toContain('has rows that were erased');
     expect((await order(everything())).text).not.toContain('k\n');
   });
 

@@ -3,11 +3,11 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { startNotifier } from '../../../src/export/notify/notifier.ts';
-import type { TellerOptions } from '../../../src/export/notify/teller.ts';
+import type { DeliveryOptions } from '../../../src/export/notify/retry-schedule.ts';
 import { readDeliveries } from '../../../src/reports/report-records.ts';
 import { openReportStore } from '../../../src/reports/store.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
-import { createOutgoingRules, type OutgoingRules } from '../../../src/runtime/http/outgoing-rules.ts';
+import { createEgressPolicy, type EgressPolicy } from '../../../src/runtime/http/egress-policy.ts';
 import { createLogger } from '../../../src/runtime/logger.ts';
 import { packageRoot } from '../../../src/runtime/files/package-files.ts';
 import { addWebhook, listWebhooks, removeWebhook } from '../../../src/webhooks/webhook-store.ts';
@@ -21,8 +21,8 @@ import { startHangingReceiver, startReceiver, type Received, type Receiver } fro
 
 const realClock = createClock(0);
 const logger = createLogger('silent');
-const local = createOutgoingRules(['127.0.0.0/8']) as OutgoingRules;
-const fast: TellerOptions = { timeoutMs: 2000, pausesMs: [20, 40] };
+const local = createEgressPolicy(['127.0.0.0/8']) as EgressPolicy;
+const fast: DeliveryOptions = { timeoutMs: 2000, retryScheduleMs: [20, 40] };
 
 /** A store with webhooks, on which a notifier can be started, stopped and started again. */
 async function openPlace(...urls: string[]) {
@@ -60,9 +60,9 @@ describe('webhooks', () => {
     const { secrets, start, endReport } = await openPlace(one.url, two.url);
     const notifier = start();
     const id = await endReport();
-    notifier.look(id);
-    notifier.look(id);
-    notifier.look(await endReport(2));
+    notifier.deliver(id);
+    notifier.deliver(id);
+    notifier.deliver(await endReport(2));
     await waitFor('both receive a message', () => one.received.length > 0 && two.received.length > 0);
     await notifier.stop();
     expect([one.received.length, two.received.length]).toEqual([1, 1]);
@@ -84,18 +84,18 @@ describe('webhooks', () => {
     const { start, endReport } = await openPlace(url);
     const id = await endReport();
     const first = start();
-    first.look(id);
+    first.deliver(id);
     await waitFor('it was tried', () => received.length >= 2);
     await first.stop();
     const tries = received.length;
     const second = start();
-    await second.lookAtAll();
+    await second.deliverMissed();
     await waitFor('it is taken', () => received.length >= 4);
     await second.stop();
     expect(tries).toBeGreaterThanOrEqual(2);
     expect(new Set(received.map(({ headers }) => headers['webhook-id'])).size).toBe(1);
     const third = start();
-    await third.lookAtAll();
+    await third.deliverMissed();
     await third.stop();
     expect(received.length).toBe(4);
   });
@@ -105,7 +105,7 @@ describe('webhooks', () => {
     const { paths, start, endReport } = await openPlace(gone.url, removed.url);
     const notifier = start();
     const id = await endReport();
-    notifier.look(id);
+    notifier.deliver(id);
     await waitFor('both were tried', () => gone.received.length > 0 && removed.received.length > 0);
     const { idWebhook } = (await listWebhooks(paths, 1)).known.find(({ url }) => url === removed.url) ?? {
       idWebhook: '',
@@ -125,15 +125,15 @@ describe('webhooks', () => {
     const { url, received } = await startReceiver(200);
     const { paths, store, start, endReport } = await openPlace(url);
     const id = await endReport();
-    const strict = start(createOutgoingRules([]) as OutgoingRules);
-    strict.look(id);
+    const strict = start(createEgressPolicy([]) as EgressPolicy);
+    strict.deliver(id);
     await waitFor('it was tried', async () => (await readDeliveries(store.folderOf(id)))[0]?.attempts === 1);
     await strict.stop();
     expect(received).toEqual([]);
     const later = await startReceiver(200);
     await addWebhook(paths, { idAccount: 1, url: later.url }, { nowMs: realClock.nowMs() + 10, most: 10 });
     const notifier = start();
-    notifier.look(id);
+    notifier.deliver(id);
     await waitFor('the first receives a message', () => received.length === 1);
     await notifier.stop();
     expect(later.received).toEqual([]);
@@ -143,10 +143,10 @@ describe('webhooks', () => {
     const [hangs, own, foreign] = [await startHangingReceiver(), await startReceiver(200), await startReceiver(200)];
     const { add, start, endReport } = await openPlace(hangs.url, own.url);
     await add(foreign.url, 2);
-    const notifier = start(local, { timeoutMs: 600_000, pausesMs: [600_000] });
-    for (let n = 0; n < 20; n += 1) notifier.look(await endReport());
+    const notifier = start(local, { timeoutMs: 600_000, retryScheduleMs: [600_000] });
+    for (let n = 0; n < 20; n += 1) notifier.deliver(await endReport());
     await waitFor('it hangs', () => hangs.received.length > 0);
-    notifier.look(await endReport(2));
+    notifier.deliver(await endReport(2));
     await waitFor(
       'the others receive their messages',
       () => own.received.length === 20 && foreign.received.length === 1,
@@ -158,10 +158,10 @@ describe('webhooks', () => {
   it('A queued message is signed by the time of its attempt, and not sent after the webhook is removed', async () => {
     const { url, received, answer } = await startHangingReceiver();
     const { paths, store, clock, start, endReport } = await openPlace(url);
-    const notifier = start(local, { timeoutMs: 600_000, pausesMs: [600_000] });
+    const notifier = start(local, { timeoutMs: 600_000, retryScheduleMs: [600_000] });
     const endThree = async (): Promise<number[]> => {
       const ids = [await endReport(), await endReport(), await endReport()];
-      for (const id of ids) notifier.look(id);
+      for (const id of ids) notifier.deliver(id);
       return ids;
     };
     await endThree();
@@ -187,16 +187,16 @@ describe('webhooks', () => {
   it('A clock that is set back delays no message, and hides no export from an earlier webhook', async () => {
     const [failing, ahead] = [await startReceiver(500, 200), await startReceiver(200)];
     const { store, clock, add, start, endReport } = await openPlace(failing.url);
-    const notifier = start(local, { timeoutMs: 2000, pausesMs: [1000] });
+    const notifier = start(local, { timeoutMs: 2000, retryScheduleMs: [1000] });
     const id = await endReport();
-    notifier.look(id);
+    notifier.deliver(id);
     await waitFor('it was tried', async () => (await readDeliveries(store.folderOf(id))).length === 1);
     clock.aheadMs -= 86_400_000;
     await waitFor('it is tried again', () => failing.received.length === 2);
     clock.aheadMs += 3 * 86_400_000;
     await add(ahead.url);
     clock.aheadMs = 0;
-    notifier.look(await endReport());
+    notifier.deliver(await endReport());
     await waitFor('both receive their messages', () => ahead.received.length === 1 && failing.received.length === 3);
     expect(new Set(idsOf(failing)).size).toBe(2);
   });

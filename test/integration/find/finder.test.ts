@@ -3,13 +3,18 @@ import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { events } from '../../../src/datasets/dataset.ts';
 import { keyedEventIds, requestKeyOf } from '../../../src/datasets/event-id.ts';
-import type { EventAnswer } from '../../../src/find/event-answer.ts';
-import { createFollowedTables, findEvent, type Places, type ReadTail } from '../../../src/find/find-event.ts';
-import { createFinder, type Finder } from '../../../src/find/finder.ts';
-import { createErasedIdsSearch } from '../../../src/lake/find/erased-ids.ts';
+import type { EventLookupResult } from '../../../src/event-lookup/lookup-result.ts';
+import {
+  openTailedTables,
+  findEvent,
+  type EventStores,
+  type ReadBacklog,
+} from '../../../src/event-lookup/find-event.ts';
+import { createEventFinder, type EventFinder } from '../../../src/event-lookup/finder.ts';
+import { createErasedIdsSearch } from '../../../src/lake/event-index/erased-ids.ts';
 import { checkLake } from '../../../src/lake/check.ts';
-import { findRows } from '../../../src/lake/find/find-rows.ts';
-import { openIdIndex, type IdIndex } from '../../../src/lake/find/id-index.ts';
+import { findRows } from '../../../src/lake/event-index/find-rows.ts';
+import { openIdIndex, type IdIndex } from '../../../src/lake/event-index/id-index.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { AppError } from '../../../src/runtime/errors.ts';
@@ -43,42 +48,42 @@ async function publish(
 
 function openFinder(
   folder: string,
-  readTail: ReadTail = async () => 'whole',
+  readBacklog: ReadBacklog = async () => 'whole',
   maxIndexedBytes = Number.POSITIVE_INFINITY,
-): Finder {
-  const finder = createFinder({
+): EventFinder {
+  const eventFinder = createEventFinder({
     lakeDir: path.join(folder, 'lake'),
     indexDir: path.join(folder, 'event-index'),
     workDir: path.join(testFolder(), 'find'),
-    readTail,
+    readBacklog,
     maxIndexedBytes,
   });
-  onTestFinished(() => finder.close());
-  return finder;
+  onTestFinished(() => eventFinder.close());
+  return eventFinder;
 }
 
-const ask = (finder: Finder, eventId: string): Promise<EventAnswer> =>
-  finder.find({ sought: { eventId, idApp: 1 }, idApps: [1], deadlineMs: performance.now() + 20_000 });
+const ask = (eventFinder: EventFinder, eventId: string): Promise<EventLookupResult> =>
+  eventFinder.find({ target: { eventId, idApp: 1 }, idApps: [1], deadlineMs: performance.now() + 20_000 });
 
 test('A failed event that was stored later is in the lake, and is returned once', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
-  const compact = await startTestCompact(folder, stream);
-  onTestFinished(() => compact.stop());
+  const compactor = await startTestCompact(folder, stream);
+  onTestFinished(() => compactor.stop());
   const line = eventLine();
   const eventId = String(line['event_id']);
   await publish(folder, stream, [{ ...line, ...bad }], 1);
-  const finder = openFinder(folder);
-  expect(await ask(finder, eventId)).toMatchObject({ state: 'failed', events: [{ reason: 'bad_value' }] });
+  const eventFinder = openFinder(folder);
+  expect(await ask(eventFinder, eventId)).toMatchObject({ state: 'failed', events: [{ reason: 'bad_value' }] });
   await publish(folder, stream, [line], 2);
-  expect(await ask(finder, eventId)).toMatchObject({ state: 'in_lake', events: [{ state: 'in_lake', eventId }] });
+  expect(await ask(eventFinder, eventId)).toMatchObject({ state: 'in_lake', events: [{ state: 'in_lake', eventId }] });
 });
 
 test('No event is reported as never seen while failed events are missing or damaged', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
-  const compact = await startTestCompact(folder, stream);
-  onTestFinished(() => compact.stop());
+  const compactor = await startTestCompact(folder, stream);
+  onTestFinished(() => compactor.stop());
   const [stored, line] = [eventLine(), { ...eventLine(), ...bad }];
   await publish(folder, stream, [stored, line], 2);
   const { failed } = lakePaths(path.join(folder, 'lake'));
@@ -111,8 +116,8 @@ test('An event whose line is damaged after its head has failed with the reason, 
   const stream = createMemoryStream();
   const line = eventLine();
   const broken = `${JSON.stringify(line).slice(0, -3)}\n`;
-  const compact = await startTestCompact(folder, stream);
-  onTestFinished(() => compact.stop());
+  const compactor = await startTestCompact(folder, stream);
+  onTestFinished(() => compactor.stop());
   await publish(folder, stream, [eventLine()], 1);
   const waiting = openFinder(folder, async (_from, _limits, see) => {
     see(Buffer.from(broken));
@@ -121,33 +126,33 @@ test('An event whose line is damaged after its head has failed with the reason, 
   expect(await ask(waiting, idOf(line))).toMatchObject({ state: 'in_stream', events: [{ kind: 'login' }] });
   stream.publishRaw(broken);
   await publish(folder, stream, [eventLine()], 3);
-  const finder = openFinder(folder);
-  expect(await ask(finder, idOf(line))).toMatchObject({
+  const eventFinder = openFinder(folder);
+  expect(await ask(eventFinder, idOf(line))).toMatchObject({
     state: 'failed',
     events: [{ reason: 'bad_json', eventId: idOf(line), kind: 'login', receivedAt: expect.any(String) }],
   });
-  const foreign = { sought: { eventId: idOf(line), idApp: 2 }, idApps: [2], deadlineMs: performance.now() + 20_000 };
-  expect(await finder.find(foreign)).toMatchObject({ state: 'never_seen' });
+  const foreign = { target: { eventId: idOf(line), idApp: 2 }, idApps: [2], deadlineMs: performance.now() + 20_000 };
+  expect(await eventFinder.find(foreign)).toMatchObject({ state: 'never_seen' });
 });
 
 test('Events of a reused key are returned from stream and lake together, and a repeat only once', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
-  const compact = await startTestCompact(folder, stream);
-  onTestFinished(() => compact.stop());
+  const compactor = await startTestCompact(folder, stream);
+  onTestFinished(() => compactor.stop());
   const [stored = '', other = ''] = ['x', 'y'].map((given) =>
     keyedEventIds({ idApp: 1, key: 'k', method: 'loginBatch', given: [given] })(0),
   );
   await publish(folder, stream, [eventLine({ event_id: stored })], 1);
   const waits = [other, stored, other].map((id) => `${JSON.stringify(eventLine({ event_id: id }))}\n`).join('');
   let end: 'whole' | 'cut' = 'whole';
-  const finder = openFinder(folder, async (_from, _limits, see) => {
+  const eventFinder = openFinder(folder, async (_from, _limits, see) => {
     see(Buffer.from(waits));
     return end;
   });
   const find = async (sought: { readonly requestKey: string } | { readonly eventId: string }) => {
     const deadlineMs = performance.now() + 20_000;
-    const found = await finder.find({ sought: { ...sought, idApp: 1 }, idApps: [1], deadlineMs });
+    const found = await eventFinder.find({ target: { ...sought, idApp: 1 }, idApps: [1], deadlineMs });
     return [found.state, ...found.events.map(({ eventId, state }) => [eventId, state])];
   };
   const both = ['in_lake', [stored, 'in_lake'], [other, 'in_stream']];
@@ -161,19 +166,19 @@ test('Events of a reused key are returned from stream and lake together, and a r
 test("A lookup by key of another app's event reads none of that app's files", async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
-  const compact = await startTestCompact(folder, stream);
+  const compactor = await startTestCompact(folder, stream);
   const line = keyed('k');
   await publish(folder, stream, [line, { ...keyed('other'), id_app: 3 }], 2);
-  await compact.stop();
-  const finder = openFinder(folder);
+  await compactor.stop();
+  const eventFinder = openFinder(folder);
   const eventId = String(line['event_id']);
-  expect(await ask(finder, eventId)).toMatchObject({ state: 'in_lake' });
+  expect(await ask(eventFinder, eventId)).toMatchObject({ state: 'in_lake' });
   // Reading a missing file fails.
   const { young } = lakePaths(path.join(folder, 'lake'));
   for (const name of readdirSync(young)) rmSync(path.join(young, name));
-  const foreign = { sought: { eventId, idApp: 2 }, idApps: [2], deadlineMs: performance.now() + 20_000 };
-  expect(await finder.find(foreign)).toMatchObject({ state: 'never_seen' });
-  await expect(ask(finder, eventId)).rejects.toMatchObject({ code: 'sql' });
+  const foreign = { target: { eventId, idApp: 2 }, idApps: [2], deadlineMs: performance.now() + 20_000 };
+  expect(await eventFinder.find(foreign)).toMatchObject({ state: 'never_seen' });
+  await expect(ask(eventFinder, eventId)).rejects.toMatchObject({ code: 'sql' });
 });
 
 test('After the first lookup, every process indexes the ids of new files, and before it none does', async () => {
@@ -181,28 +186,28 @@ test('After the first lookup, every process indexes the ids of new files, and be
   const index = path.join(folder, 'event-index');
   const { signal } = new AbortController();
   const stream = createMemoryStream();
-  const compact = await startTestCompact(folder, stream);
-  onTestFinished(() => compact.stop());
+  const compactor = await startTestCompact(folder, stream);
+  onTestFinished(() => compactor.stop());
   const [first, second] = [keyed('first'), keyed('second')];
   await publish(folder, stream, [first], 1);
-  await openFinder(folder).upkeep(signal);
+  await openFinder(folder).maintain(signal);
   expect(existsSync(index)).toBe(false);
 
   expect(await ask(openFinder(folder), String(first['event_id']))).toMatchObject({ state: 'in_lake' });
   const [ofFirst] = readdirSync(index);
   await publish(folder, stream, [second], 2);
-  const finder = openFinder(folder);
-  await finder.upkeep(signal);
+  const eventFinder = openFinder(folder);
+  await eventFinder.maintain(signal);
   const names = readdirSync(index);
   expect([names.length, names.includes(ofFirst ?? '')]).toEqual([2, true]);
-  expect(await ask(finder, String(second['event_id']))).toMatchObject({ state: 'in_lake' });
+  expect(await ask(eventFinder, String(second['event_id']))).toMatchObject({ state: 'in_lake' });
 });
 
 test('An index that another process removes for a newer lake is rebuilt, and one that is being written stays', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
-  const compact = await startTestCompact(folder, stream);
-  onTestFinished(() => compact.stop());
+  const compactor = await startTestCompact(folder, stream);
+  onTestFinished(() => compactor.stop());
   const line = keyed('k');
   await publish(folder, stream, [line], 1);
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
@@ -236,42 +241,42 @@ test('An index that another process removes for a newer lake is rebuilt, and one
 test('A lookup does not wait for the index of a large file, and finds the event at once in another file', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
-  const compact = await startTestCompact(folder, stream);
-  onTestFinished(() => compact.stop());
+  const compactor = await startTestCompact(folder, stream);
+  onTestFinished(() => compactor.stop());
   const [first, second] = [keyed('first'), keyed('second')];
   await publish(folder, stream, [first], 1);
   expect(await ask(openFinder(folder), idOf(first))).toMatchObject({ state: 'in_lake' });
   await publish(folder, stream, [second], 2);
-  const finder = openFinder(folder, undefined, 100);
-  expect(await ask(finder, idOf(first))).toMatchObject({ state: 'in_lake' });
-  await expect(ask(finder, idOf(second))).rejects.toMatchObject({ code: 'overloaded' });
-  await finder.upkeep(new AbortController().signal);
-  expect(await ask(finder, idOf(second))).toMatchObject({ state: 'in_lake' });
+  const eventFinder = openFinder(folder, undefined, 100);
+  expect(await ask(eventFinder, idOf(first))).toMatchObject({ state: 'in_lake' });
+  await expect(ask(eventFinder, idOf(second))).rejects.toMatchObject({ code: 'overloaded' });
+  await eventFinder.maintain(new AbortController().signal);
+  expect(await ask(eventFinder, idOf(second))).toMatchObject({ state: 'in_lake' });
 });
 
 test('An event in the lake is found while failed events are unread, and other ids get no result', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
-  const compact = await startTestCompact(folder, stream);
+  const compactor = await startTestCompact(folder, stream);
   const [plain, line] = [eventLine(), keyed('k')];
   await publish(folder, stream, [plain, line], 2);
-  await compact.stop();
+  await compactor.stop();
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
   onTestFinished(() => duckdb.close());
   const lakeDir = path.join(folder, 'lake');
   const busy = new AppError('overloaded', 'files of failed events are still to be read');
-  const places: Places = {
+  const eventStores: EventStores = {
     duckdb,
-    tables: createFollowedTables(lakeDir),
+    tables: openTailedTables(lakeDir),
     index: openIdIndex(testFolder()),
     versions: new Map(),
     failed: { find: () => Promise.reject(busy), count: () => 0, readOn: async () => undefined },
     erasedIds: createErasedIdsSearch(lakePaths(lakeDir)),
     readWatermarkMs: async () => undefined,
-    readTail: async () => 'whole',
+    readBacklog: async () => 'whole',
   };
-  const find = (sought: { readonly requestKey: string } | { readonly eventId: string }): Promise<EventAnswer> =>
-    findEvent(places, { sought: { ...sought, idApp: 1 }, idApps: [1], deadlineMs: performance.now() + 20_000 });
+  const find = (sought: { readonly requestKey: string } | { readonly eventId: string }): Promise<EventLookupResult> =>
+    findEvent(eventStores, { target: { ...sought, idApp: 1 }, idApps: [1], deadlineMs: performance.now() + 20_000 });
   for (const one of [plain, line]) expect(await find({ eventId: idOf(one) })).toMatchObject({ state: 'in_lake' });
   await expect(find({ eventId: idOf(eventLine()) })).rejects.toBe(busy);
   // A request may have failed events too, so these are unchecked.
@@ -282,7 +287,7 @@ test('An event in the lake is found while failed events are unread, and other id
 test('An event in the stream is found while the lake is unreadable, and a request lists the lake as unchecked', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
-  const compact = await startTestCompact(folder, stream);
+  const compactor = await startTestCompact(folder, stream);
   // Many ids, so that their minimum and maximum may include any id.
   await publish(
     folder,
@@ -290,20 +295,20 @@ test('An event in the stream is found while the lake is unreadable, and a reques
     Array.from({ length: 32 }, (_, n) => keyed(`other ${n}`)),
     32,
   );
-  await compact.stop();
+  await compactor.stop();
   const line = keyed('k');
-  const see: ReadTail = async (_from, _limits, take) => {
+  const see: ReadBacklog = async (_from, _limits, take) => {
     take(Buffer.from(`${JSON.stringify(line)}\n`));
     return 'whole';
   };
-  const finder = openFinder(folder, see, 1);
-  const ofKey = (key: string): Promise<EventAnswer> =>
-    finder.find({
-      sought: { requestKey: keyOf(key), idApp: 1 },
+  const eventFinder = openFinder(folder, see, 1);
+  const ofKey = (key: string): Promise<EventLookupResult> =>
+    eventFinder.find({
+      target: { requestKey: keyOf(key), idApp: 1 },
       idApps: [1],
       deadlineMs: performance.now() + 20_000,
     });
-  const found = await ask(finder, idOf(line));
+  const found = await ask(eventFinder, idOf(line));
   expect([found.state, found.unchecked]).toEqual(['in_stream', undefined]);
   expect(await ofKey('k')).toMatchObject({ state: 'in_stream', unchecked: ['lake'] });
   await expect(ofKey('none')).rejects.toMatchObject({
@@ -315,10 +320,10 @@ test('An event in the stream is found while the lake is unreadable, and a reques
 test('A lost file of the lake fails the lookup with the reason, and is not retryable', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
-  const compact = await startTestCompact(folder, stream);
+  const compactor = await startTestCompact(folder, stream);
   const line = keyed('k');
   await publish(folder, stream, [line], 1);
-  await compact.stop();
+  await compactor.stop();
   const { young } = lakePaths(path.join(folder, 'lake'));
   for (const name of readdirSync(young)) rmSync(path.join(young, name));
   await expect(ask(openFinder(folder), String(line['event_id']))).rejects.toMatchObject({ code: 'sql' });

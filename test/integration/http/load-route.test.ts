@@ -7,10 +7,10 @@ import path from 'node:path';
 import type { Writable } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
-import { renewOperatorToken } from '../../../src/access/secrets.ts';
+import { rotateOperatorToken } from '../../../src/access/secrets.ts';
 import { dataPaths } from '../../../src/config.ts';
-import { addLoadRoute } from '../../../src/health/load-routes.ts';
-import { startOpsServer } from '../../../src/health/ops-server.ts';
+import { addLoadRoute } from '../../../src/ops/load-routes.ts';
+import { startOpsServer } from '../../../src/ops/ops-server.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { addTestApp } from '../../helpers/service-access.ts';
 
@@ -42,7 +42,7 @@ interface Opened {
 /** Serves the route alone, for a data folder. */
 async function open(folder: string, idleMs?: number): Promise<Opened> {
   const keysDir = dataPaths(dataDir).keys;
-  const authorization = `Bearer ${await renewOperatorToken(keysDir)}`;
+  const authorization = `Bearer ${await rotateOperatorToken(keysDir)}`;
   const route = addLoadRoute({ entry, dataDir: folder, keysDir, ...(idleMs === undefined ? {} : { idleMs }) });
   const server = await startOpsServer('127.0.0.1', 0, () => undefined, {
     disks: { folders: {}, reserveBytes: 0 },
@@ -57,7 +57,7 @@ describe('the command that a load by HTTP runs', () => {
   it('A file whose sender dies before the confirmation loads nothing, even if its rows are complete', async () => {
     expect(await runCommand(false)).toEqual([
       1,
-      { code: 'file_damaged', error: expect.stringContaining('before it was whole') as string },
+      { code: 'file_damaged', error: expect.stringContaining('the input is truncated') as string },
     ]);
     expect(await runCommand(true)).toMatchObject([0, { rows: 2, stored: 2 }]);
   });

@@ -1,8 +1,8 @@
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { startOpsServer } from '../../../src/health/ops-server.ts';
-import { addLoadRoute } from '../../../src/health/load-routes.ts';
+import { startOpsServer } from '../../../src/ops/ops-server.ts';
+import { addLoadRoute } from '../../../src/ops/load-routes.ts';
 import { dataPaths } from '../../../src/config.ts';
 import { send } from '../../helpers/export-area.ts';
 import { testFolder } from '../../helpers/folder.ts';

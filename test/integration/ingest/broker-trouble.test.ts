@@ -11,7 +11,7 @@ async function start(options: Parameters<typeof startTestIngest>[1] = {}): Promi
   return service;
 }
 
-/** A client that sends one event after another until it is told to stop, and keeps the ledger of the answers. */
+/** A client that sends one event after another until it is stopped, and keeps a ledger of the responses. */
 function startClient(service: TestIngest, name: string) {
   const answers: {
     readonly id: string;
@@ -40,8 +40,8 @@ function startClient(service: TestIngest, name: string) {
   };
 }
 
-describe('import with broker trouble', () => {
-  it('Import with a stalled broker answers every request with 500 and Retry-After, never a false 200, and resumes by itself', async () => {
+describe('import with a failing broker', () => {
+  it('Import with a stalled broker answers every request with 500 and Retry-After, never a false 200, and resumes automatically', async () => {
     const service = await start();
     const clients = Array.from({ length: 20 }, (_, index) => startClient(service, `c${index}`));
     const all = () => clients.flatMap((client) => client.answers);
@@ -76,7 +76,7 @@ describe('import with broker trouble', () => {
     expect(await service.metric('tributary_ingest_events_acknowledged_total{kind="login"}')).toBe(acknowledged.length);
   });
 
-  it('Import with a killed broker resumes by itself once it is back, and what was acknowledged is stored once', async () => {
+  it('Import with a killed broker resumes automatically when the broker is back, and acknowledged events are stored once', async () => {
     const service = await start();
     const clients = Array.from({ length: 10 }, (_, index) => startClient(service, `c${index}`));
     const acknowledged = () =>
@@ -95,7 +95,7 @@ describe('import with broker trouble', () => {
       'the loss is seen',
       async () => (await service.post('web', 'login', { customUserId: 'unlucky' })).status === 500,
     );
-    expect(service.ingest.facts()['problems']).toMatchObject([{ message: 'the broker does not take events' }]);
+    expect(service.ingest.facts()['problems']).toMatchObject([{ message: 'the broker does not accept events' }]);
     await service.nats.restart();
     await waitFor(
       'the return is seen without a request',
@@ -107,7 +107,7 @@ describe('import with broker trouble', () => {
     expect(acknowledged().filter((id) => !inStream.has(id))).toEqual([]);
   });
 
-  it('Import with a full stream refuses, stores nothing of what it refused, and accepts events again when there is room', async () => {
+  it('Import with a full stream rejects requests, stores nothing of them, and accepts events again when there is space', async () => {
     const service = await start({ streamMaxBytes: mebibyte });
     const filler = 'x'.repeat(9000);
     let accepted = 0;
@@ -120,14 +120,14 @@ describe('import with broker trouble', () => {
     expect(refused).toMatchObject({ status: 500, body: '{"error":"Internal Server Error"}' });
     expect(refused.headers.get('x-error-detail')).toBe('not stored: the stream is full');
     expect(await service.newLines()).toHaveLength(accepted);
-    expect(service.ingest.facts()['problems']).toMatchObject([{ message: 'the stream is full, events are refused' }]);
+    expect(service.ingest.facts()['problems']).toMatchObject([{ message: 'the stream is full; imports are rejected' }]);
     const { jetstreamManager } = await import('@nats-io/jetstream');
     await (await jetstreamManager(service.connection.nats)).streams.purge('TRIBUTARY_EVENTS', { keep: 1 });
     expect(await service.post('web', 'login', { customUserId: 'again' })).toMatchObject({ status: 200 });
     expect(service.ingest.facts()).toMatchObject({ waitingBytes: 0, problems: [], warnings: [] });
   });
 
-  it('Import with its disk at the reserve refuses before anything is sent, and accepts events again by itself', async () => {
+  it('Import with its disk at the reserve rejects requests before it sends anything, and resumes automatically', async () => {
     let low = true;
     const service = await start({ isDiskLow: () => low });
     const keyed = (customUserId: string): Promise<ImportAnswer> =>
@@ -159,7 +159,7 @@ describe('import with broker trouble', () => {
     expect(new Set((await service.newLines()).map((line) => line['custom_user_id']))).toEqual(new Set(['u']));
   });
 
-  it('Import with a stalled broker refuses at once what no longer fits into the waiting queue', async () => {
+  it('Import with a stalled broker rejects at once what no longer fits into the waiting queue', async () => {
     const service = await start({ maxWaitingBytes: 20_000, answerWithinMs: 1000 });
     service.nats.signal('SIGSTOP');
     const requests = Array.from({ length: 20 }, (_, index) =>
@@ -204,7 +204,7 @@ describe('natural batching', () => {
     const service = await start();
     await service.post('web', 'login', { customUserId: 'alone' });
     expect(await service.metric('tributary_ingest_group_requests_count')).toBe(1);
-    // While the broker stands still, the group on its way stays there, and all that comes meanwhile has to wait.
+    // While the broker is suspended, the group in flight stays there, and later requests have to wait.
     service.nats.signal('SIGSTOP');
     const crowd = Array.from({ length: 100 }, (_, index) =>
       service.post('web', 'login', { customUserId: `u${index}` }),

@@ -53,7 +53,7 @@ describe('malformed bytes', () => {
       'POST /v1/login/?idApp=3 HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello',
     ],
     [
-      'a length beside chunks',
+      'a length in addition to chunks',
       `POST /v1/login/?idApp=3 HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n`,
     ],
     ['a negative length', 'POST /v1/login/?idApp=3 HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\nhello'],
@@ -81,7 +81,7 @@ describe('malformed bytes', () => {
     ).toHaveLength(1);
   });
 
-  it('Malformed bytes (garbage behind a request that is being stored) get no answer that could be taken for the answer of that request', async () => {
+  it('Malformed bytes (garbage behind a request that is being stored) get no response that could be taken for the response to that request', async () => {
     service.nats.signal('SIGSTOP');
     const talking = talk(`${head(`Content-Length: ${event.length}\r\n`)}${event}rubbish\r\n\r\n`);
     expect(answers(await talking)).toEqual([]);
@@ -110,7 +110,7 @@ describe('a slow client', () => {
     expect(await service.newLines()).toEqual([]);
   });
 
-  it('A body whose rest comes when it was refused as too slow is not stored any more', async () => {
+  it('A body whose rest arrives after it was rejected as too slow is not stored', async () => {
     const socket = connect({ port: service.ingest.port, host: '127.0.0.1', allowHalfOpen: true });
     let text = '';
     socket.on('data', (chunk) => void (text += chunk.toString('latin1')));
@@ -125,7 +125,7 @@ describe('a slow client', () => {
     expect(await service.newLines()).toMatchObject([{ custom_user_id: 'next' }]);
   });
 
-  it('A client that goes away in the middle of its body leaves nothing behind', async () => {
+  it('A client that disconnects in the middle of its body leaves nothing behind', async () => {
     const socket = connect(service.ingest.port, '127.0.0.1');
     await once(socket, 'connect');
     socket.write(head('Content-Length: 20\r\n') + event.slice(0, 10));
@@ -143,7 +143,7 @@ describe('a slow client', () => {
       () => sockets.filter((socket) => socket.destroyed).length >= 10,
     );
     for (const socket of sockets) socket.destroy();
-    await waitFor('there is room again', () =>
+    await waitFor('there is a free connection again', () =>
       service.post('web', 'login', { customUserId: 'u' }).then(
         (answer) => answer.status === 200,
         () => false,

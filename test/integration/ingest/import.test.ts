@@ -46,7 +46,7 @@ describe('an import', () => {
     });
   });
 
-  it('A batch is stored whole or not at all', async () => {
+  it('A batch is stored completely or not at all', async () => {
     const events = Array.from({ length: 20 }, (_, index) => ({ customUserId: `u-${index}` }));
     expect((await service.post('web', 'loginBatch', events)).status).toBe(200);
     expect((await service.newLines()).map((line) => line['custom_user_id'])).toEqual(
@@ -79,7 +79,7 @@ describe('an import', () => {
     for (const [method, body] of others) {
       const refused = await post(method, body);
       expect([method, refused.status, refused.body]).toEqual([method, 400, '{"error":"Bad Request"}']);
-      expect(refused.headers.get('x-error-detail')).toMatch(/^the Idempotency-Key stands for another request/);
+      expect(refused.headers.get('x-error-detail')).toMatch(/^the Idempotency-Key was used for another request/);
     }
     expect((await post('registrationBatch', events)).status).toBe(200);
     expect((await service.newLines()).map((line) => line['event_id'])).toEqual(ids.slice(0, 2));
@@ -146,9 +146,9 @@ describe('the other methods', () => {
   });
 
   it.each([
-    ['/v1/login/', 'x', 'idApp is missing: it stands in the address, as in ?idApp=1'],
-    ['/v1/login/?idApp=1', '', "the header Authorization is missing: it holds the app's token"],
-    ['/v1/login/?idApp=1', 'Bearer x', "the header Authorization holds the app's token as it is, without 'Bearer'"],
+    ['/v1/login/', 'x', 'idApp is missing: add it to the address, as in ?idApp=1'],
+    ['/v1/login/?idApp=1', '', "the header Authorization is missing: it must be the app's token"],
+    ['/v1/login/?idApp=1', 'Bearer x', "the header Authorization must be the app's token without 'Bearer'"],
     ['/v1/login/?idApp=1', 'x', 'the token is not valid for the app named by idApp'],
     ['/v1/login/?idApp=999', 'x', 'the token is not valid for the app named by idApp'],
   ])(

@@ -14,7 +14,7 @@ const runs = 400;
  */
 const expected = { event: 200, batch: 200, version: 200, broken: 400, forbidden: 403, unknown: 404 } as const;
 type Kind = keyof typeof expected;
-/** What ends the sequence: bytes that are no HTTP, or a request that breaks off. */
+/** The end of the sequence: invalid HTTP, or a truncated request. */
 const tails = {
   nothing: '',
   rubbish: 'rubbish\r\n\r\n',
@@ -27,7 +27,7 @@ const tails = {
 const plan = fc.record({
   kinds: fc.array(fc.constantFrom(...(Object.keys(expected) as Kind[])), { maxLength: 6 }),
   tail: fc.constantFrom(...(Object.keys(tails) as (keyof typeof tails)[])),
-  /** Where the bytes are cut into pieces, each written in a turn of its own. */
+  /** Positions at which the bytes are split into separate writes. */
   cuts: fc.array(fc.double({ min: 0, max: 1, noNaN: true }), { maxLength: 4 }),
 });
 
@@ -95,7 +95,7 @@ describe(`pipelined requests (seed ${seed})`, () => {
   };
 
   it(
-    'Pipelined requests each get their own answer in order, whatever follows them: none is refused that is stored, none is stored that is refused',
+    'Pipelined requests each get their own response in order, regardless of what follows: no stored one is rejected, and no rejected one is stored',
     { timeout: 120_000 },
     async () => {
       await fc.assert(
@@ -104,7 +104,7 @@ describe(`pipelined requests (seed ${seed})`, () => {
           const text = requests.map(({ kind, id }) => request(kind, id)).join('') + tails[tail];
           const isQuiet = tail === 'nothing' || tail === 'halfHead';
           const statuses = await talk(service.ingest.port, cut(text, cuts), isQuiet ? kinds.length : Infinity);
-          // in order, as far as they came; one more only for what is no HTTP, behind all the others
+          // in order, as far as they came; one more only for invalid HTTP, after all the others
           expect(statuses.slice(0, kinds.length)).toEqual(
             kinds.map((kind) => expected[kind]).slice(0, statuses.length),
           );

@@ -37,7 +37,7 @@ describe('receipts', () => {
     expect(receipt.group).toMatchObject({ sequence: 1, requests: 1, index: 0, path: [] });
   });
 
-  it('Nobody else gets one, and the answer is then what it was', async () => {
+  it('Only requests that ask for a receipt get one, and other responses are unchanged', async () => {
     const others: Record<string, string>[] = [
       {},
       { prefer: 'receipts' },
@@ -52,7 +52,7 @@ describe('receipts', () => {
   });
 
   it.each(['receipt', 'Receipt', 'errors=all, receipt', 'receipt, errors=all', 'receipt; x=1', 'wait=1,receipt'])(
-    'A receipt is asked for beside other preferences too: %s',
+    'A receipt may be requested together with other preferences: %s',
     async (prefer) => {
       const answer = await service.post('web', 'login', { customUserId: 'u', extra: 1 }, { prefer });
       expect(receiptOf(answer).events).toHaveLength(1);
@@ -72,7 +72,7 @@ describe('receipts', () => {
     expect(checked.body).toBe('{"message":"Valid, nothing was stored"}');
   });
 
-  it('A retry under its key has a receipt of its own for the same ids, at a place of its own', async () => {
+  it('A retry under its key has its own receipt for the same ids, with its own position', async () => {
     const headers = { ...asked, 'idempotency-key': 'k-1' };
     const [one, two] = [
       receiptOf(await service.post('web', 'login', { customUserId: 'u' }, headers)),
@@ -83,7 +83,7 @@ describe('receipts', () => {
     expect(two.salt).not.toBe(one.salt);
   });
 
-  it('Requests that share a group share its signature, whoever of them asks, and each receipt is of its own events', async () => {
+  it('Requests that share a group share its signature, and each receipt names only its own events', async () => {
     await service.newLines();
     const sent = Array.from({ length: 120 }, (_, n) =>
       service.post('web', 'login', { customUserId: `u${n}` }, n % 3 === 0 ? {} : asked),

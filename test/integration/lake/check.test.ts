@@ -2,7 +2,7 @@ import { appendFile, copyFile, link, mkdir, readdir, readFile, rm, truncate, wri
 import path from 'node:path';
 import { expect, test } from 'vitest';
 import { checkLake } from '../../../src/lake/check.ts';
-import { checkPoints } from '../../../src/lake/check-log.ts';
+import { checkVersionLedger } from '../../../src/lake/check-log.ts';
 import { readHistory, readLakeStats } from '../../../src/lake/history.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
 import { commitName } from '../../../src/lake/log/log-files.ts';
@@ -31,7 +31,7 @@ async function writeLake(): Promise<{ lakeDir: string; table: string; sealed: st
   stream.publish([eventLine(), eventLine()]);
   await waitFor('sealed', async () => (await readSnapshot(table)).files.some((file) => !file.young));
   await sealer.stop();
-  const compact = await startTestCompact(folder, stream);
+  const compactor = await startTestCompact(folder, stream);
   for (const count of [1, 2]) {
     stream.publish([eventLine(), eventLine({ age: 'x' })]);
     await waitFor(
@@ -39,13 +39,13 @@ async function writeLake(): Promise<{ lakeDir: string; table: string; sealed: st
       async () => (await readSnapshot(table)).files.filter((file) => file.young).length === count,
     );
   }
-  await compact.stop();
+  await compactor.stop();
   const sealed = (await readSnapshot(table)).files.find((file) => !file.young)?.absolutePath ?? '';
   return { lakeDir, table, sealed, log: path.join(table, '_delta_log') };
 }
 
 function lineOf(version: number): LedgerLine {
-  return { version, point: { version, availableAtMs: 1000 + version, mark: undefined } };
+  return { version, point: { version, availableAtMs: 1000 + version, tag: undefined } };
 }
 
 test('An intact lake passes, and its history and statistics add up', async () => {
@@ -145,23 +145,27 @@ test('A damaged, short or missing version ledger is reported, and so are the ste
   expect(await checkLake(lakeDir)).toMatchObject({ ok: true });
   await flip(ledgerFile(table));
   expect((await checkLake(lakeDir)).problems).toEqual([
-    { problem: 'damaged_file', path: 'events/_versions.csv', detail: expect.stringContaining('the lines 2 are not') },
+    {
+      problem: 'damaged_file',
+      path: 'events/_versions.csv',
+      detail: expect.stringContaining('checksum mismatch in lines 2'),
+    },
   ]);
   await rm(ledgerFile(table));
   await appendLines(table, [lineOf(0)]);
   for (const version of [0, 1, 2]) await rm(path.join(log, commitName(version)));
-  expect(await checkPoints(table)).toEqual([
+  expect(await checkVersionLedger(table)).toEqual([
     { problem: 'damaged_file', path: 'events/_versions.csv', detail: expect.stringContaining('ends with version 0') },
   ]);
   await rm(ledgerFile(table));
   await mkdir(path.join(table, '_restamps'));
   await writeFile(path.join(table, '_restamps', 'a.json'), renderSteps([[2, 1]]));
   const restamps = ['a', 'b'].map((name) => ({ version: 1, toMs: 1, steps: `_restamps/${name}.json` }));
-  expect(await checkPoints(table, restamps)).toMatchObject([
+  expect(await checkVersionLedger(table, restamps)).toMatchObject([
     { problem: 'missing_file', path: 'events/_restamps/b.json' },
   ]);
   await flip(path.join(table, '_restamps', 'a.json'));
-  expect(await checkPoints(table, restamps.slice(0, 1))).toMatchObject([
+  expect(await checkVersionLedger(table, restamps.slice(0, 1))).toMatchObject([
     { problem: 'damaged_file', path: 'events/_restamps/a.json' },
   ]);
 });

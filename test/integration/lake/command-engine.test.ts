@@ -26,16 +26,16 @@ test('Rows that a command spills are removed at its end, or by the compactor if 
   await engine.close();
   expect(readdirSync(staging)).toEqual([left]);
 
-  const compact = await startTestCompact(folder, createMemoryStream());
-  onTestFinished(() => compact.stop());
+  const compactor = await startTestCompact(folder, createMemoryStream());
+  onTestFinished(() => compactor.stop());
   await waitFor('the staging folder is swept', () => readdirSync(staging).length === 0);
 });
 
 test('A compactor that has stopped leaves none of its temporary rows', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
-  const compact = await startTestCompact(folder, stream);
+  const compactor = await startTestCompact(folder, stream);
   expect(readdirSync(folder)).toContain('spool');
-  await compact.stop();
+  await compactor.stop();
   expect(readdirSync(folder)).not.toContain('spool');
 });

@@ -5,15 +5,15 @@ import { expect, test } from 'vitest';
 import { checkLake } from '../../../src/lake/check.ts';
 import { changeSteps } from '../../../src/lake/files/change.ts';
 import { assertInsideLake } from '../../../src/lake/files/change-record.ts';
-import { parseIntent } from '../../../src/lake/files/earlier-rewrite.ts';
-import { listUnshown } from '../../../src/lake/files/places.ts';
+import { parseStagedRewrite } from '../../../src/lake/files/earlier-rewrite.ts';
+import { listDeferredReplacements } from '../../../src/lake/files/deferred-replacement.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { openTable } from '../../../src/lake/log/table.ts';
 import type { Action } from '../../../src/lake/log/actions.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
 import { noCrashPoint } from '../../../src/runtime/crash-point.ts';
-import { renderChecked } from '../../../src/runtime/files/checked-json.ts';
+import { renderChecksummed } from '../../../src/runtime/files/checksummed-json.ts';
 import { filesNaming, hashFiles } from '../../helpers/folder-bytes.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { createMemoryStream, type MemoryStream } from '../../helpers/memory-stream.ts';
@@ -65,9 +65,9 @@ async function copyAtEachStep(): Promise<{ original: string; copies: { step: str
 }
 
 async function expectWorks(folder: string): Promise<void> {
-  const compact = await startTestCompact(folder, streamOfMessages(), { sealAgeMs: 10 });
+  const compactor = await startTestCompact(folder, streamOfMessages(), { sealAgeMs: 10 });
   await waitFor('the copy has sealed', () => isSealed(folder));
-  await compact.stop();
+  await compactor.stop();
   expect((await readRows(folder, 'event_id')).map((row) => row['event_id'])).toEqual(ids);
   expect((await checkLake(path.join(folder, 'lake'))).problems).toEqual([]);
 }
@@ -111,7 +111,7 @@ async function leaveEarlierSeal(
   const baseVersion = table.state().version;
   await writeFile(
     path.join(staging, 'intent.json'),
-    renderChecked({ commitId, baseVersion, moves, change: sealed, unlink: [] }),
+    renderChecksummed({ commitId, baseVersion, moves, change: sealed, unlink: [] }),
   );
   if (until === 'intent-committed') await table.commit(() => sealed, commitId);
 }
@@ -129,7 +129,7 @@ test.each([
     await expectWorks(folder);
     const { table, staging } = lakePaths(path.join(folder, 'lake'));
     const { files } = await readSnapshot(table);
-    expect(files.map((file) => file.place)).toEqual(files.map((file) => file.path));
+    expect(files.map((file) => file.publishedPath)).toEqual(files.map((file) => file.path));
     expect(await readdir(staging)).toEqual([]);
   },
 );
@@ -157,18 +157,21 @@ test('A waiting rewrite of version 0.3 is shown, leftovers of its loads are remo
   const leftover = path.join(paths.table, '_load', 'killed', 'rows-1', 'data_0.parquet');
   await mkdir(path.dirname(leftover), { recursive: true });
   await writeFile(leftover, 'rows');
-  const compact = await startTestCompact(folder, streamOfMessages(), { retentionMs: 100 });
+  const compactor = await startTestCompact(folder, streamOfMessages(), { retentionMs: 100 });
   const { files } = await readSnapshot(paths.table);
-  await waitFor('the rewrite is at its place', async () => (await listUnshown(paths.table, files)).length === 0);
+  await waitFor(
+    'the rewrite is at its place',
+    async () => (await listDeferredReplacements(paths.table, files)).length === 0,
+  );
   await waitFor('leftovers are swept', () => !existsSync(path.join(paths.table, '_load')));
-  await compact.stop();
-  expect(files.map((file) => file.place)).toContain(sealed?.path);
+  await compactor.stop();
+  expect(files.map((file) => file.publishedPath)).toContain(sealed?.path);
   expect((await checkLake(lakeDir)).problems).toEqual([]);
 });
 
 const change = { cause: 'seal', actions: [] } as const;
 const intent = (to: string, name = '0.parquet'): string =>
-  renderChecked({ commitId: 'c', baseVersion: 1, moves: [{ name, to }], change, unlink: [] });
+  renderChecksummed({ commitId: 'c', baseVersion: 1, moves: [{ name, to }], change, unlink: [] });
 
 test.each([
   ['a path that climbs out', '../events/fresh/a.parquet'],
@@ -178,18 +181,18 @@ test.each([
   ['an absolute path outside of any lake', '/etc/passwd'],
   ['an absolute path that climbs out', '/data/lake/events/fresh/../../../../etc/passwd'],
 ])('An intent with %s is rejected', (_what, to) => {
-  expect(() => parseIntent('intent.json', intent(to), '/data/lake')).toThrow(
+  expect(() => parseStagedRewrite('intent.json', intent(to), '/data/lake')).toThrow(
     expect.objectContaining({ code: 'rewrite_damaged' }) as Error,
   );
 });
 
 test('An intent with a staged file elsewhere is rejected, and a valid one is read as paths of this lake', () => {
   for (const name of ['../a', 'a/b', '..', ''])
-    expect(() => parseIntent('intent.json', intent('events/fresh/a.parquet', name), '/data/lake')).toThrow(
+    expect(() => parseStagedRewrite('intent.json', intent('events/fresh/a.parquet', name), '/data/lake')).toThrow(
       expect.objectContaining({ code: 'rewrite_damaged' }) as Error,
     );
   for (const to of ['events/fresh/a.parquet', '/elsewhere/lake/events/fresh/a.parquet']) {
-    expect(parseIntent('intent.json', intent(to), '/data/lake').moves).toEqual([
+    expect(parseStagedRewrite('intent.json', intent(to), '/data/lake').moves).toEqual([
       { name: '0.parquet', to: '/data/lake/events/fresh/a.parquet' },
     ]);
   }
@@ -200,7 +203,7 @@ test('A rewrite does not follow a link out of its lake', async () => {
   const [lakeDir, outside] = [path.join(root, 'lake'), path.join(root, 'original')];
   await mkdir(path.join(lakeDir, 'events'), { recursive: true });
   await mkdir(outside);
-  const { moves } = parseIntent('intent.json', intent('events/kind=login/date=2026-01-01/a.parquet'), lakeDir);
+  const { moves } = parseStagedRewrite('intent.json', intent('events/kind=login/date=2026-01-01/a.parquet'), lakeDir);
   const targets = moves.map(({ to }) => to);
   await assertInsideLake(lakeDir, 'c', targets);
   await symlink(outside, path.join(lakeDir, 'events', 'kind=login'));

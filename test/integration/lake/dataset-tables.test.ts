@@ -12,7 +12,7 @@ import { repairLake } from '../../../src/lake/repair/repair-lake.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import { snapshotSql } from '../../../src/lake/sql/snapshot-sql.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
-import type { Problem } from '../../../src/runtime/conditions/problem.ts';
+import type { Problem } from '../../../src/runtime/problems/problem.ts';
 import { noCrashPoint } from '../../../src/runtime/crash-point.ts';
 import { acquireLock } from '../../../src/runtime/files/lock.ts';
 import { addRows, addWideRows, getDataset, type TestRow } from '../../helpers/dataset-rows.ts';
@@ -41,9 +41,9 @@ async function newLake(): Promise<string> {
 
 async function compactOn(lakeDir: string, options: Parameters<typeof startTestCompact>[2] = {}) {
   const stream = createMemoryStream();
-  const compact = await startTestCompact(path.dirname(lakeDir), stream, options);
-  onTestFinished(() => compact.stop());
-  return { stream, compact, problems: () => compact.facts()['problems'] as Problem[] };
+  const compactor = await startTestCompact(path.dirname(lakeDir), stream, options);
+  onTestFinished(() => compactor.stop());
+  return { stream, compact: compactor, problems: () => compactor.facts()['problems'] as Problem[] };
 }
 
 const filesOf = async (lakeDir: string, dataset: Dataset): Promise<string[]> =>
@@ -51,7 +51,7 @@ const filesOf = async (lakeDir: string, dataset: Dataset): Promise<string[]> =>
 
 const isSealed = async (lakeDir: string, dataset: Dataset): Promise<boolean> => {
   const { files } = await readSnapshot(tablePaths(lakeDir, dataset).table);
-  return files.length > 0 && files.every((file) => file.place?.startsWith('date=') === true);
+  return files.length > 0 && files.every((file) => file.publishedPath?.startsWith('date=') === true);
 };
 
 test('Young rows of a table are sealed into folders by its own columns, in its own order', async () => {
@@ -64,7 +64,7 @@ test('Young rows of a table are sealed into folders by its own columns, in its o
   ]);
   await waitFor('payments are sealed', () => isSealed(lakeDir, payments), 30_000);
   const { files } = await readSnapshot(tablePaths(lakeDir, payments).table);
-  expect(files.map((file) => path.posix.dirname(file.place ?? '')).toSorted()).toEqual([
+  expect(files.map((file) => path.posix.dirname(file.publishedPath ?? '')).toSorted()).toEqual([
     'date=2026-01-31',
     'date=2026-02-01',
   ]);
@@ -194,7 +194,11 @@ test('A printed text works on a lake that lacks one of its tables, whose view th
   const lakeDir = await newLake();
   await addRows(lakeDir, payments, [row('p')]);
   await addRows(lakeDir, installs, [row('i')]);
-  const text = snapshotSql({ root: lakePaths(lakeDir).root, followers: [installs, payments], retentionMs: 86_400_000 });
+  const text = snapshotSql({
+    root: lakePaths(lakeDir).root,
+    secondaryDatasets: [installs, payments],
+    retentionMs: 86_400_000,
+  });
   rmSync(tablePaths(lakeDir, installs).table, { recursive: true });
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
   onTestFinished(() => duckdb.close());

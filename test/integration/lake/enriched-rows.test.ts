@@ -3,7 +3,7 @@ import { expect, onTestFinished, test } from 'vitest';
 import { datasets, events } from '../../../src/datasets/dataset.ts';
 import { findEnrichedGroups } from '../../../src/datasets/enriched-columns.ts';
 import { openEnrichment, type Enrichment } from '../../../src/enrichment/enrichment.ts';
-import { createLookUps, type LookUps, type RowsToEnrich } from '../../../src/lake/files/enriched-rows.ts';
+import { createRowLookups, type RowLookups, type RowsToEnrich } from '../../../src/lake/files/enriched-rows.ts';
 import { openDuckdb, type Duckdb, type SqlRow } from '../../../src/lake/sql/duckdb.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { writeMmdbFile } from '../../helpers/mmdb-file.ts';
@@ -53,13 +53,13 @@ async function enrich(
   duckdb: Duckdb,
   enrichment: Enrichment,
   rows: RowsToEnrich,
-  lookUps: LookUps = createLookUps(duckdb, enrichment, 'given'),
+  rowLookups: RowLookups = createRowLookups(duckdb, enrichment, 'given'),
 ): Promise<SqlRow[]> {
-  const { select } = await lookUps.lookUp(rows);
+  const { select } = await rowLookups.lookUp(rows);
   const values = [...(select?.values ?? [])].map(([column, value]) => `${value} AS ${column}`);
   const replaced = values.length === 0 ? '' : ` REPLACE (${values.join(', ')})`;
   const query = `SELECT r.*${replaced} FROM given AS r ${select?.joins ?? ''} ORDER BY r.event_id`;
-  const found = await lookUps.joined(() => duckdb.rows(query));
+  const found = await rowLookups.joined(() => duckdb.rows(query));
   return found.map((row) => Object.fromEntries(Object.entries(row).filter(([, value]) => value !== null)));
 }
 
@@ -126,11 +126,11 @@ test('Six thousand different texts are looked up, regardless of their characters
 test('User-Agents that time out stay unknown, and locations are still found', async () => {
   const { duckdb, enrichment } = await open();
   const given = await give(duckdb, [{ event_id: 'a', ipv4: '81.2.3.4', user_agent: android }]);
-  const lookUps = createLookUps(duckdb, enrichment, 'given');
-  const { select, isCutShort } = await lookUps.lookUp({ ...given, agentBudgetMs: -1 });
+  const rowLookups = createRowLookups(duckdb, enrichment, 'given');
+  const { select, isCutShort } = await rowLookups.lookUp({ ...given, agentBudgetMs: -1 });
   expect(isCutShort).toBe(true);
   expect([...(select?.values.keys() ?? [])].toSorted()).toEqual(Object.keys(germany).toSorted());
-  expect(await enrich(duckdb, enrichment, given, lookUps), 'they are asked for again').toEqual([
+  expect(await enrich(duckdb, enrichment, given, rowLookups), 'they are asked for again').toEqual([
     { event_id: 'a', ipv4: '81.2.3.4', user_agent: android, ...germany, ...said },
   ]);
 });
@@ -142,41 +142,41 @@ test('Lookups are cached for the next rows, until the database changes or the ca
   const counting: Enrichment = {
     ...enrichment,
     databaseDate: enrichment.databaseDate,
-    get edition() {
+    get databaseVersion() {
       return edition;
     },
-    findPlace(address) {
+    findLocation(address) {
       asked.push(address);
-      return enrichment.findPlace(address);
+      return enrichment.findLocation(address);
     },
-    parseAgent(userAgent) {
+    parseUserAgent(userAgent) {
       asked.push(userAgent);
-      return enrichment.parseAgent(userAgent);
+      return enrichment.parseUserAgent(userAgent);
     },
   };
-  const lookUps = createLookUps(duckdb, counting, 'given');
+  const rowLookups = createRowLookups(duckdb, counting, 'given');
   const rows = [
     { event_id: 'a', ipv4: '81.2.3.4', user_agent: android },
     { event_id: 'b', ipv4: '9.9.9.9' },
   ];
   const expected = [{ ...rows[0], ...germany, ...said }, rows[1]];
-  expect(await enrich(duckdb, counting, await give(duckdb, rows), lookUps)).toEqual(expected);
-  await lookUps.release();
+  expect(await enrich(duckdb, counting, await give(duckdb, rows), rowLookups)).toEqual(expected);
+  await rowLookups.release();
   expect(asked.splice(0).toSorted()).toEqual(['81.2.3.4', '9.9.9.9', android].toSorted());
 
   const more = [...rows, { event_id: 'c', ipv4: '82.1.1.1', user_agent: 'nonsense' }];
-  expect(await enrich(duckdb, counting, await give(duckdb, more), lookUps)).toEqual([
+  expect(await enrich(duckdb, counting, await give(duckdb, more), rowLookups)).toEqual([
     ...expected,
     { ...more[2], ...france },
   ]);
-  await lookUps.release();
+  await rowLookups.release();
   expect(asked.splice(0).toSorted()).toEqual(['82.1.1.1', 'nonsense']);
 
   edition = 1;
-  expect(await enrich(duckdb, counting, await give(duckdb, rows), lookUps)).toEqual(expected);
+  expect(await enrich(duckdb, counting, await give(duckdb, rows), rowLookups)).toEqual(expected);
   expect(asked.splice(0), 'places are asked for again').toHaveLength(2);
-  await lookUps.forget();
-  expect(await enrich(duckdb, counting, await give(duckdb, rows), lookUps)).toEqual(expected);
+  await rowLookups.forget();
+  expect(await enrich(duckdb, counting, await give(duckdb, rows), rowLookups)).toEqual(expected);
   expect(asked).toHaveLength(3);
 });
 
@@ -185,11 +185,11 @@ test('Texts that exceed the cache are dropped with their rows', async () => {
   // A sixteenth of 8 MiB fits 4,096 addresses.
   const duckdb = await openDuckdb({ memoryMb: 8, threads: 1 });
   onTestFinished(() => duckdb.close());
-  const lookUps = createLookUps(duckdb, enrichment, 'given');
+  const rowLookups = createRowLookups(duckdb, enrichment, 'given');
   const countTables = async (rows: number): Promise<number> => {
     const source = `(SELECT '81.2.' || (i // 256) || '.' || (i % 256) AS ipv4, NULL::VARCHAR AS ipv6, NULL::VARCHAR AS user_agent FROM range(${rows}) AS numbers(i))`;
-    await lookUps.lookUp({ source, groups: findEnrichedGroups(installs), has: () => false });
-    await lookUps.release();
+    await rowLookups.lookUp({ source, groups: findEnrichedGroups(installs), has: () => false });
+    await rowLookups.release();
     const tables = await duckdb.rows(
       "SELECT count(*) AS n FROM duckdb_tables() WHERE table_name = 'enrich_given_places_known'",
     );
@@ -201,26 +201,26 @@ test('Texts that exceed the cache are dropped with their rows', async () => {
 
 test('The engine builds hash tables from the lookup results, also for fewer rows', async () => {
   const { duckdb, enrichment } = await open();
-  const lookUps = createLookUps(duckdb, enrichment, 'given');
+  const rowLookups = createRowLookups(duckdb, enrichment, 'given');
   const rows = Array.from({ length: 3000 }, (_, index) => ({
     event_id: String(index),
     ipv4: `81.2.${index >> 8}.${index & 255}`,
   }));
-  const { select } = await lookUps.lookUp(await give(duckdb, rows));
+  const { select } = await rowLookups.lookUp(await give(duckdb, rows));
   const query = `EXPLAIN SELECT r.event_id, places.id_country FROM (FROM given WHERE event_id < '2') AS r ${select?.joins ?? ''}`;
   const explain = async (): Promise<string> => JSON.stringify(await duckdb.rows(query));
   expect(await explain(), 'left to itself').toContain('RIGHT');
-  expect(await lookUps.joined(explain)).not.toContain('RIGHT');
+  expect(await rowLookups.joined(explain)).not.toContain('RIGHT');
   expect(await explain(), 'what others run is as it was').toContain('RIGHT');
 });
 
 test('Without results nothing is selected, and no lookup stays in the engine', async () => {
   const { duckdb, enrichment } = await open();
   const given = await give(duckdb, [{ event_id: 'a', ipv4: '9.9.9.9' }, { event_id: 'b' }]);
-  const lookUps = createLookUps(duckdb, enrichment, 'given');
-  expect(await lookUps.lookUp(given)).toEqual({ select: undefined, isCutShort: false });
-  await lookUps.lookUp(await give(duckdb, [{ event_id: 'a', ipv4: '81.2.3.4', user_agent: android }]));
-  await lookUps.forget();
+  const rowLookups = createRowLookups(duckdb, enrichment, 'given');
+  expect(await rowLookups.lookUp(given)).toEqual({ select: undefined, isCutShort: false });
+  await rowLookups.lookUp(await give(duckdb, [{ event_id: 'a', ipv4: '81.2.3.4', user_agent: android }]));
+  await rowLookups.forget();
   expect(await duckdb.rows("SELECT table_name FROM duckdb_tables() WHERE table_name LIKE 'enrich%'")).toEqual([]);
 });
 

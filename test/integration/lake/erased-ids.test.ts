@@ -3,9 +3,9 @@ import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { machineClock } from '../../../src/runtime/clock.ts';
 import { noCrashPoint, type CrashPoint } from '../../../src/runtime/crash-point.ts';
-import { createFinder } from '../../../src/find/finder.ts';
+import { createEventFinder } from '../../../src/event-lookup/finder.ts';
 import { checkLake } from '../../../src/lake/check.ts';
-import { addErasedIds, createErasedIdsSearch, valuesSql, wasErased } from '../../../src/lake/find/erased-ids.ts';
+import { addErasedIds, createErasedIdsSearch, valuesSql, wasErased } from '../../../src/lake/event-index/erased-ids.ts';
 import { recoverChanges } from '../../../src/lake/files/change.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
@@ -25,20 +25,20 @@ async function openErasable() {
   const paths = lakePaths(lakeDir);
   const stream = createMemoryStream();
   const start = () => startTestCompact(folder, stream);
-  const compact = await start();
+  const compactor = await start();
   stream.publish([eventLine()]);
   await waitFor('stored', async () => (await readSnapshot(paths.table)).files.length === 1);
-  await compact.stop();
+  await compactor.stop();
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
   onTestFinished(() => duckdb.close());
   const open = (crashPoint: CrashPoint) => openTable(paths.table, { clock: machineClock, crashPoint });
-  const finder = createFinder({
+  const eventFinder = createEventFinder({
     lakeDir,
     indexDir: path.join(folder, 'index'),
     workDir: path.join(folder, 'find'),
-    readTail: async () => 'whole',
+    readBacklog: async () => 'whole',
   });
-  onTestFinished(() => finder.close());
+  onTestFinished(() => eventFinder.close());
   return {
     paths,
     start,
@@ -51,7 +51,7 @@ async function openErasable() {
     isErased: async (eventId: string) =>
       wasErased(duckdb, await createErasedIdsSearch(paths)(), { idApp: 1, eventId }, [1]),
     ask: (eventId: string) =>
-      finder.find({ sought: { eventId, idApp: 1 }, idApps: [1], deadlineMs: performance.now() + 20_000 }),
+      eventFinder.find({ target: { eventId, idApp: 1 }, idApps: [1], deadlineMs: performance.now() + 20_000 }),
     repair: (acceptsLoss: boolean) =>
       repairLake({ lakeDir, duckdb, clock: machineClock, crashPoint: noCrashPoint }, acceptsLoss),
   };
@@ -78,9 +78,9 @@ test('A check and the running compactor detect lost or changed hashes of erased 
   rmSync(paths.erasedIds);
   expect(await check()).toEqual(['missing_file erased-ids.parquet']);
   await expect(ask(ids[0] ?? '')).rejects.toMatchObject({ code: 'file_damaged' });
-  const compact = await start();
-  onTestFinished(() => compact.stop());
-  const notices = () => (compact.facts()['warnings'] as { code: string }[]).map(({ code }) => code);
+  const compactor = await start();
+  onTestFinished(() => compactor.stop());
+  const notices = () => (compactor.facts()['warnings'] as { code: string }[]).map(({ code }) => code);
   await waitFor('the missing file is reported', () => notices().includes('erased_ids_damaged'));
   writeFileSync(paths.erasedIds, whole);
   expect(await ask(ids[0] ?? '')).toEqual({ state: 'erased', events: [] });

@@ -2,7 +2,7 @@ import { copyFile, readdir, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { expect, test } from 'vitest';
 import { checkLake } from '../../../src/lake/check.ts';
-import { checkpointWhenDue, trimLog } from '../../../src/lake/clean.ts';
+import { checkpointWhenDue, trimLog } from '../../../src/lake/cleanup.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import { ensureLake, lakePaths, openLake } from '../../../src/lake/lake.ts';
 import { commitName, listLog, logFolder, readCommit } from '../../../src/lake/log/log-files.ts';
@@ -58,7 +58,7 @@ async function startLake() {
   await stored();
   await waitFor('sealed', async () => (await readSnapshot(table)).files.every((file) => !file.young));
   await sealer.stop();
-  const compact = await startTestCompact(folder, stream);
+  const compactor = await startTestCompact(folder, stream);
   publish({ age: 4 });
   await stored();
   const expectAll = async (): Promise<void> => {
@@ -70,7 +70,7 @@ async function startLake() {
     lakeDir: path.join(folder, 'lake'),
     table,
     stream,
-    compact,
+    compact: compactor,
     publish,
     expectAll,
     ids,
@@ -287,9 +287,9 @@ test('Rows of files that another engine has removed are restored from its copies
   const { files } = await readSnapshot(table);
   await engine.rewrite('OPTIMIZE', false);
   await engine.vacuum();
-  for (const { absolutePath, place } of files) {
+  for (const { absolutePath, publishedPath } of files) {
     await rm(absolutePath);
-    if (place !== undefined) await rm(path.join(table, place));
+    if (publishedPath !== undefined) await rm(path.join(table, publishedPath));
   }
   publish();
   expect(await repair(folder)).toMatchObject({ repaired: true, rowsRecovered: 4, missing: [], lost: [] });
@@ -318,9 +318,9 @@ test('Rows of a missing, waiting rewrite are recovered as a rewrite, so that the
   await waitFor('sealed', async () => (await readSnapshot(table)).files.every((file) => !file.young));
   await sealer.stop();
   await expectAll();
-  expect((await readSnapshot(table)).files.flatMap((file) => (file.sinceMs === undefined ? [] : [file.place]))).toEqual(
-    [sealed?.place],
-  );
+  expect(
+    (await readSnapshot(table)).files.flatMap((file) => (file.sinceMs === undefined ? [] : [file.publishedPath])),
+  ).toEqual([sealed?.publishedPath]);
   const inGlob = await query(
     `SELECT age FROM read_parquet('${table}/kind=*/date=*/*.parquet', hive_partitioning = false) ORDER BY age`,
   );
@@ -334,7 +334,7 @@ test('Permanently lost rows are counted, and removed only when the operator acce
   const sealed = files.find((file) => !file.young);
   await engine.rewrite('DELETE', true, 'age > 2');
   await rm(sealed?.absolutePath ?? '');
-  await rm(path.join(table, sealed?.place ?? ''));
+  await rm(path.join(table, sealed?.publishedPath ?? ''));
   const date = new Date().toISOString().slice(0, 10);
   expect(await repair(folder)).toMatchObject({
     repaired: true,

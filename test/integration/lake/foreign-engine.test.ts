@@ -48,7 +48,7 @@ test.skipIf(chdb === undefined)(
       const settings = version === undefined ? '' : ` SETTINGS delta_lake_snapshot_version = ${version}`;
       return askClickHouse(folder, `SELECT ${select} FROM deltaLakeLocal('${table}')${settings}`);
     };
-    const compact = await startTestCompact(folder, stream, { sealAgeMs: 300, checkpointEvery: 4 });
+    const compactor = await startTestCompact(folder, stream, { sealAgeMs: 300, checkpointEvery: 4 });
     const params = { 'a"b': "c'd", nul: 'x\u0000y' };
     const counts = new Map<number, number>();
     for (let round = 1; round <= 6; round += 1) {
@@ -67,7 +67,7 @@ test.skipIf(chdb === undefined)(
       counts.set(version, round * 2);
     }
     await waitFor('sealed', async () => (await readSnapshot(table)).files.every((file) => !file.young));
-    await compact.stop();
+    await compactor.stop();
 
     const select =
       "count(), uniqExact(event_id), countIf(kind = 'login'), sum(age), max(toString(hwid)), min(toUnixTimestamp(event_time))";

@@ -84,7 +84,7 @@ function tableFiles(data: string): string[] {
 async function addEvents(data: string, stream: MemoryStream, sealAgeMs: number): Promise<void> {
   const { table } = lakePaths(path.join(data, 'lake'));
   const before = await readSnapshot(table);
-  const compact = await startTestCompact(data, stream, { sealAgeMs, checkpointEvery: 2 });
+  const compactor = await startTestCompact(data, stream, { sealAgeMs, checkpointEvery: 2 });
   stream.publish([eventLine(), eventLine({ kind: 'registration' })]);
   await waitFor('stored', async () => {
     const { files, lake } = await readSnapshot(table);
@@ -93,7 +93,7 @@ async function addEvents(data: string, stream: MemoryStream, sealAgeMs: number):
       files.every((file) => !file.young || sealAgeMs > 1000)
     );
   });
-  await compact.stop();
+  await compactor.stop();
 }
 
 /**
@@ -178,9 +178,9 @@ test('Before its service starts, a restored lake is readable by the group and by
     await runCommandHere(restoreCommand, [dir, '--data', folder], {
       environment: { ...environment, TRIBUTARY_LOG_LEVEL: 'silent' },
       entry: '',
-      answer: say,
+      printResult: say,
       print: say,
-      note: say,
+      printMessage: say,
       stop: signal,
       force: signal,
     });

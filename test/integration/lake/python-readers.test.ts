@@ -82,13 +82,13 @@ test('Every Python line of docs/lake.md reads every row once, young or sealed, a
   stream.publish([1, 2, 3].map((age) => eventLine({ age })));
   await waitFor('sealed', async () => (await readSnapshot(table)).files.some((file) => !file.young));
   await sealer.stop();
-  const compact = await startTestCompact(data, stream);
+  const compactor = await startTestCompact(data, stream);
   stream.publish([
     eventLine(),
     eventLine({ kind: 'custom_event', custom_event_name: 'n', custom_event_params: { a: 'b' } }),
   ]);
   await waitFor('flushed', async () => (await readSnapshot(table)).lake?.totals.stored === 5);
-  await compact.stop();
+  await compactor.stop();
 
   const run = (text: string, argument: unknown): unknown =>
     JSON.parse(

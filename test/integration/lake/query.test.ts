@@ -34,13 +34,13 @@ async function ask(
   const context: CommandContext = {
     environment: { TRIBUTARY_DUCKDB_MEMORY_MB: '256' },
     entry: '',
-    answer: (value) => void (out += `${JSON.stringify(value)}\n`),
+    printResult: (value) => void (out += `${JSON.stringify(value)}\n`),
     print: (line) => void (out += `${line}\n`),
     write: (text) => {
       out += text;
       return Promise.resolve();
     },
-    note: (line) => void noted.push(line),
+    printMessage: (line) => void noted.push(line),
     stop: never,
     force: never,
     ...changes,
@@ -58,10 +58,10 @@ const outsideSpool = (): string[] => everything().filter((name) => !name.startsW
 
 beforeAll(async () => {
   const stream = createMemoryStream();
-  const compact = await startTestCompact(data, stream);
+  const compactor = await startTestCompact(data, stream);
   stream.publish([3, 1, 2].map((age) => eventLine({ age, custom_user_id: age === 1 ? 'a,"b"\n' : `user ${age}` })));
   await waitFor('stored', async () => (await readSnapshot(path.join(lakeDir, 'events'))).lake?.totals.stored === 3);
-  await compact.stop();
+  await compactor.stop();
 });
 
 describe('a query', () => {
@@ -203,13 +203,13 @@ describe('the prompt of a query', () => {
     const openPrompt = () => createInterface({ input, output: new PassThrough(), terminal: false });
     const [events, moved] = [path.join(lakeDir, 'events'), path.join(lakeDir, 'moved')];
     const noted: string[] = [];
-    const note = (line: string): void => {
+    const printMessage = (line: string): void => {
       noted.push(line);
       if (!line.startsWith('Read-only SQL')) return;
       renameSync(events, moved);
       setImmediate(() => input.end('SELECT sum(age) FROM events;\n'));
     };
-    await ask([], { openPrompt, screen: { columns: 80 }, note });
+    await ask([], { openPrompt, screen: { columns: 80 }, printMessage });
     renameSync(moved, events);
     expect(noted.join('\n')).toContain('Run .refresh to read the newest version');
   });

@@ -60,7 +60,7 @@ async function readThroughSql(lakeDir: string, sql: string): Promise<unknown[]> 
 /** Flushes events of these ages into the lake below a folder, an hour after the last time. */
 async function addEvents(folder: string, stream: MemoryStream, ages: readonly number[], hour: number): Promise<string> {
   const lakeDir = path.join(folder, 'lake');
-  const compact = await startTestCompact(folder, stream, { clock: { nowMs: () => Date.now() + hour * 3_600_000 } });
+  const compactor = await startTestCompact(folder, stream, { clock: { nowMs: () => Date.now() + hour * 3_600_000 } });
   const before = (await readSnapshot(path.join(lakeDir, 'events'))).lake?.totals.stored ?? 0;
   const sql = await readSql(lakeDir);
   stream.publish(ages.map((age) => eventLine({ age })));
@@ -69,7 +69,7 @@ async function addEvents(folder: string, stream: MemoryStream, ages: readonly nu
     async () => (await readSnapshot(path.join(lakeDir, 'events'))).lake?.totals.stored === before + ages.length,
   );
   await waitFor('snapshot.sql is renewed', async () => (await readSql(lakeDir)) !== sql);
-  await compact.stop();
+  await compactor.stop();
   return lakeDir;
 }
 
@@ -108,13 +108,13 @@ test('The views have every committed row, young or sealed, and each kind has a v
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');
   const stream = createMemoryStream();
-  const compact = await startTestCompact(folder, stream, { sealAgeMs: 10 });
+  const compactor = await startTestCompact(folder, stream, { sealAgeMs: 10 });
   stream.publish([eventLine(), eventLine({ kind: 'registration' })]);
   await waitFor(
     'sealed',
     async () => (await readSnapshot(path.join(lakeDir, 'events'))).files.filter((file) => !file.young).length === 2,
   );
-  await compact.stop();
+  await compactor.stop();
   const last = await startTestCompact(folder, stream);
   stream.publish([eventLine({ kind: 'custom_event', custom_event_name: 'buy', custom_event_params: { a: 'b' } })]);
   await waitFor('flushed', async () => (await readSnapshot(path.join(lakeDir, 'events'))).files.length === 3);
@@ -243,7 +243,7 @@ test('The text in a moved lake reports that the lake was moved, and a folder wit
   const sql = await readSql(lakeDir);
   await rename(folder, `${folder} moved`);
   const connection = await (await openEngine()).connect();
-  await expect(runScript(connection, sql)).rejects.toThrow(`is not at ${lakeDir} any more`);
+  await expect(runScript(connection, sql)).rejects.toThrow(`no longer at ${lakeDir}`);
   await connection.run(`SET VARIABLE tributary_root = '${path.dirname(folder)}'`);
   await expect(runScript(connection, sql)).rejects.toThrow('No lake in');
   await connection.run(`SET VARIABLE tributary_root = '${folder} moved'`);
@@ -306,9 +306,9 @@ test("The command 'lake snapshot' prints a permanent text, for the lake of the d
   const context = {
     environment: {},
     entry: '',
-    answer: () => undefined,
+    printResult: () => undefined,
     print: (line: string) => void printed.push(line),
-    note: () => undefined,
+    printMessage: () => undefined,
     stop: new AbortController().signal,
     force: new AbortController().signal,
   };

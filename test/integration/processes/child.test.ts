@@ -13,7 +13,7 @@ beforeEach(() => {
   folder = testFolder();
 });
 
-/** Forks a role whose program is this text; whatever becomes of the test, no process of it is left. */
+/** Forks a role whose program is this text; no process is left after the test. */
 async function fork(program: string, given: Partial<ForkOptions> = {}): Promise<RoleChild> {
   const entry = path.join(folder, 'role.cjs');
   writeFileSync(
@@ -44,10 +44,10 @@ function forked(): number[] {
 
 function standStill(pid: number): Promise<void> {
   signalProcess(pid, 'SIGSTOP');
-  return waitFor('the child stands still', () => isStopped(pid));
+  return waitFor('the child is stopped', () => isStopped(pid));
 }
 
-const exit = (child: RoleChild): Promise<unknown> => within('the child is gone', child.exited);
+const exit = (child: RoleChild): Promise<unknown> => within('the child has exited', child.exited);
 
 const stays = 'setInterval(() => undefined, 1000);';
 const deafToStop = `process.on('SIGTERM', () => undefined); ${stays}`;
@@ -82,7 +82,7 @@ describe('a child that stalls', () => {
   it('A stalled child is killed after the grace when it should stop', async () => {
     const child = await fork(`process.on('SIGTERM', () => process.exit(0)); process.send({ type: 'ready' }); ${stays}`);
     await standStill(child.pid);
-    await within('the stop is over', child.stop(100));
+    await within('the child has stopped', child.stop(100));
     expect(await exit(child)).toEqual({ code: null, signal: 'SIGKILL' });
   });
 
@@ -91,7 +91,7 @@ describe('a child that stalls', () => {
     await standStill(child.pid);
     const stopping = child.stop(60_000);
     signalProcess(child.pid, 'SIGCONT');
-    await within('the stop is over', stopping);
+    await within('the child has stopped', stopping);
     expect(await exit(child)).toEqual({ code: 7, signal: null });
   });
 });
@@ -99,13 +99,13 @@ describe('a child that stalls', () => {
 describe('a start that fails', () => {
   it.each([
     [
-      'says what went wrong, and stays',
+      'reports its error, and stays',
       `process.send({ type: 'failed', code: 'locked', message: 'in use' }); ${deafToStop}`,
       { code: 'locked', message: 'in use' },
       30_000,
     ],
     [
-      'says what went wrong, and stalls',
+      'reports its error, and stalls',
       `process.send({ type: 'failed', code: 'locked', message: 'in use' }, () => process.kill(process.pid, 'SIGSTOP'));`,
       { code: 'locked' },
       30_000,

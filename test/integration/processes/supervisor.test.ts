@@ -10,7 +10,7 @@ import { isAlive, signalProcess } from '../../helpers/processes.ts';
 const logger = createLogger('silent');
 const never = new AbortController().signal;
 
-/** A real process that runs until it is told to stop. */
+/** A real process that runs until it is stopped. */
 async function startSleeper(): Promise<RunningChild> {
   const child = spawn('sleep', ['600'], { stdio: 'ignore' });
   const exited = watchExit(child);
@@ -66,7 +66,7 @@ describe('a supervisor', () => {
   });
 
   it.each(['broker_away', 'broker_refused', 'folder_lost'] as const)(
-    'A supervisor does not report a child as unsteady that cannot start because of what is a problem by itself (%s)',
+    'A supervisor does not report a child as unsteady whose start fails because of a separate problem (%s)',
     async (code) => {
       let tries = 0;
       const start = async (): Promise<RunningChild> => {

@@ -45,5 +45,5 @@ it('A free port that another program takes before it is listened on is replaced 
   });
   onTestFinished(() => service.stop());
   expect((await fetch(`${service.api ?? ''}/healthz`)).status).toBe(200);
-  expect(lines.join('')).toContain('will choose another');
+  expect(lines.join('')).toContain('free port taken by another program');
 });

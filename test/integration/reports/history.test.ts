@@ -4,7 +4,7 @@ import path from 'node:path';
 import { describe, expect, it, vi } from 'vitest';
 import type { ReportJob } from '../../../src/reports/reports.ts';
 import { openReportStore, type ReportStore } from '../../../src/reports/store.ts';
-import { renderChecked } from '../../../src/runtime/files/checked-json.ts';
+import { renderChecksummed } from '../../../src/runtime/files/checksummed-json.ts';
 import { createLogger } from '../../../src/runtime/logger.ts';
 import { testFolder } from '../../helpers/folder.ts';
 
@@ -49,7 +49,7 @@ function jobOf(id: number, change: Partial<ReportJob> = {}): ReportJob {
 
 function put(folder: string, job: ReportJob): void {
   mkdirSync(path.join(folder, String(job.id)));
-  writeFileSync(path.join(folder, String(job.id), 'job.json'), renderChecked({ ...job }));
+  writeFileSync(path.join(folder, String(job.id), 'job.json'), renderChecksummed({ ...job }));
 }
 
 /** A folder of ended requests, with ids from 1 on. */

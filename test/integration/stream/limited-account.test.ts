@@ -35,7 +35,7 @@ interface Denied {
 
 interface Limits {
   readonly storeBytes?: number;
-  /** The service's user is of an account of its own, which has no JetStream. */
+  /** The service's user is of a separate account, which has no JetStream. */
   readonly apart?: boolean;
 }
 
@@ -90,7 +90,7 @@ async function startLimited(
     async deny(other) {
       write(other);
       server.kill('SIGHUP');
-      // for a moment it knows nobody
+      // for a moment it knows no user
       let probe: StreamConnection | undefined;
       await waitFor('the broker lets the service in', () =>
         connect('service').then(
@@ -173,7 +173,7 @@ describe('an account with limited rights', () => {
     await expect(claimFor(nats as TestNats, folder)).rejects.toMatchObject({
       code: 'broker_refused',
       message: expect.stringMatching(
-        /^claim the stream SHARED: the broker refuses it: Permissions Violation for Publish to "\$JS\.API\.STREAM\.UPDATE\.SHARED"/,
+        /^claim the stream SHARED: the broker denies it: Permissions Violation for Publish to "\$JS\.API\.STREAM\.UPDATE\.SHARED"/,
       ) as string,
     });
   });
@@ -241,9 +241,7 @@ describe('an account with limited rights', () => {
     );
     expect(ping.problems()).toMatchObject([
       {
-        message: expect.stringContaining(
-          'the broker refuses what the service asks of it: Permissions Violation',
-        ) as string,
+        message: expect.stringContaining('the broker denies an operation: Permissions Violation') as string,
         action: expect.stringContaining('tributary.>') as string,
       },
     ]);
@@ -257,7 +255,7 @@ describe('an account with limited rights', () => {
           () => false,
         ),
     );
-    // The tries themselves are in no stream.
+    // The probes themselves are in no stream.
     expect((await operator.streams.info('SHARED')).state.messages).toBe(1);
   });
 
@@ -309,10 +307,10 @@ describe('an account with limited rights', () => {
       { isPublishing: () => ((asked += 1), isPublishing), everyMs: 10 },
     );
     onTestFinished(() => probe.stop());
-    await waitFor('the probe has had its turns', () => asked > 5);
+    await waitFor('the probe has run several times', () => asked > 5);
     await Promise.all([connection.ping(1000), witness.ping(1000)]);
     expect(tries).toEqual([]);
     isPublishing = false;
-    await waitFor('a try', () => tries.length > 0);
+    await waitFor('a probe is sent', () => tries.length > 0);
   });
 });

@@ -25,7 +25,7 @@ async function start(options: Partial<NatsServerOptions> = {}): Promise<{ server
   });
   onTestFinished(async () => {
     server.kill();
-    await within('nats-server is gone', server.exited);
+    await within('nats-server has exited', server.exited);
   });
   return { server, folder };
 }
@@ -106,7 +106,7 @@ describe('the embedded nats-server', () => {
   it('The embedded nats-server returns with the same port and credentials when they are given', async () => {
     const { server, folder } = await start();
     server.kill();
-    expect(await within('nats-server is gone', server.exited)).toMatchObject({ signal: 'SIGKILL' });
+    expect(await within('nats-server has exited', server.exited)).toMatchObject({ signal: 'SIGKILL' });
     const again = await start({ folder, address: server.address });
     expect(again.server.address).toEqual(server.address);
   });
@@ -114,7 +114,7 @@ describe('the embedded nats-server', () => {
   it('The embedded nats-server stops in order on request', async () => {
     const { server } = await start();
     await server.stop(10_000);
-    expect(await within('nats-server is gone', server.exited)).toEqual({ code: 0, signal: null });
+    expect(await within('nats-server has exited', server.exited)).toEqual({ code: 0, signal: null });
     expect(isAlive(server.pid)).toBe(false);
   });
 
@@ -122,7 +122,7 @@ describe('the embedded nats-server', () => {
     const { server } = await start();
     signalProcess(server.pid, 'SIGSTOP');
     await server.stop(100);
-    expect(await within('nats-server is gone', server.exited)).toMatchObject({ signal: 'SIGKILL' });
+    expect(await within('nats-server has exited', server.exited)).toMatchObject({ signal: 'SIGKILL' });
   });
 
   it('An embedded nats-server that cannot start is reported with its own output', async () => {
@@ -160,13 +160,13 @@ describe('the embedded nats-server', () => {
     )) as [string];
     const pid = Number(line);
     expect(isAlive(pid)).toBe(true);
-    expect(() => acquireLock(folder, 'somebody else')).toThrow(/in use by the parent/);
+    expect(() => acquireLock(folder, 'another process')).toThrow(/in use by the parent/);
 
     // A stalled server cannot act on its own: the watcher has to end it.
     signalProcess(pid, 'SIGSTOP');
     parent.kill('SIGKILL');
-    await waitFor('the server is gone', () => !isAlive(pid), 40_000);
+    await waitFor('the server has exited', () => !isAlive(pid), 40_000);
     // its last thread may take a moment longer than its first
-    (await waitForLock(folder, 'somebody else', 10_000)).release();
+    (await waitForLock(folder, 'another process', 10_000)).release();
   });
 });

@@ -15,7 +15,7 @@ prepareOperatedBroker((broker, manager) => {
 });
 
 let streams = 0;
-/** A name that no other test of this file has: a setting such as `sealed` spoils its stream for good. */
+/** A name that no other test uses: a setting such as `sealed` makes its stream unusable. */
 function nextName(): string {
   streams += 1;
   return `CHANGED_${streams}`;
@@ -44,7 +44,7 @@ describe('a stream changed by its operator', () => {
     'Import accepts no event while %s is unsafe, and reports which setting it is',
     async (setting, change) => {
       const [stream, folder] = [nextName(), testFolder()];
-      // The owner, which would put it right, is away.
+      // The owner, which would repair it, is away.
       await (await claimFor(nats, folder, { streamName: stream })).stop();
       const { guard, publisher } = await enterFor(nats, folder, stream);
       const publishing = startPublishing(publisher, stream);
@@ -73,7 +73,7 @@ describe('a stream changed by its operator', () => {
       const publishing = startPublishing(publisher, stream);
       await waitFor('events are taken', () => publishing.acknowledged.size > 20);
       const { state } = await operator.streams.update(stream, change);
-      await waitFor('it is put right', () => owner.notices().length > 0);
+      await waitFor('it is repaired', () => owner.notices().length > 0);
       const before = publishing.acknowledged.size;
       await waitFor('events are taken again', () => publishing.acknowledged.size > before + 50);
       await publishing.stop();
@@ -93,7 +93,7 @@ describe('a stream changed by its operator', () => {
     const publishing = startPublishing(publisher, stream);
     await waitFor('events are taken', () => publishing.acknowledged.size > 20);
     await operator.streams.delete(stream);
-    await waitFor('it is made anew', () => owner.notices().length === 2);
+    await waitFor('it is recreated', () => owner.notices().length === 2);
     const before = publishing.acknowledged.size;
     await waitFor('events are taken again', () => publishing.acknowledged.size > before + 20);
     await publishing.stop();
@@ -115,7 +115,7 @@ describe('a stream changed by its operator', () => {
     const { publisher } = await enterFor(nats, folder, stream);
     const newer = (await operator.streams.info(stream)).config;
     expect(newer.subjects).not.toEqual(older.subjects);
-    // The service may be making it anew at that moment.
+    // The service may be recreating it at that moment.
     await waitFor('the older state is there', async () => {
       await operator.streams.delete(stream).catch(() => undefined);
       return operator.streams.add(older).then(
@@ -147,7 +147,7 @@ describe('a stream changed by its operator', () => {
     await waitFor('the import stops', () => guard.problems().length === 1);
     await expect(publisher.publish(Buffer.from('x'), 1000)).rejects.toMatchObject({ code: 'stream_shut' });
     await manager.streams.update(stream, { max_age: 0 });
-    await waitFor('the import goes on', () =>
+    await waitFor('the import continues', () =>
       publisher.publish(Buffer.from('x'), 1000).then(
         () => true,
         () => false,

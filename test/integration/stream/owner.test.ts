@@ -3,7 +3,7 @@ import path from 'node:path';
 import type { JetStreamManager } from '@nats-io/jetstream';
 import { describe, expect, it } from 'vitest';
 import { isAppError } from '../../../src/runtime/errors.ts';
-import { findKeptClaim } from '../../../src/stream/lease.ts';
+import { findKeptClaim } from '../../../src/stream/claim.ts';
 import { openReader } from '../../../src/stream/reader.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import type { TestNats } from '../../helpers/nats.ts';
@@ -68,7 +68,7 @@ describe('a stream', () => {
     expect((await operator.streams.info('SHARED')).state.messages).toBe(2);
   });
 
-  it('A stream with messages and without a claim is adopted by nobody until the operator names its owner', async () => {
+  it('A stream with messages and without a claim is not adopted until the operator names its owner', async () => {
     await operator.streams.add({ name: 'SHARED', subjects: ['tributary.events'] });
     await (await nats.connect()).nats.request('tributary.events', 'whose?');
     for (const followed of [undefined, 'SHARED@another-time']) {
@@ -93,7 +93,7 @@ describe('a stream', () => {
   });
 
   it.each(['deleted', 'without its claim'])(
-    "A stream that was %s while its owner stood still is not the former owner's any more when a copy has claimed it",
+    'A stream that was %s while its owner was suspended no longer belongs to the former owner when a copy has claimed it',
     async (how) => {
       const folder = testFolder();
       const owner = await claimFor(nats, folder);
@@ -140,7 +140,7 @@ describe('a stream', () => {
     const [formerSubject] = await subjectsOf();
     await owner.stop();
     await claimFor(nats, copy);
-    // What was in a process that stood still meanwhile: the broker itself refuses it, without a look or a clock.
+    // Messages of a process that was suspended meanwhile: the broker itself rejects them, without a check or a clock.
     await expect(connection.nats.request(formerSubject ?? '', 'late')).rejects.toThrow('no responders');
     await expect(former.publisher.publish(Buffer.from('2'), 2000)).rejects.toSatisfy(
       (error: unknown) => isAppError(error, 'stream_shut') || isAppError(error, 'broker_away'),
@@ -155,7 +155,7 @@ describe('a stream', () => {
     expect(await publisher.publish(Buffer.from('2'), 2000)).toMatchObject({ sequence: 2 });
   });
 
-  it('A stream is not given back by itself: a former owner that still runs reports it, and its next start asks first', async () => {
+  it('A stream is not returned automatically: a former owner that still runs reports it, and its next start asks first', async () => {
     const folder = testFolder();
     const before = await claimFor(nats, folder);
     const copy = copyOf(folder);
@@ -188,7 +188,7 @@ describe('a stream', () => {
   });
 });
 
-it('A claim that is unreadable for a moment is not a lost one: nobody makes another', async () => {
+it('A claim that is unreadable for a moment is not lost: no process creates another', async () => {
   const folder = testFolder();
   const file = path.join(folder, 'stream-claim.json');
   expect(await findKeptClaim(file)).toBeUndefined();

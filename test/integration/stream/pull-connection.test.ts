@@ -17,7 +17,7 @@ import { silentLogger, startTestNats, type TestNats } from '../../helpers/nats.t
 import { waitFor } from '../../helpers/wait.ts';
 
 const mebibyte = 1024 * 1024;
-/** Published by somebody else's client: empty, and with headers. */
+/** Published by another client: empty, and with headers. */
 const foreign = ['', 'with headers'].map((text) => Buffer.from(text));
 const payloads = [
   ...foreign.map(String),
@@ -70,14 +70,14 @@ async function pullAll(reader: StreamReader, waitMs = 1500): Promise<StreamMessa
   return all;
 }
 
-/** Says whether these are all messages, in order, each once and byte for byte. */
+/** Reports whether these are all messages, in order, each once and byte for byte. */
 function areAll(messages: readonly StreamMessage[]): boolean {
   const isNext = ({ sequence, payload }: StreamMessage, index: number): boolean =>
     sequence === index + 1 && payloads[index]?.equals(payload) === true;
   return messages.length === payloads.length && messages.every(isNext);
 }
 
-test('Messages arrive as they were published, whatever they hold and however the network splits them', async () => {
+test('Messages arrive as they were published, regardless of their bytes and of how the network splits them', async () => {
   const { reader, proxy } = await openThroughProxy();
   const random = createRandom(7);
   proxy.trouble = () => ({ kind: 'pieces', bytes: () => random.pick([1, 3, 50, 4000, 70_000]) });
@@ -98,14 +98,14 @@ test('A connection that breaks in the middle of a message costs no message, and 
   expect(proxy.connections()).toBeGreaterThan(4);
 });
 
-test('A pull whose connection has gone silent ends in its time, and the next has a connection of its own', async () => {
+test('A pull whose connection has gone silent ends in its time, and the next has a new connection', async () => {
   const { reader, proxy } = await openThroughProxy();
   proxy.trouble = (turn) => (turn === 1 ? { kind: 'silence', afterBytes: mebibyte } : { kind: 'none' });
   expect(areAll(await pullAll(reader, 300))).toBe(true);
   expect(proxy.connections()).toBeGreaterThan(2);
 });
 
-test('Payloads lie in the memory that a pull was given, and beside it once that is full', async () => {
+test('Payloads are in the memory that a pull was given, and in other memory once that is full', async () => {
   const { reader } = await openThroughProxy();
   const into = Buffer.alloc(2 * mebibyte);
   const messages = await reader.pull(0, { maxBytes: 4 * mebibyte, waitMs: 5000, into });

@@ -1,14 +1,14 @@
 import { cpSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import type { SeenFault } from '../../../src/compact/compact-status.ts';
+import type { StreamFaultRecord } from '../../../src/compact/compact-status.ts';
 import { ensureLakeId, findFollowedStream } from '../../../src/lake/identity.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { openPublisher } from '../../../src/stream/publisher.ts';
 import { openReader } from '../../../src/stream/reader.ts';
 import { streamName, type StreamPublisher, type StreamReader } from '../../../src/stream/stream.ts';
-import { ensureStream } from '../../../src/stream/topology.ts';
+import { ensureStream } from '../../../src/stream/stream-admin.ts';
 import { backUp, expectEvents, restore } from '../../helpers/backup.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { inTurn } from '../../helpers/in-turn.ts';
@@ -24,26 +24,26 @@ async function publishOne(publisher: StreamPublisher): Promise<string> {
   return String(line['event_id']);
 }
 
-/** Lets a compactor of a folder take in what the stream has; returns the faults that it reported. */
+/** Lets a compactor of a folder commit all messages of the stream; returns the faults that it reported. */
 async function takeInFrom(reader: StreamReader, folder: string): Promise<string[]> {
-  const compact = await startTestCompact(folder, reader);
-  await waitFor('all is taken in', async () => {
+  const compactor = await startTestCompact(folder, reader);
+  await waitFor('everything is committed', async () => {
     const [{ lake }, state] = [await readSnapshot(lakePaths(path.join(folder, 'lake')).table), await reader.state()];
     return lake?.epoch?.streamId === state.id && lake.epoch.position === state.lastSequence && state.messages <= 1;
   });
-  const faults = (compact.facts()['streamFaults'] as readonly SeenFault[]).map(({ fault }) => fault);
-  await compact.stop();
+  const faults = (compactor.facts()['streamFaults'] as readonly StreamFaultRecord[]).map(({ fault }) => fault);
+  await compactor.stop();
   return faults;
 }
 
-/** A lake that was restored from a backup beside the stream of an external broker, which has not stood still. */
+/** A lake restored from a backup next to the stream of an external broker, which has continued. */
 interface Scene {
   readonly nats: TestNats;
   readonly original: string;
   readonly copy: string;
   /** Publishes messages of an event each; returns their ids. */
   readonly publish: (messages: number) => Promise<string[]>;
-  /** Lets the compactor of a folder take in what the stream has; returns the faults that it reported. */
+  /** Lets the compactor of a folder commit all messages of the stream; returns the faults that it reported. */
   readonly takeIn: (folder: string) => Promise<string[]>;
   /**
    * Keeps the broker's store as it is now; the function puts it back, as an operator does who restores it from a copy.
@@ -105,13 +105,13 @@ describe('a restored lake', () => {
     await expectEvents(copy, ids);
   });
 
-  it('A restored lake beside a stream on which the original has continued reports the gap, and loses nothing that is in either', async () => {
+  it('A restored lake with a stream on which the original has continued reports the gap, and loses nothing that is in either', async () => {
     const { original, copy, publish, takeIn, ...scene } = await createScene();
     const ids = await publish(3);
     await takeIn(original);
     ids.push(...(await publish(2)));
     await scene.backUp();
-    // taken in by the original and purged: only its own folder has them
+    // committed by the original and purged: only its own folder has them
     const elsewhere = await publish(3);
     await takeIn(original);
     // the last message stays in the stream, as the anchor
@@ -121,7 +121,7 @@ describe('a restored lake', () => {
     await expectEvents(copy, ids);
   });
 
-  it('A restored lake beside a stream that was recreated reports it, and stores no event twice', async () => {
+  it('A restored lake with a stream that was recreated reports it, and stores no event twice', async () => {
     const { nats, original, copy, publish, takeIn, ...scene } = await createScene();
     const ids = await publish(3);
     await takeIn(original);
@@ -134,7 +134,7 @@ describe('a restored lake', () => {
     ids.push(...(await publish(1)));
     expect(await takeIn(copy)).toEqual(['restored']);
     await expectEvents(copy, ids);
-    // told once: from here on it is a stream like any other
+    // reported once: from here on it is a stream like any other
     await operator.streams.delete(streamName);
     await ensureStream(await nats.connect(), { maxBytes: 2 ** 22 });
     ids.push(...(await publish(1)));
@@ -148,7 +148,7 @@ describe('a restored lake', () => {
   ] as const;
 
   it.each(inTurn(losses, 2))(
-    'A restored lake beside an older stream that has lost its end and %s reports it, and has the events of either once',
+    'A restored lake with an older stream that has lost its end and %s reports it, and has the events of either once',
     async (_, later, fault) => {
       const { nats, original, copy, publish, takeIn, putBack, ...scene } = await createScene();
       const ids = await publish(3);
@@ -163,7 +163,7 @@ describe('a restored lake', () => {
       ids.push(...(await publish(later)));
       expect(await takeIn(copy)).toEqual([fault]);
       await expectEvents(copy, ids);
-      // the same stream under numbers of another life: it goes on, and the alarm was told once
+      // the same stream under sequences of another epoch: it continues, and the alarm was reported once
       const { lake } = await readSnapshot(lakePaths(path.join(copy, 'lake')).table);
       expect(lake?.epoch).toMatchObject({ appId: `${id}#2`, streamId: id, position: 3 + later });
       ids.push(...(await publish(2)));
@@ -173,8 +173,8 @@ describe('a restored lake', () => {
   );
 });
 
-describe('a restored folder beside its running original, on one broker', () => {
-  it('A restored folder beside its running original on one broker is refused the stream with the setting to change and reads nothing of it, and under a stream of its own both run', async () => {
+describe('a restored folder next to its running original, on one broker', () => {
+  it('A restored folder next to its running original on one broker is refused the stream with the setting to change and reads nothing of it, and with its own stream both run', async () => {
     const nats = await startTestNats({ streamMaxBytes: 'none' });
     onTestFinished(() => nats.stop());
     const operator = await operatorOf(nats);
@@ -206,7 +206,7 @@ describe('a restored folder beside its running original, on one broker', () => {
     await expect(enter(copy, 'SHARED')).rejects.toMatchObject({
       code: 'stream_taken',
       message: expect.stringMatching(new RegExp(`${original} .*pid \\d+.*${copy} `)) as string,
-      hint: expect.stringContaining('another stream by TRIBUTARY_STREAM') as string,
+      hint: expect.stringContaining('Set another TRIBUTARY_STREAM') as string,
     });
     // nor does what works on its folder without asking
     const { guard, publisher } = await enterFor(nats, copy, 'SHARED');

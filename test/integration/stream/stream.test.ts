@@ -3,7 +3,7 @@ import { jetstreamManager, DiscardPolicy, RetentionPolicy, StorageType } from '@
 import { openPublisher } from '../../../src/stream/publisher.ts';
 import { openReader } from '../../../src/stream/reader.ts';
 import { eventSubject, maxMessageBytes, streamName, type StreamMessage } from '../../../src/stream/stream.ts';
-import { ensureStream } from '../../../src/stream/topology.ts';
+import { ensureStream } from '../../../src/stream/stream-admin.ts';
 import { startTestNats, type TestNats, type TestNatsOptions } from '../../helpers/nats.ts';
 import { waitFor, within } from '../../helpers/wait.ts';
 
@@ -209,7 +209,7 @@ describe('the reader', () => {
     expect((await pulling).map(text)).toEqual(['1', '2', '3']);
   });
 
-  it('The reader misses nothing over many short pulls that are cut off while messages arrive', async () => {
+  it('The reader misses nothing over many short pulls that are aborted while messages arrive', async () => {
     const nats = await start();
     const reader = await openReader(await nats.connect());
     const publishing = publishNumbers(nats, 1, 400);

@@ -162,7 +162,9 @@ describe('access', () => {
     const errors: string[] = [];
     const reader = await openAccessReader(paths, recordErrors(errors));
     rmSync(paths.access);
-    await vi.waitFor(() => expect(errors).toEqual([expect.stringContaining('access.json')]), { timeout: 5000 });
+    await vi.waitFor(() => expect(errors).toEqual([expect.stringContaining('access.json is missing')]), {
+      timeout: 5000,
+    });
     expect(reader.current().findAppByToken(7, token)).toBeDefined();
     reader.close();
   });
@@ -204,7 +206,7 @@ describe('access', () => {
     expect(changed).not.toBe(written);
     writeFileSync(paths.access, changed);
     const refusing = await openAccessReader(paths, logger);
-    expect([refusing.mayLackApps(), refusing.problems()]).toMatchObject([
+    expect([refusing.mayMissApps(), refusing.problems()]).toMatchObject([
       true,
       [{ code: 'access_unreadable', message: expect.stringContaining('version to 1') }],
     ]);
@@ -225,7 +227,7 @@ describe('access', () => {
     writeFileSync(paths.access, '{"version":1');
     const later = await openAccessReader(paths, logger);
     expect(later.current().findAppByToken(7, token)).toBeUndefined();
-    expect([later.mayLackApps(), later.mayLackUsers(), later.problems()[0]?.message]).toEqual([
+    expect([later.mayMissApps(), later.mayMissUsers(), later.problems()[0]?.message]).toEqual([
       true,
       true,
       expect.stringContaining('imports and sign-ins are rejected'),
@@ -233,7 +235,7 @@ describe('access', () => {
     expect(reader.current().findAppByToken(7, token)).toBeDefined();
     reader.close();
     writeFileSync(paths.access, whole);
-    await vi.waitFor(() => expect([later.mayLackApps(), later.problems()]).toEqual([false, []]), { timeout: 5000 });
+    await vi.waitFor(() => expect([later.mayMissApps(), later.problems()]).toEqual([false, []]), { timeout: 5000 });
     expect(later.current().findAppByToken(7, token)).toBeDefined();
     later.close();
   });

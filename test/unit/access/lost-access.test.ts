@@ -7,7 +7,7 @@ import { addApp, revokeAppToken } from '../../../src/access/apps.ts';
 import { addUser } from '../../../src/access/users.ts';
 import { openAccessReader } from '../../../src/access/store.ts';
 import { holdsEvents } from '../../../src/lake/files/data-file.ts';
-import { renderChecked } from '../../../src/runtime/files/checked-json.ts';
+import { renderChecksummed } from '../../../src/runtime/files/checksummed-json.ts';
 import { areSameFolders, findFolderId } from '../../../src/runtime/files/folder-id.ts';
 import { createLogger } from '../../../src/runtime/logger.ts';
 import { testFolder } from '../../helpers/folder.ts';
@@ -22,7 +22,7 @@ function newPaths(): AccessPaths {
 
 /** The state of a complete reader. */
 function judge(reader: AccessReader) {
-  return { apps: !reader.mayLackApps(), users: !reader.mayLackUsers(), problems: reader.problems().length };
+  return { apps: !reader.mayMissApps(), users: !reader.mayMissUsers(), problems: reader.problems().length };
 }
 
 const whole = { apps: true, users: true, problems: 0 };
@@ -119,7 +119,7 @@ describe('missing access data', () => {
       sha256: __,
       ...early
     } = JSON.parse(readFileSync(paths.access, 'utf8')) as Record<string, unknown>;
-    writeFileSync(paths.access, renderChecked(early, 2));
+    writeFileSync(paths.access, renderChecksummed(early, 2));
     await keepAccessRevision(paths);
     rmSync(paths.access);
     const reader = await openAccessReader(paths, logger);
@@ -141,7 +141,7 @@ describe('an older copy of the access data', () => {
     reader.close();
     const later = await openAccessReader(paths, logger);
     expect(later.current().findAppByToken(7, token)).toBeUndefined();
-    expect([later.mayLackApps(), later.problems()[0]?.message]).toEqual([true, expect.stringContaining('older copy')]);
+    expect([later.mayMissApps(), later.problems()[0]?.message]).toEqual([true, expect.stringContaining('older copy')]);
     later.close();
     await expect(addApp(paths, { ...webApp, idApp: 8 }, 0)).rejects.toMatchObject({ code: 'access_damaged' });
 

@@ -5,7 +5,7 @@ import { describe, expect, it, onTestFinished } from 'vitest';
 import { listApps } from '../../../src/access/apps.ts';
 import { listUsers } from '../../../src/access/users.ts';
 import { appCommand } from '../../../src/cli/app.ts';
-import { resolveImport } from '../../../src/cli/caller.ts';
+import { resolveImport } from '../../../src/cli/service-client.ts';
 import type { Command, CommandContext } from '../../../src/cli/command.ts';
 import { initCommand } from '../../../src/cli/init.ts';
 import { keyCommand } from '../../../src/cli/key.ts';
@@ -14,7 +14,7 @@ import { userCommand } from '../../../src/cli/user.ts';
 import { changeProfiles, profilesPath, readProfiles } from '../../../src/client/profiles.ts';
 import { dataPaths } from '../../../src/config.ts';
 import type { Table } from '../../../src/lake/log/table.ts';
-import { drainStream } from '../../../src/operate/erase/drain.ts';
+import { drainStream } from '../../../src/admin/erase/drain.ts';
 import { AppError } from '../../../src/runtime/errors.ts';
 import { hasEnded } from '../../../src/runtime/processes/procfs.ts';
 import type { StreamPublisher } from '../../../src/stream/stream.ts';
@@ -28,9 +28,9 @@ const silent = (): void => undefined;
 const silentContext: CommandContext = {
   environment: {},
   entry: '',
-  answer: silent,
+  printResult: silent,
   print: silent,
-  note: silent,
+  printMessage: silent,
   stop: never,
   force: never,
 };
@@ -44,7 +44,7 @@ async function run(
   stop: AbortSignal = never,
 ): Promise<unknown[]> {
   const answers: unknown[] = [];
-  const context = { ...silentContext, environment, answer: (value: unknown) => void answers.push(value), stop };
+  const context = { ...silentContext, environment, printResult: (value: unknown) => void answers.push(value), stop };
   await runCommandHere(command, [...words.split(' '), '--data', data], context);
   return answers;
 }

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { verb, type Command, type CommandContext } from '../../../src/cli/command.ts';
+import { defineCommand, type Command, type CommandContext } from '../../../src/cli/command.ts';
 import { runProgram } from '../../../src/cli/program.ts';
-import { flag, many, oneOf, optional, positive, required, text, withDefault } from '../../../src/cli/words.ts';
+import { flag, many, oneOf, optional, positive, required, text, withDefault } from '../../../src/cli/option-specs.ts';
 
 const never = new AbortController().signal;
 
@@ -13,10 +13,10 @@ interface Ran {
   readonly noted: string;
 }
 
-const show = verb({
+const show = defineCommand({
   name: 'show',
   summary: 'show something',
-  words: { ID: positive('what'), REST: optional(many(text('more'))) },
+  arguments: { ID: positive('what'), REST: optional(many(text('more'))) },
   options: {
     revoke: text('a prefix', 'PREFIX'),
     user: many(text('users')),
@@ -28,7 +28,7 @@ const show = verb({
   examples: ['x show 7 --yes'],
   run: () => Promise.resolve(),
 });
-const need = verb({
+const need = defineCommand({
   name: 'need',
   summary: 'need something',
   options: { account: required(positive('whose')) },
@@ -43,7 +43,7 @@ async function run(...words: readonly string[]): Promise<Ran> {
   const kept: Command = {
     name: 'x',
     summary: 'try it',
-    verbs: [show, need].map((each) => ({
+    commands: [show, need].map((each) => ({
       ...each,
       run: (values: never, context: CommandContext) => {
         given = values;
@@ -54,9 +54,9 @@ async function run(...words: readonly string[]): Promise<Ran> {
   const context: CommandContext = {
     environment: {},
     entry: '',
-    answer: () => undefined,
+    printResult: () => undefined,
     print: (line) => void printed.push(line),
-    note: (line) => void noted.push(line),
+    printMessage: (line) => void noted.push(line),
     stop: never,
     force: never,
   };

@@ -14,9 +14,9 @@ it('A removal needs confirmation on a terminal unless --yes is given, and any an
   const base: CommandContext = {
     environment: {},
     entry: '',
-    answer: (value) => void answers.push(value),
+    printResult: (value) => void answers.push(value),
     print: () => undefined,
-    note: () => undefined,
+    printMessage: () => undefined,
     stop: never,
     force: never,
   };

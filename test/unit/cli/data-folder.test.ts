@@ -24,9 +24,9 @@ async function run(command: Command, words: readonly string[], environment: Envi
   const context: CommandContext = {
     environment,
     entry: '',
-    answer: keep,
+    printResult: keep,
     print: keep,
-    note: () => undefined,
+    printMessage: () => undefined,
     stop: never,
     force: never,
   };

@@ -1,12 +1,12 @@
 import { describe, expect, it } from 'vitest';
-import type { CommandContext, Verb } from '../../../src/cli/command.ts';
+import type { CommandContext, CommandSpec } from '../../../src/cli/command.ts';
 import { runProgram } from '../../../src/cli/program.ts';
 import { commandTable, loadDeclaredCommands } from '../../helpers/declared-commands.ts';
 
 const commands = await loadDeclaredCommands();
 const verbs = commands.flatMap((command) =>
-  'verbs' in command
-    ? command.verbs.map((verb) => ({ name: `${command.name} ${verb.name}`, verb }))
+  'commands' in command
+    ? command.commands.map((commandSpec) => ({ name: `${command.name} ${commandSpec.name}`, verb: commandSpec }))
     : [{ name: command.name, verb: command }],
 );
 
@@ -15,8 +15,8 @@ const silent = (): void => undefined;
 /** Parses words as the program does; returns the verb that would run. */
 async function parse(words: readonly string[]): Promise<string> {
   let called = '';
-  const idle = (verb: Verb, name: string): Verb => ({
-    ...verb,
+  const idle = (commandSpec: CommandSpec, name: string): CommandSpec => ({
+    ...commandSpec,
     run: () => {
       called = name;
       return Promise.resolve();
@@ -24,17 +24,20 @@ async function parse(words: readonly string[]): Promise<string> {
   });
   const named = commands.filter(({ name }) => name === words[0]);
   const parsed = named.map((command) =>
-    'verbs' in command
-      ? { ...command, verbs: command.verbs.map((verb) => idle(verb, `${command.name} ${verb.name}`)) }
+    'commands' in command
+      ? {
+          ...command,
+          commands: command.commands.map((commandSpec) => idle(commandSpec, `${command.name} ${commandSpec.name}`)),
+        }
       : idle(command, command.name),
   );
   const never = new AbortController().signal;
   const context: CommandContext = {
     environment: {},
     entry: '',
-    answer: silent,
+    printResult: silent,
     print: silent,
-    note: silent,
+    printMessage: silent,
     stop: never,
     force: never,
   };
@@ -63,8 +66,8 @@ describe('what the commands declare', () => {
 
   it('The texts of a command and its options have the form of the lists of the help', () => {
     for (const { name, verb } of verbs) {
-      const { summary, words = {}, options = {}, details = [] } = verb;
-      const abouts = [...Object.values(words), ...Object.values(options)].map(({ about }) => about);
+      const { summary, arguments: words = {}, options = {}, details = [] } = verb;
+      const abouts = [...Object.values(words), ...Object.values(options)].map(({ description }) => description);
       for (const about of [...(summary === undefined ? [] : [summary]), ...abouts])
         expect(about, name).toMatch(/^[^\s.].*[^\s.]$/);
       for (const sentence of details) expect(sentence, name).toMatch(/^\S.*\.$/);

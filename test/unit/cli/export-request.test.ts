@@ -1,7 +1,7 @@
 import { readdirSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { assertPlace } from '../../../src/client/export-output.ts';
+import { assertOutputWritable } from '../../../src/client/export-output.ts';
 import { defaultOutput, requestOptions, toRequest, type GivenRequest } from '../../../src/cli/export-request.ts';
 import { testFolder } from '../../helpers/folder.ts';
 
@@ -9,7 +9,7 @@ const nowMs = Date.parse('2026-06-02T12:00:00Z');
 
 /** Values of a command line, with the default of each other option. */
 function given(options: Partial<GivenRequest>): GivenRequest {
-  const fallbacks = Object.entries(requestOptions).map(([name, { fallback }]) => [name, fallback]);
+  const fallbacks = Object.entries(requestOptions).map(([name, { default: fallback }]) => [name, fallback]);
   return { ...(Object.fromEntries(fallbacks) as GivenRequest), timezone: 'UTC', ...options };
 }
 
@@ -46,11 +46,11 @@ describe('an export request of the command line', () => {
     const folder = testFolder();
     const at = (name: string): string => path.join(folder, name);
     for (const name of ['x.xlsx', 'x.json', 'x.csv.zip'])
-      await expect(assertPlace(at(name)), name).rejects.toThrow(/is not an export format/);
+      await expect(assertOutputWritable(at(name)), name).rejects.toThrow(/is not an export format/);
     for (const name of ['none/x.csv', 'none/deep/'])
-      await expect(assertPlace(at(name)), name).rejects.toThrow(`folder ${at('none')} does not exist`);
+      await expect(assertOutputWritable(at(name)), name).rejects.toThrow(`folder ${at('none')} does not exist`);
     for (const name of ['x.csv', 'x.parquet', 'x.jsonl.zst', 'x', 'x.2026-05-01', 'x.txt', 'new/', ''])
-      await expect(assertPlace(at(name)), name).resolves.toBeUndefined();
+      await expect(assertOutputWritable(at(name)), name).resolves.toBeUndefined();
     expect(readdirSync(folder)).toEqual([]);
   });
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import type { Command, Verb } from '../../../src/cli/command.ts';
+import type { Command, CommandSpec } from '../../../src/cli/command.ts';
 import { runProgram } from '../../../src/cli/program.ts';
 import { loadDeclaredCommands } from '../../helpers/declared-commands.ts';
 
@@ -10,20 +10,23 @@ const never = new AbortController().signal;
 async function call(line: string) {
   const called: { verb?: string; given?: object } = {};
   const [notes, printed]: [string[], string[]] = [[], []];
-  const idle = (verb: Verb, name: string): Verb => ({
-    ...verb,
+  const idle = (commandSpec: CommandSpec, name: string): CommandSpec => ({
+    ...commandSpec,
     run: (given) => Promise.resolve(void Object.assign(called, { verb: name, given })),
   });
   const parsed = commands.map((command): Command => {
-    if (!('verbs' in command)) return idle(command, command.name);
-    return { ...command, verbs: command.verbs.map((verb) => idle(verb, `${command.name} ${verb.name}`)) };
+    if (!('commands' in command)) return idle(command, command.name);
+    return {
+      ...command,
+      commands: command.commands.map((commandSpec) => idle(commandSpec, `${command.name} ${commandSpec.name}`)),
+    };
   });
   await runProgram(parsed, line.split(' '), {
     environment: {},
     entry: '',
-    answer: () => undefined,
+    printResult: () => undefined,
     print: (text) => void printed.push(text),
-    note: (text) => void notes.push(text),
+    printMessage: (text) => void notes.push(text),
     stop: never,
     force: never,
   });

@@ -19,9 +19,9 @@ async function runStatus(dataDir: string) {
   const code = await runCommandHere(statusCommand, ['--data', dataDir], {
     environment: { TRIBUTARY_LOGLEVEL: 'debug' },
     entry: '',
-    answer: keep,
+    printResult: keep,
     print: keep,
-    note: (line) => void notes.push(line),
+    printMessage: (line) => void notes.push(line),
     stop: never,
     force: never,
   });

@@ -6,7 +6,7 @@ import type { CommandContext } from '../../../src/cli/command.ts';
 import { verifyCommand } from '../../../src/cli/verify.ts';
 import { renderManifest } from '../../../src/reports/manifest.ts';
 import { reportJob } from '../../helpers/report-job.ts';
-import { publicKeyHex } from '../../../src/runtime/sealed-text.ts';
+import { publicKeyHex } from '../../../src/runtime/encrypted-text.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { runCommandHere } from '../../helpers/run-command.ts';
 
@@ -18,8 +18,8 @@ async function verify(...words: string[]): Promise<{ readonly code: number; read
   const answers: unknown[] = [];
   const context = {
     environment: {},
-    answer: (value: unknown) => void answers.push(value),
-    note: () => undefined,
+    printResult: (value: unknown) => void answers.push(value),
+    printMessage: () => undefined,
   } as unknown as CommandContext;
   return { code: await runCommandHere(verifyCommand, words, context), answer: answers[0] };
 }

@@ -1,7 +1,7 @@
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import type { BatchAnswer } from '../../../src/client/import-area.ts';
+import type { BatchResponse } from '../../../src/client/import-area.ts';
 import { importFile } from '../../../src/client/import-file.ts';
 import type { ImportOutcome } from '../../../src/client/run-import.ts';
 import { statePath, type ImportOptions } from '../../../src/client/import-state.ts';
@@ -15,7 +15,7 @@ const silent = (): void => undefined;
 /** A service that stores every good event, without deduplication by key. */
 function createTaker() {
   const taken: Record<string, unknown>[] = [];
-  const judge = (body: string): BatchAnswer => {
+  const judge = (body: string): BatchResponse => {
     const events = JSON.parse(body) as Record<string, unknown>[];
     const faults = events.flatMap(({ customEventName }, index) =>
       customEventName === 'good' ? [] : [{ index, field: 'customEventName', reason: 'is bad', hint: undefined }],
@@ -27,7 +27,7 @@ function createTaker() {
   const area = {
     ...model.service,
     postBatch: async (_: string, body: string) => judge(body),
-    checkBatch: async (): Promise<BatchAnswer> => ({ state: 'stored', unknownParameters: [] }),
+    checkBatch: async (): Promise<BatchResponse> => ({ state: 'stored', unknownParameters: [] }),
     findKey: async () => ({ isKnown: false, isInLake: false, receivedAtMs: undefined }),
   };
   return { area, taken };
@@ -52,7 +52,7 @@ function begin(content: string) {
         format: 'csv',
         map: {},
         parallel: 1,
-        patienceMs: 60_000,
+        giveUpAfterMs: 60_000,
         again: false,
         nowMs: () => 1_800_000_000_000,
         signal: new AbortController().signal,

@@ -24,7 +24,7 @@ const optionsOf = (model: Model): ImportOptions => ({
   format: 'ndjson',
   map: {},
   parallel: 3,
-  patienceMs: 60_000,
+  giveUpAfterMs: 60_000,
   again: false,
   nowMs: model.nowMs,
   signal: never,
@@ -209,7 +209,7 @@ describe('the import of standard input', () => {
   it('It reports its position when the service is away, and does not suggest a retry', async () => {
     const model = modelOf(1);
     const area = { ...model.service, postBatch: nobody };
-    const options = { ...optionsOf(model), patienceMs: 0 };
+    const options = { ...optionsOf(model), giveUpAfterMs: 0 };
     const lines = (async function* () {
       yield Buffer.from('{"n":1}\n');
     })();

@@ -1,8 +1,8 @@
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { cutBatches, maxBatchEvents, renderBody, type Batch } from '../../../src/client/batches.ts';
-import { createFileSource, maxBodyBytes, startPlace, type EventSource } from '../../../src/client/event-source.ts';
+import { cutBatches, maxBatchEvents, renderBody, type ImportBatch } from '../../../src/client/batches.ts';
+import { createFileSource, maxBodyBytes, inputStart, type EventSource } from '../../../src/client/event-source.ts';
 import { runImport } from '../../../src/client/run-import.ts';
 import { createRandom, type Random } from '../../../src/demo/random.ts';
 import * as limits from '../../../src/ingest/required-ids.ts';
@@ -31,9 +31,9 @@ function sourceOf(lines: readonly string[], isCsv = false): EventSource {
   return createFileSource(file, { format: isCsv ? 'csv' : 'ndjson', event: 'login', map: new Map() });
 }
 
-async function collect(batches: AsyncIterable<Batch>): Promise<Batch[]> {
-  const all: Batch[] = [];
-  for await (const batch of batches) all.push(batch);
+async function collect(batches: AsyncIterable<ImportBatch>): Promise<ImportBatch[]> {
+  const all: ImportBatch[] = [];
+  for await (const importBatch of batches) all.push(importBatch);
   return all;
 }
 
@@ -50,7 +50,7 @@ describe('the batches of an input', () => {
     async (seed) => {
       const lines = makeLines(createRandom(seed), 300);
       const source = sourceOf(lines);
-      const all = await collect(cutBatches(source, { number: 0, place: startPlace }));
+      const all = await collect(cutBatches(source, { number: 0, place: inputStart }));
       for (const { events } of all) {
         expect(events.length).toBeLessThanOrEqual(maxBatchEvents);
         expect(Buffer.byteLength(renderBody(events))).toBeLessThanOrEqual(maxBodyBytes);
@@ -64,13 +64,13 @@ describe('the batches of an input', () => {
   it('A cut of CSV resumes after records of several lines', async () => {
     const records = Array.from({ length: 100 }, (_, index) => `${index},"two\n""lines"", ${index}"`);
     const source = sourceOf(['customUserId,customEventParams.text', ...records], true);
-    const all = await collect(cutBatches(source, { number: 0, place: startPlace }));
+    const all = await collect(cutBatches(source, { number: 0, place: inputStart }));
     expect(all.flatMap(({ events }) => events).map(({ line }) => line)).toEqual(
       records.map((_, index) => 2 + 2 * index),
     );
     expect(all[0]?.events[1]?.json).toBe('{"customUserId":"1","customEventParams":{"text":"two\\n\\"lines\\", 1"}}');
     const [, second] = all;
-    expect(await collect(cutBatches(source, { number: 2, place: second?.next ?? startPlace }))).toEqual(all.slice(2));
+    expect(await collect(cutBatches(source, { number: 2, place: second?.next ?? inputStart }))).toEqual(all.slice(2));
   });
 });
 
@@ -92,7 +92,7 @@ describe('an import that is killed anywhere', () => {
           record: model.record,
           sizeBytes: undefined,
           parallel: random.integer(1, 6),
-          patienceMs: 60_000,
+          giveUpAfterMs: 60_000,
           nowMs: model.nowMs,
           signal: never,
           hooks: { onProgress: silent, onWait: silent },

@@ -1,7 +1,7 @@
 import { chmodSync, mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { resolveExport, resolveImport } from '../../../src/cli/caller.ts';
+import { resolveExport, resolveImport } from '../../../src/cli/service-client.ts';
 import type { CommandContext } from '../../../src/cli/command.ts';
 import { changeProfiles, profilesPath, readProfiles, type Profiles } from '../../../src/client/profiles.ts';
 import { testFolder } from '../../helpers/folder.ts';
@@ -10,7 +10,15 @@ const silent = (): void => undefined;
 
 function context(environment: Readonly<Record<string, string>>): CommandContext {
   const never = new AbortController().signal;
-  return { environment, entry: '', answer: silent, print: silent, note: silent, stop: never, force: never };
+  return {
+    environment,
+    entry: '',
+    printResult: silent,
+    print: silent,
+    printMessage: silent,
+    stop: never,
+    force: never,
+  };
 }
 
 const shop = {

@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import type { Compact } from '../../../src/compact/wait-for-repair.ts';
+import type { Compactor } from '../../../src/compact/wait-for-repair.ts';
 import { keyedEventIds } from '../../../src/datasets/event-id.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
@@ -37,9 +37,9 @@ async function storedRows(folder: string): Promise<number> {
 }
 
 /** Returns the error with which the compactor ends; 'stored' if it has stored a row instead. */
-function endOrStored(folder: string, compact: Compact): Promise<unknown> {
+function endOrStored(folder: string, compactor: Compactor): Promise<unknown> {
   const stored = waitFor('a row is stored', async () => (await storedRows(folder)) > 0, soonMs).then(() => 'stored');
-  return Promise.race([compact.failed, stored]);
+  return Promise.race([compactor.failed, stored]);
 }
 
 test.for<{ readonly what: string; readonly change: BuildChange }>([
@@ -69,11 +69,11 @@ test.for<{ readonly what: string; readonly change: BuildChange }>([
   const folder = testFolder();
   const stream = createMemoryStream();
   stream.publish([eventLine()]);
-  const compact = await startTestCompact(folder, stream, {
+  const compactor = await startTestCompact(folder, stream, {
     crashPoint: once('flush-written', () => commitBeside(folder, change)),
   });
-  onTestFinished(() => compact.stop());
-  await expect(endOrStored(folder, compact)).rejects.toMatchObject({ code: 'fenced' });
+  onTestFinished(() => compactor.stop());
+  await expect(endOrStored(folder, compactor)).rejects.toMatchObject({ code: 'fenced' });
   expect(await readRows(folder, 'event_id')).toEqual([]);
 });
 
@@ -83,10 +83,10 @@ test('A batch gets a later available_at when another commit has overtaken it', a
   const aheadMs = clock.nowMs() + 60_000;
   stream.publish([eventLine()]);
   const ahead: BuildChange = () => ({ cause: 'replay', actions: [], availableAtMs: aheadMs });
-  const compact = await startTestCompact(folder, stream, {
+  const compactor = await startTestCompact(folder, stream, {
     crashPoint: once('flush-written', () => commitBeside(folder, ahead)),
   });
-  onTestFinished(() => compact.stop());
+  onTestFinished(() => compactor.stop());
   await waitFor('the row is stored', async () => (await storedRows(folder)) === 1, soonMs);
   const [row] = await readRows(folder, 'event_id, available_at');
   expect(Number(row?.['available_at'])).toBeGreaterThanOrEqual(aheadMs);
@@ -98,14 +98,14 @@ test('A batch with keys is classified again when another process has stored keye
   const id = keyedEventIds({ idApp: 1, key: 'k', method: 'login', given: ['x'] })(0);
   stream.publish([eventLine({ event_id: id })]);
   let written = 0;
-  const compact = await startTestCompact(folder, stream, {
+  const compactor = await startTestCompact(folder, stream, {
     async crashPoint(step) {
       if (step !== 'flush-written') return;
       written += 1;
       if (written === 1) await commitBeside(folder, () => ({ cause: 'replay', actions: [], addsKeys: true }));
     },
   });
-  onTestFinished(() => compact.stop());
+  onTestFinished(() => compactor.stop());
   await waitFor('the row is stored', async () => (await storedRows(folder)) === 1, soonMs);
   expect(written).toBe(2);
 });
@@ -133,10 +133,10 @@ test('A stream that loses its tail between the check of its anchor and the pull 
       return stream.pull(after, limits);
     },
   };
-  const compact = await startTestCompact(folder, reader);
-  onTestFinished(() => compact.stop());
+  const compactor = await startTestCompact(folder, reader);
+  onTestFinished(() => compactor.stop());
   await waitFor('both new messages are stored', async () => (await storedRows(folder)) === 4, soonMs);
-  expect((compact.facts()['streamFaults'] as { fault: string }[]).map(({ fault }) => fault)).toEqual(['replaced']);
+  expect((compactor.facts()['streamFaults'] as { fault: string }[]).map(({ fault }) => fault)).toEqual(['replaced']);
 });
 
 test('A compactor that has lost the lake while it had nothing to flush seals nothing', async () => {
@@ -182,8 +182,8 @@ test("A compactor that was suspended between the check of the stream's owner and
     const stoodStillAtMs = performance.now();
     await waitFor('the answer is old', () => performance.now() - stoodStillAtMs > ownerHoldsMs);
   };
-  const compact = await startTestCompact(folder, reader, { ownerHoldsMs, crashPoint: standStill });
-  onTestFinished(() => compact.stop());
+  const compactor = await startTestCompact(folder, reader, { ownerHoldsMs, crashPoint: standStill });
+  onTestFinished(() => compactor.stop());
   stream.publish([eventLine()]);
   await waitFor('the first is stored', async () => (await storedRows(folder)) === 1, soonMs);
   stream.publish([eventLine()]);

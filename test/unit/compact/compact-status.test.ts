@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { AppError } from '../../../src/runtime/errors.ts';
-import { createTrouble } from '../../../src/compact/compact-status.ts';
+import { createRetryState } from '../../../src/compact/compact-status.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { eventLine, startTestCompact } from '../../helpers/lake.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
@@ -8,14 +8,14 @@ import { waitFor } from '../../helpers/wait.ts';
 
 test('Faults of the stream and kept failed events are warnings with a next step, and no problem', async () => {
   const stream = createMemoryStream();
-  const compact = await startTestCompact(testFolder(), stream);
-  expect(compact.facts()).toMatchObject({ problems: [], warnings: [] });
+  const compactor = await startTestCompact(testFolder(), stream);
+  expect(compactor.facts()).toMatchObject({ problems: [], warnings: [] });
   stream.publish([eventLine(), eventLine({ age: 'x' })]);
-  await waitFor('the events are committed', () => compact.facts()['streamed'] === 2);
+  await waitFor('the events are committed', () => compactor.facts()['streamed'] === 2);
   stream.recreate();
   stream.publish([eventLine()]);
-  await waitFor('the new stream is committed', () => compact.facts()['streamed'] === 3);
-  expect(compact.facts()).toMatchObject({
+  await waitFor('the new stream is committed', () => compactor.facts()['streamed'] === 3);
+  expect(compactor.facts()).toMatchObject({
     problems: [],
     warnings: [
       {
@@ -30,25 +30,25 @@ test('Faults of the stream and kept failed events are warnings with a next step,
       },
     ],
   });
-  await compact.stop();
+  await compactor.stop();
 });
 
 test('A lasting failure reports its newest error and its start, until it ends', () => {
   const clock = { nowMs: () => Date.UTC(2024, 0, 1) };
-  const trouble = createTrouble(clock, 0);
-  expect(trouble.find()).toBeUndefined();
-  trouble.note(new Error('first'));
+  const retryState = createRetryState(clock, 0);
+  expect(retryState.find()).toBeUndefined();
+  retryState.note(new Error('first'));
   expect(
-    trouble.note(new AppError('disk', 'the disk is full', { hint: 'Free some disk space.' })),
+    retryState.note(new AppError('disk', 'the disk is full', { hint: 'Free some disk space.' })),
   ).toBeGreaterThanOrEqual(0);
-  expect(trouble.find()).toEqual({
+  expect(retryState.find()).toEqual({
     since: '2024-01-01T00:00:00.000Z',
     error: 'the disk is full. Free some disk space.',
   });
-  trouble.clear();
-  expect(trouble.find()).toBeUndefined();
+  retryState.clear();
+  expect(retryState.find()).toBeUndefined();
 
-  const brief = createTrouble(clock);
+  const brief = createRetryState(clock);
   brief.note(new Error('passing'));
   expect(brief.find()).toBeUndefined();
 });

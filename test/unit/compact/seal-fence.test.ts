@@ -30,13 +30,13 @@ function countedAsThree(add: AddAction): AddAction {
 async function withYoungFile(): Promise<{ readonly folder: string; readonly stream: MemoryStream }> {
   const folder = testFolder();
   const stream = createMemoryStream();
-  const compact = await startTestCompact(folder, stream);
+  const compactor = await startTestCompact(folder, stream);
   stream.publish([eventLine(), eventLine({ custom_user_id: 'u2' })]);
   await waitFor(
     'the rows are stored',
     async () => (await readSnapshot(lakePaths(path.join(folder, 'lake')).table)).lake?.totals.stored === 2,
   );
-  await compact.stop();
+  await compactor.stop();
   return { folder, stream };
 }
 
@@ -50,9 +50,9 @@ test('A seal that wrote another number of rows than the log counts is refused, a
     cause: 'replay',
     actions: [...files.values()].map((add) => ({ add: countedAsThree(add) })),
   }));
-  const compact = await startTestCompact(folder, stream, { sealAgeMs: 10 });
-  onTestFinished(() => compact.stop());
-  const problems = (): string => JSON.stringify(compact.facts()['problems']);
+  const compactor = await startTestCompact(folder, stream, { sealAgeMs: 10 });
+  onTestFinished(() => compactor.stop());
+  const problems = (): string => JSON.stringify(compactor.facts()['problems']);
   await waitFor(
     'the seal is refused',
     async () => problems().includes('a seal of 3 rows wrote 2') || (await sealedFiles(folder)) > 0,
@@ -67,7 +67,7 @@ test('A seal that wrote another number of rows than the log counts is refused, a
 test('A seal whose rows were removed from the table while it was renaming does not bring them back', async () => {
   const { folder, stream } = await withYoungFile();
   let taken = 0;
-  const compact = await startTestCompact(folder, stream, {
+  const compactor = await startTestCompact(folder, stream, {
     sealAgeMs: 10,
     async crashPoint(step) {
       if (step !== 'files-linked' || taken > 0) return;
@@ -83,10 +83,10 @@ test('A seal whose rows were removed from the table while it was renaming does n
       });
     },
   });
-  onTestFinished(() => compact.stop());
+  onTestFinished(() => compactor.stop());
   await waitFor('the seal renames its files', () => taken > 0, soonMs);
   // a stop lets the seal end
-  await compact.stop();
+  await compactor.stop();
   expect(taken).toBe(1);
   expect(await readRows(folder, 'event_id')).toEqual([]);
   expect((await readSnapshot(lakePaths(path.join(folder, 'lake')).table)).lake?.totals).toMatchObject({
@@ -102,13 +102,13 @@ test('Rows that were due while a command held the maintenance lock are sealed wh
   rmSync(checkpoint, { force: true });
   const lock = acquireLock(maintenanceLock, 'a command');
   const laterMs = clock.nowMs() + 2 * 3_600_000;
-  const compact = await startTestCompact(folder, stream, {
+  const compactor = await startTestCompact(folder, stream, {
     sealAgeMs: 3_600_000,
     checkpointEvery: 1,
     // It does not advance: only a check that is still due runs.
     clock: { nowMs: () => laterMs },
   });
-  onTestFinished(() => compact.stop());
+  onTestFinished(() => compactor.stop());
   // A run checkpoints after its check for due rows.
   await waitFor('a run has ended', () => existsSync(checkpoint), soonMs);
   expect(await sealedFiles(folder)).toBe(0);

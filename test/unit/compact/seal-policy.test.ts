@@ -1,11 +1,11 @@
 import { describe, expect, it } from 'vitest';
-import { createDueRows, type Group } from '../../../src/compact/seal/seal-policy.ts';
+import { createDueRows, type PartitionGroup } from '../../../src/compact/seal/seal-policy.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
 const nowMs = Date.parse('2026-03-10T12:00:00Z');
 const hourMs = 3_600_000;
 
-function group(date: string, oldestMs: number, rows = 10): Group {
+function group(date: string, oldestMs: number, rows = 10): PartitionGroup {
   return { partition: { kind: 'custom', date }, rows, oldestMs, files: ['/lake/young/a.parquet'] };
 }
 
@@ -20,8 +20,8 @@ describe('the seal policy', () => {
 
   it('Rows of dates long past are due together, once the time of one has passed', () => {
     const due = createDueRows({ sealAgeMs: hourMs, sealMaxBytes: 1e9 });
-    const groups = [24, 18, 17].map((hours, index) => group(`2025-03-1${index}`, nowMs - hours * hourMs));
-    expect(due.find(groups, [], nowMs)).toEqual(groups.slice(0, 2));
+    const partitionGroups = [24, 18, 17].map((hours, index) => group(`2025-03-1${index}`, nowMs - hours * hourMs));
+    expect(due.find(partitionGroups, [], nowMs)).toEqual(partitionGroups.slice(0, 2));
   });
 
   it('Rows are due after a new wait when the clock was set back behind them, and again only after another', async () => {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { renewSessionKey } from '../../../src/access/session-key.ts';
+import { rotateSessionKey } from '../../../src/access/session-key.ts';
 import { createLockOut } from '../../../src/console/sign-in-guard.ts';
 import { browserCookieOf, echo, startConsoleServer, type ConsoleServer } from '../../helpers/console-server.ts';
 import { basic, type Answer, type Credentials } from '../../helpers/export-area.ts';
@@ -13,7 +13,7 @@ async function guess(server: ConsoleServer, { idUser }: Credentials, times: numb
   return answers;
 }
 
-const rule = { free: 3, firstMs: 5000, longestMs: 60_000, forgetMs: 600_000 };
+const rule = { free: 3, firstMs: 5000, maxDelayMs: 60_000, forgetMs: 600_000 };
 
 describe('the lock-out', () => {
   it('The wait doubles up to its maximum, and is reset by a correct secret or after a long time', () => {
@@ -114,7 +114,7 @@ describe('wrong secrets of the console', () => {
     const known = browserCookieOf(await server.signIn(user));
     await guess(server, user, 6);
     const before = server.sessions.cookieName();
-    await renewSessionKey(server.keysDir);
+    await rotateSessionKey(server.keysDir);
     await waitFor('the key is known', () => server.sessions.cookieName() !== before);
     const renamed = known.replace(/_[0-9a-f]{8}=/, `_${server.sessions.cookieName().slice(-8)}=`);
     for (const cookie of [known, renamed]) expect((await server.signIn(user, { cookie })).status).toBe(429);

@@ -1,8 +1,8 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { renewSessionKey } from '../../../src/access/session-key.ts';
-import { removeUser, renewSecret } from '../../../src/access/users.ts';
+import { rotateSessionKey } from '../../../src/access/session-key.ts';
+import { removeUser, rotateUserSecret } from '../../../src/access/users.ts';
 import { dataPaths } from '../../../src/config.ts';
 import { cookieOf, cookiesOf, echo, startConsoleServer, type ConsoleServer } from '../../helpers/console-server.ts';
 import { basic } from '../../helpers/export-area.ts';
@@ -193,13 +193,13 @@ describe('a session of the console', () => {
     const paths = dataPaths(server.dataDir);
     const users = Object.values(server.users);
     const [ann = {}, ben = {}, cem = {}] = await Promise.all(users.map((user) => server.headersOf(user)));
-    await renewSecret(paths, Number(users[0]?.idUser));
+    await rotateUserSecret(paths, Number(users[0]?.idUser));
     await waitFor('the session of the rotated secret has ended', async () => (await statusOf(server, ann)) === 403);
     expect(await statusOf(server, ben)).toBe(200);
     await removeUser(paths, Number(users[1]?.idUser));
     await waitFor('the session of the removed user has ended', async () => (await statusOf(server, ben)) === 403);
     expect(await statusOf(server, cem)).toBe(200);
-    await renewSessionKey(server.keysDir);
+    await rotateSessionKey(server.keysDir);
     await waitFor('the session under the old key has ended', async () => (await statusOf(server, cem)) === 403);
     expect(await statusOf(server, await server.headersOf(users[2] ?? { idUser: '', secret: '' }))).toBe(200);
   });
@@ -214,7 +214,7 @@ describe('a session of the console', () => {
     expect([refused.status, refused.headers['retry-after']]).toEqual([500, '5']);
     expect((await server.ask('/console/session', {})).status).toBe(500);
     expect(await statusOf(server, { authorization: basic(ann) })).toBe(200);
-    await renewSessionKey(server.keysDir);
+    await rotateSessionKey(server.keysDir);
     await waitFor('the key is read', async () => (await server.signIn(ann)).status === 200);
     expect(server.keyProblems()).toEqual([]);
   });

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { addDays, secondsOf, wallTimeOf } from '../../../src/console/web/parts/zones.ts';
+import { addDays, secondsOf, wallTimeOf } from '../../../src/console/web/components/zones.ts';
 
 const moment = (text: string): number => Date.parse(text) / 1000;
 

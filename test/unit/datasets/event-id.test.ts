@@ -7,8 +7,8 @@ import {
   keyedEventIds,
   maskOfLake,
   otherFormOf,
-  placeSql,
-  plainEventIds,
+  requestIndexSql,
+  timeOrderedEventIds,
   requestKeyOf,
   requestKeySql,
   type KeyedRequest,
@@ -24,7 +24,7 @@ const idsOf = (given: Partial<KeyedRequest>): string[] => {
 
 describe('the id of an event without a key', () => {
   it('The id of an event without a key is a UUID of version 7 that sorts by the time of its receipt and is never repeated', () => {
-    const ids = Array.from({ length: 2000 }, (_, index) => plainEventIds(1_700_000_000_000 + index)(0));
+    const ids = Array.from({ length: 2000 }, (_, index) => timeOrderedEventIds(1_700_000_000_000 + index)(0));
     for (const id of ids) expect(id).toMatch(uuid);
     expect(ids.some(isKeyedId)).toBe(false);
     expect(new Set(ids).size).toBe(ids.length);
@@ -67,10 +67,16 @@ describe('the id of an event with an Idempotency-Key', () => {
     try {
       const mask = maskOfLake('of the lake');
       const foreign = idsOf({ mask: maskOfLake('of another') });
-      const all = [...idsOf({}), ...idsOf({ mask }), ...idsOf({ given: ['["c"]'] }), plainEventIds(1)(0), ...foreign];
+      const all = [
+        ...idsOf({}),
+        ...idsOf({ mask }),
+        ...idsOf({ given: ['["c"]'] }),
+        timeOrderedEventIds(1)(0),
+        ...foreign,
+      ];
       const values = all.map((id) => `('${id}')`).join(', ');
       const rows = await duckdb.rows(
-        `SELECT id, ${isKeyedSql('id')} AS keyed, ${requestKeySql('id', mask)}::VARCHAR AS key, ${fingerprintSql('id')} AS print, ${placeSql('id')} AS place FROM (VALUES ${values}) t(id)`,
+        `SELECT id, ${isKeyedSql('id')} AS keyed, ${requestKeySql('id', mask)}::VARCHAR AS key, ${fingerprintSql('id')} AS print, ${requestIndexSql('id')} AS place FROM (VALUES ${values}) t(id)`,
       );
       for (const row of rows) {
         const id = String(row['id']);

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { parseLine, renderGiven } from '../../../src/datasets/event-line.ts';
+import { parseLine, renderCanonicalInput } from '../../../src/datasets/event-line.ts';
 import { renderLine, type SenderContext } from '../../helpers/render-line.ts';
 
 const context: SenderContext = {
@@ -47,12 +47,12 @@ describe('the line of an event', () => {
 
 describe('the canonical text of an event', () => {
   it('The canonical text of an event does not depend on the order and notation of its fields', () => {
-    const one = renderGiven('custom_event', 'web', {
+    const one = renderCanonicalInput('custom_event', 'web', {
       customEventName: 'a',
       customEventParams: { x: '1', y: '2' },
       hwid: '07',
     });
-    const two = renderGiven('custom_event', 'web', {
+    const two = renderCanonicalInput('custom_event', 'web', {
       hwid: 7,
       customEventParams: { y: '2', x: '1' },
       customEventName: 'a',
@@ -62,10 +62,10 @@ describe('the canonical text of an event', () => {
 
   it('The canonical text of an event differs if a value, the time or the kind differs', () => {
     const texts = [
-      renderGiven('custom_event', 'web', { customEventName: 'a' }),
-      renderGiven('custom_event', 'web', { customEventName: 'b' }),
-      renderGiven('custom_event', 'web', { customEventName: 'a', eventTimestamp: 1 }),
-      renderGiven('login', 'web', {}),
+      renderCanonicalInput('custom_event', 'web', { customEventName: 'a' }),
+      renderCanonicalInput('custom_event', 'web', { customEventName: 'b' }),
+      renderCanonicalInput('custom_event', 'web', { customEventName: 'a', eventTimestamp: 1 }),
+      renderCanonicalInput('login', 'web', {}),
     ];
     expect(new Set(texts).size).toBe(texts.length);
   });

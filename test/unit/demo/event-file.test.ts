@@ -2,7 +2,7 @@ import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
-import { checkReadable, readEventFile, readLines, type DemoEvent } from '../../../src/demo/demo-client.ts';
+import { checkReadable, readEventFile, readFileLines, type DemoEvent } from '../../../src/demo/demo-client.ts';
 import { testFolder } from '../../helpers/folder.ts';
 
 async function collect<T>(items: AsyncIterable<T>): Promise<T[]> {
@@ -43,7 +43,7 @@ describe('a file of events', () => {
     const file = path.join(testFolder(), 'many.csv.gz');
     writeFileSync(file, gzipSync('a line\n'.repeat(100_000)));
     const lines: string[] = [];
-    for await (const line of readLines(file)) {
+    for await (const line of readFileLines(file)) {
       lines.push(line);
       if (lines.length === 2) break;
     }

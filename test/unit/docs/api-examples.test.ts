@@ -1,6 +1,6 @@
 import { Ajv2020, type ValidateFunction } from 'ajv/dist/2020.js';
 import { expect, test } from 'vitest';
-import { describeApi } from '../../../src/app/api-reference.ts';
+import { describeApi } from '../../../src/composition/api-reference.ts';
 import { parseConfig } from '../../../src/config.ts';
 import { eventFields } from '../../../src/datasets/event-fields.ts';
 import { importExamples } from '../../../src/ingest/openapi-examples.ts';

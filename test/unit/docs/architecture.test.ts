@@ -24,7 +24,7 @@ describe('docs/ARCHITECTURE.md', () => {
     ['Write path', 'src/ingest/import-handler.ts', 'src/stream/guard.ts'],
     ['Flush path', 'src/compact/flush-loop.ts', 'src/compact/batch/flush-commit.ts'],
     ['Export path', 'src/export/api/export-routes.ts', 'src/export/api/views.ts'],
-    ['Event lookup path', 'src/ingest/event-look-up.ts', 'src/lake/find/erased-ids.ts'],
+    ['Event lookup path', 'src/ingest/event-lookup.ts', 'src/lake/event-index/erased-ids.ts'],
   ])('The %s leads in five steps from %s to %s', (heading, first, last) => {
     const section = page.split(`\n## ${heading}\n`)[1]?.split('\n## ')[0] ?? '';
     const steps = [...section.matchAll(/^\d\. (.*)$/gm)].map(([, step = '']) =>
@@ -40,7 +40,7 @@ describe('docs/ARCHITECTURE.md', () => {
 
   it('The page has every folder of src in its table', () => {
     const table = page.split('\n## Source layout\n')[1]?.split('\n## ')[0] ?? '';
-    const listed = [...table.matchAll(/`src\/(\w+)`/g)].map(([, folder]) => folder);
+    const listed = [...table.matchAll(/`src\/([\w-]+)`/g)].map(([, folder]) => folder);
     const folders = readdirSync(src, { withFileTypes: true }).filter((entry) => entry.isDirectory());
     expect(folders.map(({ name }) => name).filter((name) => !listed.includes(name))).toEqual([]);
   });

@@ -72,13 +72,13 @@ const inner: readonly (readonly [file: string, part: string])[] = [
   ['reports/job-attempts.ts', 'export request ${id} has ended'],
   ['reports/job-attempts.ts', 'export request ${id} not found'],
   ['runtime/processes/role-process.ts', 'describeError(error)'],
-  ['service/own-broker.ts', 'nats-server has no address'],
+  ['service/broker.ts', 'nats-server has no address'],
   ['service/role-processes.ts', 'while the process started'],
   ['export/export.ts', 'cannot determine the port'],
-  ['setup/apt-fetch.ts', 'apt did not bring'],
-  ['setup/ensure-nats-server.ts', 'of the package does not run'],
-  ['setup/ensure-nats-server.ts', 'which is too old'],
-  ['setup/ensure-nats-server.ts', 'the package holds no'],
+  ['nats-setup/apt-fetch.ts', 'apt did not download'],
+  ['nats-setup/ensure-nats-server.ts', 'of the package does not run'],
+  ['nats-setup/ensure-nats-server.ts', 'which is too old'],
+  ['nats-setup/ensure-nats-server.ts', 'the package has no'],
 ];
 
 describe('the messages that an operator meets', () => {

@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, it } from 'vitest';
-import { problemCodes } from '../../../src/runtime/conditions/problem.ts';
+import { problemCodes } from '../../../src/runtime/problems/problem.ts';
 import { packageRoot } from '../../../src/runtime/files/package-files.ts';
 import { renderReference } from '../../helpers/reference-pages.ts';
 
@@ -40,7 +40,7 @@ it.each(Object.entries(pages))('Cells of %s have at most 25 words, and its ancho
 });
 
 it('Every problem code is reported by some part', () => {
-  const parts = sources.filter(({ name }) => !name.startsWith('runtime/conditions/'));
+  const parts = sources.filter(({ name }) => !name.startsWith('runtime/problems/'));
   expect(problemCodes.filter((code) => !parts.some(({ text }) => text.includes(`code: '${code}'`)))).toEqual([]);
 });
 

@@ -35,7 +35,7 @@ it.each([
   ':::',
   '1e3.1.1.1',
   '٨.8.8.8',
-])('The text %j is no address', (text) => {
+])('The text %j is not an address', (text) => {
   expect(parseAddress(text)).toBeUndefined();
 });
 

@@ -16,7 +16,7 @@ describe('places by the database of the package', async () => {
     ['::ffff:77.88.8.8', 'RU', 188, 643],
     ['2a02:6b8::1', 'RU', 188, 643],
   ])('The address %s is in %s, under the id of the dictionary', (address, idCountryISOAlpha2, idCountry, numeric) => {
-    expect(enrichment.findPlace(address)).toEqual({ idCountryISOAlpha2, idCountry, idCountryISONumeric: numeric });
+    expect(enrichment.findLocation(address)).toEqual({ idCountryISOAlpha2, idCountry, idCountryISONumeric: numeric });
   });
 
   it.each([
@@ -41,18 +41,18 @@ describe('places by the database of the package', async () => {
     'nonsense',
     '',
   ])('The address %j has no place', (address) => {
-    expect(enrichment.findPlace(address)).toBeUndefined();
+    expect(enrichment.findLocation(address)).toBeUndefined();
   });
 
-  it('The database says when it was made, and nothing is wrong', () => {
+  it('The database has its build date, and no problem', () => {
     expect(enrichment.databaseDate).toMatch(/^20\d\d-\d\d-\d\d$/);
     expect(enrichment.problems()).toEqual([]);
   });
 
-  it('Nothing is known once it is closed', async () => {
+  it('A closed database has no places', async () => {
     const closed = await openEnrichment();
     closed.close();
-    expect(closed.findPlace('8.8.8.8')).toBeUndefined();
+    expect(closed.findLocation('8.8.8.8')).toBeUndefined();
     expect(closed.databaseDate).toBeUndefined();
   });
 });
@@ -63,47 +63,47 @@ describe('places by a database of the operator', () => {
     subdivisions: [{ geoname_id: 2_951_839, names: { en: 'Bavaria' } }],
   };
 
-  it('An own database gives regions, for both kinds of address, and its date', async () => {
+  it('A custom database has regions, for both versions of addresses, and its date', async () => {
     const file = path.join(testFolder(), 'own.mmdb');
     writeMmdbFile(file, [
       ['81.2.0.0/16', city],
       ['2a02:100::/32', { country_code: 'FR' }],
     ]);
     const enrichment = await openEnrichment({ geoDatabase: file });
-    expect(enrichment.findPlace('81.2.69.142')).toMatchObject({ idRegion: 2_951_839, idRegionTitle: 'Bavaria' });
-    expect(enrichment.findPlace('::ffff:81.2.69.142')).toMatchObject({ idRegionTitle: 'Bavaria' });
-    expect(enrichment.findPlace('2a02:100:1::1')).toMatchObject({ idCountryISOAlpha2: 'FR' });
-    expect(enrichment.findPlace('81.3.0.0')).toBeUndefined();
+    expect(enrichment.findLocation('81.2.69.142')).toMatchObject({ idRegion: 2_951_839, idRegionTitle: 'Bavaria' });
+    expect(enrichment.findLocation('::ffff:81.2.69.142')).toMatchObject({ idRegionTitle: 'Bavaria' });
+    expect(enrichment.findLocation('2a02:100:1::1')).toMatchObject({ idCountryISOAlpha2: 'FR' });
+    expect(enrichment.findLocation('81.3.0.0')).toBeUndefined();
     expect(enrichment.databaseDate).toBe('2023-11-14');
   });
 
-  it('An own database may say where private addresses are', async () => {
+  it('A custom database may have the place of private addresses', async () => {
     const file = path.join(testFolder(), 'own.mmdb');
     writeMmdbFile(file, [['10.0.0.0/8', city]]);
     const enrichment = await openEnrichment({ geoDatabase: file });
-    expect(enrichment.findPlace('10.1.2.3')).toMatchObject({ idRegionTitle: 'Bavaria' });
+    expect(enrichment.findLocation('10.1.2.3')).toMatchObject({ idRegionTitle: 'Bavaria' });
   });
 
   it('A database of IPv4 alone knows no IPv6 address', async () => {
     const file = path.join(testFolder(), 'own.mmdb');
     writeMmdbFile(file, [['0.0.0.0/1', city]], { ipVersion: 4 });
     const enrichment = await openEnrichment({ geoDatabase: file });
-    expect(enrichment.findPlace('81.2.69.142')).toMatchObject({ idCountryISOAlpha2: 'DE' });
-    expect(enrichment.findPlace('2a02:100::1')).toBeUndefined();
+    expect(enrichment.findLocation('81.2.69.142')).toMatchObject({ idCountryISOAlpha2: 'DE' });
+    expect(enrichment.findLocation('2a02:100::1')).toBeUndefined();
   });
 
-  it('A database that is replaced is read at the next refresh, and one that is damaged leaves the one before in use', async () => {
+  it('A replaced database is read at the next refresh, and a damaged one leaves the previous one in use', async () => {
     const file = path.join(testFolder(), 'own.mmdb');
     writeMmdbFile(file, [['81.2.0.0/16', city]]);
     const enrichment = await openEnrichment({ geoDatabase: file });
     writeMmdbFile(file, [['81.2.0.0/16', { country_code: 'FR' }]], { builtAt: 1_800_000_000 });
-    expect(enrichment.findPlace('81.2.0.1')).toMatchObject({ idCountryISOAlpha2: 'DE' });
+    expect(enrichment.findLocation('81.2.0.1')).toMatchObject({ idCountryISOAlpha2: 'DE' });
     await enrichment.refresh();
-    expect(enrichment.findPlace('81.2.0.1')).toMatchObject({ idCountryISOAlpha2: 'FR' });
+    expect(enrichment.findLocation('81.2.0.1')).toMatchObject({ idCountryISOAlpha2: 'FR' });
     expect(enrichment.databaseDate).toBe('2027-01-15');
     writeFileSync(file, 'no database');
     await enrichment.refresh();
-    expect(enrichment.findPlace('81.2.0.1')).toMatchObject({ idCountryISOAlpha2: 'FR' });
+    expect(enrichment.findLocation('81.2.0.1')).toMatchObject({ idCountryISOAlpha2: 'FR' });
     expect(codesOf(enrichment.problems())).toEqual(['geo_database_unreadable']);
     expect(enrichment.problems()[0]?.message).toContain('the geo database of 2027-01-15 stays in use');
   });
@@ -111,21 +111,21 @@ describe('places by a database of the operator', () => {
   it('Without a database that can be read places are unknown, which is a problem until there is one', async () => {
     const file = path.join(testFolder(), 'own.mmdb');
     const enrichment = await openEnrichment({ geoDatabase: file });
-    expect(enrichment.findPlace('8.8.8.8')).toBeUndefined();
+    expect(enrichment.findLocation('8.8.8.8')).toBeUndefined();
     expect(enrichment.databaseDate).toBeUndefined();
     expect(enrichment.problems()).toMatchObject([{ code: 'geo_database_unreadable', subject: file }]);
-    expect(enrichment.parseAgent('Mozilla/5.0 (X11; Linux) Gecko/20100101 Firefox/115.0').browser).toBe('Firefox');
+    expect(enrichment.parseUserAgent('Mozilla/5.0 (X11; Linux) Gecko/20100101 Firefox/115.0').browser).toBe('Firefox');
     writeMmdbFile(file, [['8.0.0.0/8', { country_code: 'US' }]]);
     await enrichment.refresh();
-    expect(enrichment.findPlace('8.8.8.8')).toMatchObject({ idCountry: 200 });
+    expect(enrichment.findLocation('8.8.8.8')).toMatchObject({ idCountry: 200 });
     expect(enrichment.problems()).toEqual([]);
     rmSync(file);
     await enrichment.refresh();
-    expect(enrichment.findPlace('8.8.8.8')).toMatchObject({ idCountry: 200 });
+    expect(enrichment.findLocation('8.8.8.8')).toMatchObject({ idCountry: 200 });
     expect(codesOf(enrichment.problems())).toEqual(['geo_database_unreadable']);
   });
 
-  it('A look-up that meets damage finds no place, and is a problem; the others go on', async () => {
+  it('A lookup in damaged data finds no place and is a problem; other lookups continue', async () => {
     const file = path.join(testFolder(), 'own.mmdb');
     writeMmdbFile(file, [
       ['81.2.0.0/16', city],
@@ -137,12 +137,12 @@ describe('places by a database of the operator', () => {
     writeFileSync(file, bytes);
     const enrichment = await openEnrichment({ geoDatabase: file });
     expect(enrichment.problems()).toEqual([]);
-    expect(enrichment.findPlace('81.2.69.142')).toBeUndefined();
+    expect(enrichment.findLocation('81.2.69.142')).toBeUndefined();
     expect(codesOf(enrichment.problems())).toEqual(['geo_database_unreadable']);
-    expect(enrichment.findPlace('82.1.1.1')).toMatchObject({ idCountryISOAlpha2: 'US' });
+    expect(enrichment.findLocation('82.1.1.1')).toMatchObject({ idCountryISOAlpha2: 'US' });
   });
 
-  it('Whatever is damaged in a database, opening it and looking up throw nothing', async () => {
+  it('Opening and querying a database never throws, regardless of its damage', async () => {
     const file = path.join(testFolder(), 'own.mmdb');
     const networks = Array.from({ length: 64 }, (_, part) => [`${part * 4}.0.0.0/7`, city] as const);
     writeMmdbFile(file, networks);
@@ -154,7 +154,7 @@ describe('places by a database of the operator', () => {
         bytes[(seed * 7919 + hit * 104_729) % bytes.length] = (seed * 31 + hit) % 256;
       writeFileSync(file, bytes);
       const enrichment = await openEnrichment({ geoDatabase: file });
-      for (let part = 0; part < 256; part += 1) enrichment.findPlace(`${part}.1.1.1`);
+      for (let part = 0; part < 256; part += 1) enrichment.findLocation(`${part}.1.1.1`);
       for (const problem of enrichment.problems()) expect(problem.code).toBe('geo_database_unreadable');
       problems += enrichment.problems().length;
     }

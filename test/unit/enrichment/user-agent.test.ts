@@ -33,11 +33,11 @@ it.each([
   ['curl/8.5.0', {}],
   ['', {}],
   ['   ', {}],
-])('The User-Agent %j says what it says, and nothing is made up', (text, agent) => {
+])('The User-Agent %j has these fields and no others', (text, agent) => {
   expect(parseUserAgent(text)).toEqual(agent);
 });
 
-it('What stands after the first 500 characters of a User-Agent is not read', () => {
+it('Only the first 500 characters of a User-Agent are read', () => {
   const firefox = 'Mozilla/5.0 (X11; Ubuntu; Linux i686; rv:109.0) Gecko/20100101 Firefox/115.0';
   expect(parseUserAgent(firefox).browser).toBe('Firefox');
   expect(parseUserAgent(`${'x'.repeat(500)} ${firefox}`)).toEqual({});

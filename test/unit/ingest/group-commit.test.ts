@@ -1,14 +1,14 @@
 import { once } from 'node:events';
 import { expect, test } from 'vitest';
 import { createGroupCommit, type GroupCommit } from '../../../src/ingest/group-commit.ts';
-import { createTrouble } from '../../../src/ingest/trouble.ts';
+import { createUnavailability } from '../../../src/ingest/unavailability.ts';
 import { AppError } from '../../../src/runtime/errors.ts';
 import { createLogger } from '../../../src/runtime/logger.ts';
-import type { Statement } from '../../../src/receipts/receipt.ts';
+import type { ReceiptStatement } from '../../../src/receipts/receipt.ts';
 import type { SignReceipts } from '../../../src/ingest/receipts.ts';
 import { maxMessageBytes } from '../../../src/stream/stream.ts';
 
-/** A broker that confirms nothing until it is told to, as one whose disk takes its time. */
+/** A broker that acknowledges on demand, like one with a slow disk. */
 function startHeldBroker(signReceipts?: SignReceipts): {
   readonly groups: GroupCommit;
   readonly published: Buffer[];
@@ -31,7 +31,7 @@ function startHeldBroker(signReceipts?: SignReceipts): {
     logger: createLogger('silent'),
     onGroup: () => undefined,
     isDiskLow: () => false,
-    trouble: createTrouble(() => false),
+    unavailability: createUnavailability(() => false),
     signReceipts,
   };
   return {
@@ -88,34 +88,34 @@ test('Lines that the broker does not allow are refused at once, and accepted as 
   let isAllowed = false;
   const publisher = {
     publish: async () => {
-      if (!isAllowed) throw new AppError('broker_refused', 'publish: the broker refuses it');
+      if (!isAllowed) throw new AppError('broker_refused', 'publish: the broker denies it');
       return { stream: 'TEST', sequence: 1 };
     },
     ping: () => Promise.resolve(),
     close: () => Promise.resolve(),
   };
-  const trouble = createTrouble(() => false);
+  const unavailability = createUnavailability(() => false);
   const groups = createGroupCommit(
-    { publisher, logger: createLogger('silent'), onGroup: () => undefined, isDiskLow: () => false, trouble },
+    { publisher, logger: createLogger('silent'), onGroup: () => undefined, isDiskLow: () => false, unavailability },
     { maxWaitingBytes: 1024, answerWithinMs: 3_600_000 },
   );
   expect(await groups.append(Buffer.from('a\n'))).toEqual({
     state: 'refused',
-    detail: 'not stored: the broker refuses it',
+    detail: 'not stored: the broker denies it',
   });
-  // The connection tells it, in the broker's words.
-  expect(trouble.problems()).toEqual([]);
+  // The connection reports it, in the broker's words.
+  expect(unavailability.problems()).toEqual([]);
   isAllowed = true;
   expect(await groups.append(Buffer.from('a\n'))).toEqual({ state: 'stored' });
   await groups.drain();
 });
 
-test('What is stored is answered so, whatever becomes of its receipt', async () => {
+test('A stored request is acknowledged even if its receipt cannot be signed', async () => {
   const { groups, release } = startHeldBroker(() => {
     throw new Error('no such key');
   });
   release();
   for (let n = 0; n < 3; n += 1)
-    expect(await groups.append(lineOf(n), {} as Statement)).toEqual({ state: 'stored', receipt: undefined });
+    expect(await groups.append(lineOf(n), {} as ReceiptStatement)).toEqual({ state: 'stored', receipt: undefined });
   await groups.drain();
 });

@@ -46,7 +46,7 @@ function linesOf(result: ImportedLines | Refusal): Record<string, unknown>[] {
   return lines.map((line) => JSON.parse(line) as Record<string, unknown>);
 }
 
-/** What became of a request, with the answer that the server makes of it. */
+/** Result of a request, with the response of the server. */
 function resultOf(result: ImportedLines | Refusal): {
   readonly status: number;
   readonly lines?: Record<string, unknown>[];
@@ -95,7 +95,7 @@ describe('a request', () => {
     });
   });
 
-  it('An empty array as customEventParams is the same event, id and line as an empty map, whoever judges it', () => {
+  it('An empty array as customEventParams is the same event, id and line as an empty map, on either path of validation', () => {
     const head = { headers: { 'idempotency-key': 'k' }, headersDistinct: { 'idempotency-key': ['k'] } };
     for (const age of ['33', '"33"']) {
       const [first, second] = ['[]', '{}'].map((params) => {
@@ -114,7 +114,7 @@ describe('a request', () => {
     expect(body.equals(before)).toBe(true);
   });
 
-  it('A request with more bytes than may be read is refused, whatever length its head names', () => {
+  it('A request with more bytes than may be read is rejected, regardless of the length in its head', () => {
     const head = { headers: { 'content-length': '1' }, headersDistinct: {} };
     expect(parseImportRequest(request({ head, body: Buffer.alloc(10_241, ' ') }))).toMatchObject({ reason: 'size' });
   });

@@ -4,8 +4,8 @@ import type { AccessReader } from '../../../src/access/access.ts';
 import { describeExportApi } from '../../../src/export/api/openapi.ts';
 import { describeImport } from '../../../src/ingest/openapi.ts';
 import { addImportRoutes, type RouteDependencies } from '../../../src/ingest/routes.ts';
-import { describeSenderView } from '../../../src/ingest/sender-openapi.ts';
-import { addSenderRoutes, type SenderDependencies } from '../../../src/ingest/sender-routes.ts';
+import { describeDiagnostics } from '../../../src/ingest/diagnostics-openapi.ts';
+import { addDiagnosticsRoutes, type DiagnosticsDependencies } from '../../../src/ingest/diagnostics-routes.ts';
 import { createServer, defaultServerLimits } from '../../../src/ingest/server.ts';
 import { eventFields } from '../../../src/datasets/event-fields.ts';
 import { assembleOpenApi } from '../../../src/runtime/http/openapi.ts';
@@ -15,7 +15,7 @@ const servers = {
   import: { url: 'http://s2s.example', description: 'Import' },
   export: { url: 'http://api.example', description: 'Export' },
 };
-const reference = assembleOpenApi('1.2.3', servers, [describeImport(), describeSenderView()]) as {
+const reference = assembleOpenApi('1.2.3', servers, [describeImport(), describeDiagnostics()]) as {
   paths: Record<string, { servers: unknown; post?: { requestBody?: { content: Record<string, { schema: object }> } } }>;
   components: { schemas: Record<string, { properties: Record<string, object> }> };
 };
@@ -32,7 +32,7 @@ describe('the API reference of import', () => {
     // Nothing is called: only the routes are looked at.
     addImportRoutes(server, {} as RouteDependencies, '1.2.3');
     const access = { onChange: () => () => undefined } as unknown as AccessReader;
-    addSenderRoutes(server, { access } as SenderDependencies);
+    addDiagnosticsRoutes(server, { access } as DiagnosticsDependencies);
     const described = Object.entries(reference.paths).flatMap(([path, methods]) =>
       Object.keys(methods)
         .filter((name) => name !== 'servers')

@@ -37,7 +37,7 @@ test('A released key stands for nothing, and is not released by another request'
   expect(keys.isOfOther(useOf('k', 'b'), 5)).toBe(false);
 });
 
-test('A memory of few keys refuses no request that it should not, and knows the newest keys of those that came', () => {
+test('A small record of keys rejects no other request, and has the newest keys', () => {
   check(
     property(array(tuple(nat(40), nat(2)), { maxLength: 200 }), (requests) => {
       const keys = createUsedKeys(16);

@@ -40,7 +40,7 @@ test('Each line of a spool is a row, a duplicate or a failed event, and rows are
   const other = keyed('abc');
   const lines = [...keyed('ab'), 'no event', bad, ...other, ...keyed('ab')];
   const loaded = await load(lines);
-  const judged = await loaded.judge(nothing);
+  const judged = await loaded.classify(nothing);
   expect(loaded.refused).toMatchObject({ code: 'sql' });
   expect(judged).toMatchObject({ rows: 2, repeats: 2, addsKeys: true });
   expect(await readFailures(spool, judged.failedLines)).toEqual([
@@ -58,7 +58,7 @@ test('Each line of a spool is a row, a duplicate or a failed event, and rows are
 
 test('A batch without new rows writes no young file, and its replay writes an empty one', async () => {
   const { load, file, countRows } = await openTables();
-  const judged = await (await load(['no event'])).judge(nothing);
+  const judged = await (await load(['no event'])).classify(nothing);
   expect(judged).toMatchObject({
     rows: 0,
     repeats: 0,
@@ -72,20 +72,20 @@ test('A batch without new rows writes no young file, and its replay writes an em
 
 test('The next batch knows the keys of a batch after they were kept, and until they are dropped', async () => {
   const { tables, load } = await openTables();
-  await (await load(keyed('a'))).judge(nothing);
-  expect(await (await load(keyed('a'))).judge(nothing)).toMatchObject({ rows: 1, repeats: 0 });
-  const kept = await (await load(keyed('a'))).judge(nothing);
+  await (await load(keyed('a'))).classify(nothing);
+  expect(await (await load(keyed('a'))).classify(nothing)).toMatchObject({ rows: 1, repeats: 0 });
+  const kept = await (await load(keyed('a'))).classify(nothing);
   await kept.keepKeys();
-  expect(await (await load(keyed('a'))).judge(nothing)).toMatchObject({ rows: 0, repeats: 1 });
-  expect(await (await load(keyed('ab'))).judge(nothing)).toMatchObject({ rows: 0, repeats: 0 });
+  expect(await (await load(keyed('a'))).classify(nothing)).toMatchObject({ rows: 0, repeats: 1 });
+  expect(await (await load(keyed('ab'))).classify(nothing)).toMatchObject({ rows: 0, repeats: 0 });
   await tables.keys.forgetBefore(receivedMs + 1);
-  expect(await (await load(keyed('ab'))).judge(nothing)).toMatchObject({ rows: 2, repeats: 0 });
+  expect(await (await load(keyed('ab'))).classify(nothing)).toMatchObject({ rows: 2, repeats: 0 });
 });
 
 test('Lookups of a batch do not affect the next batch', async () => {
   const { load, file } = await openTables();
   const line = eventLine();
-  const written = await (await (await load([line])).judge(nothing)).writeRows(file, receivedMs);
+  const written = await (await (await load([line])).classify(nothing)).writeRows(file, receivedMs);
   const stored = {
     path: 'rows.parquet',
     absolutePath: file,
@@ -100,28 +100,28 @@ test('Lookups of a batch do not affect the next batch', async () => {
     rule: 'stream',
     load: (batch) => batch.lookUpEvents(files),
   });
-  expect(await (await load([line, line])).judge(lookUp([stored]))).toMatchObject({ rows: 0, repeats: 2 });
-  expect(await (await load([line])).judge(nothing)).toMatchObject({ rows: 1, repeats: 0 });
-  expect(await (await load([line, line])).judge(lookUp([]))).toMatchObject({ rows: 1, repeats: 1 });
+  expect(await (await load([line, line])).classify(lookUp([stored]))).toMatchObject({ rows: 0, repeats: 2 });
+  expect(await (await load([line])).classify(nothing)).toMatchObject({ rows: 1, repeats: 0 });
+  expect(await (await load([line, line])).classify(lookUp([]))).toMatchObject({ rows: 1, repeats: 1 });
 });
 
 test('A batch is classified again when more events are known', async () => {
   const { tables, load } = await openTables();
   const loaded = await load(keyed('ab'));
-  const first = await loaded.judge(nothing);
+  const first = await loaded.classify(nothing);
   await first.keepKeys();
   expect(first.repeats).toBe(0);
-  expect(await loaded.judge(nothing)).toMatchObject({ rows: 0, repeats: 2 });
+  expect(await loaded.classify(nothing)).toMatchObject({ rows: 0, repeats: 2 });
   await tables.keys.clear();
-  expect(await loaded.judge(nothing)).toMatchObject({ rows: 2, repeats: 0 });
+  expect(await loaded.classify(nothing)).toMatchObject({ rows: 2, repeats: 0 });
 });
 
 test('A step out of order fails an assertion, and writes nothing', async () => {
   const { load, file } = await openTables();
   const first = await load(keyed('a'));
-  const before = await first.judge(nothing);
+  const before = await first.classify(nothing);
   const isVoid = 'the batch was classified again: this result is outdated';
-  const judged = await first.judge(nothing);
+  const judged = await first.classify(nothing);
   for (const step of [
     () => before.writeYoung(file, receivedMs, 9),
     () => before.writeRows(file, receivedMs),
@@ -134,8 +134,8 @@ test('A step out of order fails an assertion, and writes nothing', async () => {
   await load(keyed('b'));
   const gone = 'the tables have a newer batch';
   for (const step of [
-    () => first.judge(nothing),
-    () => first.writeUnjudged(file),
+    () => first.classify(nothing),
+    () => first.writeUnclassified(file),
     () => judged.writeYoung(file, receivedMs, 9),
     () => judged.writeRows(file, receivedMs),
   ])

@@ -4,22 +4,22 @@ import { expect, test } from 'vitest';
 import {
   createStateSearch,
   findSinceMs,
-  nextPlace,
-  parsePlace,
-  refuseVersion,
-  type KeptVersions,
+  nextCursor,
+  parseCursor,
+  findVersionUnavailableReason,
+  type AvailableVersions,
 } from '../../../src/lake/log/change-feed.ts';
 import { emptyTotals, type LakeState } from '../../../src/lake/log/lake-state.ts';
 import { commitName, logFolder, renderCommit } from '../../../src/lake/log/log-files.ts';
 import type { Snapshot } from '../../../src/lake/log/snapshot.ts';
-import { appendLines, unmarked, type LedgerLine } from '../../../src/lake/log/version-ledger.ts';
+import { appendLines, noTag, type LedgerLine } from '../../../src/lake/log/version-ledger.ts';
 import { testFolder } from '../../helpers/folder.ts';
 
 const [ours, theirs] = ['0123abcd', '89abcdef'];
 
-const line = (version: number, availableAtMs: number, mark: string): LedgerLine => ({
+const line = (version: number, availableAtMs: number, tag: string): LedgerLine => ({
   version,
-  point: { version, availableAtMs, mark },
+  point: { version, availableAtMs, tag },
 });
 
 /** Creates a lake of two tables whose ledgers have versions with rows. */
@@ -32,16 +32,16 @@ async function openLake() {
   return { tableDir, version: 5, lake: undefined } as Snapshot;
 }
 
-const placeOf = (text: string) => parsePlace(text) ?? { version: -1, mark: undefined };
+const placeOf = (text: string) => parseCursor(text) ?? { version: -1, tag: undefined };
 
 test.for(['0', '7', '7-0123abcd', '123456789012'])('The cursor %s is parsed and rendered unchanged', (text) => {
-  const { version, mark } = placeOf(text);
-  expect(mark === undefined ? String(version) : `${version}-${mark}`).toBe(text);
+  const { version, tag } = placeOf(text);
+  expect(tag === undefined ? String(version) : `${version}-${tag}`).toBe(text);
 });
 
 test.for(['', '-1', '01', '1.0', '1-', '1-0123ABCD', '1-0123abc', '1-0123abcd0', ' 1', '1234567890123', '1e3'])(
   'The text %j is not a cursor',
-  (text) => expect(parsePlace(text)).toBeUndefined(),
+  (text) => expect(parseCursor(text)).toBeUndefined(),
 );
 
 test('Rows after a cursor are those later than the newest rows of its version', async () => {
@@ -68,16 +68,18 @@ test('A cursor ahead of the table, older than the ledger, of another history or 
 
 test('The next cursor of a table without rows is its version, and 0 without a table', () => {
   const snapshot = { tableDir: '', version: -1, lake: undefined } as Snapshot;
-  expect(nextPlace(snapshot)).toBe('0');
-  expect(nextPlace({ ...snapshot, version: 3 })).toBe('3');
-  expect(placeOf(`3-${unmarked}`).mark).toBe(unmarked);
+  expect(nextCursor(snapshot)).toBe('0');
+  expect(nextCursor({ ...snapshot, version: 3 })).toBe('3');
+  expect(placeOf(`3-${noTag}`).tag).toBe(noTag);
 });
 
-const kept = (lake: Partial<LakeState>): KeptVersions => ({ newest: 10, oldest: 3, lake: lake as LakeState });
+const kept = (lake: Partial<LakeState>): AvailableVersions => ({ newest: 10, oldest: 3, lake: lake as LakeState });
 
 /** Returns the available ones among some versions. */
 const given = (lake: Partial<LakeState>, idApps?: readonly number[]): number[] =>
-  [0, 2, 3, 6, 7, 9, 10, 11].filter((version) => refuseVersion(version, kept(lake), idApps) === undefined);
+  [0, 2, 3, 6, 7, 9, 10, 11].filter(
+    (version) => findVersionUnavailableReason(version, kept(lake), idApps) === undefined,
+  );
 
 test('A version is available if it is kept, has no erased rows, and no erasure is running', () => {
   expect(given({})).toEqual([3, 6, 7, 9, 10]);
@@ -97,8 +99,8 @@ test('Erasures of an app make versions unavailable only to readers of its rows',
 });
 
 test('A table that does not exist is available only as version 0', () => {
-  const none: KeptVersions = { newest: -1, oldest: Infinity, lake: undefined };
-  expect([refuseVersion(0, none), refuseVersion(1, none)]).toEqual([
+  const none: AvailableVersions = { newest: -1, oldest: Infinity, lake: undefined };
+  expect([findVersionUnavailableReason(0, none), findVersionUnavailableReason(1, none)]).toEqual([
     undefined,
     expect.stringContaining('does not exist yet'),
   ]);

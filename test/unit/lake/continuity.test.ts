@@ -1,7 +1,7 @@
 import path from 'node:path';
 import { describe, expect, it, test } from 'vitest';
 import {
-  assertFollows,
+  assertContinuity,
   assertPosition,
   emptyTotals,
   type Epoch,
@@ -36,7 +36,7 @@ describe('consecutive commits', () => {
     ['of another stream', { cause: 'epoch', epoch: { ...epoch, appId: 'S@2', position: 0 } }],
     ['of a repair of the clock', { cause: 'restamp', availableAtMs: 4000 }],
   ])('A commit %s follows the previous one', (_what, members) => {
-    expect(() => assertFollows(before, after(members))).not.toThrow();
+    expect(() => assertContinuity(before, after(members))).not.toThrow();
   });
 
   it.each<[string, Partial<LakeState>, string]>([
@@ -47,12 +47,12 @@ describe('consecutive commits', () => {
     ['the position goes back', { epoch: { ...epoch, position: 6 } }, 'moves the position back, from 7 to 6'],
     ['available_at goes back', { availableAtMs: 4999 }, 'sets available_at back'],
   ])('A commit after which %s does not follow the previous one', (_what, members, message) => {
-    expect(() => assertFollows(before, after(members))).toThrow(message);
+    expect(() => assertContinuity(before, after(members))).toThrow(message);
   });
 
   it('A commit without a position, or with two, does not follow the previous one', () => {
     const { epoch: _, ...forgotten } = after({});
-    expect(() => assertFollows(before, forgotten)).toThrow('drops the position');
+    expect(() => assertContinuity(before, forgotten)).toThrow('drops the position');
     expect(() => assertPosition(before, new Map([['S@1', 7]]))).not.toThrow();
     expect(() => assertPosition(before, new Map([['S@1', 8]]))).toThrow("is 7 in the lake's state, and 8");
     expect(() => assertPosition(before, new Map())).toThrow('undefined in the table');

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { findErased, moveErasures } from '../../../src/lake/log/lake-state.ts';
-import { refuseVersion } from '../../../src/lake/log/change-feed.ts';
+import { findVersionUnavailableReason } from '../../../src/lake/log/change-feed.ts';
 
 const states = { newest: 9, oldest: 0 };
 
@@ -21,7 +21,9 @@ test('Concurrent erasures, or erasures repeated after a kill, end the older vers
 
 test('An erasure by an earlier version, which records no apps, ends the older versions of all apps', () => {
   const before = { forgetBefore: 4 };
-  expect(refuseVersion(3, { ...states, lake: before as never }, [7])).toContain('the oldest available version is 4');
+  expect(findVersionUnavailableReason(3, { ...states, lake: before as never }, [7])).toContain(
+    'the oldest available version is 4',
+  );
   const after = moveErasures({ ...before, ...moveErasures(before, true, { erasedApps: [8] }) }, true, {
     erasedApps: [],
     forgetBefore: 6,

@@ -3,7 +3,7 @@ import { rmSync, utimesSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { createFailedList } from '../../../src/lake/files/failed-events.ts';
-import { createFailedIndex } from '../../../src/lake/find/failed-index.ts';
+import { createFailedIndex } from '../../../src/lake/event-index/failed-index.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { eventLine } from '../../helpers/lake.ts';
 

@@ -1,9 +1,9 @@
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { events } from '../../../src/datasets/dataset.ts';
-import { keyedEventIds, plainEventIds, requestKeyOf } from '../../../src/datasets/event-id.ts';
-import { findRows, type Sought } from '../../../src/lake/find/find-rows.ts';
-import { openIdIndex } from '../../../src/lake/find/id-index.ts';
+import { keyedEventIds, timeOrderedEventIds, requestKeyOf } from '../../../src/datasets/event-id.ts';
+import { findRows, type LookupTarget } from '../../../src/lake/event-index/find-rows.ts';
+import { openIdIndex } from '../../../src/lake/event-index/id-index.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import { testFolder } from '../../helpers/folder.ts';
@@ -29,15 +29,18 @@ async function openRows(rows: readonly FixtureEvent[]) {
   const duckdb = await openDuckdb({ memoryMb: 128, threads: 1 });
   onTestFinished(() => duckdb.close());
   const index = openIdIndex(path.join(folder, 'index'));
-  return async (sought: Sought, idApps: readonly number[] = [sought.idApp ?? 0]): Promise<string[]> => {
+  return async (
+    lookupTarget: LookupTarget,
+    idApps: readonly number[] = [lookupTarget.idApp ?? 0],
+  ): Promise<string[]> => {
     const use = { index, idApps, deadlineMs: performance.now() + 20_000 };
-    return (await findRows(duckdb, table, sought, use)).map(({ eventId }) => eventId);
+    return (await findRows(duckdb, table, lookupTarget, use)).map(({ eventId }) => eventId);
   };
 }
 
 test('A row is found by its id only for its own app, also if its file has rows of both', async () => {
-  const [ofSeven, ofEight] = [plainEventIds(receivedAtMs)(0), plainEventIds(receivedAtMs)(0)];
-  const find = await openRows([rowOf(ofSeven, 7), rowOf(ofEight, 8), rowOf(plainEventIds(receivedAtMs)(0), 9)]);
+  const [ofSeven, ofEight] = [timeOrderedEventIds(receivedAtMs)(0), timeOrderedEventIds(receivedAtMs)(0)];
+  const find = await openRows([rowOf(ofSeven, 7), rowOf(ofEight, 8), rowOf(timeOrderedEventIds(receivedAtMs)(0), 9)]);
   expect(await find({ eventId: ofSeven, idApp: 7 })).toEqual([ofSeven]);
   expect(await find({ eventId: ofSeven, idApp: 8 })).toEqual([]);
   expect(await find({ eventId: ofEight, idApp: 8 })).toEqual([ofEight]);

@@ -6,7 +6,7 @@ import { testFolder } from '../../helpers/folder.ts';
 
 const lineAt = (version: number, availableAtMs: number): LedgerLine => ({
   version,
-  point: { version, availableAtMs, mark: '0123abcd' },
+  point: { version, availableAtMs, tag: '0123abcd' },
 });
 
 const findFirstVersion = (snapshot: Snapshot, atMs: number): Promise<FirstVersion> =>

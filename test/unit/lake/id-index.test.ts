@@ -2,7 +2,7 @@ import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'no
 import path from 'node:path';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { keyedEventIds } from '../../../src/datasets/event-id.ts';
-import { indexKeyOf, openIdIndex, type IdIndex } from '../../../src/lake/find/id-index.ts';
+import { indexKeyOf, openIdIndex, type IdIndex } from '../../../src/lake/event-index/id-index.ts';
 import type { DataFile } from '../../../src/lake/log/snapshot.ts';
 import { openDuckdb, type Duckdb } from '../../../src/lake/sql/duckdb.ts';
 import { sqlText } from '../../../src/lake/sql/literals.ts';

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { expect, test, vi } from 'vitest';
-import { oldestPendingBase } from '../../../src/lake/files/failed-events.ts';
+import { findOldestPendingBase } from '../../../src/lake/files/failed-events.ts';
 
 /** Names in the folder: so many files take a minute to create. */
 const names = vi.hoisted((): string[] => []);
@@ -10,7 +10,7 @@ const settled = (count: number): string => `00000000-0000-0000-0000-${String(cou
 
 test('The oldest pending file is found among more failed files than a function call takes arguments', async () => {
   for (let count = 0; count < 130_000; count += 1) names.push(settled(count));
-  expect(await oldestPendingBase('')).toBe(Infinity);
+  expect(await findOldestPendingBase('')).toBe(Infinity);
   for (const base of [12, 9, 30]) names.push(`pending-${base}-${randomUUID()}.ndjson`);
-  expect(await oldestPendingBase('')).toBe(9);
+  expect(await findOldestPendingBase('')).toBe(9);
 });

@@ -4,7 +4,7 @@ import { expect, test } from 'vitest';
 import { ensureLake, lakePaths } from '../../../src/lake/lake.ts';
 import type { Action } from '../../../src/lake/log/actions.ts';
 import { writeCheckpoint } from '../../../src/lake/log/checkpoint.ts';
-import { createSnapshotView, replaceFiles } from '../../../src/lake/log/log-follower.ts';
+import { createSnapshotView, replaceFiles } from '../../../src/lake/log/log-tailer.ts';
 import { readSnapshot, toSnapshot, type DataFile, type Snapshot } from '../../../src/lake/log/snapshot.ts';
 import { openTable, type Table } from '../../../src/lake/log/table.ts';
 import { applyActions, createTableState } from '../../../src/lake/log/table-state.ts';
@@ -16,9 +16,17 @@ import { isLongRun } from '../../helpers/chaos.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { isWhole } from '../../helpers/in-turn.ts';
 
-function describeFile({ path: name, absolutePath, sizeBytes, sha256, place, sinceMs, ...file }: DataFile): unknown[] {
+function describeFile({
+  path: name,
+  absolutePath,
+  sizeBytes,
+  sha256,
+  publishedPath,
+  sinceMs,
+  ...file
+}: DataFile): unknown[] {
   const stats = [file.numRecords, file.minValues, file.maxValues];
-  return [name, absolutePath, sizeBytes, sha256, place, sinceMs, file.young, stats];
+  return [name, absolutePath, sizeBytes, sha256, publishedPath, sinceMs, file.young, stats];
 }
 
 /** Returns the members of a snapshot and of its files. */

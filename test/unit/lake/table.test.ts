@@ -1,7 +1,7 @@
 import { readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { expect, test } from 'vitest';
-import { checkpointEvery, checkpointWhenDue, trimLog, vacuum } from '../../../src/lake/clean.ts';
+import { checkpointEvery, checkpointWhenDue, trimLog, vacuum } from '../../../src/lake/cleanup.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import { ensureLake, lakePaths, openLake } from '../../../src/lake/lake.ts';
 import { assertHardLinks } from '../../../src/runtime/files/file-checks.ts';
@@ -200,9 +200,9 @@ test('One commit adds a column for a new optional field, with NULL in old rows, 
   const { table } = lakePaths(lakeDir);
   const stream = createMemoryStream();
   stream.publish([eventLine({ age: 30 })]);
-  const compact = await startTestCompact(folder, stream);
+  const compactor = await startTestCompact(folder, stream);
   await waitFor('stored', async () => (await readSnapshot(table)).lake?.totals.stored === 1);
-  await compact.stop();
+  await compactor.stop();
   const state = await loadTableState(table);
   const names = (JSON.parse(state.metaData?.schemaString ?? '{}') as { fields: { name: string }[] }).fields.map(
     (field) => field.name,

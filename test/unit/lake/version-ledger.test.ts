@@ -18,9 +18,9 @@ import type { AppError } from '../../../src/runtime/errors.ts';
 import { inTurn } from '../../helpers/in-turn.ts';
 import { testFolder } from '../../helpers/folder.ts';
 
-const line = (version: number, availableAtMs: number, mark?: string): LedgerLine => ({
+const line = (version: number, availableAtMs: number, tag?: string): LedgerLine => ({
   version,
-  point: { version, availableAtMs, mark },
+  point: { version, availableAtMs, tag },
 });
 
 /** Writes a commit with an `available_at`. */
@@ -39,9 +39,7 @@ test('A ledger has the time of each version from the line at or before it, and n
   expect((await findEnd(folder)).last).toBeUndefined();
   await appendLines(folder, [line(0, 0), line(3, 1_700_000_000_000, '0123abcd')]);
   await appendLines(folder, [line(7, 1_700_000_000_001, 'ffffffff')]);
-  const said = await Promise.all(
-    [0, 2, 3, 6, 7, 8].map(async (version) => (await findInLedger(folder, version))?.mark),
-  );
+  const said = await Promise.all([0, 2, 3, 6, 7, 8].map(async (version) => (await findInLedger(folder, version))?.tag));
   expect(said).toEqual([undefined, undefined, '0123abcd', '0123abcd', 'ffffffff', undefined]);
   expect((await findInLedger(folder, 6))?.availableAtMs).toBe(1_700_000_000_000);
   expect(await findInLedger(folder, 8)).toBeUndefined();
@@ -139,9 +137,9 @@ test('A copy of a ledger has each version once, also if the log is trimmed meanw
   await copyLedger(table, to, copy);
   expect(await findBrokenLines(to)).toEqual([]);
   expect((await findEnd(to)).lines).toBe(5);
-  const said = await Promise.all([0, 1, 2, 3, 4, 5].map(async (version) => (await findInLedger(to, version))?.mark));
+  const said = await Promise.all([0, 1, 2, 3, 4, 5].map(async (version) => (await findInLedger(to, version))?.tag));
   expect(said).toEqual([
-    ...(await Promise.all([0, 1, 2, 3].map(async (version) => (await findInLedger(table, version))?.mark))),
+    ...(await Promise.all([0, 1, 2, 3].map(async (version) => (await findInLedger(table, version))?.tag))),
     expect.stringMatching(/^[0-9a-f]{8}$/),
     undefined,
   ]);
@@ -154,7 +152,7 @@ test('A line that two compactors have appended is intact, and two different line
   appendFileSync(ledgerFile(folder), twice);
   await appendLines(folder, [line(5, 3, 'ffffffff')]);
   expect(await findBrokenLines(folder)).toEqual([]);
-  expect((await findInLedger(folder, 4))?.mark).toBe('0123abcd');
+  expect((await findInLedger(folder, 4))?.tag).toBe('0123abcd');
   await appendLines(folder, [line(5, 4, 'ffffffff')]);
   await appendLines(folder, [line(6, 4, 'ffffffff')]);
   expect(await findBrokenLines(folder)).toEqual([5]);

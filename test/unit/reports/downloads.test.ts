@@ -11,14 +11,14 @@ import { addDownloadRoutes } from '../../../src/reports/download-routes.ts';
 import { archiveName, fileStem } from '../../../src/reports/reports.ts';
 import { createOpenDownloads, signLink, openSigningKeys } from '../../../src/reports/signed-links.ts';
 import { openReportStore } from '../../../src/reports/store.ts';
-import { createVerifiedFiles, isFault } from '../../../src/reports/verified-files.ts';
+import { createVerifiedFiles, isVerificationError } from '../../../src/reports/verified-files.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
 import { createLogger } from '../../../src/runtime/logger.ts';
 import { testFolder } from '../../helpers/folder.ts';
 
 const clock = createClock(0);
 const logger = createLogger('silent');
-const holder = { idUser: '1', mark: 'm' };
+const holder = { idUser: '1', secretFingerprint: 'm' };
 
 it('A connection may be idle while a file is read for its checksum, at any duration, and not afterwards', async () => {
   const folder = testFolder();
@@ -53,7 +53,7 @@ it('A connection may be idle while a file is read for its checksum, at any durat
     open: (...given: Parameters<typeof verified.open>) => (note(), verified.open(...given)),
     findFault: (...given: Parameters<typeof verified.findFault>) => (note(), verified.findFault(...given)),
   };
-  const holders = { findMark: () => 'm', mayLackUsers: () => false, onChange: () => () => undefined };
+  const holders = { findSecretFingerprint: () => 'm', mayLackUsers: () => false, onChange: () => () => undefined };
   const after: unknown[] = [];
   const { privateKey } = generateKeyPairSync('ed25519');
   const manifestKey = { current: () => privateKey, problems: () => [], close: () => undefined };
@@ -126,8 +126,8 @@ it('A file that many clients download at once is hashed once, and again only aft
   const files = createVerifiedFiles(logger);
   async function ask(clients: number): Promise<void> {
     const opened = await Promise.all(Array.from({ length: clients }, () => files.open(published)));
-    for (const handle of opened) if (!isFault(handle)) await handle.close();
-    expect(opened.filter(isFault)).toEqual([]);
+    for (const handle of opened) if (!isVerificationError(handle)) await handle.close();
+    expect(opened.filter(isVerificationError)).toEqual([]);
   }
   await ask(50);
   // Three blocks, and the end.

@@ -3,7 +3,7 @@ import { Ajv2020 } from 'ajv/dist/2020.js';
 import { expect, onTestFinished, test, vi } from 'vitest';
 import { manifestSchema } from '../../../src/export/api/openapi-schemas.ts';
 import { openManifestKey, manifestKeyPath, parseManifest, renderManifest } from '../../../src/reports/manifest.ts';
-import { publicKeyHex } from '../../../src/runtime/sealed-text.ts';
+import { publicKeyHex } from '../../../src/runtime/encrypted-text.ts';
 import { createLogger } from '../../../src/runtime/logger.ts';
 import type { ReportJob } from '../../../src/reports/reports.ts';
 import { readFileSync, rmSync, writeFileSync } from 'node:fs';

@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest';
 import {
   parseLink,
   signLink,
-  type FindMark,
+  type FindSecretFingerprint,
   type SigningKey,
   type SigningKeys,
 } from '../../../src/reports/signed-links.ts';
@@ -32,29 +32,29 @@ const target = {
 };
 const nowMs = 1_799_999_000_000;
 const link = signLink(keys, target);
-const holder = { idUser: '7', mark: 'mark of 7' };
+const holder = { idUser: '7', secretFingerprint: 'mark of 7' };
 const held = { ...target, holder };
 const ownLink = signLink(keys, held);
 const given = [
   link,
   signLink(keysOf(older), { ...target, id: 43 }),
   ownLink,
-  signLink(keys, { ...target, holder: { idUser: '8', mark: 'mark of 8' } }),
+  signLink(keys, { ...target, holder: { idUser: '8', secretFingerprint: 'mark of 8' } }),
 ];
-const findMark: FindMark = (idUser) => ({ 7: 'mark of 7', 8: 'mark of 8' })[idUser];
+const findSecretFingerprint: FindSecretFingerprint = (idUser) => ({ 7: 'mark of 7', 8: 'mark of 8' })[idUser];
 
 describe('a signed link', () => {
   it('A signed link leads to its file until its end, to the second', () => {
-    expect(parseLink(keys, link, nowMs, findMark)).toEqual(target);
-    expect(parseLink(keys, link, target.expiresSeconds * 1000 - 1, findMark)).toEqual(target);
-    expect(parseLink(keys, link, target.expiresSeconds * 1000, findMark)).toBeUndefined();
+    expect(parseLink(keys, link, nowMs, findSecretFingerprint)).toEqual(target);
+    expect(parseLink(keys, link, target.expiresSeconds * 1000 - 1, findSecretFingerprint)).toEqual(target);
+    expect(parseLink(keys, link, target.expiresSeconds * 1000, findSecretFingerprint)).toBeUndefined();
   });
 
   it('A signed link is not accepted in any changed form', () => {
     fc.assert(
       fc.property(changedLinks(given), ({ text }) => {
         fc.pre(!given.some((known) => isSameLink(text, known)));
-        expect(parseLink(keys, text, nowMs, findMark)).toBeUndefined();
+        expect(parseLink(keys, text, nowMs, findSecretFingerprint)).toBeUndefined();
       }),
       { numRuns: isWhole ? 3000 : 1000, seed: 20_251_121 },
     );
@@ -66,23 +66,25 @@ describe('a signed link', () => {
       const pairs = query.split('&');
       expect(pairs).toEqual(pairs.toSorted());
       expect(path.extname(one)).toBe(path.extname(file));
-      const expected = parseLink(keys, one, nowMs, findMark);
+      const expected = parseLink(keys, one, nowMs, findSecretFingerprint);
       expect(expected).toMatchObject({ id: 42 });
       const [first = '', second = '', ...others] = pairs;
       const asIn03 = [first, second, ...others.slice(1, -1), others[0]];
       for (const order of [pairs.toReversed(), [...others, first, second], asIn03]) {
-        expect(parseLink(keys, `${file}?${order.join('&')}`, nowMs, findMark)).toEqual(expected);
-        expect(parseLink(keys, `${file}?${[...order, first].join('&')}`, nowMs, findMark)).toBeUndefined();
+        expect(parseLink(keys, `${file}?${order.join('&')}`, nowMs, findSecretFingerprint)).toEqual(expected);
+        expect(parseLink(keys, `${file}?${[...order, first].join('&')}`, nowMs, findSecretFingerprint)).toBeUndefined();
       }
-      expect(parseLink(keys, one.replace(/x-ending=\.\w+/, 'x-ending=.csv'), nowMs, findMark)).toBeUndefined();
+      expect(
+        parseLink(keys, one.replace(/x-ending=\.\w+/, 'x-ending=.csv'), nowMs, findSecretFingerprint),
+      ).toBeUndefined();
     }
   });
 
   it('A random text is not accepted as a signed link', () => {
     fc.assert(
       fc.property(fc.string({ unit: 'binary' }), (text) => {
-        expect(parseLink(keys, text, nowMs, findMark)).toBeUndefined();
-        expect(parseLink(keys, `/files/${text}`, nowMs, findMark)).toBeUndefined();
+        expect(parseLink(keys, text, nowMs, findSecretFingerprint)).toBeUndefined();
+        expect(parseLink(keys, `/files/${text}`, nowMs, findSecretFingerprint)).toBeUndefined();
       }),
       { numRuns: isWhole ? 5000 : 1500, seed: 5 },
     );
@@ -90,20 +92,25 @@ describe('a signed link', () => {
 
   it('A link signed with a retired key is accepted as long as the key is kept', () => {
     const old = signLink(keysOf(older), target);
-    expect(parseLink(keys, old, nowMs, findMark)).toEqual(target);
-    expect(parseLink(keysOf(newest), old, nowMs, findMark)).toBeUndefined();
+    expect(parseLink(keys, old, nowMs, findSecretFingerprint)).toEqual(target);
+    expect(parseLink(keysOf(newest), old, nowMs, findSecretFingerprint)).toBeUndefined();
   });
 
   it("A link ends with its user and with the user's secret", () => {
     expect(ownLink).toContain('&user=7&');
-    expect(parseLink(keys, ownLink, nowMs, findMark)).toEqual(held);
+    expect(parseLink(keys, ownLink, nowMs, findSecretFingerprint)).toEqual(held);
     expect(parseLink(keys, ownLink, nowMs, () => undefined)).toBeUndefined();
     expect(parseLink(keys, ownLink, nowMs, () => 'mark under another secret')).toBeUndefined();
     // The id of another user, of an unknown user, and none.
     for (const changed of ['&user=8', '&user=70', ''])
-      expect(parseLink(keys, ownLink.replace('&user=7', changed), nowMs, findMark)).toBeUndefined();
+      expect(parseLink(keys, ownLink.replace('&user=7', changed), nowMs, findSecretFingerprint)).toBeUndefined();
     expect(
-      parseLink(keys, signLink(keys, { ...target, holder: { idUser: '7', mark: '' } }), nowMs, () => undefined),
+      parseLink(
+        keys,
+        signLink(keys, { ...target, holder: { idUser: '7', secretFingerprint: '' } }),
+        nowMs,
+        () => undefined,
+      ),
     ).toBeUndefined();
   });
 
@@ -115,7 +122,7 @@ describe('a signed link', () => {
         names,
         fc.integer({ min: 1_800_000_000, max: 4_000_000_000 }),
         (id, name, expiresSeconds) => {
-          expect(parseLink(keys, signLink(keys, { id, name, expiresSeconds }), nowMs, findMark)).toEqual({
+          expect(parseLink(keys, signLink(keys, { id, name, expiresSeconds }), nowMs, findSecretFingerprint)).toEqual({
             id,
             name,
             expiresSeconds,

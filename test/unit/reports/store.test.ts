@@ -188,8 +188,8 @@ describe('the report store', () => {
     const folder = testFolder();
     const first = await open(folder);
     const { id } = await first.create(report);
-    first.noteProgress(id, 40);
-    first.noteProgress(id, 30);
-    expect((await open(folder)).toldProgress(id)).toBe(40);
+    first.recordProgress(id, 40);
+    first.recordProgress(id, 30);
+    expect((await open(folder)).reportedProgress(id)).toBe(40);
   });
 });

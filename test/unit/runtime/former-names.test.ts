@@ -1,7 +1,7 @@
 import { describe, expect, it, test } from 'vitest';
-import { followService } from '../../../src/health/service-gauges.ts';
-import { findProblems, findWarnings } from '../../../src/health/health.ts';
-import type { Problem, ProblemCode } from '../../../src/runtime/conditions/problem.ts';
+import { registerServiceGauges } from '../../../src/ops/service-gauges.ts';
+import { findProblems, findWarnings } from '../../../src/ops/health.ts';
+import type { Problem, ProblemCode } from '../../../src/runtime/problems/problem.ts';
 import {
   acceptFormerNames,
   describeFormerNames,
@@ -116,7 +116,7 @@ test('Metrics have their former names, and codes their former ones with a label 
   const metrics = createMetrics();
   metrics.counter('export_responses_total', 'Responses.').inc(3);
   const [problems, warnings] = [[problemOf('broker_unreachable')], [problemOf('dedupe_keys_lost')]];
-  followService(metrics, () => ({ problems, warnings, processes: [] }));
+  registerServiceGauges(metrics, () => ({ problems, warnings, processes: [] }));
   const { body } = await renderMetrics([await metrics.snapshot()]);
   for (const line of [
     'export_responses_total 3',

@@ -27,7 +27,7 @@ it('The metrics of every process that runs are those of the moment, however many
   expect(one.asked).toBe(2);
 });
 
-it('A process that stands still is shown as it was, and keeps nobody from the metrics of the others', async () => {
+it('A suspended process keeps its last metrics, and does not delay those of the others', async () => {
   const collection = createProcessMetrics(20);
   collection.take('still', ['earlier']);
   const processes = new Map([
@@ -37,7 +37,7 @@ it('A process that stands still is shown as it was, and keeps nobody from the me
   expect(await collection.collect(processes)).toEqual([['earlier'], ['now']]);
 });
 
-it('The metrics of a process that is gone are shown neither while it is away nor as those of the next', async () => {
+it('The metrics of an exited process are not shown, neither meanwhile nor as those of its successor', async () => {
   const collection = createProcessMetrics(20);
   collection.take('one', ['earlier']);
   expect(await collection.collect(new Map([['one', { current: () => undefined }]]))).toEqual([]);

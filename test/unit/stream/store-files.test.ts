@@ -34,7 +34,7 @@ function openStore() {
   };
 }
 
-test('A store is kept while the server writes to the files that stand in it, whichever it began last', async () => {
+test('A store is trusted while the server writes to files that are in it', async () => {
   const store = openStore();
   store.begin(1);
   const check = createStoreCheck(store.folder);
@@ -47,7 +47,7 @@ test('A store is kept while the server writes to the files that stand in it, whi
   }
 });
 
-test('A store from which a file was taken is not trusted when the server begins another one, until the supervisor has looked', async () => {
+test('A store from which a file was taken is not trusted when the server begins another one, until the supervisor has checked', async () => {
   const distrustedMs = 500;
   const store = openStore();
   store.begin(1);

@@ -1,19 +1,19 @@
 import { useLayoutEffect, useRef, useState } from 'preact/hooks';
-import { callApi, type AnswerOf } from '../frame/client.ts';
-import { Button } from '../parts/controls.tsx';
-import { formatCount, formatDate, formatTime } from '../parts/format.ts';
+import { callApi, type AnswerOf } from '../shell/client.ts';
+import { Button } from '../components/controls.tsx';
+import { formatCount, formatDate, formatTime } from '../components/format.ts';
 import {
   Card,
   ErrorMessage,
-  LoadState,
+  LoadingState,
   Note,
   pageSize,
   ShareBar,
   Table,
   useSearch,
-  type Column,
-} from '../parts/layout.tsx';
-import { useLoaded } from '../parts/load.ts';
+  type TableColumn,
+} from '../components/layout.tsx';
+import { useLoaded } from '../components/load.ts';
 import { datesOf, type Period } from './volume.tsx';
 
 /** The custom events of an app. Without a version no catalogue exists yet. */
@@ -35,7 +35,7 @@ function loadCatalogue({ period, ...keys }: CatalogueKeys, signal: AbortSignal):
 
 const dateOf = (time: string): string => formatDate(time.slice(0, 10));
 
-const parameterColumns = (sampledEvents: number): readonly Column<CatalogueParameter>[] => [
+const parameterColumns = (sampledEvents: number): readonly TableColumn<CatalogueParameter>[] => [
   ['Parameter', ({ name }) => <code>{name}</code>],
   [
     'Type',
@@ -121,7 +121,7 @@ function ParametersPart({ idApp, period, customEventName }: Required<CatalogueKe
 const eventColumns = (
   chosen: string | undefined,
   onChoose: (name: string) => void,
-): readonly Column<CatalogueEvent>[] => [
+): readonly TableColumn<CatalogueEvent>[] => [
   [
     'Custom event',
     ({ customEventName: name }) => (
@@ -193,7 +193,7 @@ export function CatalogueCard({ idApp, period }: { readonly idApp: string; reado
       isBusy={isLoading}
       beside={(events?.length ?? 0) > 0 && field}
     >
-      <LoadState of={loaded} />
+      <LoadingState of={loaded} />
       {data && (
         <>
           <Notices notices={data.notices} />

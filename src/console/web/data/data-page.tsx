@@ -1,17 +1,26 @@
 import { useState } from 'preact/hooks';
-import { path } from '../frame/browser.ts';
-import { callApi, type AnswerOf } from '../frame/client.ts';
-import { AppHead, AppsCard } from '../parts/apps.tsx';
-import { Check, Select } from '../parts/controls.tsx';
-import { formatCount, formatDate } from '../parts/format.ts';
-import { Card, LoadState, Note, PageHead, ShareBar, Table, useSearch, type Column } from '../parts/layout.tsx';
-import { useLoaded } from '../parts/load.ts';
+import { path } from '../shell/browser.ts';
+import { callApi, type AnswerOf } from '../shell/client.ts';
+import { AppHead, AppsCard } from '../components/apps.tsx';
+import { Check, Select } from '../components/controls.tsx';
+import { formatCount, formatDate } from '../components/format.ts';
+import {
+  Card,
+  LoadingState,
+  Note,
+  PageHead,
+  ShareBar,
+  Table,
+  useSearch,
+  type TableColumn,
+} from '../components/layout.tsx';
+import { useLoaded } from '../components/load.ts';
 import { CatalogueCard } from './catalogue.tsx';
 import { datesOf, kindsOf, nameOf, periods, useVolume, VolumeCard, type Period } from './volume.tsx';
 
 type Fields = AnswerOf<'/api/data/v1/fields.json'>;
 
-const fieldColumns = (sampledEvents: number): readonly Column<Fields['fields'][number]>[] => [
+const fieldColumns = (sampledEvents: number): readonly TableColumn<Fields['fields'][number]>[] => [
   ['Field', ({ name, column, type }) => <code title={`Column ${column}, ${type}`}>{name}</code>],
   ['Fill rate', ({ nonNullEvents }) => <ShareBar share={nonNullEvents / sampledEvents} />],
   ['Events', ({ nonNullEvents }) => formatCount(nonNullEvents), 'number wide-only'],
@@ -76,7 +85,7 @@ function FieldsCard({ idApp, period, kinds }: FieldsProps) {
   );
   return (
     <Card id="fields" title="Field fill rate" isBusy={isLoading} beside={controls}>
-      <LoadState of={loaded} wait="Counting…" />
+      <LoadingState of={loaded} wait="Counting…" />
       {data !== undefined && <Note>{describeBasis(data)}</Note>}
       {hasEvents && shown.length > 0 && (
         <Table

@@ -1,10 +1,10 @@
 import { useMemo } from 'preact/hooks';
-import { callApi, type AnswerOf } from '../frame/client.ts';
-import { Chart } from '../parts/chart.tsx';
-import { Segments } from '../parts/controls.tsx';
-import { formatCount, formatDate } from '../parts/format.ts';
-import { Card, LoadState, Table, type Column } from '../parts/layout.tsx';
-import { useLoaded, type Loaded } from '../parts/load.ts';
+import { callApi, type AnswerOf } from '../shell/client.ts';
+import { Chart } from '../components/chart.tsx';
+import { Segments } from '../components/controls.tsx';
+import { formatCount, formatDate } from '../components/format.ts';
+import { Card, LoadingState, Table, type TableColumn } from '../components/layout.tsx';
+import { useLoaded, type Loaded } from '../components/load.ts';
 
 /** Selectable periods, days. */
 export const periods = [7, 30, 90, 365] as const;
@@ -65,9 +65,9 @@ function countsOf({ days }: Volume): (date: string, kind: string) => number {
 /** Shows the chart's figures for screen readers: days with events, the newest first. */
 function VolumeTable({ volume }: { readonly volume: Volume }) {
   const count = countsOf(volume);
-  const columns: readonly Column<string>[] = [
+  const tableColumns: readonly TableColumn<string>[] = [
     ['Day (UTC)', formatDate, 'nowrap'],
-    ...kindsOf(volume).map(({ kind }): Column<string> => [
+    ...kindsOf(volume).map(({ kind }): TableColumn<string> => [
       nameOf(kind),
       (date) => formatCount(count(date, kind)),
       'number',
@@ -77,7 +77,7 @@ function VolumeTable({ volume }: { readonly volume: Volume }) {
   return (
     <details>
       <summary>Show as table</summary>
-      <Table label="Events by day and kind" kind="tall" columns={columns} rows={dates} keyOf={(date) => date} />
+      <Table label="Events by day and kind" kind="tall" columns={tableColumns} rows={dates} keyOf={(date) => date} />
     </details>
   );
 }
@@ -122,7 +122,7 @@ export function VolumeCard({ volume: { data, error, isLoading }, period, onPerio
         </div>
       }
     >
-      <LoadState of={{ data, error }} wait="Counting…" kind="chart-space" />
+      <LoadingState of={{ data, error }} wait="Counting…" kind="chart-space" />
       {data !== undefined && total === 0 && (
         <p class="muted">No events in this period. New events appear within seconds, when they are in the lake.</p>
       )}

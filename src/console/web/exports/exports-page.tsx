@@ -1,11 +1,11 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { hrefOf, path } from '../frame/browser.ts';
-import { callApi } from '../frame/client.ts';
-import { readPeriod } from '../new-export/order.ts';
-import { Button } from '../parts/controls.tsx';
-import { formatAway, formatBytes, formatCount, formatDate, formatTime } from '../parts/format.ts';
-import { createParts, EmptyCard, ErrorMessage, LoadState, Message, Table } from '../parts/layout.tsx';
-import { useLoaded } from '../parts/load.ts';
+import { hrefOf, path } from '../shell/browser.ts';
+import { callApi } from '../shell/client.ts';
+import { readPeriod } from '../new-export/export-arguments.ts';
+import { Button } from '../components/controls.tsx';
+import { formatAway, formatBytes, formatCount, formatDate, formatTime } from '../components/format.ts';
+import { createTabs, EmptyCard, ErrorMessage, LoadingState, MessageBox, Table } from '../components/layout.tsx';
+import { useLoaded } from '../components/load.ts';
 import { isInProgress, RequestDetails, type ExportLine, type ExportPage } from './request-details.tsx';
 import { ScheduleList } from './schedules.tsx';
 
@@ -154,7 +154,7 @@ function RequestList() {
     sought.current = openId;
     if (!isThere && /^[1-9]\d{0,14}$/.test(openId)) setBefores([undefined, String(Number(openId) + 1)]);
   }, [data, isLoading, openId]);
-  if (data === undefined) return <LoadState of={loaded} />;
+  if (data === undefined) return <LoadingState of={loaded} />;
   if (data.total === 0)
     return (
       <EmptyCard title="No exports yet">
@@ -168,7 +168,7 @@ function RequestList() {
     <>
       <ErrorMessage error={error} />
       {!isLoading && !isThere && before === String(Number(openId) + 1) && (
-        <Message kind="info">Export #{openId} not found: it has expired, or belongs to another user.</Message>
+        <MessageBox kind="info">Export #{openId} not found: it has expired, or belongs to another user.</MessageBox>
       )}
       <Announcements exports={data.exports} />
       <ol class="requests card" aria-busy={isLoading}>
@@ -184,7 +184,7 @@ function RequestList() {
 /** Lists the webhook endpoints. The API adds them, and shows their secrets once. */
 function WebhookList() {
   const loaded = useLoaded((signal) => callApi('/api/webhook/v1/list.json', { signal }), []);
-  if (loaded.data === undefined) return <LoadState of={loaded} />;
+  if (loaded.data === undefined) return <LoadingState of={loaded} />;
   const { webhooks } = loaded.data;
   if (webhooks.length === 0)
     return (
@@ -208,7 +208,7 @@ function WebhookList() {
   );
 }
 
-export const ExportsPage = createParts('Exports', [
+export const ExportsPage = createTabs('Exports', [
   { path: 'exports', title: 'Requests', component: RequestList },
   { path: 'exports/schedules', title: 'Schedules', component: ScheduleList },
   { path: 'exports/webhooks', title: 'Webhooks', component: WebhookList },

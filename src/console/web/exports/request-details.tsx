@@ -1,12 +1,12 @@
 import { useState } from 'preact/hooks';
-import { navigate } from '../frame/browser.ts';
-import { callApi, type AnswerOf } from '../frame/client.ts';
+import { navigate } from '../shell/browser.ts';
+import { callApi, type AnswerOf } from '../shell/client.ts';
 import { loadDictionary, startFrom } from '../new-export/draft.ts';
-import { toDraft } from '../new-export/order.ts';
-import { Button, CopyButton } from '../parts/controls.tsx';
-import { formatAway, formatBytes, formatCount, formatTime } from '../parts/format.ts';
-import { ErrorMessage, LoadState, Message, Table, type Column } from '../parts/layout.tsx';
-import { useAction, useLoaded } from '../parts/load.ts';
+import { toDraft } from '../new-export/export-arguments.ts';
+import { Button, CopyButton } from '../components/controls.tsx';
+import { formatAway, formatBytes, formatCount, formatTime } from '../components/format.ts';
+import { ErrorMessage, LoadingState, MessageBox, Table, type TableColumn } from '../components/layout.tsx';
+import { useAction, useLoaded } from '../components/load.ts';
 import { ScheduleForm } from './schedules.tsx';
 
 /** A page of the list of exports; times are Unix seconds. */
@@ -22,7 +22,7 @@ function fileNameOf(link: string): string {
   return new URL(link).pathname.split('/').at(-1) ?? '';
 }
 
-const fileColumns: readonly Column<NonNullable<ExportState['files']>[number]>[] = [
+const fileColumns: readonly TableColumn<NonNullable<ExportState['files']>[number]>[] = [
   [
     'File',
     ({ link }) => (
@@ -121,11 +121,11 @@ export function RequestDetails({ line, onChange }: { readonly line: ExportLine; 
 
   return (
     <div class="details stack">
-      {line.errorMessage !== undefined && <Message kind="error">{line.errorMessage}</Message>}
+      {line.errorMessage !== undefined && <MessageBox kind="error">{line.errorMessage}</MessageBox>}
       {status === 'Error occurred' && (
-        <Message kind="error">Export failed. Try again, or contact your operator with the export ID.</Message>
+        <MessageBox kind="error">Export failed. Try again, or contact your operator with the export ID.</MessageBox>
       )}
-      <LoadState of={state} />
+      <LoadingState of={state} />
       {state.data !== undefined && <Files state={state.data} />}
       <ErrorMessage error={error} />
       <Order line={line} />

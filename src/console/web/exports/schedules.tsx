@@ -1,11 +1,11 @@
 import { useState } from 'preact/hooks';
-import { hrefOf, navigate } from '../frame/browser.ts';
-import { callApi, type AnswerOf } from '../frame/client.ts';
-import type { OrderedArguments } from '../new-export/order.ts';
-import { Button, Check, Input, Select } from '../parts/controls.tsx';
-import { formatAway, formatTime } from '../parts/format.ts';
-import { EmptyCard, ErrorMessage, LoadState, Message, useKeptFocus } from '../parts/layout.tsx';
-import { useAction, useLoaded } from '../parts/load.ts';
+import { hrefOf, navigate } from '../shell/browser.ts';
+import { callApi, type AnswerOf } from '../shell/client.ts';
+import type { ExportRequestArguments } from '../new-export/export-arguments.ts';
+import { Button, Check, Input, Select } from '../components/controls.tsx';
+import { formatAway, formatTime } from '../components/format.ts';
+import { EmptyCard, ErrorMessage, LoadingState, MessageBox, useKeptFocus } from '../components/layout.tsx';
+import { useAction, useLoaded } from '../components/load.ts';
 
 const frequencies = ['hour', 'day', 'week'] as const;
 const weekdays = ['monday', 'tuesday', 'wednesday', 'thursday', 'friday', 'saturday', 'sunday'];
@@ -13,7 +13,7 @@ const weekdays = ['monday', 'tuesday', 'wednesday', 'thursday', 'friday', 'satur
 const setBySchedule = /^(date|ts|availabilityTs)(From|To)$|^(asOf|sinceVersion)$/;
 
 /** Creates a schedule from an export's arguments. */
-export function ScheduleForm({ ordered }: { readonly ordered: OrderedArguments }) {
+export function ScheduleForm({ ordered }: { readonly ordered: ExportRequestArguments }) {
   const [every, setEvery] = useState<string>('day');
   const [at, setAt] = useState('04:00');
   const [weekday, setWeekday] = useState('monday');
@@ -113,7 +113,7 @@ function ScheduleCard({ schedule, onChange }: { readonly schedule: Schedule; rea
           </>
         )}
       </p>
-      {reason !== undefined && <Message kind="warning">{reason}</Message>}
+      {reason !== undefined && <MessageBox kind="warning">{reason}</MessageBox>}
       <ErrorMessage error={error} />
       <div class="row">
         <Button kind="small" onClick={() => change(status === 'Active' ? 'pause' : 'resume')}>
@@ -140,14 +140,14 @@ export function ScheduleList() {
   );
   const { data, error, reload } = loaded;
   const kept = useKeptFocus();
-  if (data === undefined) return <LoadState of={loaded} />;
+  if (data === undefined) return <LoadingState of={loaded} />;
   return (
     <section {...kept} class="stack" aria-label="Schedules">
       <ErrorMessage error={error} />
       {data.damaged !== undefined && (
-        <Message kind="warning">
+        <MessageBox kind="warning">
           {data.damaged.length} more schedules cannot be read. An operator can restore them from a backup.
-        </Message>
+        </MessageBox>
       )}
       {data.schedules.length === 0 && (
         <EmptyCard title="No schedules yet">

@@ -2,7 +2,7 @@ import { useState } from 'preact/hooks';
 import type { Arrival } from './listen.ts';
 
 /** A validation error of a rejected request. */
-export interface Fault {
+export interface ValidationError {
   readonly pointer: string;
   readonly reason: string;
   readonly hint?: string;
@@ -17,7 +17,7 @@ export interface Entry {
   readonly title: string;
   /** The user of the event, or the reason of the rejection. */
   readonly about: string;
-  readonly errors: readonly Fault[];
+  readonly errors: readonly ValidationError[];
   /** The event, or an excerpt of the rejected body. */
   readonly body: string;
   /** Lines of `body` with an invalid field. */
@@ -41,14 +41,14 @@ function spread(text: string): string {
 }
 
 /** Returns the field names in the pointers of errors: for `/3/params/level` each step that is not an index. */
-function namesOf(errors: readonly Fault[]): Set<string> {
+function namesOf(errors: readonly ValidationError[]): Set<string> {
   const steps = errors.flatMap(({ pointer }) => pointer.split('/').slice(1, 4));
   return new Set(
     steps.filter((step) => !/^\d*$/.test(step)).map((step) => step.replaceAll('~1', '/').replaceAll('~0', '~')),
   );
 }
 
-function findMarked(body: string, errors: readonly Fault[]): Set<number> {
+function findMarked(body: string, errors: readonly ValidationError[]): Set<number> {
   const starts = [...namesOf(errors)].map((name) => `${JSON.stringify(name)}:`);
   return new Set(
     body
@@ -77,7 +77,7 @@ function toEvent(id: number, data: Data): Entry {
 }
 
 function toRefusal(id: number, data: Data): Entry {
-  const errors = Array.isArray(data['errors']) ? (data['errors'] as Fault[]) : [];
+  const errors = Array.isArray(data['errors']) ? (data['errors'] as ValidationError[]) : [];
   const body = spread(textOf(data['excerpt']));
   const requests = Number(data['requests'] ?? 1);
   const times = requests > 1 ? ` · ${requests} similar requests` : '';
@@ -102,7 +102,7 @@ export function toEntry({ name, data }: Arrival): Entry {
 }
 
 /** Maximum number of lines. */
-export const mostEntries = 300;
+export const maxEntries = 300;
 
 export interface Filter {
   readonly kind: 'all' | Entry['kind'];
@@ -110,7 +110,7 @@ export interface Filter {
   readonly text: string;
 }
 
-export function select(entries: readonly Entry[], { kind, text }: Filter): readonly Entry[] {
+export function filterEntries(entries: readonly Entry[], { kind, text }: Filter): readonly Entry[] {
   return entries.filter((entry) => (kind === 'all' || entry.kind === kind) && entry.text.includes(text));
 }
 

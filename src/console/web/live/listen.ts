@@ -1,5 +1,5 @@
-import { ApiError, openApi } from '../frame/client.ts';
-import { pause } from '../parts/load.ts';
+import { ApiError, openApi } from '../shell/client.ts';
+import { pause } from '../components/load.ts';
 
 /** A message of the stream: an event, a rejected request, or a number of omitted ones. */
 export interface Arrival {
@@ -8,7 +8,7 @@ export interface Arrival {
 }
 
 /** State of the connection; `waiting` reconnects automatically, `refused` does not. */
-export type Standing =
+export type ConnectionState =
   | { readonly kind: 'connecting' }
   | { readonly kind: 'listening' }
   | { readonly kind: 'waiting'; readonly why: string }
@@ -16,7 +16,7 @@ export type Standing =
 
 const retryMs = 2000;
 /** Timeout without data, ms: the service sends a heartbeat every ten seconds. */
-const longestSilenceMs = 35_000;
+const maxSilenceMs = 35_000;
 const names = ['event', 'refusal', 'dropped'];
 
 /** Parses a block of an event stream; undefined for comments and unknown events. */
@@ -38,7 +38,7 @@ export function parseBlock(block: string): Arrival | undefined {
 
 async function readStream(response: Response, onArrival: (arrival: Arrival) => void): Promise<void> {
   const reader = response.body?.pipeThrough(new TextDecoderStream()).getReader();
-  const startSilence = () => setTimeout(() => void reader?.cancel().catch(() => undefined), longestSilenceMs);
+  const startSilence = () => setTimeout(() => void reader?.cancel().catch(() => undefined), maxSilenceMs);
   let silence = startSilence();
   let text = '';
   try {
@@ -64,7 +64,7 @@ export async function listen(
   idApp: string,
   signal: AbortSignal,
   onArrival: (arrival: Arrival) => void,
-  onStanding: (standing: Standing) => void,
+  onStanding: (connectionState: ConnectionState) => void,
 ): Promise<void> {
   while (!signal.aborted) {
     let why = 'The connection was closed.';

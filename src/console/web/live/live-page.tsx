@@ -1,14 +1,14 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { path } from '../frame/browser.ts';
-import { callApi } from '../frame/client.ts';
-import { signIns } from '../frame/session.ts';
-import { AppHead, AppsCard } from '../parts/apps.tsx';
-import { Button, SearchField, Segments } from '../parts/controls.tsx';
-import { formatCount } from '../parts/format.ts';
-import { Message } from '../parts/layout.tsx';
-import { ownZone } from '../parts/zones.ts';
-import { EntryList, mostEntries, select, toEntry, type Entry, type Filter } from './entries.tsx';
-import { listen, type Arrival, type Standing } from './listen.ts';
+import { path } from '../shell/browser.ts';
+import { callApi } from '../shell/client.ts';
+import { signIns } from '../shell/session.ts';
+import { AppHead, AppsCard } from '../components/apps.tsx';
+import { Button, SearchField, Segments } from '../components/controls.tsx';
+import { formatCount } from '../components/format.ts';
+import { MessageBox } from '../components/layout.tsx';
+import { ownZone } from '../components/zones.ts';
+import { EntryList, maxEntries, filterEntries, toEntry, type Entry, type Filter } from './entries.tsx';
+import { listen, type Arrival, type ConnectionState } from './listen.ts';
 
 /** Interval of rendering, ms, which does not depend on the number of events. */
 const showEveryMs = 300;
@@ -35,12 +35,12 @@ function take(collected: Collected, arrival: Arrival): void {
     collected.dropped = { events: collected.dropped.events + events, refusals: collected.dropped.refusals + refusals };
     return;
   }
-  collected.entries = [toEntry(arrival), ...collected.entries].slice(0, mostEntries);
+  collected.entries = [toEntry(arrival), ...collected.entries].slice(0, maxEntries);
   collected.waiting += 1;
 }
 
 /** Reports whether the page has been hidden for `afterMs`. */
-function useOutOfSight(afterMs: number): boolean {
+function usePageHidden(afterMs: number): boolean {
   const [isOut, setOut] = useState(false);
   useEffect(() => {
     let timer: ReturnType<typeof setTimeout> | undefined;
@@ -66,9 +66,9 @@ function useArrivals(idApp: string) {
   const [shown, setShown] = useState<Omit<Collected, 'waiting'>>({ entries: [], dropped: nothing });
   const [waiting, setWaiting] = useState(0);
   const [isPaused, setPaused] = useState(false);
-  const [standing, setStanding] = useState<Standing>({ kind: 'connecting' });
+  const [connectionState, setStanding] = useState<ConnectionState>({ kind: 'connecting' });
   const count = signIns.value;
-  const isOut = useOutOfSight(outOfSightMs);
+  const isOut = usePageHidden(outOfSightMs);
 
   function show(): void {
     const { entries, dropped, waiting: came } = collected.current;
@@ -105,7 +105,7 @@ function useArrivals(idApp: string) {
 
   return {
     ...shown,
-    standing,
+    standing: connectionState,
     /** Number of events received while paused. */
     waiting,
     isPaused,
@@ -129,7 +129,7 @@ const kinds = [
 ] as const;
 
 /** Colour and text of the status. */
-const standings: Readonly<Record<Standing['kind'], readonly [kind: string, word: string]>> = {
+const standings: Readonly<Record<ConnectionState['kind'], readonly [kind: string, word: string]>> = {
   listening: ['good', 'Listening'],
   connecting: ['busy', 'Connecting'],
   waiting: ['warn', 'Reconnecting…'],
@@ -178,7 +178,7 @@ function AppLive({ idApp }: { readonly idApp: string }) {
   const arrivals = useArrivals(idApp);
   const [filter, setFilter] = useState<Filter>({ kind: 'all', text: '' });
   const { entries, standing, dropped } = arrivals;
-  const shown = select(entries, filter);
+  const shown = filterEntries(entries, filter);
   const out = dropped.events + dropped.refusals;
   return (
     <>
@@ -186,7 +186,7 @@ function AppLive({ idApp }: { readonly idApp: string }) {
       <section class="card stack" aria-label="Events and rejected requests">
         <Controls arrivals={arrivals} filter={filter} onFilter={setFilter} />
         {(standing.kind === 'waiting' || standing.kind === 'refused') && (
-          <Message kind={standing.kind === 'refused' ? 'error' : 'warning'}>{standing.why}</Message>
+          <MessageBox kind={standing.kind === 'refused' ? 'error' : 'warning'}>{standing.why}</MessageBox>
         )}
         {shown.length > 0 && <EntryList entries={shown} />}
         {entries.length === 0 && standing.kind === 'listening' && (

@@ -1,8 +1,8 @@
 import { useLayoutEffect, useRef, useState } from 'preact/hooks';
-import { Button, Check, Input } from '../parts/controls.tsx';
-import { formatCount } from '../parts/format.ts';
-import { Card } from '../parts/layout.tsx';
-import { changeDraft, columnsFor, type OrderProps, type SelectorEntry } from './draft.ts';
+import { Button, Check, Input } from '../components/controls.tsx';
+import { formatCount } from '../components/format.ts';
+import { Card } from '../components/layout.tsx';
+import { changeDraft, columnsFor, type DraftProps, type SelectorEntry } from './draft.ts';
 
 const groups: Readonly<Record<string, string>> = {
   event: 'Event',
@@ -136,7 +136,7 @@ function Group({ title, entries, chosen, isOpen }: GroupProps) {
   );
 }
 
-export function ColumnsField({ draft, dictionary, problem }: OrderProps) {
+export function ColumnsField({ draft, dictionary, problem }: DraftProps) {
   const [search, setSearch] = useState('');
   const chosen = draft.selectors;
   const possible = new Set(dictionary.events.find(({ name }) => name === draft.event)?.selectors);

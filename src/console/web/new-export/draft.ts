@@ -1,7 +1,7 @@
 import { signal } from '@preact/signals';
-import { loadFile } from '../frame/client.ts';
-import { session } from '../frame/session.ts';
-import { addDays, ownZone, todayIn } from '../parts/zones.ts';
+import { loadJson } from '../shell/client.ts';
+import { session } from '../shell/session.ts';
+import { addDays, ownZone, todayIn } from '../components/zones.ts';
 import type { FormatEndings } from './snippets.ts';
 
 /** The content of `/console/dictionary.json`. */
@@ -48,7 +48,7 @@ let loaded: Promise<Dictionary> | undefined;
 
 /** Loads the dictionary once for all pages. */
 export function loadDictionary(): Promise<Dictionary> {
-  loaded ??= loadFile<Dictionary>('/console/dictionary.json').catch((error: unknown) => {
+  loaded ??= loadJson<Dictionary>('/console/dictionary.json').catch((error: unknown) => {
     loaded = undefined;
     throw error;
   });
@@ -85,7 +85,7 @@ export interface Draft {
   readonly others: Readonly<Record<string, string | readonly string[]>>;
 }
 
-export interface OrderProps {
+export interface DraftProps {
   readonly draft: Draft;
   readonly dictionary: Dictionary;
   /** The error of this part of the form. */

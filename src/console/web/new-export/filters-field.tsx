@@ -1,9 +1,9 @@
 import { useState } from 'preact/hooks';
-import { callApi, type AnswerOf } from '../frame/client.ts';
-import { Button, Check, Field, Input, Select } from '../parts/controls.tsx';
-import { Card } from '../parts/layout.tsx';
-import { useLoaded } from '../parts/load.ts';
-import { changeDraft, type Draft, type FilterEntry, type OrderProps, type ParamDraft } from './draft.ts';
+import { callApi, type AnswerOf } from '../shell/client.ts';
+import { Button, Check, Field, Input, Select } from '../components/controls.tsx';
+import { Card } from '../components/layout.tsx';
+import { useLoaded } from '../components/load.ts';
+import { changeDraft, type Draft, type FilterEntry, type DraftProps, type ParamDraft } from './draft.ts';
 
 /** Returns the account's apps for the filter; none if there are too many for one response. */
 function useApps(): AnswerOf<'/api/data/v1/apps.json'>['apps'] {
@@ -156,7 +156,7 @@ function Others({ others }: { readonly others: Draft['others'] }) {
 }
 
 /** Edits the filters that the event has. */
-export function FiltersField({ draft, dictionary }: OrderProps) {
+export function FiltersField({ draft, dictionary }: DraftProps) {
   const apps = useApps();
   const { filters, params, event, others } = draft;
   const fitting = dictionary.events.find(({ name }) => name === event)?.filters ?? [];

@@ -1,22 +1,22 @@
 import { Fragment } from 'preact';
 import { useState } from 'preact/hooks';
-import { hrefOf, navigate } from '../frame/browser.ts';
-import { callApi, renderArguments, type CallArguments } from '../frame/client.ts';
-import { session, type SignedIn } from '../frame/session.ts';
-import { Button, Check, Segments, Select } from '../parts/controls.tsx';
-import { Card, EmptyCard, LoadState, Message, PageHead } from '../parts/layout.tsx';
-import { useAction, useLoaded } from '../parts/load.ts';
+import { hrefOf, navigate } from '../shell/browser.ts';
+import { callApi, renderArguments, type CallArguments } from '../shell/client.ts';
+import { session, type SignedIn } from '../shell/session.ts';
+import { Button, Check, Segments, Select } from '../components/controls.tsx';
+import { Card, EmptyCard, LoadingState, MessageBox, PageHead } from '../components/layout.tsx';
+import { useAction, useLoaded } from '../components/load.ts';
 import { ColumnsField } from './columns-field.tsx';
 import { changeDraft, chooseEvent, draft, loadDictionary, openDraft } from './draft.ts';
-import type { Dictionary, EventEntry, OrderProps } from './draft.ts';
+import type { Dictionary, EventEntry, DraftProps } from './draft.ts';
 import { FiltersField } from './filters-field.tsx';
-import { EstimateView, PreviewView, SnippetsView } from './looks.tsx';
-import { findProblems, toArguments } from './order.ts';
+import { EstimateView, PreviewView, SnippetsView } from './dry-run.tsx';
+import { findDraftErrors, toArguments } from './export-arguments.ts';
 import { PeriodField } from './period-field.tsx';
 
 const isOfUsers = ({ name }: EventEntry): boolean => /^(user|newUsers)/.test(name);
 
-function EventField({ draft: { event: chosen }, dictionary }: OrderProps) {
+function EventField({ draft: { event: chosen }, dictionary }: DraftProps) {
   const { events } = dictionary;
   const groups = [
     ['Devices and apps', events.filter((entry) => !isOfUsers(entry))],
@@ -47,7 +47,7 @@ function EventField({ draft: { event: chosen }, dictionary }: OrderProps) {
   );
 }
 
-function FilesField({ draft: { format, compression, isByTime }, dictionary }: OrderProps) {
+function FilesField({ draft: { format, compression, isByTime }, dictionary }: DraftProps) {
   const usual = dictionary.formats.find(({ name }) => name === format)?.usual ?? '';
   return (
     <Card id="files-title" title="Files">
@@ -101,7 +101,7 @@ function Summary({ given, isComplete, onPreview }: SummaryProps) {
         Show preview
       </Button>
       {error !== undefined && (
-        <Message kind="error">
+        <MessageBox kind="error">
           {error.message}
           {error.exports.length > 0 && ' In progress:'}
           {error.exports.map((id) => (
@@ -116,7 +116,7 @@ function Summary({ given, isComplete, onPreview }: SummaryProps) {
               The export may have been created anyway: check <a href={hrefOf('exports')}>Exports</a> first.
             </>
           )}
-        </Message>
+        </MessageBox>
       )}
     </section>
   );
@@ -127,7 +127,7 @@ function OrderForm({ dictionary }: { readonly dictionary: Dictionary }) {
   openDraft(dictionary);
   const { value } = draft;
   if (value === undefined) return null;
-  const problems = findProblems(value);
+  const problems = findDraftErrors(value);
   const given = toArguments(value);
   const shared = { draft: value, dictionary };
   return (
@@ -172,7 +172,7 @@ function LoadedForm() {
   const loaded = useLoaded(() => loadDictionary(), []);
   return (
     <>
-      <LoadState of={loaded} />
+      <LoadingState of={loaded} />
       {loaded.data !== undefined && <OrderForm dictionary={loaded.data} />}
     </>
   );

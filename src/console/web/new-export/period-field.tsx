@@ -1,9 +1,9 @@
-import { Input, Segments, Select } from '../parts/controls.tsx';
-import { formatCount, formatSpan, formatTime } from '../parts/format.ts';
-import { Card } from '../parts/layout.tsx';
-import { addDays, isKnownZone, ownZone, todayIn, wallTimeOf } from '../parts/zones.ts';
-import { changeDraft, type Dictionary, type Draft, type OrderProps } from './draft.ts';
-import { momentsOf } from './order.ts';
+import { Input, Segments, Select } from '../components/controls.tsx';
+import { formatCount, formatSpan, formatTime } from '../components/format.ts';
+import { Card } from '../components/layout.tsx';
+import { addDays, isKnownZone, ownZone, todayIn, wallTimeOf } from '../components/zones.ts';
+import { changeDraft, type Dictionary, type Draft, type DraftProps } from './draft.ts';
+import { momentsOf } from './export-arguments.ts';
 
 const monthOf = (date: string): string => `${date.slice(0, 7)}-01`;
 
@@ -91,7 +91,7 @@ const ends = [
   ['to', 'Last day', 'Last second'],
 ] as const;
 
-export function PeriodField({ draft, dictionary, problem }: OrderProps) {
+export function PeriodField({ draft, dictionary, problem }: DraftProps) {
   const { period, timezone } = draft;
   const clockZone = isKnownZone(timezone) ? timezone : 'UTC';
   const isDays = period.kind === 'days';

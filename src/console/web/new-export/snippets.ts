@@ -1,5 +1,5 @@
 /** Arguments of an export; a list repeats its name. */
-type Given = Readonly<Record<string, string | readonly string[] | undefined>>;
+type SnippetInput = Readonly<Record<string, string | readonly string[] | undefined>>;
 
 /** A program that creates the same export. */
 export interface Snippet {
@@ -12,7 +12,7 @@ function quote(word: string): string {
   return /^[\w./:@%+=,-]+$/.test(word) ? word : `'${word.replaceAll("'", String.raw`'\''`)}'`;
 }
 
-function pairsOf(given: Given): (readonly [string, string])[] {
+function pairsOf(given: SnippetInput): (readonly [string, string])[] {
   return Object.entries(given).flatMap(([name, value]) =>
     (value === undefined ? [] : typeof value === 'string' ? [value] : value).map((each) => [name, each] as const),
   );
@@ -23,7 +23,7 @@ function encodeName(name: string): string {
   return /^[\w.[\]-]+$/.test(name) ? name : encodeURIComponent(name);
 }
 
-function toCurl(origin: string, given: Given): string {
+function toCurl(origin: string, given: SnippetInput): string {
   const words = pairsOf(given).map(([name, value]) => `  --data-urlencode ${quote(`${encodeName(name)}=${value}`)}`);
   return [`curl -u "$USER_ID:$SECRET" ${origin}/api/raw/v1/export/create.json`, ...words].join(' \\\n');
 }
@@ -48,12 +48,15 @@ export interface FormatEndings {
   readonly endings: Readonly<Record<string, string>>;
 }
 
-function fileName({ event, format = 'csv', compression = 'none' }: Given, formats: readonly FormatEndings[]): string {
+function fileName(
+  { event, format = 'csv', compression = 'none' }: SnippetInput,
+  formats: readonly FormatEndings[],
+): string {
   const endings = formats.find(({ name }) => name === format)?.endings;
   return `${String(event)}${endings?.[String(compression)] ?? ''}`;
 }
 
-function toCommand(origin: string, given: Given, formats: readonly FormatEndings[]): string {
+function toCommand(origin: string, given: SnippetInput, formats: readonly FormatEndings[]): string {
   const words = pairsOf(given)
     .filter(([name]) => name !== 'event')
     .map(([name, value]) => {
@@ -66,7 +69,7 @@ function toCommand(origin: string, given: Given, formats: readonly FormatEndings
 }
 
 /** Renders a program without dependencies that creates the export, waits, and downloads and verifies its files. */
-function toPython(origin: string, given: Given): string {
+function toPython(origin: string, given: SnippetInput): string {
   const pairs = pairsOf(given).map(([name, value]) => `    (${JSON.stringify(name)}, ${JSON.stringify(value)}),`);
   return `import base64, hashlib, json, os, time, urllib.parse, urllib.request
 
@@ -103,7 +106,11 @@ for file in state["files"]:
 `;
 }
 
-export function makeSnippets(origin: string, given: Given, formats: readonly FormatEndings[]): readonly Snippet[] {
+export function makeSnippets(
+  origin: string,
+  given: SnippetInput,
+  formats: readonly FormatEndings[],
+): readonly Snippet[] {
   return [
     { name: 'curl', text: toCurl(origin, given) },
     { name: 'Command line', text: toCommand(origin, given, formats) },

@@ -1,9 +1,17 @@
 import type { ComponentChildren } from 'preact';
 import { useLayoutEffect, useState } from 'preact/hooks';
-import { isShownOnce } from '../frame/session.ts';
-import { Button, CopyButton, Field } from '../parts/controls.tsx';
-import { Card, ErrorMessage, Facts, LoadState, Message, useListPart, useModal } from '../parts/layout.tsx';
-import { useAction, useLoaded } from '../parts/load.ts';
+import { isShownOnce } from '../shell/session.ts';
+import { Button, CopyButton, Field } from '../components/controls.tsx';
+import {
+  Card,
+  ErrorMessage,
+  DefinitionList,
+  LoadingState,
+  MessageBox,
+  usePagedList,
+  useModal,
+} from '../components/layout.tsx';
+import { useAction, useLoaded } from '../components/load.ts';
 
 interface DialogProps {
   readonly title: string;
@@ -22,13 +30,19 @@ function Dialog({ title, onClose, children }: DialogProps) {
 }
 
 /** A new token or secret, with the id of its app or user. It exists only in this page's memory. */
-export interface Made {
+export interface NewSecret {
   readonly title: string;
   readonly id: readonly [name: string, value: string];
   readonly value: string;
 }
 
-function MadeDialog({ made: { title, id, value }, onClose }: { readonly made: Made; readonly onClose: () => void }) {
+function NewSecretDialog({
+  newSecret: { title, id, value },
+  onClose,
+}: {
+  readonly newSecret: NewSecret;
+  readonly onClose: () => void;
+}) {
   useLayoutEffect(() => {
     isShownOnce.value = true;
     return () => void (isShownOnce.value = false);
@@ -36,11 +50,11 @@ function MadeDialog({ made: { title, id, value }, onClose }: { readonly made: Ma
   return (
     <Dialog title={title} onClose={onClose}>
       <div class="stack">
-        <Facts of={[id]} />
+        <DefinitionList of={[id]} />
         <Field label="Copy this now">
           <input class="mono" readOnly value={value} onFocus={(event) => event.currentTarget.select()} />
         </Field>
-        <Message kind="warning">Store it now. You won't be able to see it again.</Message>
+        <MessageBox kind="warning">Store it now. You won't be able to see it again.</MessageBox>
         <div class="row">
           <CopyButton text={value} kind="primary" />
           <Button onClick={onClose}>Done</Button>
@@ -51,17 +65,17 @@ function MadeDialog({ made: { title, id, value }, onClose }: { readonly made: Ma
 }
 
 /** A change: the dialog that asks for it, and the call that makes it with the filled-in fields. */
-export interface Change {
+export interface RowChange {
   readonly title: string;
   readonly action: string;
   readonly isDangerous?: true;
   readonly content: ComponentChildren;
-  readonly make: (given: Readonly<Record<string, string>>) => Promise<Made | undefined>;
+  readonly make: (given: Readonly<Record<string, string>>) => Promise<NewSecret | undefined>;
 }
 
 interface ChangeProps {
-  readonly change: Change;
-  readonly onDone: (made: Made | undefined) => void;
+  readonly change: RowChange;
+  readonly onDone: (newSecret: NewSecret | undefined) => void;
   readonly onClose: () => void;
 }
 
@@ -97,13 +111,13 @@ function ChangeDialog({ change, onDone, onClose }: ChangeProps) {
 }
 
 /** A button of a row: its text, the start of its accessible name, and the change that it asks for. */
-export type RowAction = readonly [text: string, label: string, change: Change, kind?: 'plain'];
+export type RowAction = readonly [text: string, label: string, change: RowChange, kind?: 'plain'];
 
 export interface Row {
   readonly id: string;
   readonly title: string;
   readonly about: ComponentChildren;
-  readonly content: (ask: (change: Change) => void) => ComponentChildren;
+  readonly content: (ask: (rowChange: RowChange) => void) => ComponentChildren;
   readonly actions: readonly RowAction[];
 }
 
@@ -112,7 +126,7 @@ interface ManagedListProps {
   readonly title: string;
   /** Label of the search. */
   readonly find: string;
-  readonly add: Change;
+  readonly add: RowChange;
   /** Text of an empty list. */
   readonly nothing: string;
   readonly load: (
@@ -127,12 +141,12 @@ interface ManagedListProps {
 
 /** A searchable list of all accounts with the dialogs that change it. */
 export function ManagedList({ id, title, find, add, nothing, load, keys = [], controls }: ManagedListProps) {
-  const { given, toStart, field, pager } = useListPart(find);
-  const [asked, setAsked] = useState<Change>();
-  const [made, setMade] = useState<Made>();
+  const { given, toStart, field, pager } = usePagedList(find);
+  const [asked, setAsked] = useState<RowChange>();
+  const [newSecret, setMade] = useState<NewSecret>();
   const loaded = useLoaded((signal) => load(given, signal), [...Object.values(given), ...keys]);
   const { data, isLoading, reload } = loaded;
-  const onDone = (shown: Made | undefined): void => {
+  const onDone = (shown: NewSecret | undefined): void => {
     setAsked(undefined);
     setMade(shown);
     reload();
@@ -148,7 +162,7 @@ export function ManagedList({ id, title, find, add, nothing, load, keys = [], co
   );
   return (
     <Card id={id} title={title} count={data?.total} isBusy={isLoading} beside={beside}>
-      <LoadState of={loaded} />
+      <LoadingState of={loaded} />
       {data?.total === 0 && !isLoading && <p class="muted">{nothing}</p>}
       {data !== undefined && data.rows.length > 0 && (
         <ul class="items">
@@ -160,12 +174,12 @@ export function ManagedList({ id, title, find, add, nothing, load, keys = [], co
               </div>
               {row.content(setAsked)}
               <div class="row item-actions">
-                {row.actions.map(([text, label, change, kind = '']) => (
+                {row.actions.map(([text, label, rowChange, kind = '']) => (
                   <Button
                     key={text}
                     kind={`small ${kind}`}
                     aria-label={`${label} ${row.id}`}
-                    onClick={() => setAsked(change)}
+                    onClick={() => setAsked(rowChange)}
                   >
                     {text}
                   </Button>
@@ -177,7 +191,7 @@ export function ManagedList({ id, title, find, add, nothing, load, keys = [], co
       )}
       {pager(data?.total)}
       {asked !== undefined && <ChangeDialog change={asked} onDone={onDone} onClose={() => setAsked(undefined)} />}
-      {made !== undefined && <MadeDialog made={made} onClose={() => setMade(undefined)} />}
+      {newSecret !== undefined && <NewSecretDialog newSecret={newSecret} onClose={() => setMade(undefined)} />}
     </Card>
   );
 }

@@ -1,12 +1,12 @@
 import type { ComponentChildren } from 'preact';
 import { useMemo } from 'preact/hooks';
-import { Chart } from '../parts/chart.tsx';
-import { formatAway, formatBytes, formatCount, formatShort, formatSpan, formatTime } from '../parts/format.ts';
-import { Card, createParts, LoadState, Message } from '../parts/layout.tsx';
-import { AppsPart } from './apps-part.tsx';
+import { Chart } from '../components/chart.tsx';
+import { formatAway, formatBytes, formatCount, formatShort, formatSpan, formatTime } from '../components/format.ts';
+import { Card, createTabs, LoadingState, MessageBox } from '../components/layout.tsx';
+import { AppsTab } from './apps-tab.tsx';
 import { DisksCard, WarningsCard, ProcessesCard, RefusalsCard, useStatus } from './service-cards.tsx';
 import type { Problem, Sample, Status } from './service-cards.tsx';
-import { UsersPart } from './users-part.tsx';
+import { UsersTab } from './users-tab.tsx';
 
 const clock = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit', second: '2-digit' });
 const formatClock = (seconds: number): string => clock.format(seconds * 1000);
@@ -117,11 +117,11 @@ function Problems({ problems }: { readonly problems: readonly Problem[] }) {
 
 function ServicePart() {
   const { data, error } = useStatus();
-  if (data === undefined) return <LoadState of={{ data, error }} />;
+  if (data === undefined) return <LoadingState of={{ data, error }} />;
   const { status, samples } = data;
   return (
     <div class="stack">
-      {error && <Message kind="warning">{error.message} The values below are older.</Message>}
+      {error && <MessageBox kind="warning">{error.message} The values below are older.</MessageBox>}
       <div class="row" role="status">
         <span class={`badge ${error ? 'warn' : status.ready ? 'good' : 'bad'}`}>
           {error ? 'Unknown' : status.ready ? 'Healthy' : `Problems: ${formatCount(status.problems.length)}`}
@@ -147,8 +147,8 @@ function ServicePart() {
   );
 }
 
-export const OperationsPage = createParts('Operations', [
+export const OperationsPage = createTabs('Operations', [
   { path: 'operations', title: 'Service', component: ServicePart },
-  { path: 'operations/apps', title: 'Apps', component: AppsPart },
-  { path: 'operations/users', title: 'Users', component: UsersPart },
+  { path: 'operations/apps', title: 'Apps', component: AppsTab },
+  { path: 'operations/users', title: 'Users', component: UsersTab },
 ]);

@@ -1,7 +1,7 @@
-import { callApi, type AnswerOf } from '../frame/client.ts';
-import { formatBytes, formatCount, formatShare, formatTime } from '../parts/format.ts';
-import { Card, Facts, Note, Table } from '../parts/layout.tsx';
-import { useLoaded, type Loaded } from '../parts/load.ts';
+import { callApi, type AnswerOf } from '../shell/client.ts';
+import { formatBytes, formatCount, formatShare, formatTime } from '../components/format.ts';
+import { Card, DefinitionList, Note, Table } from '../components/layout.tsx';
+import { useLoaded, type Loaded } from '../components/load.ts';
 
 export type Status = AnswerOf<'/api/operations/v1/status.json'>;
 export type Process = Status['processes'][number];
@@ -16,7 +16,7 @@ export interface Sample {
 
 const everyMs = 3000;
 /** Maximum number of samples: ten minutes. */
-const mostSamples = 200;
+const maxSamples = 200;
 
 const refusalsOf = (refused: Readonly<Record<string, number>>): number =>
   Object.values(refused).reduce((sum, count) => sum + count, 0);
@@ -52,7 +52,7 @@ export function useStatus(): Loaded<Watched> {
       return async (signal: AbortSignal): Promise<Watched> => {
         const status = await callApi('/api/operations/v1/status.json', { signal });
         const sample = last && toSample(last, status);
-        if (sample !== undefined) samples = [...samples, sample].slice(-mostSamples);
+        if (sample !== undefined) samples = [...samples, sample].slice(-maxSamples);
         last = status;
         return { status, samples };
       };
@@ -141,7 +141,7 @@ export function RefusalsCard({ status }: { readonly status: Status }) {
       {refusals.length === 0 ? (
         <p class="muted">No rejected requests.</p>
       ) : (
-        <Facts
+        <DefinitionList
           of={refusals.map(({ reason, requests }) => [reason.replaceAll('_', ' '), formatCount(requests)] as const)}
         />
       )}

@@ -3,7 +3,7 @@ import type { ExportSpec } from '../../jobs/export-spec.ts';
 import type { WorkerLimits } from '../../jobs/worker-messages.ts';
 import type { Cells } from '../selector-sql.ts';
 
-export interface Parts {
+export interface PartOptions {
   readonly rows: TextFormat;
   readonly isCompressed: boolean;
   /** Largest result that is one plain file; negative: none. */
@@ -25,7 +25,7 @@ export interface Format {
   /** The file of a result without rows, if no query is needed. */
   readonly emptyText?: (columns: readonly string[]) => string;
   /** Absent: the engine's file is downloaded as it is. */
-  readonly parts?: Parts;
+  readonly partOptions?: PartOptions;
 }
 
 /** Chooses the format of a request. By default a small text is one plain file, and a large one gzip parts. */
@@ -45,11 +45,11 @@ export function chooseFormat({ format: name = defaultFormat, compression }: Expo
   }
   const { copyOptions, appendOptions, emptyText } = declared;
   if (compression === 'zstd') return { ending, cells, copyOptions: `${copyOptions}, COMPRESSION zstd` };
-  const parts: Parts = {
+  const partOptions: PartOptions = {
     rows: declared,
     isCompressed: compression !== 'none',
     plainMaxBytes: ({ singleFileMaxBytes, partMaxBytes }) =>
       ({ none: partMaxBytes, gzip: -1, auto: singleFileMaxBytes || -1 })[compression ?? 'auto'],
   };
-  return { ending, cells, copyOptions, appendOptions, emptyText, parts };
+  return { ending, cells, copyOptions, appendOptions, emptyText, partOptions };
 }

@@ -4,7 +4,7 @@ import { removeFile } from '../../../runtime/files/durable-file.ts';
 import { openForAppending, openForReading, type FileHandle } from '../../../runtime/files/open-file.ts';
 
 /** How often a file is checked for growth, ms. */
-const lookEveryMs = 10;
+const pollIntervalMs = 10;
 
 /** A file that is read while others append to it. */
 interface GrowingFile {
@@ -21,7 +21,7 @@ const createGrowingFile = (file: string): GrowingFile => ({
 });
 
 async function waitForGrowth(file: GrowingFile): Promise<void> {
-  await pause(lookEveryMs, file.whole.signal);
+  await pause(pollIntervalMs, file.whole.signal);
   if (file.isGivenUp) throw new Error(`${file.path} was given up`);
 }
 

@@ -87,7 +87,7 @@ export type ResultFiles = ReturnType<typeof startResultFiles>;
 /** Starts to make the files of a download from the result, which queries write into `paths`, one after the other. */
 export function startResultFiles(paths: readonly [string, ...string[]], format: Format, options: ResultOptions) {
   const { folder, stem, limits, onProgress } = options;
-  const { ending, parts } = format;
+  const { ending, partOptions } = format;
   const [first] = paths;
   const text = createGrowingText(paths);
   let wholeBytes = Infinity;
@@ -98,10 +98,10 @@ export function startResultFiles(paths: readonly [string, ...string[]], format: 
   };
 
   async function make(): Promise<MeasuredFile | ReportFile[]> {
-    const plainMaxBytes = parts?.plainMaxBytes(limits) ?? Infinity;
+    const plainMaxBytes = partOptions?.plainMaxBytes(limits) ?? Infinity;
     const gathered = await gatherText(text, plainMaxBytes, onRead);
-    if (gathered !== undefined || parts === undefined) return gathered ?? [];
-    const { rows, isCompressed } = parts;
+    if (gathered !== undefined || partOptions === undefined) return gathered ?? [];
+    const { rows, isCompressed } = partOptions;
     return writeParts(text, rows, { folder, stem, partMaxBytes: limits.partMaxBytes, isCompressed, onRead });
   }
 

@@ -3,7 +3,7 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync, writeFil
 import path from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { openQueryEngine, type QueryEngine } from '../../../../src/export/worker/query-engine.ts';
-import type { Statement } from '../../../../src/export/worker/export-query.ts';
+import type { ExportStatement } from '../../../../src/export/worker/export-query.ts';
 import { emptyFilePath } from '../../../../src/lake/log/snapshot.ts';
 import { testFolder } from '../../../helpers/folder.ts';
 import { writeLake } from '../../../helpers/lake-fixture.ts';
@@ -37,7 +37,7 @@ async function openJail(limits: { memoryMb?: number; tempMaxBytes?: number } = {
   return { root, inside, table, engine };
 }
 
-function statement(select: string): Statement {
+function statement(select: string): ExportStatement {
   return { sql: `SELECT * FROM (${select})`, values: {} };
 }
 

@@ -1,10 +1,10 @@
 import { describe, expect, it } from 'vitest';
 import { parseArguments, quote, type Arguments } from '../../../../src/export/api/arguments.ts';
-import { isRefusal } from '../../../../src/export/api/envelope.ts';
+import { isApiError } from '../../../../src/export/api/envelope.ts';
 
 function parse(target: string, body?: string | Buffer): Record<string, readonly string[]> {
   const given = parseArguments(target, body === undefined ? undefined : Buffer.from(body as string));
-  if (isRefusal(given)) throw new Error(given.detail);
+  if (isApiError(given)) throw new Error(given.detail);
   return Object.fromEntries(given);
 }
 

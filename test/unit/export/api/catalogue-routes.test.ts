@@ -3,7 +3,7 @@ import { expect, it } from 'vitest';
 import type { AccessReader, User } from '../../../../src/access/access.ts';
 import { addCatalogueRoutes } from '../../../../src/export/api/data-routes.ts';
 import type { CallContext, Method } from '../../../../src/export/api/methods-routes.ts';
-import type { DataRequest, DataResult, Looks } from '../../../../src/export/jobs/looks.ts';
+import type { DataRequest, DataResult, InteractiveJobs } from '../../../../src/export/jobs/interactive-jobs.ts';
 import { machineClock } from '../../../../src/runtime/clock.ts';
 
 /** The method for an account with app 1, which may be removed, and a reader that ends with `ended`. */
@@ -17,8 +17,12 @@ function createMethod(result: DataResult, ended: Promise<unknown> = Promise.reso
     return result;
   };
   const added: Method[] = [];
-  const looks = { ask } as unknown as Looks;
-  addCatalogueRoutes((_methods, _url, _name, method) => added.push(method), { access, looks, clock: machineClock });
+  const interactiveJobs = { ask } as unknown as InteractiveJobs;
+  addCatalogueRoutes((_methods, _url, _name, method) => added.push(method), {
+    access,
+    interactiveJobs,
+    clock: machineClock,
+  });
   const context = { whileConnected: (work: (signal: AbortSignal) => unknown) => work(new AbortController().signal) };
   const call = async (given: Readonly<Record<string, string>>) =>
     await added[0]?.(

@@ -7,8 +7,8 @@ import { createRequestRules } from '../../../../src/export/api/parse-request.ts'
 import { createExports, type Exports } from '../../../../src/export/api/exports.ts';
 import { runInWorker } from '../../../../src/export/jobs/worker-process.ts';
 import { startJobRunner } from '../../../../src/export/jobs/scheduler.ts';
-import { createZoneDays } from '../../../../src/export/api/calendar.ts';
-import { findKeptVersions } from '../../../../src/lake/log/change-feed.ts';
+import { createCalendar } from '../../../../src/export/api/calendar.ts';
+import { findAvailableVersions } from '../../../../src/lake/log/change-feed.ts';
 import { openDuckdb } from '../../../../src/lake/sql/duckdb.ts';
 import type { NewReport, ReportSlot } from '../../../../src/reports/reports.ts';
 import { openReportStore, type ReportStore } from '../../../../src/reports/store.ts';
@@ -63,9 +63,9 @@ async function openExports(
         runner,
         clock,
         parseRequest: createRequestRules({
-          zoneDays: createZoneDays(duckdb),
+          calendar: createCalendar(duckdb),
           listSegmentIds: async () => [],
-          findVersions: () => findKeptVersions(folder),
+          findVersions: () => findAvailableVersions(folder),
           appsOfAccount: () => [],
         }),
         loaded,

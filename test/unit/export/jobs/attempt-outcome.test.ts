@@ -1,10 +1,10 @@
 import { expect, it } from 'vitest';
-import { judgeOutcome, type JudgedAttempt, type Settlement } from '../../../../src/export/jobs/attempts.ts';
+import { settleAttempt, type FinishedAttempt, type AttemptDecision } from '../../../../src/export/jobs/attempts.ts';
 import type { AttemptOutcome } from '../../../../src/export/jobs/worker-process.ts';
 
-const first: JudgedAttempt = { attempts: 1, ageMs: 100, timeoutMs: 1000 };
-const eighth: JudgedAttempt = { ...first, attempts: 8 };
-const old: JudgedAttempt = { ...first, ageMs: 1001 };
+const first: FinishedAttempt = { attempts: 1, ageMs: 100, timeoutMs: 1000 };
+const eighth: FinishedAttempt = { ...first, attempts: 8 };
+const old: FinishedAttempt = { ...first, ageMs: 1001 };
 const failed = (reason: 'user' | 'disk' | 'damage' | 'error'): AttemptOutcome => ({
   kind: 'failed',
   reason,
@@ -14,7 +14,7 @@ const basis = { version: 1, nextSinceVersion: '1', keptUntilSeconds: 2 };
 const end = { state: 'failed', error: 'e' } as const;
 const warning = { message: 'export attempt failed', error: 'e' };
 
-it.each<[string, AttemptOutcome, JudgedAttempt, Settlement]>([
+it.each<[string, AttemptOutcome, FinishedAttempt, AttemptDecision]>([
   [
     'a result ends the request with its files',
     { kind: 'done', files: [], basis, filesRead: 1 },
@@ -46,6 +46,6 @@ it.each<[string, AttemptOutcome, JudgedAttempt, Settlement]>([
   ['damage ends the request at once', failed('damage'), first, { release: 'failure', end, damage: 'e' }],
   ['a full disk is retried and does not count', failed('disk'), first, { release: 'nothing', warning }],
   ['a full disk ends the request once it is too old', failed('disk'), old, { release: 'nothing', warning, end }],
-])('The attempt is settled by its outcome: %s', (_, outcome, attempt, settlement) => {
-  expect(judgeOutcome(outcome, attempt)).toEqual(settlement);
+])('The attempt is settled by its outcome: %s', (_, outcome, attempt, attemptDecision) => {
+  expect(settleAttempt(outcome, attempt)).toEqual(attemptDecision);
 });

@@ -3,7 +3,7 @@ import { expect, onTestFinished, test } from 'vitest';
 import type { AccessReader } from '../../../../src/access/access.ts';
 import { startNoticeNotifier } from '../../../../src/export/notify/notice-notifier.ts';
 import { writeNotices, type Notice } from '../../../../src/lake/catalogue/catalogue-files.ts';
-import { createOutgoingRules } from '../../../../src/runtime/http/outgoing-rules.ts';
+import { createEgressPolicy } from '../../../../src/runtime/http/egress-policy.ts';
 import { createLogger } from '../../../../src/runtime/logger.ts';
 import { addWebhook } from '../../../../src/webhooks/webhook-store.ts';
 import { testFolder } from '../../../helpers/folder.ts';
@@ -29,7 +29,7 @@ test('A notice is sent only to the webhooks of the account of its app', async ()
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');
   const paths = { webhooks: path.join(folder, 'webhooks'), keys: path.join(folder, 'keys') };
-  const rules = createOutgoingRules(['127.0.0.0/8']);
+  const rules = createEgressPolicy(['127.0.0.0/8']);
   if (typeof rules === 'string') throw new Error(rules);
   const [first, second] = [await startAnsweringReceiver(() => 200), await startAnsweringReceiver(() => 200)];
   for (const [idAccount, { url }] of [
@@ -42,11 +42,11 @@ test('A notice is sent only to the webhooks of the account of its app', async ()
     current: () => ({
       findApp: (idApp: number) => (accounts.has(idApp) ? { idApp, idAccount: accounts.get(idApp) } : undefined),
     }),
-    mayLackApps: () => false,
+    mayMissApps: () => false,
   } as unknown as AccessReader;
   const notifier = startNoticeNotifier(
     { lakeDir, access, paths, rules, clock: { nowMs: () => nowMs }, logger: createLogger('silent') },
-    { timeoutMs: 5000, pausesMs: [10], everyMs: 10 },
+    { timeoutMs: 5000, retryScheduleMs: [10], everyMs: 10 },
   );
   onTestFinished(() => notifier.stop());
   await waitFor('both receive their notice', () => first.received.length > 0 && second.received.length > 0);

@@ -1,21 +1,21 @@
 import * as fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { timezones } from '../../../../src/datasets/dictionaries.ts';
-import { createZoneDays } from '../../../../src/export/api/calendar.ts';
+import { createCalendar } from '../../../../src/export/api/calendar.ts';
 import { createSlotClock, type SlotClock } from '../../../../src/export/schedules/slot-clock.ts';
 import { openDuckdb, type Duckdb } from '../../../../src/lake/sql/duckdb.ts';
-import { periodOf, slotName, slotOfDate, type SlotRule } from '../../../../src/schedules/schedules.ts';
+import { periodOf, slotName, slotOfDate, type Recurrence } from '../../../../src/schedules/schedules.ts';
 import { firstMoment } from '../../../helpers/slot-oracle.ts';
 
 let duckdb: Duckdb;
 let clock: SlotClock;
 beforeAll(async () => {
   duckdb = await openDuckdb({ memoryMb: 64, threads: 1 });
-  clock = createSlotClock(createZoneDays(duckdb));
+  clock = createSlotClock(createCalendar(duckdb));
 });
 afterAll(() => duckdb.close());
 
-const daily = (timezone: string, at: string): SlotRule => ({ every: 'day', at, timezone });
+const daily = (timezone: string, at: string): Recurrence => ({ every: 'day', at, timezone });
 const two = (value: number): string => String(value).padStart(2, '0');
 const iso = (ms: number): string => new Date(ms).toISOString();
 
@@ -57,12 +57,12 @@ describe('the time of a slot', () => {
   }, 60_000);
 
   it('A week has one slot on its day, and every hour has one, despite clock changes of the zone', async () => {
-    const weekly: SlotRule = { every: 'week', at: '04:00', weekday: 1, timezone: 'Europe/Berlin' };
+    const weekly: Recurrence = { every: 'week', at: '04:00', weekday: 1, timezone: 'Europe/Berlin' };
     const newest = await clock.newest(weekly, Date.parse('2026-11-25T12:00:00Z'));
     expect(slotName(weekly, newest)).toBe('2026-11-23');
     expect(iso(await clock.timeOf(weekly, newest))).toBe('2026-11-23T03:00:00.000Z');
     expect(periodOf(weekly, newest)).toEqual({ dateFrom: '2026-11-16', dateTo: '2026-11-22' });
-    const hourly: SlotRule = { every: 'hour', at: ':15', timezone: 'Europe/Berlin' };
+    const hourly: Recurrence = { every: 'hour', at: ':15', timezone: 'Europe/Berlin' };
     const slot = await clock.newest(hourly, Date.parse('2026-10-25T01:14:59Z'));
     expect(slotName(hourly, slot)).toBe('2026-10-25T00Z');
     expect(iso(await clock.timeOf(hourly, slot))).toBe('2026-10-25T00:15:00.000Z');

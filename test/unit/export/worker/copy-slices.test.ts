@@ -2,7 +2,7 @@ import { mkdirSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
-import { copySlices, type Copying } from '../../../../src/export/worker/copy-slices.ts';
+import { copySlices, type SliceCopyJob } from '../../../../src/export/worker/copy-slices.ts';
 import { chooseFormat } from '../../../../src/export/worker/formats/format.ts';
 import { startResultFiles, type ResultFiles } from '../../../../src/export/worker/formats/result-files.ts';
 import type { QueryEngine } from '../../../../src/export/worker/query-engine.ts';
@@ -18,7 +18,7 @@ const format = chooseFormat(formatRequest());
 type WriteSlice = (slice: number, file: string) => Promise<void>;
 
 /** Copies slices by two engines. `onReached` gets each slice that an engine waits for. */
-function copy(count: number, write: WriteSlice, onReached: (slice: number) => void = () => undefined): Copying {
+function copy(count: number, write: WriteSlice, onReached: (slice: number) => void = () => undefined): SliceCopyJob {
   const folder = testFolder();
   mkdirSync(folder, { recursive: true });
   const pathOf = (slice: number): string => path.join(folder, `${slice}`);
@@ -62,7 +62,7 @@ function copy(count: number, write: WriteSlice, onReached: (slice: number) => vo
 
 it('The error of the failed engine is thrown, and not that of an engine that waited for its slice', async () => {
   let isAwaited = false;
-  const copying = copy(
+  const sliceCopyJob = copy(
     8,
     async (slice, file) => {
       if (slice !== 1) return await writeFile(file, line);
@@ -73,14 +73,14 @@ it('The error of the failed engine is thrown, and not that of an engine that wai
       if (slice === 2) isAwaited = true;
     },
   );
-  await expect(copying.rows).rejects.toThrow('out of memory');
+  await expect(sliceCopyJob.rows).rejects.toThrow('out of memory');
 });
 
 it('The written bytes count each slice once, even if it ends while they are counted', async () => {
   const count = 100;
   let begun = 0;
   const ended = new AbortController();
-  const copying = copy(count, async (_slice, file) => {
+  const sliceCopyJob = copy(count, async (_slice, file) => {
     begun += 1;
     await writeFile(file, line);
   });
@@ -88,15 +88,15 @@ it('The written bytes count each slice once, even if it ends while they are coun
   async function look(): Promise<void> {
     while (!ended.signal.aborted) {
       const most = begun * line.length;
-      const bytes = await copying.writtenBytes();
+      const bytes = await sliceCopyJob.writtenBytes();
       if (bytes > most) tooMany.push(bytes);
       await new Promise((resolve) => setImmediate(resolve));
     }
   }
   const looking = look();
-  await copying.rows;
+  await sliceCopyJob.rows;
   ended.abort();
   await looking;
   expect(tooMany).toEqual([]);
-  expect(await copying.writtenBytes()).toBe(count * line.length);
+  expect(await sliceCopyJob.writtenBytes()).toBe(count * line.length);
 });

@@ -9,8 +9,8 @@ import {
 } from '../../../../src/lake/catalogue/catalogue-files.ts';
 import { readCurrentCatalogue } from '../../../../src/lake/catalogue/current-catalogue.ts';
 import { openPacks } from '../../../../src/lake/catalogue/packs.ts';
-import { listSources } from '../../../../src/lake/catalogue/parts.ts';
-import { hasFollowed, renewCatalogue } from '../../../../src/lake/catalogue/renew.ts';
+import { listSources } from '../../../../src/lake/catalogue/file-summaries.ts';
+import { isCatalogueCurrent, refreshCatalogue } from '../../../../src/lake/catalogue/refresh.ts';
 import { ensureLake, lakePaths } from '../../../../src/lake/lake.ts';
 import { openTable } from '../../../../src/lake/log/table.ts';
 import { openDuckdb } from '../../../../src/lake/sql/duckdb.ts';
@@ -68,7 +68,7 @@ async function openCatalogue() {
     const removed = await packs.keep(duckdb, new Set(sources.map(({ key }) => key)));
     const missing = sources.filter(({ key }) => !packs.keys().has(key));
     if (missing.length > 0) await packs.add(duckdb, missing, emptyFile);
-    await renewCatalogue(lakeDir, duckdb, packs, { tableVersion: version, missingFiles: 0 });
+    await refreshCatalogue(lakeDir, duckdb, packs, { tableVersion: version, missingFiles: 0 });
     return removed;
   }
   await follow();
@@ -108,12 +108,12 @@ test('An updated catalogue has no data of an erased file in its packs, views and
     noticeOf('erased', 'of erased'),
   ];
   await writeNotices(lakeDir, notices);
-  expect(await hasFollowed(lakeDir, table.state().version)).toBe(true);
+  expect(await isCatalogueCurrent(lakeDir, table.state().version)).toBe(true);
 
   await remove('erased');
-  expect(await hasFollowed(lakeDir, table.state().version)).toBe(false);
+  expect(await isCatalogueCurrent(lakeDir, table.state().version)).toBe(false);
   expect(await follow()).toBe(true);
-  expect(await hasFollowed(lakeDir, table.state().version)).toBe(true);
+  expect(await isCatalogueCurrent(lakeDir, table.state().version)).toBe(true);
   expect([await read(), await readPacks()]).toEqual([{ kept: 2 }, ['kept']]);
   expect(readFileSync(viewsSql, 'utf8')).not.toContain('erased');
   expect(await readFoundNotices(lakeDir)).toEqual(notices.slice(0, 1));

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { inParallel } from '../../../../src/runtime/async/in-parallel.ts';
 
-/** Lets everything that is ready go on. */
+/** Lets all pending callbacks run. */
 const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
 test('Every item is processed once, never more at a time than allowed', async () => {
@@ -18,7 +18,7 @@ test('Every item is processed once, never more at a time than allowed', async ()
   expect(most).toBe(3);
 });
 
-test('Of several failures the first in time is thrown, whichever item it is of', async () => {
+test('Of several failures the first in time is thrown, regardless of its item', async () => {
   const running = inParallel([1, 2], 2, async (item) => {
     if (item === 1) await turn();
     throw new Error(`of item ${item}`);

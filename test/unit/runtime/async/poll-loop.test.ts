@@ -39,7 +39,7 @@ test('A loop that pauses first, and is stopped meanwhile, never runs its task', 
   expect(runs).toBe(0);
 });
 
-test('A stop waits for the run under way, whose signal it aborts, and no other begins', async () => {
+test('A stop waits for the current run, whose signal it aborts, and no other begins', async () => {
   const steps: string[] = [];
   const finish = createGate();
   const loop = startPollLoop(
@@ -93,7 +93,7 @@ test('A loop that is woken runs its task at once, also when that was during a ru
   );
   loop.wake();
   gates[0]?.open();
-  await within('the run after the one that was under way', begun[1]?.opened ?? Promise.reject(new Error('no gate')));
+  await within('the run after the current one begins', begun[1]?.opened ?? Promise.reject(new Error('no gate')));
   gates[1]?.open();
   // the pause of an hour has begun
   await new Promise((resolve) => setImmediate(resolve));

@@ -3,7 +3,7 @@ import { createMutex, createKeyedSemaphore } from '../../../../src/runtime/async
 
 const ignore = (): void => undefined;
 
-/** A task that notes when it begins, and ends when it is told to. */
+/** A task that records its begin, and ends on demand. */
 function createTask(steps: string[], name: string): { readonly task: () => Promise<string>; end(): void } {
   let end = ignore;
   const ended = new Promise<void>((resolve) => {
@@ -58,7 +58,7 @@ describe('a mutex for each key', () => {
 });
 
 describe('a mutex for the tasks of many', () => {
-  it('Whoever asks for one task has it after one task of whoever asks for many, also where tasks fail', async () => {
+  it('A caller with one task gets it after one task of a caller with many, even if tasks fail', async () => {
     const steps: string[] = [];
     const mutex = createKeyedSemaphore(1, 1);
     const ask = (key: number, name: string): Promise<void> =>

@@ -9,7 +9,7 @@ async function fail(): Promise<void> {
   throw new AppError('file_damaged', 'the reason');
 }
 
-test('Starts wait for no other', async () => {
+test('Starts run concurrently', async () => {
   const begun = new AbortController();
   const steps: string[] = [];
   await startTogether(
@@ -33,7 +33,7 @@ test('A start that fails ends the others, and its error is thrown when they have
   const abandoned = async (signal: AbortSignal): Promise<void> => {
     await once(signal, 'abort');
     ended.push('abandoned');
-    throw new AppError('stopping', 'told to stop');
+    throw new AppError('stopping', 'asked to stop');
   };
   await expect(startTogether([abandoned, fail, async () => void ended.push('started')], never)).rejects.toMatchObject({
     code: 'file_damaged',
@@ -46,7 +46,7 @@ test('Starts that are not wanted any more are aborted', async () => {
   const stop = new AbortController();
   const start = async (signal: AbortSignal): Promise<void> => {
     stop.abort();
-    if (signal.aborted) throw new AppError('stopping', 'told to stop');
+    if (signal.aborted) throw new AppError('stopping', 'asked to stop');
   };
   await expect(startTogether([start], stop.signal)).rejects.toMatchObject({ code: 'stopping' });
 });

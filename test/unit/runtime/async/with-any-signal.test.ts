@@ -2,7 +2,7 @@ import { getEventListeners } from 'node:events';
 import { expect, test } from 'vitest';
 import { withAnySignal } from '../../../../src/runtime/async/in-parallel.ts';
 
-test('Work ends with whichever of its signals aborts, before it begins or while it runs', async () => {
+test('Work ends when any of its signals aborts, before it begins or while it runs', async () => {
   for (const number of [0, 1]) {
     const sources = [new AbortController(), new AbortController()];
     const ended = withAnySignal(

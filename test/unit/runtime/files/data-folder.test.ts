@@ -13,11 +13,7 @@ const obstacles: readonly (readonly [string, RegExp, (root: string) => string | 
   ['a folder of /proc', /its parent does not allow new folders/, () => '/proc/tributary'],
   ['a folder below that', /its parent does not allow new folders/, () => '/proc/tributary/a/b'],
   ['a device', /a part of its path is a file/, () => '/dev/null/data'],
-  [
-    'a file',
-    /there is a file of that name/,
-    (root) => (writeFileSync(path.join(root, 'file'), ''), path.join(root, 'file')),
-  ],
+  ['a file', /a file has that name/, (root) => (writeFileSync(path.join(root, 'file'), ''), path.join(root, 'file'))],
   [
     'a file above it',
     /a part of its path is a file/,
@@ -25,7 +21,7 @@ const obstacles: readonly (readonly [string, RegExp, (root: string) => string | 
   ],
   [
     'a named pipe',
-    /there is a named pipe of that name/,
+    /a named pipe has that name/,
     (root) => (execFileSync('mkfifo', [path.join(root, 'pipe')]), path.join(root, 'pipe')),
   ],
   [
@@ -76,7 +72,7 @@ describe('a data folder that cannot be made', () => {
     const server = createServer().listen(file);
     onTestFinished(() => void server.close());
     await once(server, 'listening');
-    await expect(makeFolder(file)).rejects.toThrow(/there is a socket of that name/);
+    await expect(makeFolder(file)).rejects.toThrow(/a socket has that name/);
   });
 
   it.runIf(process.getuid?.() === 0)(
@@ -134,7 +130,7 @@ describe('a data folder', () => {
     'lake/identity.json',
     'lake/events/_delta_log/00000000000000000000.json',
     'nats/nats-server.conf',
-  ])('A data folder with a named pipe as %s is refused, since that would block a reader for ever', async (name) => {
+  ])('A data folder with a named pipe as %s is rejected, since it would block a reader indefinitely', async (name) => {
     const folder = testFolder();
     mkdirSync(path.dirname(path.join(folder, name)), { recursive: true });
     execFileSync('mkfifo', [path.join(folder, name)]);

@@ -72,7 +72,7 @@ describe('a data folder', () => {
     const folder = testFolder();
     mkdirSync(dataFormatPath(folder));
     expect(() => assertDataFormat(folder)).toThrow(
-      expect.objectContaining({ code: 'disk', message: `${dataFormatPath(folder)} cannot be read` }) as Error,
+      expect.objectContaining({ code: 'disk', message: `cannot read ${dataFormatPath(folder)}` }) as Error,
     );
     const other = testFolder();
     execFileSync('mkfifo', [dataFormatPath(other)]);

@@ -29,7 +29,7 @@ describe('a disk watch', () => {
     await watch.stop();
   });
 
-  it('A disk watch looks anew when something is about to be written', async () => {
+  it('A disk watch checks again when something is about to be written', async () => {
     const gone = path.join(testFolder(), 'later');
     const watch = await startDiskWatch(gone, Number.MAX_SAFE_INTEGER, logger);
     expect(watch.isLow()).toBe(false);

@@ -33,7 +33,7 @@ describe('durable files', () => {
     await removeFile(path.join(root, 'none'));
   });
 
-  it('Durable files stand in folders that only the owner can enter', async () => {
+  it('Durable files are in folders that only the owner can enter', async () => {
     const folder = path.join(root, 'a', 'b', 'c');
     await ensureFolder(folder);
     await ensureFolder(folder);

@@ -35,7 +35,7 @@ describe('a lock', () => {
       })
       .toBe('held');
     holder.kill('SIGKILL');
-    await within('the holder is gone', once(holder, 'exit'));
+    await within('the holder has exited', once(holder, 'exit'));
     (await waitForLock(folder, 'the next', 5000)).release();
   });
 
@@ -46,7 +46,7 @@ describe('a lock', () => {
     lock.release();
     expect(() => acquireLock(folder, 'another')).toThrow(expect.objectContaining({ code: 'locked' }));
     child.kill('SIGKILL');
-    await within('the child is gone', once(child, 'exit'));
+    await within('the child has exited', once(child, 'exit'));
     (await waitForLock(folder, 'the next', 5000)).release();
   });
 });
@@ -91,7 +91,7 @@ describe('the lock of a folder', () => {
     expect(isLocked(folder)).toBe(false);
   });
 
-  it('The lock of a folder is lost when another folder stands at the path, and held again when it is put back', () => {
+  it('The lock of a folder is lost when another folder is at the path, and held again when it is restored', () => {
     const folder = path.join(root, 'seven');
     const lock = acquireLock(folder, 'the first');
     renameSync(folder, `${folder}-away`);

@@ -6,8 +6,8 @@ import { describe, expect, it } from 'vitest';
 import { findProcessStart } from '../../../../src/runtime/processes/procfs.ts';
 import { findFolderId } from '../../../../src/runtime/files/folder-id.ts';
 import {
-  findRival,
-  listLostServices,
+  findCompetingService,
+  listCrashedServices,
   readServiceStates,
   removeServiceState,
   sweepServiceStates,
@@ -44,13 +44,13 @@ describe('the state of a service', () => {
     expect(readdirSync(folder)).toEqual([]);
   });
 
-  it('The state of a service is not taken for that of another process which has the id now', () => {
+  it('The state of a service is not taken for that of a later process with the same id', () => {
     const folder = testFolder();
     writeServiceState(folder, stateOf(process.pid, '1'));
     expect(readServiceStates(folder)).toEqual([]);
   });
 
-  it('The state of a service is skipped where a power cut left half of it', () => {
+  it('The state of a service is skipped if a power cut has truncated it', () => {
     const folder = testFolder();
     writeFileSync(path.join(folder, 'supervisor-1.json'), '{"pid":1');
     writeServiceState(folder, own);
@@ -71,7 +71,7 @@ describe('the state of a service', () => {
     writeServiceState(run, { ...own, folder: findFolderId(path.dirname(run)) ?? '' });
     expect(readServiceStates(run)).toHaveLength(1);
     writeServiceState(run, { ...own, folder: findFolderId('/') ?? '' });
-    expect([readServiceStates(run), listLostServices(run)]).toEqual([[], []]);
+    expect([readServiceStates(run), listCrashedServices(run)]).toEqual([[], []]);
     sweepServiceStates(run);
     expect(readdirSync(run)).toEqual([]);
   });
@@ -80,14 +80,14 @@ describe('the state of a service', () => {
     const run = path.join(testFolder(), 'run');
     const killed = { ...stateOf(process.pid, 'of another'), folder: findFolderId(path.dirname(run)) ?? '' };
     writeServiceState(run, killed);
-    expect(listLostServices(run).map(({ pid }) => pid)).toEqual([process.pid]);
+    expect(listCrashedServices(run).map(({ pid }) => pid)).toEqual([process.pid]);
     const file = path.join(run, `supervisor-${process.pid}.json`);
     cpSync(file, `${file}.backup`);
     renameSync(`${file}.backup`, file);
-    expect([readServiceStates(run), listLostServices(run)]).toEqual([[], []]);
+    expect([readServiceStates(run), listCrashedServices(run)]).toEqual([[], []]);
   });
 
-  it('The state of a service of an earlier version, which names no folder, counts while its process runs and is no loss afterwards', () => {
+  it('The state of a service of an earlier version, which names no folder, counts while its process runs and not as lost afterwards', () => {
     const run = path.join(testFolder(), 'run');
     mkdirSync(run);
     const write = (state: ServiceState): void =>
@@ -95,7 +95,7 @@ describe('the state of a service', () => {
     write(own);
     expect(readServiceStates(run)).toHaveLength(1);
     write(stateOf(process.pid, 'of another'));
-    expect([readServiceStates(run), listLostServices(run)]).toEqual([[], []]);
+    expect([readServiceStates(run), listCrashedServices(run)]).toEqual([[], []]);
   });
 
   it('The state of a service names the other service that runs one of the same processes on the folder', async () => {
@@ -104,10 +104,10 @@ describe('the state of a service', () => {
     const pid = other.pid ?? 0;
     const compact = { name: 'compact', state: 'running', pid: 1, restarts: 0, lastError: undefined } as const;
     writeServiceState(run, { ...stateOf(pid, findProcessStart(pid)), processes: [compact] });
-    expect(findRival(run, ['ingest', 'compact'])).toBe(`the tributary service (pid ${pid})`);
-    expect(findRival(run, ['ingest', 'export'])).toBeUndefined();
+    expect(findCompetingService(run, ['ingest', 'compact'])).toBe(`the tributary service (pid ${pid})`);
+    expect(findCompetingService(run, ['ingest', 'export'])).toBeUndefined();
     other.kill('SIGKILL');
     await once(other, 'exit');
-    expect(findRival(run, ['compact'])).toBeUndefined();
+    expect(findCompetingService(run, ['compact'])).toBeUndefined();
   });
 });

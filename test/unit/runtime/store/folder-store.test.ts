@@ -10,7 +10,7 @@ describeObjectStore(async () => {
   return [createFolderStore(folder), createFolderStore(folder)];
 });
 
-test('Objects in a folder are their owner`s alone, and what killed writers left is no object and goes', async () => {
+test('Objects in a folder are private to their owner, and leftovers of killed writers are not objects and are removed', async () => {
   const folder = testFolder();
   const store = createFolderStore(folder);
   await store.create('keys/secret', Buffer.from('x'));

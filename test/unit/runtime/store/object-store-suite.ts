@@ -12,7 +12,7 @@ async function textOf(store: ObjectStore, key: string): Promise<string | undefin
   return found === undefined ? undefined : Buffer.from(found.bytes).toString();
 }
 
-/** Replaces an object that nobody else changes meanwhile. */
+/** Replaces an object that has no other writer. */
 async function put(store: ObjectStore, key: string, text: string, ifTag: Tag | 'any' = 'any'): Promise<Tag> {
   const tag = await store.replace(key, bytes(text), ifTag);
   if (tag === 'conflict') throw new Error(`${key} has another tag`);
@@ -26,7 +26,7 @@ async function tagOf(store: ObjectStore, key: string): Promise<Tag> {
 /** What every store has to do. `open` gives two clients of one new store, as two processes have them. */
 export function describeObjectStore(open: () => Promise<readonly [ObjectStore, ObjectStore]>): void {
   describe('an object store', () => {
-    it('An object is created once, by whichever of many clients, and keeps what its creator has written', async () => {
+    it('An object is created once, by any of many clients, and keeps what its creator has written', async () => {
       const [one, other] = await open();
       const results = await Promise.all(
         Array.from({ length: 20 }, (_, n) => (n % 2 === 0 ? one : other).create('a/b/object', bytes(`${n}`))),
@@ -35,7 +35,7 @@ export function describeObjectStore(open: () => Promise<readonly [ObjectStore, O
       expect(await textOf(other, 'a/b/object')).toBe(String(results.indexOf('created')));
     });
 
-    it('An object is replaced by whoever has its newest tag, and by nobody else', async () => {
+    it('An object is replaced only by a client with its newest tag', async () => {
       const [one, other] = await open();
       await one.create('object', bytes('first'));
       const first = await tagOf(other, 'object');
@@ -53,7 +53,7 @@ export function describeObjectStore(open: () => Promise<readonly [ObjectStore, O
       const add = async (store: ObjectStore): Promise<void> => {
         for (;;) {
           const found = await store.get('count');
-          if (found === undefined) throw new Error('it is gone');
+          if (found === undefined) throw new Error('it is missing');
           const next = String(Number(Buffer.from(found.bytes).toString()) + 1);
           if ((await store.replace('count', bytes(next), found.tag)) !== 'conflict') return;
         }
@@ -62,7 +62,7 @@ export function describeObjectStore(open: () => Promise<readonly [ObjectStore, O
       expect(await textOf(one, 'count')).toBe('12');
     });
 
-    it('An object is replaced whatever is there, and read again only if it has changed', async () => {
+    it('An object is replaced unconditionally, and read again only if it has changed', async () => {
       const [one, other] = await open();
       const first = await put(one, 'new/object', 'first');
       expect(await other.getIfChanged('new/object', first)).toBe('unchanged');
@@ -73,7 +73,7 @@ export function describeObjectStore(open: () => Promise<readonly [ObjectStore, O
       expect(await other.get('no/such/object')).toBeUndefined();
     });
 
-    it('Objects are listed by the folders of their keys, without what is no object', async () => {
+    it('Objects are listed by the folders of their keys, without other files', async () => {
       const [one, other] = await open();
       expect(await other.list('')).toEqual([]);
       for (const key of ['a', 'b/c', 'b/d/e', 'bc']) await one.create(key, bytes(key));
@@ -124,7 +124,7 @@ export function describeObjectStore(open: () => Promise<readonly [ObjectStore, O
       await expect(other.publish(objects)).rejects.toMatchObject({ code: 'EEXIST' });
     });
 
-    it('An object that is written as a local file is seen once it is uploaded, in the place of the one before', async () => {
+    it('An object that is written as a local file is seen once it is uploaded, replacing the previous one', async () => {
       const [one, other] = await open();
       await one.create('a/object', bytes('first'));
       const [file, another] = [one.localPath('a/object'), one.localPath('a/object')];

@@ -1,7 +1,7 @@
 import { chmodSync, mkdirSync, renameSync, rmSync, writeFileSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
-import { renderChecked } from '../../../../src/runtime/files/checked-json.ts';
+import { renderChecksummed } from '../../../../src/runtime/files/checksummed-json.ts';
 import { createLogger } from '../../../../src/runtime/logger.ts';
 import { createFolderStore } from '../../../../src/runtime/store/folder-store.ts';
 import { createRecords } from '../../../../src/runtime/store/records.ts';
@@ -24,7 +24,7 @@ function openNotes() {
     isValid: shapeOf<Note>({ idNote: isText, count: isCount, text: optional(isText) }),
     idOf: ({ idNote }) => idNote,
     idForm: /^\d\/\w+$/,
-    damaged: { code: 'record_damaged', hint: 'Write it anew.' },
+    damaged: { code: 'record_damaged', hint: 'Write it again.' },
   });
   return { folder, notes };
 }
@@ -49,10 +49,10 @@ it('A record that is damaged, of another id or of another kind is an error with 
   const file = (id: string): string => path.join(folder, `${id}.json`);
   writeFileSync(file('1/a'), readFileSync(file('1/a'), 'utf8').replace('"count":1', '"count":7'));
   renameSync(file('2/d'), file('1/b'));
-  writeFileSync(file('1/other'), renderChecked({ idNote: '1/other' }));
+  writeFileSync(file('1/other'), renderChecksummed({ idNote: '1/other' }));
   writeFileSync(file('1/early'), JSON.stringify({ version: 1, idNote: '1/early', count: 3 }));
   for (const id of ['1/a', '1/b', '1/other']) {
-    await expect(notes.get(id)).rejects.toMatchObject({ code: 'record_damaged', hint: 'Write it anew.' });
+    await expect(notes.get(id)).rejects.toMatchObject({ code: 'record_damaged', hint: 'Write it again.' });
     expect(await notes.getSound(id)).toBeUndefined();
   }
   const { known, damaged } = await notes.list('1/');
@@ -68,7 +68,7 @@ function replace(file: string, text: string): void {
   renameSync(`${file}.tmp`, file);
 }
 
-/** Watches an object, and another beside it in a folder that is not there yet. */
+/** Watches an object, and another one in a folder that does not exist yet. */
 async function watchTwo() {
   const folder = testFolder();
   const [file, beside] = [path.join(folder, 'file'), path.join(folder, 'later', 'beside')];
@@ -105,12 +105,12 @@ it('A watched object in a folder that comes later is seen when it comes, and eac
   mkdirSync(path.dirname(beside));
   for (let times = 0; times < 3; times += 1) {
     replace(beside, `text ${times}`);
-    await waitFor('the file beside was seen', () => watched.current() === `first text ${times}`);
+    await waitFor('the other file was seen', () => watched.current() === `first text ${times}`);
   }
   expect(watched.problem()).toBeUndefined();
 });
 
-it('A watched object that goes, or is damaged, is a problem, with its last reading in force, until it is as it was', async () => {
+it('A watched object that is removed or damaged is a problem, and its last content stays current until it is restored', async () => {
   const { file, watched, changes } = await watchTwo();
   renameSync(file, `${file}.away`);
   await waitFor('its absence was seen', () => watched.problem() !== undefined);
@@ -124,7 +124,7 @@ it('A watched object that goes, or is damaged, is a problem, with its last readi
 
 const load = ([object]: readonly ({ readonly bytes: Uint8Array } | undefined)[]): number => {
   const value = Number(Buffer.from(object?.bytes ?? []).toString());
-  if (Number.isNaN(value)) throw new Error('it is no number');
+  if (Number.isNaN(value)) throw new Error('it is not a number');
   return value;
 };
 
@@ -138,7 +138,7 @@ it('A watched object that cannot be read at first is read when it can be, and on
   rmSync(file, { recursive: true });
   replace(file, 'x');
   chmodSync(file, 0o600);
-  await waitFor('the damage was seen', () => watched.problem() === 'it is no number');
+  await waitFor('the damage was seen', () => watched.problem() === 'it is not a number');
   replace(file, '7');
   await waitFor('the file was read', () => watched.current() === 7);
   expect(watched.problem()).toBeUndefined();

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { countDays, sumDays, type Chosen } from '../../../../../src/export/worker/data/answer-question.ts';
+import { countDays, sumDays, type ChosenFiles } from '../../../../../src/export/worker/data/run-data-query.ts';
 import type { QueryEngine } from '../../../../../src/export/worker/query-engine.ts';
 import type { DataFile, Snapshot } from '../../../../../src/lake/log/snapshot.ts';
 
@@ -38,8 +38,8 @@ async function count(files: readonly DataFile[], table = 'events') {
       return Promise.resolve([]);
     },
   } as unknown as QueryEngine;
-  const chosen: Chosen = { table, files, snapshot: { emptyFile: 'empty' } as Snapshot };
-  return { days: await countDays(engine, chosen, plan, plan.question.dates), read };
+  const chosenFiles: ChosenFiles = { table, files, snapshot: { emptyFile: 'empty' } as Snapshot };
+  return { days: await countDays(engine, chosenFiles, plan, plan.question.dates), read };
 }
 
 describe('events by day and kind', () => {

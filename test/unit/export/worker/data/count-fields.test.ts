@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { events } from '../../../../../src/datasets/dataset.ts';
-import { type Chosen, countFields } from '../../../../../src/export/worker/data/answer-question.ts';
+import { type ChosenFiles, countFields } from '../../../../../src/export/worker/data/run-data-query.ts';
 import type { QueryEngine } from '../../../../../src/export/worker/query-engine.ts';
 import type { DataFile, Snapshot } from '../../../../../src/lake/log/snapshot.ts';
 
@@ -32,8 +32,12 @@ async function count(own: readonly number[]) {
       return Promise.resolve([{ looked: 1, date_from: '2025-10-09', date_to: '2025-10-09' }]);
     },
   } as unknown as QueryEngine;
-  const chosen: Chosen = { table: 'events', files: files.toReversed(), snapshot: { emptyFile: 'empty' } as Snapshot };
-  const { sampledEvents, isComplete } = await countFields(engine, chosen, plan, {
+  const chosenFiles: ChosenFiles = {
+    table: 'events',
+    files: files.toReversed(),
+    snapshot: { emptyFile: 'empty' } as Snapshot,
+  };
+  const { sampledEvents, isComplete } = await countFields(engine, chosenFiles, plan, {
     dataset: events,
     kind: 'login',
     dates,

@@ -1,0 +1,233 @@
+import path from 'node:path';
+import { moveFile, removeFile, syncFolder, writeNewFile } from '../../runtime/files/durable-file.ts';
+import { AppError, describeError } from '../../runtime/errors.ts';
+import type { CrashPoint } from '../../runtime/crash-point.ts';
+import { exists } from '../../runtime/files/file-checks.ts';
+import { writeDataFile } from '../../lake/files/data-file.ts';
+import type { Duckdb } from '../../lake/sql/duckdb.ts';
+import { events, type Dataset } from '../../datasets/dataset.ts';
+import { readOwnedId, type OwnedId } from '../../lake/event-index/erased-ids.ts';
+import {
+  listPublishedFiles,
+  readFailedFile,
+  renderFailed,
+  type FailedEvent,
+  failedRowsFolder,
+  listFailedRows,
+  removeFailedRows,
+} from '../../lake/files/failed-events.ts';
+import { openChange, type FollowUp, type OpenChange } from '../../lake/files/change.ts';
+import { openStagingFolder, hasRunningLoad } from '../../lake/files/staging.ts';
+import { lakePaths, listQuarantined, tablePaths, quarantinedDataset } from '../../lake/lake.ts';
+import { readFilesSql, stagingOf } from '../tables.ts';
+import { emptyFilePath, type Snapshot } from '../../lake/log/snapshot.ts';
+import type { Change, Table } from '../../lake/log/table.ts';
+import {
+  matchesFailedRow,
+  matchesFailed,
+  matchSql,
+  targetParts,
+  type ErasureTarget,
+  type TargetPart,
+} from './erase-target.ts';
+import { listLoadStates, type LoadState } from '../../lake/log/lake-state.ts';
+
+/**
+ * Dependencies of the erasure outside of the tables: from failed events, bad rows of loads, and quarantined files. Done
+ * under the maintenance lock. These files have no readers, so they are replaced at once.
+ */
+export interface EraseOutsideTablesDependencies {
+  readonly table: Table;
+  readonly lakeDir: string;
+  readonly duckdb: Duckdb;
+  readonly crashPoint: CrashPoint;
+}
+
+/** Lists the files of a table's failed events, or of the bad rows of its loads for a secondary table. */
+async function listFailedOf(lakeDir: string, dataset: Dataset, { txns }: Pick<Snapshot, 'txns'>): Promise<string[]> {
+  const { failed } = lakePaths(lakeDir);
+  if (dataset === events) return listPublishedFiles(failed);
+  return [...(await listFailedRows(failedRowsFolder(failed, tablePaths(lakeDir, dataset).table), txns)).files];
+}
+
+function isHit(event: FailedEvent, parts: readonly TargetPart[]): boolean {
+  return event.load === undefined ? matchesFailed(event, parts) : matchesFailedRow(event, event.load, parts);
+}
+
+export async function listFailedHits(
+  lakeDir: string,
+  dataset: Dataset,
+  state: Pick<Snapshot, 'txns'>,
+  target: ErasureTarget,
+): Promise<FailedEvent[]> {
+  const parts = targetParts(target);
+  const hits: FailedEvent[] = [];
+  for (const file of await listFailedOf(lakeDir, dataset, state))
+    for (const event of await readFailedFile(file)) if (isHit(event, parts)) hits.push(event);
+  return hits;
+}
+
+interface EraseFailedDependencies extends Omit<EraseOutsideTablesDependencies, 'duckdb'> {
+  readonly dataset: Dataset;
+}
+
+/** Maximum number of failed event ids that one erasure records. */
+const maxFailedIds = 50_000;
+
+/** Lists the readable ids of the failed events to erase, up to the limit. */
+export async function listFailedIds(
+  { dataset, table, lakeDir }: EraseFailedDependencies,
+  target: ErasureTarget,
+): Promise<OwnedId[]> {
+  const hits = await listFailedHits(lakeDir, dataset, table.state(), target);
+  return hits.flatMap(({ load, line }) => (load === undefined ? (readOwnedId(line) ?? []) : [])).slice(0, maxFailedIds);
+}
+
+export function eraseFailed(dependencies: EraseFailedDependencies, target: ErasureTarget): Promise<number> {
+  const parts = targetParts(target);
+  return removeFailed(dependencies, 'erase', (event) => isHit(event, parts));
+}
+
+/** Removes failed events of a table by one commit, which counts them as erased. Returns their number. */
+export async function removeFailed(
+  { dataset, table, lakeDir, crashPoint }: EraseFailedDependencies,
+  cause: 'erase' | 'drop',
+  isRemoved: (event: FailedEvent) => boolean,
+): Promise<number> {
+  const changed: { file: string; events: readonly FailedEvent[] }[] = [];
+  let erased = 0;
+  for (const file of await listFailedOf(lakeDir, dataset, table.state())) {
+    const failed = await readFailedFile(file);
+    const kept = failed.filter((event) => !isRemoved(event));
+    if (kept.length < failed.length) changed.push({ file, events: kept });
+    erased += failed.length - kept.length;
+  }
+  if (erased === 0) return 0;
+  const change: Change = {
+    cause,
+    actions: [],
+    totals: { failed: -erased, erased },
+    // Exports have no failed events.
+    erasedApps: [],
+    metrics: { failedEvents: erased },
+  };
+  const open = await openChange(table, tablePaths(lakeDir, dataset).staging, 'a removal of failed events', crashPoint);
+  try {
+    await open.commit([], () => change, await rewriteFailed(open, changed));
+  } finally {
+    await open.close();
+  }
+  return erased;
+}
+
+/** Rewrites files of failed events with the events that remain; returns the replacements for the commit. */
+export async function rewriteFailed(
+  { folder }: OpenChange,
+  changed: readonly { readonly file: string; readonly events: readonly FailedEvent[] }[],
+): Promise<FollowUp> {
+  const moves: { name: string; to: string }[] = [];
+  const unlink: string[] = [];
+  for (const [index, { file, events: kept }] of changed.entries()) {
+    const name = `${index}.ndjson`;
+    if (kept.length === 0) unlink.push(file);
+    else {
+      await writeNewFile(path.join(folder, name), renderFailed(kept));
+      moves.push({ name, to: file });
+    }
+  }
+  return { moves, unlink };
+}
+
+interface QuarantinedHit {
+  readonly file: string;
+  readonly rows: number;
+  readonly hits: number;
+}
+
+/** SQL of a quarantined file, with all columns of its table if that exists, and of its rows to erase. */
+async function quarantinedSql(lakeDir: string, file: string, target: ErasureTarget) {
+  const dataset = quarantinedDataset(path.basename(file));
+  const empty = emptyFilePath(tablePaths(lakeDir, dataset).table);
+  const source = readFilesSql((await exists(empty)) ? [empty, file] : [file]);
+  return { source, matches: matchSql(target, new Set(dataset.columns.map(({ name }) => name))) };
+}
+
+/** Finds quarantined files with rows to erase. Error: `file_damaged` for an unreadable file, which may have some. */
+export async function findQuarantinedHits(
+  { lakeDir, duckdb }: EraseOutsideTablesDependencies,
+  target: ErasureTarget,
+): Promise<QuarantinedHit[]> {
+  const found: QuarantinedHit[] = [];
+  for (const file of await listQuarantined(lakeDir)) {
+    try {
+      const { source, matches } = await quarantinedSql(lakeDir, file, target);
+      const counting = `SELECT count(*) AS rows, count(*) FILTER (WHERE ${matches}) AS hits FROM ${source}`;
+      const [row] = await duckdb.rows(counting);
+      const hit = { file, rows: Number(row?.['rows']), hits: Number(row?.['hits']) };
+      if (hit.hits > 0) found.push(hit);
+    } catch (error) {
+      throw new AppError('file_damaged', `cannot read ${file} in quarantine: ${describeError(error)}`, {
+        cause: error,
+        hint: 'Remove it, or move it out of the data folder, then repeat the erasure: it may have rows to erase.',
+      });
+    }
+  }
+  return found;
+}
+
+/** Rewrites quarantined files without the rows to erase; they are in no table, so nothing is committed. */
+export async function eraseQuarantined(
+  { lakeDir, duckdb }: EraseOutsideTablesDependencies,
+  hits: readonly QuarantinedHit[],
+  target: ErasureTarget,
+): Promise<void> {
+  if (hits.length === 0) return;
+  const paths = lakePaths(lakeDir);
+  const staging = await openStagingFolder(paths.staging, 'an erasure');
+  try {
+    for (const { file, rows, hits: count } of hits) {
+      if (count === rows) {
+        await removeFile(file);
+        continue;
+      }
+      const staged = path.join(staging.folder, path.basename(file));
+      const { source, matches } = await quarantinedSql(lakeDir, file, target);
+      await writeDataFile(duckdb, `SELECT * FROM ${source} WHERE NOT (${matches})`, staged);
+      await moveFile(staged, file);
+    }
+    for (const folder of new Set(hits.map(({ file }) => path.dirname(file)))) await syncFolder(folder);
+  } finally {
+    await staging.close();
+  }
+}
+
+export type KnownLoads = ReadonlyMap<string, LoadState>;
+
+/** Removes the bad rows of killed loads, which no log counts and no command lists. Those of running loads stay. */
+async function sweepFailedRows(table: Table, lakeDir: string): Promise<void> {
+  const folder = failedRowsFolder(lakePaths(lakeDir).failed, table.dir);
+  const before = (await listFailedRows(folder, table.state().txns)).stale;
+  if (before.length === 0 || (await hasRunningLoad(stagingOf(table, lakeDir)))) return;
+  // The load may have committed before it ended.
+  await table.refresh();
+  const { stale } = await listFailedRows(folder, table.state().txns);
+  await removeFailedRows(
+    folder,
+    stale.filter((file) => before.includes(file)),
+  );
+}
+
+/**
+ * Reports whether a load has committed to a table since it had the `known` loads, or is running: loads take no lock and
+ * may commit rows of the user after the table was searched. Removes leftovers of killed loads.
+ */
+export async function hadConcurrentLoad(table: Table, lakeDir: string, known: KnownLoads): Promise<boolean> {
+  await sweepFailedRows(table, lakeDir);
+  // Checked before the log is read: a load that ends in between is seen by its commit.
+  const isRunning = await hasRunningLoad(stagingOf(table, lakeDir));
+  await table.refresh();
+  return (
+    isRunning ||
+    [...listLoadStates(table.state().txns)].some(([id, { generation }]) => known.get(id)?.generation !== generation)
+  );
+}

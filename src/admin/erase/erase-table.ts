@@ -1,0 +1,145 @@
+import { localFiles } from '../../runtime/store/open-store.ts';
+import path from 'node:path';
+import { AppError } from '../../runtime/errors.ts';
+import type { Clock } from '../../runtime/clock.ts';
+import type { CrashPoint } from '../../runtime/crash-point.ts';
+import { exists } from '../../runtime/files/file-checks.ts';
+import type { Dataset } from '../../datasets/dataset.ts';
+import { pruneFiles } from '../../lake/files/prune.ts';
+import { rewriteFiles } from '../../lake/files/rewrite.ts';
+import { assertFilesIntact } from '../../lake/files/data-file.ts';
+import { decodePath } from '../../lake/log/actions.ts';
+import type { DataFile, Snapshot } from '../../lake/log/snapshot.ts';
+import type { Table } from '../../lake/log/table.ts';
+import type { Duckdb } from '../../lake/sql/duckdb.ts';
+import { parseSchemaString } from '../../lake/table-schema.ts';
+import { countByFile, readFilesSql, inPortions, stagingOf } from '../tables.ts';
+import { matchSql, userIdScopesSql, type ErasureTarget, type UserKind } from './erase-target.ts';
+
+export interface UserIdScope {
+  readonly id: string;
+  readonly kind: UserKind;
+  readonly idApp: number;
+  readonly rows: number;
+}
+
+/** Maximum number of files per commit: staged files need their space twice. */
+const filesPerCommit = 8;
+
+export interface Hit {
+  readonly file: DataFile;
+  readonly hits: number;
+  readonly idApps: readonly number[];
+}
+
+function columnsOf({ schemaString }: Snapshot): ReadonlySet<string> {
+  return new Set(schemaString === undefined ? [] : parseSchemaString(schemaString).map(({ name }) => name));
+}
+
+export function sumHits(hits: readonly Hit[]): number {
+  return hits.reduce((sum, hit) => sum + hit.hits, 0);
+}
+
+/** Finds the files of a table that have rows to erase. Error: `file_damaged` for a file that may have some. */
+export async function findHits(duckdb: Duckdb, snapshot: Snapshot, target: ErasureTarget): Promise<Hit[]> {
+  const files = pruneFiles(snapshot.files, target.apps === undefined ? {} : { idApps: target.apps });
+  // A damaged file may hide rows to erase, and a rewrite would give its damaged rows a valid checksum.
+  await assertFilesIntact(files);
+  const { emptyFile } = snapshot;
+  const apps = ", string_agg(DISTINCT id_app::VARCHAR, ',') AS apps";
+  const hits: Hit[] = [];
+  const counts = countByFile(duckdb, { files, emptyFile }, matchSql(target, columnsOf(snapshot)), apps);
+  for await (const { file, row } of counts) {
+    const idApps = typeof row['apps'] === 'string' ? row['apps'].split(',').map(Number) : [];
+    hits.push({ file, hits: Number(row['n']), idApps });
+  }
+  return hits;
+}
+
+/**
+ * Reports whether removed files, which readers of older versions have, may hold rows of a target. A busy lake has
+ * thousands of them: one query reads many.
+ */
+export async function isInRemovedFiles(duckdb: Duckdb, table: Table, target: ErasureTarget): Promise<boolean> {
+  const snapshot = table.snapshot();
+  const matches = matchSql(target, columnsOf(snapshot));
+  const find = async (files: readonly string[]): Promise<boolean> => {
+    const source = readFilesSql([snapshot.emptyFile, ...files]);
+    return (await duckdb.rows(`SELECT 1 AS found FROM ${source} WHERE ${matches} LIMIT 1`)).length > 0;
+  };
+  const removed = [...table.state().tombstones.keys()].map((encoded) =>
+    path.join(table.dir, decodePath(encoded) ?? ''),
+  );
+  for (const some of inPortions(removed)) {
+    const there: string[] = [];
+    for (const file of some) if (await exists(file)) there.push(file);
+    // A file may be removed meanwhile.
+    const isAny = await find(there).catch(async () => {
+      for (const file of there) if ((await exists(file)) && (await find([file]).catch(() => exists(file)))) return true;
+      return false;
+    });
+    if (isAny) return true;
+  }
+  return false;
+}
+
+const hitSources = ({ emptyFile }: Snapshot, paths: readonly string[]): string[] =>
+  [...inPortions(paths)].map((some) => readFilesSql([emptyFile, ...some]));
+
+/** SQL of the rows to erase, for a few files per query: `id_app`, `event_id`. `paths`: those of the files. */
+export function listHitIdsSql(snapshot: Snapshot, paths: readonly string[], target: ErasureTarget): string[] {
+  const matches = matchSql(target, columnsOf(snapshot));
+  return hitSources(snapshot, paths).map((source) => `SELECT id_app, event_id FROM ${source} WHERE ${matches}`);
+}
+
+/** Finds the kinds and apps of a target's user ids in the files that have them. */
+export async function findUserIdScopes(
+  duckdb: Duckdb,
+  snapshot: Snapshot,
+  hits: readonly Hit[],
+  target: ErasureTarget,
+): Promise<UserIdScope[]> {
+  const { users } = target;
+  if (users === undefined) return [];
+  const found = new Map<string, UserIdScope>();
+  const files = hits.map(({ file }) => file);
+  await localFiles.use(files, async (paths) => {
+    for (const source of hitSources(snapshot, paths))
+      for (const row of await duckdb.rows(userIdScopesSql({ ...target, users }, source, columnsOf(snapshot)))) {
+        const meaning = { id: String(row['id']), kind: row['kind'] as UserKind, idApp: Number(row['id_app']) };
+        const key = JSON.stringify(meaning);
+        found.set(key, { ...meaning, rows: (found.get(key)?.rows ?? 0) + Number(row['n']) });
+      }
+  });
+  return [...found.values()];
+}
+
+export interface TableErasure {
+  readonly dataset: Dataset;
+  readonly table: Table;
+  readonly lakeDir: string;
+  readonly duckdb: Duckdb;
+  readonly clock: Clock;
+  readonly crashPoint: CrashPoint;
+  readonly signal: AbortSignal;
+}
+
+/** Rewrites files without the rows to erase, a few per commit. Called under the maintenance lock. */
+export async function rewriteHits(erasure: TableErasure, hits: readonly Hit[], target: ErasureTarget): Promise<void> {
+  const { table, lakeDir, duckdb, clock, crashPoint, signal } = erasure;
+  const matches = matchSql(target, columnsOf(table.snapshot()));
+  const erasedApps = [...new Set(hits.flatMap(({ idApps }) => idApps))];
+  const toQuery = (source: string): string => {
+    if (signal.aborted) throw new AppError('stopping', 'the erasure was stopped; repeat it to finish');
+    // The engine keeps the order of its input, without a sort.
+    return `SELECT * FROM ${source} WHERE NOT (${matches})`;
+  };
+  for (const some of inPortions(hits, filesPerCommit)) {
+    const erased = sumHits(some);
+    await rewriteFiles(
+      { table, stagingDir: stagingOf(table, lakeDir), duckdb, clock, crashPoint },
+      some.map(({ file, hits: rowsLeftOut }) => ({ file, rowsLeftOut, toQuery })),
+      { cause: 'erase', totals: { stored: -erased, erased }, erasedApps, metrics: { rows: erased } },
+    );
+  }
+}

@@ -1,0 +1,105 @@
+import { isDamage } from '../../runtime/errors.ts';
+import {
+  mustDropErasedHistory,
+  sweep,
+  trimLog,
+  vacuum,
+  type CleanOptions,
+  type Leftovers,
+  checkpointEvery,
+  checkpointWhenDue,
+} from '../../lake/cleanup.ts';
+import { applyDueReplacements, type PublishedPaths } from '../../lake/files/deferred-replacement.ts';
+import { listStaged } from '../../lake/files/staging.ts';
+import { quarantinedName } from '../../lake/lake.ts';
+import { assertOwner } from '../lake-owner.ts';
+import { withMaintenanceLock, type TableDependencies } from './maintenance-task.ts';
+import type { CrashPoint } from '../../runtime/crash-point.ts';
+import type { Duckdb } from '../../lake/sql/duckdb.ts';
+import type { Table } from '../../lake/log/table.ts';
+
+const intervalMs = 60_000;
+
+/**
+ * Creates the runs that remove files and log entries that no reader within the retention needs. The first run cleans.
+ */
+export function createCleanupTask(dependencies: TableDependencies, retentionMs: number) {
+  const { table, primaryTable, clock, crashPoint, paths, logger, writer } = dependencies;
+  const settled: PublishedPaths = new Map();
+  let nextMs = 0;
+  let damage: unknown;
+  /** The history before this version was removed, so the log is not listed for it again. */
+  let goneBefore: number | undefined;
+
+  async function removeOld(cleaning: CleanOptions): Promise<void> {
+    assertOwner(primaryTable.lake(), writer);
+    // Before the vacuum, which removes files that this step needs.
+    damage = await applyDueReplacements(table, { ...cleaning, stagingDir: paths.staging }, settled).then(
+      (places) => void (places > 0 && logger.info({ places }, 'sealed files moved to their final paths')),
+      (error: unknown) => {
+        if (isDamage(error)) return error;
+        throw error;
+      },
+    );
+    await vacuum(table, cleaning);
+    // Failed events are those of the stream, which the leader's log accounts for.
+    await trimLog(table, table === primaryTable ? paths.failed : undefined, cleaning);
+  }
+
+  return {
+    /** Cleans if it is due, or if an erasure waits for it. Errors: those of the file system and of the lake. */
+    async run(): Promise<void> {
+      const cleaning = { nowMs: clock.nowMs(), retentionMs, crashPoint };
+      const { forgetBefore, forgetAtMs = 0 } = table.lake();
+      if (forgetBefore !== goneBefore && cleaning.nowMs >= forgetAtMs) {
+        const forget = await mustDropErasedHistory(table, cleaning.nowMs);
+        // No time for readers, even if the clock is behind the commits.
+        const now = forget === 'now' ? { ...cleaning, nowMs: Infinity, retentionMs: 0 } : cleaning;
+        if (forget === 'no') goneBefore = forgetBefore;
+        else await withMaintenanceLock(dependencies, () => removeOld(now));
+      }
+      if (performance.now() < nextMs) return;
+      // The next lock holder settles what a killed command has left in staging.
+      if ((await listStaged(paths.staging)).length > 0)
+        await withMaintenanceLock(dependencies, () => removeOld(cleaning));
+      else await removeOld(cleaning);
+      nextMs = performance.now() + Math.min(intervalMs, retentionMs / 2);
+    },
+    /** Throws the damage of a rewrite that the last run could not move: it stops neither the others nor the log. */
+    assertReplaced(): void {
+      if (damage !== undefined) throw damage;
+    },
+  };
+}
+
+/** Removes or quarantines what a crash left of a table; false if the maintenance lock is held. Error: `fenced`. */
+export async function sweepLeftovers(
+  dependencies: TableDependencies,
+  leftovers: Leftovers,
+  quarantine: boolean,
+): Promise<boolean> {
+  const { dataset, table, paths, crashPoint, logger } = dependencies;
+  const aside = { folder: paths.quarantine, toName: (file: string) => quarantinedName(dataset, file) };
+  const swept = await withMaintenanceLock(dependencies, () =>
+    sweep(table, leftovers, crashPoint, quarantine ? aside : undefined),
+  );
+  if (swept !== undefined && swept > 0)
+    logger[quarantine ? 'error' : 'info'](
+      { table: dataset.table, swept, ...(quarantine ? { putAside: paths.quarantine } : {}) },
+      'unreferenced files swept',
+    );
+  return swept !== undefined;
+}
+
+/** Creates the checkpoints of a table; the first run checks the log. `every`: number of commits in between. */
+export function createCheckpointTask(table: Table, crashPoint: CrashPoint, every = checkpointEvery) {
+  let newest: number | undefined;
+  return {
+    /** Writes a checkpoint when one is due. Only then is the log's folder listed. */
+    async run(duckdb: Duckdb): Promise<void> {
+      const { version } = table.state();
+      const mayRest = newest !== undefined && version - newest < every && newest >= (table.lake().forgetBefore ?? 0);
+      if (!mayRest) newest = await checkpointWhenDue(duckdb, table, crashPoint, every);
+    },
+  };
+}

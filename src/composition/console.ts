@@ -1,0 +1,40 @@
+import { openSessionEnds, openSessionKey } from '../access/session-key.ts';
+import { createRememberedBrowsers, createSessions, maxSessionSeconds } from '../access/sessions.ts';
+import type { AccessReader } from '../access/access.ts';
+import { dataPaths } from '../config.ts';
+import { addPageRoutes, openPageFiles } from '../console/page-routes.ts';
+import { addSessionRoutes } from '../console/session-routes.ts';
+import { createSignInGuard } from '../console/sign-in-guard.ts';
+import type { ApiServer } from '../export/api/server.ts';
+import { describeExportForm } from '../export/api/export-form-metadata.ts';
+import { defaultTimezone } from '../export/api/parse-request.ts';
+import { readPackageJson } from '../runtime/files/package-files.ts';
+import type { CompositionContext } from './context.ts';
+
+export async function openConsole(compositionContext: CompositionContext, access: AccessReader) {
+  const { config, logger, clock, closers } = compositionContext;
+  const { publicApiUrl: publicUrl, dataDir, quotaIp } = config;
+  // Operators behind a proxy turn the quota of addresses off.
+  const hasClientAddresses = quotaIp.length > 0;
+  const { version } = readPackageJson('package.json') as { version: string };
+  const key = await openSessionKey(dataPaths(dataDir).keys, logger);
+  closers.add('session key', () => key.close());
+  const nowSeconds = (): number => Math.floor(clock.nowMs() / 1000);
+  const ends = await openSessionEnds(dataPaths(dataDir).keys, logger, {
+    nowSeconds,
+    longestSeconds: maxSessionSeconds,
+  });
+  closers.add('session ends', () => ends.close());
+  const browsers = createRememberedBrowsers(key);
+  const guard = createSignInGuard(compositionContext, hasClientAddresses);
+  const sessions = createSessions({ key, access, clock, ends }, publicUrl?.startsWith('https:') === true);
+  return {
+    sessions,
+    problems: () => key.problems(),
+    addRoutes: (server: ApiServer): void => {
+      const options = { publicUrl, version, timezone: defaultTimezone };
+      addSessionRoutes(server, { access, sessions, browsers, guard, isReady: () => key.isReadable() }, options);
+      addPageRoutes(server, openPageFiles(), describeExportForm);
+    },
+  };
+}

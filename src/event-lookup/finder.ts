@@ -1,0 +1,181 @@
+/**
+ * Finds the current state of an event that a client has sent.
+ *
+ * In: an event id, or the start of the ids of a request under an Idempotency-Key, and the app. Out: the state of the
+ * events (event-answer.ts).
+ * Invariant: an acknowledged event is found wherever it is and while it moves; if that is impossible within the limits,
+ * there is an error. Nothing is reported about events of other apps.
+ * Crash: only the index of ids is stored, a cache.
+ *
+ * One lookup at a time, apps in rotation, by an engine of one thread and bounded memory that the first lookup opens.
+ */
+import path from 'node:path';
+import { pause } from '../runtime/async/retry.ts';
+import { createKeyedSemaphore } from '../runtime/async/semaphore.ts';
+import { AppError } from '../runtime/errors.ts';
+import { exists } from '../runtime/files/file-checks.ts';
+import { removeTree } from '../runtime/files/work-files.ts';
+import { createErasedIdsSearch } from '../lake/event-index/erased-ids.ts';
+import { createFailedIndex } from '../lake/event-index/failed-index.ts';
+import { type DatasetTable, mayHoldHashed } from '../lake/event-index/find-rows.ts';
+import { type IdIndex, openIdIndex } from '../lake/event-index/id-index.ts';
+import { lakePaths } from '../lake/lake.ts';
+import { createStateSearch } from '../lake/log/change-feed.ts';
+import type { DataFile } from '../lake/log/snapshot.ts';
+import { createLazyDuckdb, type DuckdbOptions, type Statements } from '../lake/sql/duckdb.ts';
+import { findWatermarkMs } from '../lake/watermark.ts';
+import { machineClock } from '../runtime/clock.ts';
+import type { EventLookupResult } from './lookup-result.ts';
+import {
+  openTailedTables,
+  findEvent,
+  type EventStores,
+  type EventLookupRequest,
+  type ReadBacklog,
+} from './find-event.ts';
+
+export interface FinderOptions {
+  readonly lakeDir: string;
+  readonly indexDir: string;
+  /** For what its engine spills; exclusive. */
+  readonly workDir: string;
+  readonly readBacklog?: ReadBacklog | undefined;
+  /** Larger data files are indexed by `upkeep` only [no limit]. */
+  readonly maxIndexedBytes?: number;
+  /** With more unread files of failed events, they are left to `upkeep` [no limit]. */
+  readonly maxFailedFiles?: number;
+}
+
+const engine = { memoryMb: 256, threads: 1 } as const;
+/** Limits of waiting lookups, in total and per app. */
+const maxWaiting = 64;
+const maxWaitingOfApp = 8;
+/** Time in which clients usually repeat a rejected lookup, ms. */
+const askedLatelyMs = 10_000;
+/** Stands for the service itself, and for lookups in any app. */
+const nobody = 0;
+
+export function createEventFinder(options: FinderOptions) {
+  const { lakeDir, indexDir, workDir, readBacklog, maxIndexedBytes, maxFailedFiles } = options;
+  const paths = lakePaths(lakeDir);
+  const oneAtATime = createKeyedSemaphore(1, 1);
+  let askedAtMs = -Infinity;
+  const upkeep = createIndexMaintenance({
+    engine: { ...engine, tempDir: path.join(workDir, 'index') },
+    isAsked: () => performance.now() - askedAtMs < askedLatelyMs,
+  });
+  const duckdb = createLazyDuckdb({ ...engine, tempDir: path.join(workDir, 'spill') });
+  let eventStores: EventStores | undefined;
+  let isClosed = false;
+
+  async function open(): Promise<EventStores> {
+    if (eventStores !== undefined) return eventStores;
+    if (isClosed) throw new AppError('overloaded', 'the service is stopping', { hint: 'Retry later.' });
+    const findState = createStateSearch(paths.table);
+    eventStores = {
+      duckdb,
+      tables: openTailedTables(lakeDir),
+      index: openIdIndex(indexDir),
+      maxIndexedBytes,
+      versions: new Map(),
+      failed: createFailedIndex(paths.failed, paths.table, maxFailedFiles),
+      erasedIds: createErasedIdsSearch(paths),
+      readWatermarkMs: async () => {
+        const newest = await findState().catch(() => undefined);
+        return await findWatermarkMs(lakeDir, newest?.epoch, machineClock);
+      },
+      ...(readBacklog === undefined ? {} : { readBacklog }),
+    };
+    return eventStores;
+  }
+
+  return {
+    /** Errors: those of `findEvent`; `overloaded` with too many waiting lookups. */
+    async find(eventLookupRequest: EventLookupRequest): Promise<EventLookupResult> {
+      const { target, deadlineMs } = eventLookupRequest;
+      askedAtMs = performance.now();
+      const asker = target.idApp ?? nobody;
+      if (oneAtATime.count() >= maxWaiting || oneAtATime.count(asker) >= maxWaitingOfApp)
+        throw new AppError('overloaded', 'too many waiting lookups', { hint: 'Retry later.' });
+      return oneAtATime.run(asker, async () => {
+        if (performance.now() >= deadlineMs)
+          throw new AppError('overloaded', 'the lookup timed out in the queue', { hint: 'Retry later.' });
+        return findEvent(await open(), eventLookupRequest);
+      });
+    },
+    /** Maintains the index after the first lookup, also of an earlier process. Error: of a failed file, at the end. */
+    async maintain(signal: AbortSignal) {
+      if (eventStores === undefined && !(await exists(indexDir))) return;
+      const { failed } = await oneAtATime.run(nobody, open);
+      await failed.readOn(signal);
+      const [index, tables] = await oneAtATime.run(nobody, async () => {
+        const opened = await open();
+        return [opened.index, await opened.tables.read()] as const;
+      });
+      await upkeep.run(index, tables, signal);
+    },
+    close: () =>
+      oneAtATime.run(nobody, async () => {
+        isClosed = true;
+        eventStores = undefined;
+        await duckdb.close();
+        await removeTree(workDir);
+      }),
+  };
+}
+
+export type EventFinder = ReturnType<typeof createEventFinder>;
+
+interface IndexUpkeepOptions {
+  /** Of a separate engine: lookups do not wait for it. */
+  readonly engine: DuckdbOptions;
+  readonly isAsked?: () => boolean;
+}
+
+/** Delays as multiples of the work, so that flushes are not slowed down. */
+const restsFor = { asked: 1, otherwise: 4 } as const;
+
+/** Maintains the index of ids: indexes new files, removes unneeded parts, merges small ones. */
+export function createIndexMaintenance({ engine: engineOptions, isAsked }: IndexUpkeepOptions) {
+  let keptUpTo = '';
+
+  const rest = (workedMs: number, signal: AbortSignal): Promise<void> =>
+    pause(workedMs * (isAsked?.() === true ? restsFor.asked : restsFor.otherwise), signal);
+
+  async function addAll(duckdb: Statements, index: IdIndex, files: readonly DataFile[], signal: AbortSignal) {
+    const failures: unknown[] = [];
+    for (const file of files) {
+      if (signal.aborted) break;
+      const startedAt = performance.now();
+      await index.add(duckdb, file).catch((error: unknown) => failures.push(error));
+      await rest(performance.now() - startedAt, signal);
+    }
+    return failures;
+  }
+
+  return {
+    /** Processes new versions of the tables. Errors: of the first file that cannot be indexed, at the end. */
+    async run(index: IdIndex, tables: readonly DatasetTable[], signal: AbortSignal) {
+      const upTo = JSON.stringify(tables.map(({ dataset, snapshot }) => [dataset.table, snapshot.version]));
+      if (upTo === keptUpTo) return;
+      const live = tables.flatMap(({ dataset, snapshot }) =>
+        snapshot.files.filter((file) => mayHoldHashed(dataset, file)),
+      );
+      const duckdb = createLazyDuckdb(engineOptions);
+      try {
+        const failures = await addAll(duckdb, index, await index.keepOnly(duckdb, live), signal);
+        for (const merge of index.planMerges(live)) {
+          if (signal.aborted) return;
+          const startedAt = performance.now();
+          await index.merge(duckdb, merge);
+          await rest(performance.now() - startedAt, signal);
+        }
+        if (failures.length > 0) throw failures[0];
+      } finally {
+        await duckdb.close();
+      }
+      if (signal.aborted) return;
+      keptUpTo = upTo;
+    },
+  };
+}

@@ -1,0 +1,68 @@
+import { startPollLoop } from '../runtime/async/poll-loop.ts';
+import { createRateLimitedLog, failureBound } from '../runtime/problems/rate-limited-log.ts';
+import { describeError, isAppError } from '../runtime/errors.ts';
+import type { Stoppable } from '../runtime/lifecycle.ts';
+import type { Logger } from '../runtime/logger.ts';
+import type { StreamConnection } from '../stream/connection.ts';
+import { serveEventQueries, type Answerer } from '../stream/event-query-channel.ts';
+import { readBacklog } from '../stream/read-backlog.ts';
+import { createEventFinder, type FinderOptions } from './finder.ts';
+
+interface ResponderDependencies {
+  readonly connection: StreamConnection;
+  readonly streamName: string;
+  readonly logger: Logger;
+}
+
+/** Time limit of a response, ms: clients wait no longer. */
+const answerWithinMs: Readonly<Record<Answerer, number>> = { compactor: 1500, 'stand-in': 1000 };
+const upkeepEveryMs = 1000;
+/** Files that are indexed in about 0.1 s, such as those of a flush. */
+const maxIndexedBytes = 8 * 1024 * 1024;
+/** Files of failed events that are read in about 0.1 s. */
+const maxFailedFiles = 200;
+
+/** Starts responding to lookups from the broker. A stand-in does not maintain the index, but reads missing parts. */
+export function startResponder(
+  { connection, streamName, logger: parent }: ResponderDependencies,
+  options: Omit<FinderOptions, 'readBacklog' | 'maxIndexedBytes' | 'maxFailedFiles'>,
+  answerer: Answerer = 'compactor',
+): Stoppable {
+  const logger = parent.child({ stage: 'find' });
+  const failures = createRateLimitedLog((fields) => logger.warn(fields, 'event lookup failed'), failureBound);
+  const eventFinder = createEventFinder({
+    ...options,
+    ...(answerer === 'compactor' ? { maxIndexedBytes, maxFailedFiles } : {}),
+    readBacklog: (from, limits, see) => readBacklog(connection, { ...from, streamName }, limits, see),
+  });
+  const questions = serveEventQueries(connection, streamName, answerer, async ({ idApp, ...asked }) => {
+    const deadlineMs = performance.now() + answerWithinMs[answerer];
+    try {
+      return { answer: await eventFinder.find({ target: { ...asked, idApp }, idApps: [idApp], deadlineMs }) };
+    } catch (error) {
+      // Responses contain no paths of the service.
+      if (isAppError(error, 'overloaded')) return { busy: error.message };
+      failures.add({ error: describeError(error) });
+      return { busy: 'cannot read the lake' };
+    }
+  });
+  const skipped = createRateLimitedLog(
+    (fields) => logger.warn(fields, 'cannot index the event ids of a file, will retry'),
+    failureBound,
+  );
+  const upkeep =
+    answerer === 'stand-in'
+      ? undefined
+      : startPollLoop((signal) => eventFinder.maintain(signal), {
+          everyMs: upkeepEveryMs,
+          onError: (error) => skipped.add({ error: describeError(error) }),
+          pausesFirst: true,
+        });
+  return {
+    async stop() {
+      questions.stop();
+      await upkeep?.stop();
+      await eventFinder.close();
+    },
+  };
+}

@@ -1,0 +1,183 @@
+import type { AccessReader, User } from '../../access/access.ts';
+import { isInProgress, type ReportJob } from '../../reports/reports.ts';
+import type { ReportStore } from '../../reports/store.ts';
+import type { CrashPoint } from '../../runtime/crash-point.ts';
+import { findSchedule, readProgress, writeProgress } from '../../schedules/schedule-store.ts';
+import {
+  addSlot,
+  findDueSlot,
+  findNextSlot,
+  hasExport,
+  slotName,
+  stopReason,
+  type ScheduleProgress,
+  type Schedule,
+} from '../../schedules/schedules.ts';
+import { isApiError } from '../api/envelope.ts';
+import type { Exports } from '../api/exports.ts';
+import type { ParseRequest } from '../api/parse-request.ts';
+import { selectApps, type ExportSpec } from '../jobs/export-spec.ts';
+import { argumentsOfSlot } from './schedule-arguments.ts';
+import { createCompletenessGate, type CompletenessGateDependencies } from './slot-clock.ts';
+
+export interface ReconcileDependencies extends CompletenessGateDependencies {
+  readonly parseRequest: ParseRequest;
+  readonly access: AccessReader;
+  readonly schedules: string;
+  readonly store: ReportStore;
+  readonly exports: Pick<Exports, 'createForSlot'>;
+  readonly onStop: (schedule: Schedule, reason: string) => void;
+  /** Called with a slot whose export is created although its period may be incomplete. */
+  readonly onOverdue: (schedule: Schedule, slot: string) => void;
+  readonly crashPoint: CrashPoint;
+}
+
+/** The steps of a slot after which a crash must leave one export: the request is durable, then its progress. */
+export const slotSteps = ['slot-ordered', 'slot-noted'] as const;
+type SlotStep = (typeof slotSteps)[number];
+
+interface ReconcileResult {
+  readonly progress: ScheduleProgress;
+  /** Time of the next slot, Unix ms; infinity while paused or stopped; absent: something else is awaited. */
+  readonly nextMs?: number;
+}
+
+/**
+ * Records that a request was created. Ids grow: a new slot under a lower id means that the earlier requests are lost
+ * and their ids allocated again, so what is known of them is dropped.
+ */
+function recordMade(scheduleProgress: ScheduleProgress, { id, slot }: ReportJob): ScheduleProgress {
+  if (slot === undefined || (hasExport(scheduleProgress.made, slot.slot) && id <= scheduleProgress.lastReport))
+    return scheduleProgress;
+  const made = addSlot(scheduleProgress.made, slot.slot);
+  return { ...scheduleProgress, made, lastReport: id, endedReport: Math.min(scheduleProgress.endedReport, id - 1) };
+}
+
+/**
+ * Records how a request ended. A change feed continues from the cursor of its last success. It stops if the user's
+ * request fails: each later one would ask for the same rows and more.
+ */
+function recordEnd(schedule: Schedule, scheduleProgress: ScheduleProgress, job: ReportJob): ScheduleProgress {
+  if (isInProgress(job) || job.id <= scheduleProgress.endedReport) return scheduleProgress;
+  const ended: ScheduleProgress = { ...scheduleProgress, endedReport: job.id };
+  if (schedule.sinceVersion === undefined) return ended;
+  if (job.state === 'success' && job.basis !== undefined) return { ...ended, place: job.basis.nextSinceVersion };
+  if (job.state !== 'user_failed') return ended;
+  const reason = `export ${job.id} failed: ${job.error ?? ''}`;
+  return { ...ended, stopped: { reason, resumes: schedule.resumes } };
+}
+
+/**
+ * Returns the progress of a schedule after its requests, oldest first; the same object if nothing changed. A schedule
+ * has one request in progress at a time, so they end in the order of their ids.
+ */
+export function applyRequestResults(
+  schedule: Schedule,
+  scheduleProgress: ScheduleProgress,
+  jobs: readonly ReportJob[],
+): ScheduleProgress {
+  return jobs.reduce((known, job) => recordEnd(schedule, recordMade(known, job), job), scheduleProgress);
+}
+
+/** Reports whether a progress has the end of a request, which may then be deleted. */
+export function isSettled({ made, endedReport }: ScheduleProgress, { id, slot }: ReportJob): boolean {
+  return slot === undefined || (hasExport(made, slot.slot) && id <= endedReport);
+}
+
+/** Returns why a request selects no apps of the account; undefined if it selects some, or names none. */
+export function validateApps(access: AccessReader, idAccount: number, request: ExportSpec): string | undefined {
+  const namesApps = request.idApp !== undefined || request.SDKKey !== undefined;
+  if (!namesApps || selectApps(request, access.current().appsOfAccount(idAccount)).length > 0) return undefined;
+  return 'the account has none of its apps';
+}
+
+/** The export of a slot; the reason why the schedule stops; or `later` if that is not known yet. */
+type SlotExportOutcome =
+  | { readonly user: User; readonly request: ExportSpec; readonly isOverdue: boolean }
+  | { readonly reason: string }
+  | 'later';
+
+/** Creates the orders of slots, by the present rights of their users. `place`: cursor of a change feed. */
+export function createSlotExports(
+  dependencies: Pick<ReconcileDependencies, 'parseRequest' | 'access' | keyof CompletenessGateDependencies>,
+): (schedule: Schedule, slot: number, place: string | undefined, nowMs: number) => Promise<SlotExportOutcome> {
+  const { parseRequest, access } = dependencies;
+  const findReadiness = createCompletenessGate(dependencies);
+  return async (schedule, slot, place, nowMs) => {
+    const { idAccount, idUser } = schedule;
+    const user = access.current().findUser(idUser);
+    if (user?.idAccount !== idAccount)
+      return access.mayMissUsers() ? 'later' : { reason: `user ${idUser} was removed` };
+    if (!user.canExport) return { reason: `user ${idUser} lacks export permissions` };
+    const request = await parseRequest(idAccount, argumentsOfSlot(schedule, slot, place), nowMs);
+    if (isApiError(request)) return { reason: request.detail ?? 'its export is refused' };
+    const reason = validateApps(access, idAccount, request);
+    if (reason !== undefined) return access.mayMissApps() ? 'later' : { reason };
+    const readiness = await findReadiness(schedule, slot, request);
+    return readiness === 'waits' ? 'later' : { user, request, isOverdue: readiness === 'overdue' };
+  };
+}
+
+/** Creates what advances schedules by at most one export each. */
+export function createScheduleReconciler(dependencies: ReconcileDependencies) {
+  const { schedules, store, exports, slotClock, clock, onStop, onOverdue, crashPoint } = dependencies;
+  const order = createSlotExports(dependencies);
+
+  async function keep(schedule: Schedule, scheduleProgress: ScheduleProgress): Promise<void> {
+    await writeProgress(schedules, schedule, scheduleProgress);
+    await crashPoint('slot-noted' satisfies SlotStep);
+  }
+
+  /** Records changes of a schedule's requests. A crash before that loses nothing: each request names its slot. */
+  async function settle(schedule: Schedule, before: ScheduleProgress): Promise<ScheduleProgress> {
+    const jobs = await store.select(({ slot }) => slot?.idSchedule === schedule.idSchedule);
+    const oldestFirst = jobs.toSorted((a, b) => a.id - b.id);
+    const after = applyRequestResults(schedule, before, oldestFirst);
+    if (after !== before) await keep(schedule, after);
+    const reason = stopReason(schedule, after);
+    if (reason !== undefined && stopReason(schedule, before) === undefined) onStop(schedule, reason);
+    return after;
+  }
+
+  /** Creates the export of the oldest due slot. */
+  async function make(schedule: Schedule, scheduleProgress: ScheduleProgress): Promise<ReconcileResult> {
+    const { rule, firstSlot, catchUp, idSchedule } = schedule;
+    const slots = { firstSlot, catchUp, made: scheduleProgress.made };
+    const nowMs = clock.nowMs();
+    const newest = await slotClock.newest(rule, nowMs);
+    const slot = findDueSlot(slots, newest);
+    if (slot === undefined)
+      return { progress: scheduleProgress, nextMs: await slotClock.timeOf(rule, findNextSlot(slots, newest)) };
+    const ordered = await order(schedule, slot, scheduleProgress.place, nowMs);
+    if (ordered === 'later') return { progress: scheduleProgress };
+    if ('reason' in ordered) {
+      const { reason } = ordered;
+      const stopped = { ...scheduleProgress, stopped: { reason, resumes: schedule.resumes } };
+      await keep(schedule, stopped);
+      onStop(schedule, reason);
+      return { progress: stopped };
+    }
+    const { user, request, isOverdue } = ordered;
+    const name = slotName(rule, slot);
+    const ofSlot = { idSchedule, slot, name, ...(isOverdue ? { mayBeIncomplete: true as const } : {}) };
+    const job = await exports.createForSlot(user, request, ofSlot);
+    await crashPoint('slot-ordered' satisfies SlotStep);
+    if (job === undefined) return { progress: scheduleProgress };
+    if (isOverdue) onOverdue(schedule, name);
+    return { progress: await settle(schedule, scheduleProgress) };
+  }
+
+  return {
+    /** Advances a schedule; undefined if it was removed. Errors: `record_damaged`, those of the disk. */
+    async take(idAccount: number, idSchedule: string): Promise<ReconcileResult | undefined> {
+      const schedule = await findSchedule(schedules, idAccount, idSchedule);
+      if (schedule === undefined) return undefined;
+      // Checked before its requests are read: one that ends in between must be settled before the next is created.
+      const isWaiting = store.inProgress().some(({ slot }) => slot?.idSchedule === idSchedule);
+      const scheduleProgress = await settle(schedule, await readProgress(schedules, schedule));
+      if (isWaiting) return { progress: scheduleProgress };
+      const rests = schedule.paused || stopReason(schedule, scheduleProgress) !== undefined;
+      return rests ? { progress: scheduleProgress, nextMs: Infinity } : make(schedule, scheduleProgress);
+    },
+  };
+}

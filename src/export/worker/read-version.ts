@@ -1,0 +1,131 @@
+import path from 'node:path';
+import { getExport } from '../../datasets/dataset.ts';
+import { machineClock } from '../../runtime/clock.ts';
+import { AppError, isAppError, isSystemError } from '../../runtime/errors.ts';
+import { findSize, hashFile, linkOrCopy } from '../../runtime/files/file-checks.ts';
+import { assertFilesIntact } from '../../lake/files/data-file.ts';
+import { findSinceMs, nextCursor, parseCursor } from '../../lake/log/change-feed.ts';
+import { readCommit } from '../../lake/log/log-files.ts';
+import { readSnapshot, type DataFile, type Snapshot } from '../../lake/log/snapshot.ts';
+import { upgradeSchema } from '../../lake/table-schema.ts';
+import { readSnapshotWithWatermark, type SnapshotWithWatermark } from '../../lake/watermark.ts';
+import type { ReportVersion } from '../../reports/reports.ts';
+import type { ExportSpec } from '../jobs/export-spec.ts';
+import type { PlanFile, ReadPlan, WorkerPlan } from '../jobs/worker-messages.ts';
+import { LimitError } from './watch-statement.ts';
+
+/** The version of the table that a request reads. */
+export interface ReadVersion extends SnapshotWithWatermark {
+  /** Only rows that became available later, Unix ms; undefined: all. */
+  readonly sinceMs: number | undefined;
+}
+
+/** Runs work for a parameter; a version that is not kept ends the request with a message for its user. */
+async function forUser<T>(parameter: string, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    if (!isAppError(error, 'not_found')) throw error;
+    throw new LimitError(`${parameter}: ${error.message}${error.hint === undefined ? '' : `. ${error.hint}`}`);
+  }
+}
+
+/**
+ * Finds the version of a request. Errors: `LimitError` if its versions are not kept, `schema_change` if a column of the
+ * table differs from the dataset; those of `readSnapshot`.
+ */
+export async function resolveReadVersion({ tableDir, request, apps }: ReadPlan): Promise<ReadVersion> {
+  const [asOf, since] = [request.asOf, request.sinceVersion].map((text) =>
+    text === undefined ? undefined : parseCursor(text),
+  );
+  const idApps = apps.map(({ idApp }) => idApp);
+  const marked = await forUser('asOf', () => readSnapshotWithWatermark(tableDir, machineClock, asOf, idApps));
+  const { snapshot } = marked;
+  // A worker reads the datasets, which may be newer than the service.
+  const { columns } = getExport(request.event).dataset;
+  if (snapshot.schemaString !== undefined) upgradeSchema(snapshot.schemaString, columns);
+  const sinceMs = since === undefined ? undefined : await forUser('sinceVersion', () => findSinceMs(since, snapshot));
+  return { ...marked, sinceMs };
+}
+
+/**
+ * Compares files with their hashes. Errors: `file_damaged`; `LimitError` if only an older version is affected, whose
+ * files were removed by the retention or replaced by rewrites.
+ */
+export async function assertReadVersionIntact(
+  { asOf }: ExportSpec,
+  { tableDir }: Snapshot,
+  files: readonly DataFile[],
+): Promise<void> {
+  try {
+    await assertFilesIntact(files);
+  } catch (error) {
+    if (asOf === undefined || !isAppError(error, 'file_damaged')) throw error;
+    const live = new Map((await readSnapshot(tableDir)).files.map((file) => [file.path, file.sha256]));
+    await assertFilesIntact(files.filter((file) => live.has(file.path) && live.get(file.path) === file.sha256));
+    throw new LimitError(`asOf: version ${asOf} is no longer available. Create the export without asOf`);
+  }
+}
+
+/** Finds the commit time of the next version; undefined if there is none. */
+async function findEndMs(tableDir: string, version: number): Promise<number | undefined> {
+  const next = await readCommit(tableDir, version + 1).catch(() => undefined);
+  return next?.actions.find(({ commitInfo }) => commitInfo !== undefined)?.commitInfo?.timestamp;
+}
+
+/**
+ * Describes the version for responses. Its files are kept for the retention after the next commit; the newest version
+ * at the start of the attempt at least from then on.
+ */
+export async function toReportVersion(
+  { tableDir, retentionMs, begunMs }: ReadPlan,
+  { snapshot, watermarkMs }: ReadVersion,
+): Promise<ReportVersion> {
+  const version = Math.max(snapshot.version, 0);
+  const endMs = Math.min((await findEndMs(tableDir, version)) ?? begunMs, begunMs);
+  return {
+    version,
+    nextSinceVersion: nextCursor(snapshot),
+    keptUntilSeconds: Math.floor((endMs + retentionMs) / 1000),
+    ...(snapshot.head === undefined ? {} : { head: snapshot.head }),
+    ...(watermarkMs === undefined ? {} : { watermarkMs }),
+  };
+}
+
+/**
+ * Links a file of another store into the work folder, where the locked engine may read it and no process removes it,
+ * and compares its hash; returns the new path. Error: `file_damaged`, `retryable` if the file was replaced or removed,
+ * since the next plan has another.
+ */
+async function pinFile({ file, sizeBytes, sha256 }: PlanFile, folder: string, name: string): Promise<string> {
+  const pinned = path.join(folder, name);
+  try {
+    await linkOrCopy(file, pinned);
+  } catch (error) {
+    if (!isSystemError(error, 'ENOENT')) throw error;
+    throw new AppError('file_damaged', `${file} is missing: it was removed or replaced`, {
+      cause: error,
+      retryable: true,
+      hint: 'Create the export again, or restore the file from a backup.',
+    });
+  }
+  await assertListIntact({ file, sizeBytes, sha256 }, pinned);
+  return pinned;
+}
+
+export async function assertListIntact({ file, sizeBytes, sha256 }: PlanFile, at: string): Promise<void> {
+  if ((await findSize(at)) === sizeBytes && (await hashFile(at)) === sha256) return;
+  throw new AppError('file_damaged', `${file} is damaged: checksum mismatch`, {
+    hint: 'Load its list again, or restore the file from a backup.',
+  });
+}
+
+/** Links the lists of a plan into the work folder; returns the plan with the new paths. Errors: those of `pinFile`. */
+export async function pinLists(plan: WorkerPlan, tempDir: string): Promise<WorkerPlan> {
+  const { segment, titles } = plan;
+  return {
+    ...plan,
+    ...(segment && { segment: { ...segment, file: await pinFile(segment, tempDir, 'segment.parquet') } }),
+    ...(titles && { titles: { ...titles, file: await pinFile(titles, tempDir, 'titles.parquet') } }),
+  };
+}

@@ -1,0 +1,223 @@
+import { createHash } from 'node:crypto';
+import path from 'node:path';
+import { isKeyedSql, isOwnId, requestKeyOf } from '../../datasets/event-id.ts';
+import { readEventHead } from '../../datasets/event-line.ts';
+import type { CrashPoint } from '../../runtime/crash-point.ts';
+import { AppError, describeError } from '../../runtime/errors.ts';
+import { exists, hashFile, findStamp } from '../../runtime/files/file-checks.ts';
+import { findNames } from '../../runtime/files/folder-names.ts';
+import { writeDataFile } from '../files/data-file.ts';
+import { openChange } from '../files/change.ts';
+import { createStateSearch } from '../log/change-feed.ts';
+import type { ErasedIdsState } from '../log/lake-state.ts';
+import type { Table } from '../log/table.ts';
+import { openDuckdb, type Duckdb, type Statements } from '../sql/duckdb.ts';
+import { sqlText } from '../sql/literals.ts';
+import { idStartOf, type LookupTarget } from './find-rows.ts';
+
+/**
+ * Hashes of erased ids, so that an erased event is not reported as unknown. A hash is 64 bits of a SHA-256 of app and
+ * id; a keyed event has another, of its request's id start. Sorted, so that they show neither owner nor time.
+ *
+ * A Parquet file of one column, written atomically under the maintenance lock of the events table before the rows are
+ * erased. The log has the number of hashes and the file's hash, which detect damage. The commit comes first: until the
+ * file is moved, it is found in staging. Backups include it.
+ */
+
+/** Limit of stored hashes: 80 MB. Later ones are not recorded. */
+const maxHashes = 10_000_000;
+/** Rows of a row group. A lookup reads 160 kB. */
+const rowsOfGroup = 20_480;
+
+const hashSql = (id: string): string => `('0x' || substr(sha256(id_app::VARCHAR || chr(10) || ${id}), 1, 16))::UBIGINT`;
+
+function hashOf(idApp: number, id: string): bigint {
+  return BigInt(`0x${createHash('sha256').update(`${idApp}\n${id}`).digest('hex').slice(0, 16)}`);
+}
+
+export interface OwnedId {
+  readonly idApp: number;
+  readonly eventId: string;
+}
+
+/** Reads the id from a failed event's line, if it is readable. */
+export function readOwnedId(line: string): OwnedId | undefined {
+  const { eventId = '', idApp } = readEventHead(line) ?? {};
+  return idApp !== undefined && Number.isSafeInteger(idApp) && isOwnId(eventId) ? { idApp, eventId } : undefined;
+}
+
+export function valuesSql(ids: readonly OwnedId[]): string {
+  const values = ids.map(({ idApp, eventId }) => `(${idApp}::BIGINT, ${sqlText(eventId)})`);
+  return `SELECT * FROM (VALUES ${values.join(', ')}) AS ids(id_app, event_id)`;
+}
+
+const oldSql = (file: string): string => `SELECT h FROM read_parquet(${sqlText(file)})`;
+
+export interface ErasedIdsLocation {
+  readonly erasedIds: string;
+  readonly table: string;
+  readonly staging: string;
+}
+
+const hint =
+  "Restore it from a backup. Without one, run 'tributary lake repair --accept-loss': events that were erased before are then reported as unknown.";
+
+const damaged = (what: string, cause?: unknown): AppError =>
+  new AppError('file_damaged', what, { ...(cause === undefined ? {} : { cause }), hint });
+
+export interface ErasedIds {
+  readonly file: string | undefined;
+  /** Whether all erased ids are included. */
+  readonly isComplete: boolean;
+}
+
+/** Reads the hashes, and again after a change of the file. Error: `file_damaged`. */
+export type FindErasedIds = () => Promise<ErasedIds>;
+
+export function createErasedIdsSearch({ erasedIds: file, table, staging }: ErasedIdsLocation): FindErasedIds {
+  let known: { readonly stamp: string; readonly sha256: string } | undefined;
+
+  async function findHash(): Promise<string | undefined> {
+    const stamp = findStamp(file);
+    if (stamp === undefined) return undefined;
+    if (stamp !== known?.stamp) known = { stamp, sha256: await hashFile(file) };
+    return known.sha256;
+  }
+
+  /** A committed erasure may still have the file in its staging folder. */
+  async function findFile({ sha256 }: ErasedIdsState): Promise<string | undefined> {
+    if ((await findHash()) === sha256) return file;
+    for (const name of await findNames(staging)) {
+      const staged = path.join(staging, name, path.basename(file));
+      if ((await exists(staged)) && (await hashFile(staged).catch(() => '')) === sha256) return staged;
+    }
+    return (await findHash()) === sha256 ? file : undefined;
+  }
+
+  const findState = createStateSearch(table);
+  const readState = async () => (await findState())?.erasedIds;
+
+  return async () => {
+    let state = await readState();
+    for (;;) {
+      if (state === undefined) return { file: (await exists(file)) ? file : undefined, isComplete: false };
+      const { hashes, isPartial } = state;
+      const found = hashes === 0 ? undefined : await findFile(state);
+      if (hashes === 0 || found !== undefined)
+        return { file: found, isComplete: isPartial !== true && hashes < maxHashes };
+      const before = state;
+      state = await readState();
+      if (state?.sha256 !== before.sha256) continue;
+      throw damaged(
+        (await exists(file))
+          ? `${file} is damaged: checksum mismatch of the hashes of ${hashes} erased ids`
+          : `${file}, the hashes of ${hashes} erased ids, is missing`,
+      );
+    }
+  };
+}
+
+interface AddErasedDependencies {
+  readonly table: Table;
+  readonly duckdb: Duckdb;
+  readonly crashPoint: CrashPoint;
+}
+
+/** Reads a file of a version before 0.4, which the log does not describe. */
+async function readUnnamed<T>(file: string, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    throw damaged(`cannot read ${file}, the hashes of erased ids`, error);
+  }
+}
+
+async function countHashes(duckdb: Duckdb, file: string): Promise<number> {
+  const [row] = await readUnnamed(file, () => duckdb.rows(`SELECT count(*) AS n FROM (${oldSql(file)})`));
+  return Number(row?.['n']);
+}
+
+async function collectHashes(duckdb: Duckdb, selects: readonly string[], most: number): Promise<void> {
+  await duckdb.run('CREATE OR REPLACE TEMP TABLE erased_hashes (h UBIGINT)');
+  const start = `substr(event_id, 1, ${requestKeyOf('x'.repeat(36)).length})`;
+  const hashes = `CASE WHEN ${isKeyedSql('event_id')} THEN [${hashSql('event_id')}, ${hashSql(start)}] ELSE [${hashSql('event_id')}] END`;
+  let room = most;
+  for (const select of selects) {
+    if (room <= 0) break;
+    const [row] = await duckdb.rows(
+      `INSERT INTO erased_hashes SELECT unnest(${hashes}) FROM (${select}) WHERE id_app IS NOT NULL AND event_id IS NOT NULL LIMIT ${room}`,
+    );
+    room -= Number(row?.['Count']);
+  }
+}
+
+/** Adds the ids of rows to be erased by a commit that names the file. `selects`: their `id_app` and `event_id`. */
+export async function addErasedIds(
+  { table, duckdb, crashPoint }: AddErasedDependencies,
+  place: ErasedIdsLocation,
+  selects: readonly string[],
+): Promise<void> {
+  const { erasedIds: to, staging } = place;
+  const { file } = await createErasedIdsSearch(place)();
+  const known = file === undefined ? 0 : await countHashes(duckdb, file);
+  await collectHashes(duckdb, selects, maxHashes - known);
+  const query = `SELECT DISTINCT h FROM (${file === undefined ? '' : `${oldSql(file)} UNION ALL `}FROM erased_hashes) ORDER BY h`;
+  const open = await openChange(table, staging, 'an erasure', crashPoint);
+  try {
+    const name = path.basename(to);
+    const { numRecords: hashes, sha256 } = await writeDataFile(duckdb, query, path.join(open.folder, name), 'sealed', {
+      rows: rowsOfGroup,
+    });
+    await duckdb.run('DROP TABLE erased_hashes');
+    const before = table.lake().erasedIds;
+    if (hashes === (before?.hashes ?? 0)) return;
+    const erasedIds = { hashes, sha256, ...(before?.isPartial === true ? { isPartial: true as const } : {}) };
+    const change = { cause: 'erase', actions: [], erasedIds, metrics: { hashes } } as const;
+    await open.commit([], () => change, { moves: [{ name, to }] });
+  } finally {
+    await open.close();
+  }
+}
+
+/** Describes a file of a version before 0.4 for the log; undefined if it is missing or damaged. */
+export async function describeUnnamedErasedIds(file: string): Promise<ErasedIdsState | undefined> {
+  if (!(await exists(file))) return undefined;
+  const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
+  try {
+    if ((await findErasedIdsDamage(duckdb, file)) !== undefined) return undefined;
+    return { hashes: await countHashes(duckdb, file), sha256: await hashFile(file) };
+  } finally {
+    duckdb.close();
+  }
+}
+
+/** Finds damage by reading the entire file. Not all damage is detected. */
+export async function findErasedIdsDamage(duckdb: Duckdb, file: string): Promise<string | undefined> {
+  try {
+    const [row] = await duckdb.rows(
+      `SELECT count(*) FILTER (WHERE h > before IS NOT TRUE) AS misplaced FROM (SELECT h, lag(h, 1, -1) OVER () AS before FROM (SELECT h::HUGEINT AS h FROM (${oldSql(file)})))`,
+    );
+    if (Number(row?.['misplaced']) === 0) return undefined;
+    throw new Error(`${String(row?.['misplaced'])} of its hashes are out of order`);
+  } catch (error) {
+    return `${describeError(error)}; ${hint}`;
+  }
+}
+
+/** Returns a condition that a row's id is among the hashes of a file. */
+export const isErasedSql = (file: string): string => `${hashSql('event_id')} IN (${oldSql(file)})`;
+
+/** Reports whether the event was erased from one of the apps. Error: `file_damaged`. */
+export async function wasErased(
+  duckdb: Statements,
+  { file }: ErasedIds,
+  lookupTarget: LookupTarget,
+  idApps: readonly number[],
+): Promise<boolean> {
+  if (idApps.length === 0 || file === undefined) return false;
+  const hashes = idApps.map((idApp) => `${hashOf(idApp, idStartOf(lookupTarget))}::UBIGINT`);
+  const found = await readUnnamed(file, () =>
+    duckdb.rows(`SELECT 1 AS found FROM (${oldSql(file)}) WHERE h IN (${hashes.join(', ')}) LIMIT 1`),
+  );
+  return found.length > 0;
+}

@@ -1,0 +1,40 @@
+import { createHash } from 'node:crypto';
+
+const checkedVersion = 2;
+
+export function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+/** Returns a record with renamed members; `names` maps old names to new ones. */
+export function renameMembers(
+  record: Readonly<Record<string, unknown>>,
+  names: Readonly<Record<string, string>>,
+): Readonly<Record<string, unknown>> {
+  const entries = Object.entries(record);
+  return Object.fromEntries(entries.map(([name, value]) => [Object.hasOwn(names, name) ? names[name] : name, value]));
+}
+
+function checksum(text: string): string {
+  return createHash('sha256').update(text).digest('hex');
+}
+
+/** Renders JSON with `version` first and `sha256` last, a checksum of the other members that detects flipped bits. */
+export function renderChecksummed(record: Readonly<Record<string, unknown>>, indent?: number): string {
+  const { version: _, ...rest } = record;
+  const body = { version: checkedVersion, ...rest };
+  return `${JSON.stringify({ ...body, sha256: checksum(JSON.stringify(body)) }, null, indent)}\n`;
+}
+
+/** Parses output of `renderChecksummed`. Earlier versions have no checksum. Throws a plain Error with the reason. */
+export function parseChecksummed(text: string): Readonly<Record<string, unknown>> {
+  const value: unknown = JSON.parse(text);
+  if (!isRecord(value)) throw new Error('it is not an object');
+  const { sha256, ...body } = value;
+  const early = sha256 === undefined && (body['version'] === undefined || body['version'] === 1);
+  // Text that was rendered without an indent need not be rendered again.
+  const end = `,"sha256":"${String(sha256)}"}\n`;
+  const isSame = text.endsWith(end) && sha256 === checksum(`${text.slice(0, -end.length)}}`);
+  if (!early && !isSame && sha256 !== checksum(JSON.stringify(body))) throw new Error('checksum mismatch');
+  return body;
+}

@@ -1,0 +1,69 @@
+import { RequestError } from '@nats-io/transport-node';
+import { pause } from '../runtime/async/retry.ts';
+import { describeError } from '../runtime/errors.ts';
+import type { StreamConnection } from './connection.ts';
+
+// Event lookups of import, over the broker, by a process that reads the lake, possibly on another host. While the
+// compactor hangs or restarts, a stand-in in another process responds.
+
+/** A query after the event of an id, or the events of the request under an Idempotency-Key, of an app. */
+export type EventQuery = { readonly idApp: number } & ({ readonly eventId: string } | { readonly requestKey: string });
+
+/** The reply to a query: the response as JSON, or why there is none now. */
+export type EventReply = { readonly answer: unknown } | { readonly busy: string };
+
+export type QueryEvent = (question: EventQuery, timeoutMs: number) => Promise<EventReply>;
+
+export type Answerer = 'compactor' | 'stand-in';
+
+const subjectOf = (streamName: string, answerer: Answerer): string =>
+  `tributary.${streamName}.event${answerer === 'compactor' ? '' : '.stand-in'}`;
+const compactorAloneMs = 600;
+/** Queue group: one of several answering processes gets a query. */
+const queue = 'event';
+
+/** Creates the asker: it asks the compactor, and later the stand-in too; the first reply counts. Never throws. */
+export function createEventQueryClient(connection: StreamConnection, streamName: string): QueryEvent {
+  return async (question, timeoutMs) => {
+    if (!connection.isConnected()) return { busy: 'the broker is unreachable' };
+    const untilMs = performance.now() + timeoutMs;
+    const ask = async (answerer: Answerer): Promise<EventReply> => {
+      const timeout = Math.max(1, untilMs - performance.now());
+      const reply = await connection.nats.request(subjectOf(streamName, answerer), JSON.stringify(question), {
+        timeout,
+      });
+      return reply.json<EventReply>();
+    };
+    const waited = new AbortController();
+    const asked = ask('compactor');
+    const early = await Promise.race([asked.catch(() => undefined), pause(compactorAloneMs, waited.signal)]);
+    waited.abort();
+    if (early !== undefined) return early;
+    return Promise.any([asked, ask('stand-in')]).catch((failed: AggregateError): EventReply => {
+      const isAway = failed.errors.every((error) => error instanceof RequestError && error.isNoResponders());
+      return { busy: isAway ? 'the lake is not open at the moment' : 'the lake did not respond in time' };
+    });
+  };
+}
+
+/** Answers queries until `stop`. An error of `reply` fails one query. */
+export function serveEventQueries(
+  connection: StreamConnection,
+  streamName: string,
+  answerer: Answerer,
+  reply: (question: EventQuery) => Promise<EventReply>,
+): { stop(): void } {
+  const subscription = connection.nats.subscribe(subjectOf(streamName, answerer), {
+    queue,
+    callback(failed, message) {
+      if (failed !== null) return;
+      Promise.resolve()
+        .then(() => reply(message.json<EventQuery>()))
+        .catch((error: unknown): EventReply => ({ busy: describeError(error) }))
+        .then((answer) => void message.respond(JSON.stringify(answer)))
+        // The connection is closed, and the asker with it.
+        .catch(() => undefined);
+    },
+  });
+  return { stop: () => subscription.unsubscribe() };
+}
