@@ -206,7 +206,7 @@ describe('a restored folder next to its running original, on one broker', () => 
     await expect(enter(copy, 'SHARED')).rejects.toMatchObject({
       code: 'stream_taken',
       message: expect.stringMatching(new RegExp(`${original} .*pid \\d+.*${copy} `)) as string,
-      hint: expect.stringContaining('Set another TRIBUTARY_STREAM') as string,
+      hint: expect.stringContaining('set another TRIBUTARY_STREAM') as string,
     });
     // nor does what works on its folder without asking
     const { guard, publisher } = await enterFor(nats, copy, 'SHARED');
