@@ -150,7 +150,9 @@ describe('the methods of operators', () => {
     expect(dataOf(await change('user/remove.json', { idUser: bob.idUser }))).toMatchObject({ name: 'bob' });
     await waitFor('bob is removed', async () => (await call(renewed, 'data/v1/apps.json')).status === 403);
     expect((await change('user/remove.json', { idUser: bob.idUser })).status).toBe(404);
-    expect((await change('user/remove.json', { idUser: boss.idUser })).json?.data?.error?.detail).toContain('cannot remove itself');
+    expect((await change('user/remove.json', { idUser: boss.idUser })).json?.data?.error?.detail).toContain(
+      'cannot remove itself',
+    );
     const chief = dataOf(await change('user/add.json', { name: 'chief', operator: '1' }));
     expect((await listUsers(paths)).at(-1)).toEqual({
       idUser: chief['idUser'],
