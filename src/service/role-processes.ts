@@ -77,7 +77,7 @@ export async function startRoles({
     if (watch.findLoss()?.message !== loss?.message) {
       child.kill();
       await child.exited;
-      throw new AppError('folder_lost', 'folders of the service lost or restored while the process started');
+      throw new AppError('folder_lost', 'the folders of the service were lost or restored while the process started');
     }
     onReport({ facts: {} });
     metrics.forget(name);
