@@ -118,7 +118,7 @@ describe('a connection to the export area', () => {
     expect(await ask()).toBe(200);
   });
 
-  it('Every answer has headers that keep a browser from guessing its type', async () => {
+  it('Every response has headers that keep a browser from guessing its type', async () => {
     for (const target of [
       '/api/dictionary/v1/rooted.json',
       '/api/report/v1/file/list.json',

@@ -214,7 +214,7 @@ describe('links', () => {
       expect((await absolute(authority)).status, authority).toBe(400);
   });
 
-  it('A link to a file expires to the second: then the answer is 403, the request is 404, and the files are deleted', async () => {
+  it('A link to a file expires to the second: then the response is 403, the request is 404, and the files are deleted', async () => {
     const id = await begin({ linkTtlSeconds: 100 });
     const link = linkOf();
     expect((await send(running.port, link)).status).toBe(200);

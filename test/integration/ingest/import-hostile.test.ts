@@ -154,7 +154,7 @@ describe('a slow client', () => {
 });
 
 describe('every answer', () => {
-  it('Every answer has headers that keep a browser from guessing its type', async () => {
+  it('Every response has headers that keep a browser from guessing its type', async () => {
     for (const [path, method] of [
       ['/v1/version', 'POST'],
       ['/v1/login/?idApp=1', 'POST'],
