@@ -1,4 +1,4 @@
-// Finds discouraged words: `node .build/words.mjs [--lower] [FILE...]`. The list is words.tsv beside this file, with the
+// Finds discouraged words: `node .build/words.mjs [--lower] [FILE...]`. The list is words.tsv next to this file, with the
 // scope of each word: comments, messages (strings and JSX text), docs, tests. Code, `inline code`, links and SQL are
 // skipped.
 //
