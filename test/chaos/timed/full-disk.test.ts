@@ -128,7 +128,9 @@ describe('a full disk', () => {
         await moreAcknowledged(200);
         await ready();
       }
-      const restarts = readLog(service).filter(({ msg }) => String(msg).includes('has free space, restarting it')).length;
+      const restarts = readLog(service).filter(({ msg }) =>
+        String(msg).includes('has free space, restarting it'),
+      ).length;
       const counted = await account();
 
       const refused = probe.answers.filter(({ status }) => status !== 200);
