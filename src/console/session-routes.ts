@@ -149,6 +149,8 @@ export function addSessionRoutes(
     const session = isOfOtherSite(request.headers) ? undefined : sessions.find(request.headers);
     if (session === undefined && access.mayMissUsers())
       return refuse(reply, 500, 'The service cannot read its users', retryAfterSeconds);
+    // A page without a token opens: browsers would log a 401 of its first request as an error.
+    if (session === undefined && request.headers[csrfHeader] === '') return answer(reply, 200, null);
     if (session === undefined) return refuse(reply, 401, 'Not signed in');
     cookies.setSession(reply, sessions.renew(session));
     return answer(reply, 200, describe(session));

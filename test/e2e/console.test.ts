@@ -353,6 +353,15 @@ describe('an analyst', () => {
 });
 
 describe('the session of an analyst', () => {
+  it('The first visit and the sign-in log no error in the browser', async () => {
+    const page = await openPage();
+    const errors: string[] = [];
+    page.on('console', (message) => void (message.type() === 'error' && errors.push(message.text())));
+    await page.reload();
+    await signIn(page, cem);
+    expect(errors).toEqual([]);
+  });
+
   it('A dialog reports the end of the session, and the page keeps its input and continues after a new sign-in', async () => {
     const page = await openSignedIn(cem);
     const search = page.getByRole('searchbox', { name: 'Search columns' });

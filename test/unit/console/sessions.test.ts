@@ -35,6 +35,14 @@ describe('a session of the console', () => {
     expect((await server.ask('/console/session', { headers })).json?.data).toMatchObject({ name: 'Ann' });
   });
 
+  it('A page that opens without a session gets 200 without data, and one whose session has ended gets 401', async () => {
+    const server = await startConsoleServer();
+    const ask = (token: string) => server.ask('/console/session', { headers: { 'x-csrf-token': token } });
+    expect(await ask('')).toMatchObject({ status: 200, json: { code: 200, data: null } });
+    expect((await ask('token')).status).toBe(401);
+    expect((await server.ask('/console/session', {})).status).toBe(401);
+  });
+
   it('The cookie is HttpOnly, SameSite, valid for all paths, and Secure over HTTPS', async () => {
     const plain = await startConsoleServer();
     const secure = await startConsoleServer({ publicUrl: 'https://console.example.com' });

@@ -52,8 +52,10 @@ function take(signedIn: SignedIn): void {
 /** Loads the current session. */
 async function check(): Promise<void> {
   try {
-    take(await callSession<SignedIn>('GET'));
+    const signedIn = await callSession<SignedIn | null>('GET');
     sessionError.value = undefined;
+    if (signedIn !== null) return take(signedIn);
+    session.value = undefined;
   } catch (error) {
     if (!(error instanceof ApiError)) return;
     sessionError.value = error.status === 401 ? undefined : error;
