@@ -187,8 +187,8 @@ async function* readPortions(paths: readonly string[]): AsyncGenerator<FailedFil
 }
 
 /**
- * Retries every failed event, concurrently with a compactor: each classifies again after the other's commits, so that a
- * keyed event is stored once and `available_at` never decreases. It can be repeated. Errors: `file_damaged` if a file
+ * Retries every failed event. A compactor may run: after a commit of one, the other classifies its events again. So
+ * a keyed event is stored once, and `available_at` never decreases. Can be repeated. Errors: `file_damaged` if a file
  * that may have one of the events is damaged, `locked`, `commit_conflict`, `disk`, `sql`.
  */
 export function replayFailed(dependencies: ReplayDependencies): Promise<Replayed> {

@@ -26,8 +26,8 @@ export function renderBody(events: readonly SourceEvent[]): string {
 }
 
 /**
- * Cuts an input from a position on, by count and bytes. Cuts depend only on the input after that position: resuming at
- * the end of a batch gives the same batches.
+ * Splits an input, from a position on, into batches that are limited by count and bytes. A batch depends only on the
+ * input from its start: an import that resumes at the end of a batch continues with the same batches.
  */
 export async function* cutBatches(
   source: EventSource,
@@ -59,15 +59,15 @@ export async function* cutBatches(
   if (events.length + refused.length > 0) yield cut();
 }
 
-/** Renders the line of a rejected event, byte for byte. */
+/** Renders the line of a rejected event, whose JSON is copied byte for byte. */
 export function renderRefused({ json, ...what }: RefusedEvent): string {
   const text = JSON.stringify(what);
   return json === undefined ? `${text}\n` : `${text.slice(0, -1)},"event":${json}}\n`;
 }
 
 /**
- * Writes lines to the file of rejected events after its first `atByte` bytes, durably except for the folder. Removes an
- * empty file. Returns the length.
+ * Truncates the file of rejected events to `atByte` bytes, appends lines and fsyncs the file, but not its folder. An
+ * empty file is removed. Returns the length of the file.
  */
 export async function writeRefused(file: string, lines: string, atByte: number): Promise<number> {
   if (lines === '' && atByte === 0) {

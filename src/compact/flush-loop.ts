@@ -146,7 +146,7 @@ async function runTurns(loop: FlushLoopContext, signal: AbortSignal): Promise<vo
   }
 }
 
-/** Creates the concurrent purge: for a full batch it takes a tenth of the flush, and nothing waits for it. */
+/** Creates the purge of the stream, which runs while the next batch is flushed. It takes about a tenth of a flush. */
 export function createBackgroundPurge() {
   let running = Promise.resolve();
 
@@ -159,7 +159,7 @@ export function createBackgroundPurge() {
 
   return {
     ended,
-    /** Starts a purge when the previous one has ended. Then throws its error: each failure is an error. */
+    /** Waits for the previous purge and starts the next one. Then throws the error of the previous one. */
     async begin(purge: () => Promise<void>): Promise<void> {
       const failure = await ended().then(
         () => undefined,

@@ -47,7 +47,7 @@ export function openRefusalReader({
 /** Interval of sweeping expired refusals, ms. A sweep lists one folder per app. */
 const sweepEveryMs = 300_000;
 
-/** Opens refusals and live events of an ingest process. Their failures never delay imports. */
+/** Opens rejected requests and live events of an ingest process, to debug clients. Failures never delay imports. */
 export function openClientDiagnostics(compositionContext: CompositionContext, isDiskLow: () => boolean) {
   const { config, clock, logger, closers, folders = {} } = compositionContext;
   const kept = refusalFolder(config);

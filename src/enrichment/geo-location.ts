@@ -1,13 +1,14 @@
 import { findCountry } from '../datasets/dictionaries.ts';
 
-/** The place of an address, by field; unknown values are absent. */
+/** The location of an IP address, as event fields. Unknown values are absent. */
 export interface GeoLocation {
   readonly idCountry?: number;
   readonly idCountryISOAlpha2: string;
   readonly idCountryISONumeric?: number;
-  /** Largest division; its id is the database's (GeoNames in MaxMind's). */
+  /** The largest division of the country. The id is the database's (GeoNames in MaxMind's). */
   readonly idRegion?: number;
   readonly idRegionTitle?: string;
+  /** The second-largest division. */
   readonly idRegionLow?: number;
   readonly idRegionLowTitle?: string;
 }
@@ -30,7 +31,7 @@ function toId(value: unknown): number | undefined {
   return typeof value === 'number' && Number.isSafeInteger(value) && value >= 0 ? value : undefined;
 }
 
-/** `subdivisions` of MaxMind and DB-IP, else the flat member of other databases. */
+/** Reads a division, 0 for the largest: from `subdivisions` (MaxMind, DB-IP), or from the flat fields of others. */
 function readDivision(record: unknown, depth: 0 | 1) {
   const divisions = member(record, 'subdivisions');
   const division: unknown = Array.isArray(divisions) ? divisions[depth] : undefined;

@@ -36,6 +36,7 @@ export type ReadBacklog = (
   see: (payload: Uint8Array) => void,
 ) => Promise<BacklogReadResult>;
 
+/** The sources that a lookup searches. */
 export interface EventStores {
   readonly duckdb: Statements;
   readonly tables: TailedTables;

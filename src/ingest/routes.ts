@@ -27,7 +27,7 @@ const methodSegment = /^\/v1\/([^/?]+)/;
 /** Routes that are called by GET. */
 const questions = new Set(['event', 'live', 'receipt-key', 'refusals']);
 
-/** Returns the refusal of a path without a route: the version is checked before the method. */
+/** Describes the refusal of a path without a route. Checks the API version before the method. */
 export function unknownPathError(path: string): Refusal {
   const version = versionSegment.exec(path)?.[1];
   if (version !== undefined && version !== 'v1') return { reason: 'version', detail: 'the API version must be v1' };

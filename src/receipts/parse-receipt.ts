@@ -80,7 +80,7 @@ export function parseReceipt(text: string, trusted?: readonly string[]): Receipt
   if (trusted?.includes(key) === false)
     throw refuse(
       `is signed by an unknown key, ${key}`,
-      'Compare it with the noted public keys of the service, and pass it as --key only if it is one of them.',
+      'Compare it with your saved public keys of the service, and pass it as --key only if it is one of them.',
     );
   if (!isSigned(receipt)) throw refuse('does not match its signature');
   return receipt;

@@ -14,7 +14,7 @@ import type { ReceiptKey } from './receipt.ts';
 interface KeyRecord {
   readonly key: string;
   readonly createdMs: number;
-  /** PKCS8, PEM; only of the last key. */
+  /** PKCS8, PEM; absent from all keys but the last. */
   readonly privateKey?: string;
 }
 
@@ -37,7 +37,7 @@ const openRecords = (keysDir: string): Records<KeyFile> =>
     damaged: {
       code: 'record_damaged',
       what: 'the receipt keys',
-      hint: 'Restore it from a backup; or remove it and restart the service, which creates a new key. Earlier receipts then verify only with noted public keys.',
+      hint: 'Restore it from a backup; or remove it and restart the service, which creates a new key. Earlier receipts then verify only with saved public keys.',
     },
   });
 
@@ -93,9 +93,9 @@ export async function findReceiptKeys(keysDir: string): Promise<readonly string[
 export type ReceiptKeys = Awaited<ReturnType<typeof openReceiptKeys>>;
 
 /**
- * Opens the keys of receipts, and creates the first one: one signs, and the public halves of earlier ones stay
- * permanently, since a receipt never expires. Import processes hold them, so they are not those of the manifests. Never
- * throws: without a key import gives no receipts. If the file cannot be read later, the last valid keys stay.
+ * Opens the keys of receipts, and creates the first one. The newest key signs. Public halves of earlier keys stay
+ * permanently, since a receipt never expires. Manifests have other keys, because import processes hold these. Never
+ * throws: without a key, imports return no receipts. If a later read of the file fails, the last valid keys stay.
  */
 export async function openReceiptKeys(keysDir: string, clock: Clock, logger: Logger) {
   const records = openRecords(keysDir);

@@ -164,6 +164,7 @@ export async function changeSchedule(
   );
 }
 
+/** Reads the progress of a schedule: its completed slots and last export requests. */
 export async function readProgress(schedules: string, id: ScheduleId): Promise<ScheduleProgress> {
   return (await openProgress(schedules).get(toId(id))) ?? noProgress;
 }

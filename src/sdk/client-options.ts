@@ -1,8 +1,8 @@
-/** Addresses and credentials. An operation needs only some of them. */
+/** URLs and credentials. Imports need `importUrl` and `token`; exports need `exportUrl`, `idUser` and `secret`. */
 export interface ClientOptions {
-  /** Address of the import area, such as `http://127.0.0.1:8080`. */
+  /** URL of the import API, such as `http://127.0.0.1:8080`. */
   readonly importUrl?: string;
-  /** Address of the export area, such as `http://127.0.0.1:8081`. */
+  /** URL of the export API, such as `http://127.0.0.1:8081`. */
   readonly exportUrl?: string;
   /** The app's token, for imports. */
   readonly token?: string;

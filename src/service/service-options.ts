@@ -18,7 +18,7 @@ export interface ServiceOptions {
   readonly logger: Logger;
   /** Whether the operator's address is served. */
   readonly withOps?: boolean;
-  /** Whether the group of the settings gets access to the lake. A command that runs a compactor changes no access. */
+  /** Whether the start gives `TRIBUTARY_LAKE_GROUP` access to the lake. Commands that run a compactor leave it off. */
   readonly setsLakeAccess?: boolean;
   /** Aborts the start, which then throws `stopping`. */
   readonly signal?: AbortSignal;
@@ -26,7 +26,7 @@ export interface ServiceOptions {
   readonly etc?: string;
 }
 
-/** Reports whether these roles need the stream: export does not, a command without roles does. */
+/** Reports whether these roles need the stream. The export role does not; a command, which has no roles, does. */
 export function needStream(own: readonly Role[]): boolean {
   return own.length === 0 || own.some((role) => role !== 'export');
 }
@@ -36,7 +36,7 @@ export function runsBroker(config: Config, own: readonly Role[]): boolean {
   return config.natsUrl === undefined && needStream(own);
 }
 
-/** Returns the folder of the log of events, the deepest one of the lake. */
+/** Returns the log folder of the events table: creating it creates all folders above it. */
 export function logFolderOf({ dataDir }: Config): string {
   return path.join(dataPaths(dataDir).lake, events.table, '_delta_log');
 }

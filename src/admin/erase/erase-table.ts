@@ -26,6 +26,7 @@ export interface UserIdScope {
 /** Maximum number of files per commit: staged files need their space twice. */
 const filesPerCommit = 8;
 
+/** A data file with rows to erase, and the number and apps of these rows. */
 export interface Hit {
   readonly file: DataFile;
   readonly hits: number;

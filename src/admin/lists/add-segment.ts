@@ -123,6 +123,7 @@ export async function addSegment(
   }
 }
 
+/** Ids that an erasure removes from segments. */
 export interface IdsToRemove {
   readonly kind: SegmentKind;
   readonly ids: readonly string[];

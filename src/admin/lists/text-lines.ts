@@ -15,7 +15,7 @@ export interface BadListLine {
   readonly reason: string;
 }
 
-/** Consecutive lines without their ends. A bad line is empty here. */
+/** Consecutive lines without line ends. A bad line is an empty text. */
 interface LineBlock {
   readonly firstLine: number;
   readonly texts: readonly string[];
@@ -45,13 +45,13 @@ async function* unpack(pieces: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8A
   }
   const gunzip = createGunzip();
   const unpacked = pipeline(Readable.from(all()), gunzip);
-  // The loop throws it too.
+  // The loop below throws the same error; this prevents an unhandled rejection.
   unpacked.catch(() => undefined);
   for await (const piece of gunzip) yield piece as Uint8Array;
   await unpacked;
 }
 
-/** Splits bytes that end with a line, or with the list, into lines. */
+/** Splits bytes into lines. The last byte ends a line, or the list. */
 function toBlock(bytes: Buffer, firstLine: number): LineBlock {
   const end = bytes.at(-1) === lineFeed ? bytes.length - 1 : bytes.length;
   const bad: BadListLine[] = [];
@@ -71,7 +71,7 @@ function toBlock(bytes: Buffer, firstLine: number): LineBlock {
   return { firstLine, texts, bad };
 }
 
-/** Reads the lines of a list in blocks; memory: a few pieces. Error: `usage` for an unreadable list. */
+/** Reads the lines of a list in blocks, with a few pieces in memory. Error: `usage` for an unreadable list. */
 export async function* readListLines({ name, pieces }: ListInput): AsyncGenerator<LineBlock> {
   let firstLine = 1;
   let begun: Buffer = Buffer.alloc(0);

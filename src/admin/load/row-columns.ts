@@ -73,7 +73,7 @@ export interface RowColumn {
 }
 
 export interface RowColumns {
-  /** `... AS q0`, for the values. */
+  /** Casts of cells, `... AS q0`; `values` read them. */
   readonly casts: readonly string[];
   /** `... AS v0`. */
   readonly values: readonly string[];
@@ -171,6 +171,7 @@ function mergeColumns(valued: readonly Valued[]) {
   return { parts: rowColumns, checks: rowChecks };
 }
 
+/** Builds the SQL that turns the cells of a file into the columns of a table, and its checks. */
 export function planRowColumns(dataset: Dataset, cells: readonly FileCell[]): RowColumns {
   const rowChecks: RowCheck[] = [];
   const casts: string[] = [];

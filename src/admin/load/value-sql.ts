@@ -12,9 +12,9 @@ import type { BadReason, RowCheck } from './file-fields.ts';
 export type CellKind = 'text' | 'number' | 'list';
 
 interface ValueSql {
-  /** The engine's cast of the cell, which `value` repeats; absent if not needed. */
+  /** SQL of the column that `value` reads as `cast`: the cell as DuckDB casts it. Absent if `value` reads none. */
   readonly cast?: string;
-  /** The cell in a type for all checks; NULL if it is empty or of another type. */
+  /** SQL of the value that all checks read; NULL if the cell is empty or of another type. */
   readonly value: string;
   /** SQL of the stored value, by the column of the value. */
   readonly toStored: (value: string) => string;
@@ -31,8 +31,8 @@ const matches = (cell: string, pattern: string): string => `regexp_full_match(${
 const exactDecimal = (cell: string): string => `TRY_CAST(${cell} AS DECIMAL(38,18))`;
 
 /**
- * SQL of an integer in JSON's grammar (`12`, `1.50e1`). Most are as the engine writes them, and that comparison is
- * faster than a pattern; its own cast would accept `+1`, ` 1` and `007`, and round `1.6`.
+ * SQL of an integer in JSON's grammar (`12`, `1.50e1`). Most cells equal the engine's text of their value; comparing
+ * both is faster than a pattern. The cast alone would accept `+1`, ` 1` and `007`, and round `1.6`.
  */
 function integerSql(cell: string, cast: string, type: string): string {
   const exact = exactDecimal(cell);
@@ -41,8 +41,8 @@ function integerSql(cell: string, cast: string, type: string): string {
 }
 
 /**
- * SQL of a decimal in JSON's grammar; NULL if the column would round it. Most are a prefix of the engine's text (`1.5`
- * of `1.5000`), and that comparison is faster than a pattern; the prefix `1.` is invalid.
+ * SQL of a decimal in JSON's grammar; NULL if the column would round it. Most cells are a prefix of the engine's text
+ * (`1.5` of `1.5000`); comparing both is faster than a pattern. The prefix `1.` is invalid.
  */
 function decimalSql(cell: string, cast: string, type: string, scale: number): string {
   const fraction = scale === 0 ? String.raw`(?:\.0+)?` : String.raw`(?:\.\d{1,${scale}}0*)?`;
@@ -91,7 +91,7 @@ function numberChecks(schema: FieldSchema, value: string): Omit<RowCheck, 'field
   ];
 }
 
-/** Lengths are in code points, as in JSON Schema; a short text needs no count. */
+/** Lengths are in code points, as in JSON Schema. The bytes come first: a text of few bytes needs no count. */
 function textChecks({ minLength, maxLength, enum: texts, pattern }: FieldSchema, value: string) {
   return [
     ...checkBy(minLength, 'bad_length', (least) => `length(${value}) < ${least}`),
@@ -156,7 +156,7 @@ export function valueSql(name: string, schema: FieldSchema, cell: string, cast: 
   };
 }
 
-/** Lists in a text: an array literal as exports write it (`['a','it\'s']`, with backslash escapes), or a JSON list. */
+/** Lists as text: an array literal as exports write it (`['a','it\'s']`, with backslash escapes), or a JSON list. */
 
 const item = String.raw`'(?:[^'\\]|\\.)*'`;
 const literal = String.raw`(?s)\[\s*(?:${item}(?:\s*,\s*${item})*)?\s*\]`;

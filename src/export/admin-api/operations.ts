@@ -254,6 +254,7 @@ export interface ServiceStatus {
   readonly warnings: readonly Problem[];
 }
 
+/** Adds the methods of the operations API. */
 export function addOperations(
   addMethod: AddMethod,
   { paths, readStatus }: Operations,

@@ -231,6 +231,7 @@ export const filterNames: readonly string[] = [...rowFields].flatMap(([name, sch
 const clash = ownParameters.find(({ name, isFilter }) => isFilter !== true && filterNames.includes(name));
 if (clash !== undefined) throw new Error(`schemas: ${clash.name} is a parameter of the create call, not a filter`);
 
+/** All parameters of the create call, in the order of their checks. */
 export const parameters: readonly Parameter[] = [
   ...ownParameters,
   ...filterNames.filter((name) => !ownParameters.some((known) => known.name === name)).map((name) => filterOn(name)),

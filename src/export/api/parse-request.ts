@@ -135,7 +135,10 @@ function refuseBounds({ names, from, to }: Bounds, latest: number, limit: string
 const toSpan = ({ from, to }: Bounds): SecondsSpan =>
   defined({ fromSeconds: from, beforeSeconds: to === undefined ? undefined : to + 1 });
 
-/** Parses the days of a request: their span, and the dates if the span has moments of other dates. */
+/**
+ * Parses `dateFrom` and `dateTo` to a span of time. `localDates` are present if clocks go back over midnight at an end
+ * of the span, which then has moments of other dates.
+ */
 async function parseDays(
   values: Values,
   zone: string,
@@ -177,7 +180,7 @@ function refuseBoundedFeed(values: Values): ExportApiError | undefined {
 }
 
 function refusePairs(values: Values): ExportApiError | undefined {
-  // A cursor is a bound, and late events have any date.
+  // A cursor replaces a pair: it is a bound, and late events may have any date.
   let pairs = values.has('sinceVersion') ? 1 : 0;
   for (const pair of [
     ['dateFrom', 'dateTo'],
@@ -196,7 +199,7 @@ function refusePairs(values: Values): ExportApiError | undefined {
 }
 
 /**
- * Parses the arguments of a create call (docs/api.md#parameters-of-create). Refuses the first error; the detail has the
+ * Parses the arguments of a create call (docs/api.md#parameters-of-create). Returns the first error, with the
  * argument, the value and the allowed values.
  */
 export async function parseExportRequest(

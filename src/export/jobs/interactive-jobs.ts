@@ -55,7 +55,7 @@ async function runNow<End extends DryRunEnd | DataEnd>(
   }
 }
 
-/** Creates the queue of estimates, previews and queries about data, each in a worker. */
+/** Creates the queue of jobs that a user waits for: estimates, previews and data queries. Each runs in a worker. */
 export function createInteractiveJobs(
   { access, clock, runDryRun, runDataQuery, onDamage }: InteractiveJobsDependencies,
   options: ReadOptions,

@@ -1,9 +1,9 @@
 /**
  * Notifies the webhooks of an account that its exports have ended.
  *
- * In: requests that have ended. Out: one message per webhook that existed then, at least once, under one id, signed,
- * retried with backoff until it is delivered or the request is deleted. A webhook that hangs delays no other.
- * Crash: a delivery is recorded after it, so a message may repeat; the next start finds the requests without one.
+ * In: export requests that have ended. Out: one message per webhook that existed then, at least once, under one id,
+ * signed, retried with backoff until it is delivered or the request is deleted. A webhook that hangs delays no other.
+ * Crash: a delivery is recorded after it, so a message may repeat; the next start finds requests without a record.
  */
 import { inParallel } from '../../runtime/async/in-parallel.ts';
 import { createKeyedSemaphore } from '../../runtime/async/semaphore.ts';
@@ -30,7 +30,7 @@ interface NotifierDependencies extends Omit<WebhookSenderDependencies, 'faults'>
   readonly logger: Logger;
 }
 
-/** Requests of earlier processes that are checked at a time. */
+/** Maximum concurrent checks of requests that ended before this process started. */
 const looksAtOnce = 4;
 
 /**
@@ -42,8 +42,8 @@ function isWanted({ createdMs }: Webhook, { finishedMs = 0 }: ReportJob, hasJust
 }
 
 /**
- * Creates what notifies one webhook of a request; it returns when to try again, undefined if the webhook is notified or
- * need not be. An attempt that a stop interrupts is not recorded.
+ * Creates the function that notifies one webhook of a request. It returns the time of the next attempt; undefined if
+ * the webhook is notified or need not be. An attempt that a stop interrupts is not recorded.
  */
 function createExportDelivery(
   dependencies: NotifierDependencies & { readonly faults: ReturnType<typeof startBrokenWebhookLog> },
@@ -110,7 +110,7 @@ export function startNotifier(dependencies: NotifierDependencies, options = defa
     logger.error({ idReport, error: describeError(error) }, 'cannot notify webhooks of an export, will retry');
   });
 
-  /** Starts a loop for each webhook that has not been notified of a request; damaged ones may be repaired. */
+  /** Starts a loop for each webhook not yet notified of a request. A damaged one gets a loop: it may be repaired. */
   async function follow(job: ReportJob, { known, damaged }: AccountWebhooks, hasJustEnded: boolean): Promise<void> {
     if (known.length + damaged.length === 0) return;
     const deliveries = await readDeliveries(store.folderOf(job.id));

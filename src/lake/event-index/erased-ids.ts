@@ -17,11 +17,12 @@ import { idStartOf, type LookupTarget } from './find-rows.ts';
 
 /**
  * Hashes of erased ids, so that an erased event is not reported as unknown. A hash is 64 bits of a SHA-256 of app and
- * id; a keyed event has another, of its request's id start. Sorted, so that they show neither owner nor time.
+ * id. A keyed event has a second hash, of the id prefix that all events of its request share. The hashes are sorted:
+ * their order reveals neither apps nor times.
  *
  * A Parquet file of one column, written atomically under the maintenance lock of the events table before the rows are
- * erased. The log has the number of hashes and the file's hash, which detect damage. The commit comes first: until the
- * file is moved, it is found in staging. Backups include it.
+ * erased. The log has the number of hashes and the file's hash, which detect damage. The commit precedes the move of
+ * the file; until then, readers find it in staging. Backups include it.
  */
 
 /** Limit of stored hashes: 80 MB. Later ones are not recorded. */
@@ -66,12 +67,13 @@ const damaged = (what: string, cause?: unknown): AppError =>
   new AppError('file_damaged', what, { ...(cause === undefined ? {} : { cause }), hint });
 
 export interface ErasedIds {
+  /** Undefined without hashes. */
   readonly file: string | undefined;
   /** Whether all erased ids are included. */
   readonly isComplete: boolean;
 }
 
-/** Reads the hashes, and again after a change of the file. Error: `file_damaged`. */
+/** Finds the file that the log describes. Hashes it again only after a change. Error: `file_damaged`. */
 export type FindErasedIds = () => Promise<ErasedIds>;
 
 export function createErasedIdsSearch({ erasedIds: file, table, staging }: ErasedIdsLocation): FindErasedIds {
@@ -151,7 +153,7 @@ async function collectHashes(duckdb: Duckdb, selects: readonly string[], most: n
   }
 }
 
-/** Adds the ids of rows to be erased by a commit that names the file. `selects`: their `id_app` and `event_id`. */
+/** Adds the ids of rows that will be erased, by its own commit. `selects`: queries of their `id_app` and `event_id`. */
 export async function addErasedIds(
   { table, duckdb, crashPoint }: AddErasedDependencies,
   place: ErasedIdsLocation,

@@ -35,6 +35,7 @@ export interface RepairLakeDependencies {
   readonly crashPoint: CrashPoint;
 }
 
+/** The result of repairing one table. */
 export interface TableRepair {
   readonly repaired: boolean;
   readonly version: number;

@@ -273,6 +273,7 @@ async function answerLook(plan: DryRunPlan): Promise<DryRunOutcome> {
   }
 }
 
+/** Runs an estimate or a preview. Retries temporary errors; never throws. */
 export async function runDryRunJob(plan: DryRunPlan): Promise<DryRunOutcome> {
   for (let attempt = 1; ; attempt += 1) {
     try {
