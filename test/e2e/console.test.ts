@@ -180,7 +180,7 @@ describe('an analyst', () => {
     await page.getByRole('button', { name: 'Today' }).click();
     await page.getByRole('button', { name: 'Clear' }).click();
     await expect.poll(() => page.getByText('Choose at least one column.').count()).toBe(1);
-    await page.getByRole('searchbox', { name: 'Search columns' }).fill('identity of the event');
+    await page.getByRole('searchbox', { name: 'Search columns' }).fill('event id, unique');
     await page.getByRole('checkbox', { name: 'eventId' }).check();
     await page.getByRole('searchbox', { name: 'Search columns' }).fill('eventName');
     await page.getByRole('checkbox', { name: 'eventName' }).check();

@@ -497,7 +497,7 @@ describe('a restore', () => {
     // as a kill just before its end leaves it
     await writeDataFormat(copy, { format: 1, restoring: true });
     writeFileSync(path.join(copy, 'half'), 'half');
-    expect(() => assertDataFormat(copy)).toThrow('has not ended');
+    expect(() => assertDataFormat(copy)).toThrow('is unfinished');
     await restore(dir, copy);
     expect(existsSync(path.join(copy, 'half'))).toBe(false);
     expect(findDataFormat(copy)?.restoring).toBe(false);
