@@ -66,7 +66,7 @@ export const problemTable = {
   ),
   process_crash_looping: blocking(
     'A process exits again and again.',
-    'Read the log lines of this process, and those before them. The problem ends after a minute without an exit.',
+    'Read the log lines of this process, and the preceding ones. The problem ends after a minute without an exit.',
   ),
   reports_disk_low: blocking(
     'Free space on the disk of the reports is below `TRIBUTARY_DISK_RESERVE_BYTES`.',
