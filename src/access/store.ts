@@ -188,7 +188,7 @@ export async function openAccessReader(
     // Checked after the read: another folder may have been moved here before it.
     if (!isOwn())
       throw new AppError('folder_lost', `${file} is not in the folder that the service was started on`, {
-        hint: 'Restore that folder, and the service resumes; or stop the service and start it on this one.',
+        hint: 'Move that folder back, and the service resumes; or restart the service on this one.',
       });
     const found = accessStore.parse(revision, access);
     const { apps = [], users = [] } = found ?? {};

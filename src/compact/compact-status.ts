@@ -67,7 +67,7 @@ const describeFlushRetries = ({ since, error }: Lasting): Problem => ({
   code: 'flush_failing',
   message: `no events have been committed from the stream to the lake since ${since}: ${error}`,
   action:
-    'Remove the cause, such as a full disk or a missing permission. Flushes then resume; no event is lost while the stream is below its limit.',
+    'Remove the cause that the message names, such as a full disk or a missing permission. Flushes then resume; no event is lost while the stream is below its limit.',
   since,
 });
 
@@ -81,15 +81,15 @@ const describeFault = ({ fault, at, backupOf }: StreamFaultRecord): Problem => (
 const describeDamage = (damage: string): Problem => ({
   code: 'dedupe_keys_lost',
   subject: damage,
-  message: `the keys of a damaged file are unknown, so duplicates of its keyed events may be stored: ${damage}`,
-  action: "Run 'tributary lake check', restore the file from a copy, and restart.",
+  message: `the keys of a damaged file are unknown, so duplicates of its events may be stored: ${damage}`,
+  action: "Run 'tributary lake check', restore the file from a backup, and restart the service.",
 });
 
 const describeFailed = (failed: number): Problem => ({
   code: 'events_failed',
-  message: `failed events are kept, which could not be written to the lake: ${failed}`,
+  message: `events that could not be written to the lake are kept as failed events: ${failed}`,
   action:
-    "Run 'tributary failed list' for the reasons, and 'tributary failed replay' once they are fixed. Events with a reused key are reported to the owners of their apps: save them with 'tributary failed export FILE --reason key_reused', and remove them with 'tributary failed drop --reason key_reused'.",
+    "Run 'tributary failed list' for the reasons, and 'tributary failed replay' once their cause is fixed. Events with a reused key are reported to the owners of their apps: save them with 'tributary failed export FILE --reason key_reused', and remove them with 'tributary failed drop --reason key_reused'.",
 });
 
 /**

@@ -13,7 +13,8 @@ import { openStream, watchStoreDisk, withProblems, type CompositionContext } fro
 const lakeDiskLow: Problem = {
   code: 'lake_disk_low',
   message: "free space on the lake's disk is below the reserve",
-  action: 'Free some space. On a full disk, events wait in the stream until it is full. No acknowledged event is lost.',
+  action:
+    'Free some space. On a full disk, events wait in the stream while it is below its limit. No acknowledged event is lost.',
 };
 
 /** Starts the compactor and the responder of event lookups. */

@@ -28,7 +28,7 @@ const reportsDiskLow: Problem = {
   code: 'reports_disk_low',
   message: 'free space on the disk of the reports is below the reserve',
   action:
-    'Free some space. On a full disk, exports wait up to TRIBUTARY_EXPORT_TIMEOUT_MS; imports and the lake continue.',
+    'Free some space. On a full disk, exports wait up to TRIBUTARY_EXPORT_TIMEOUT_MS, then fail; imports and the lake continue.',
 };
 
 /** Serves the API reference as JSON and as a page. */

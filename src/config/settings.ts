@@ -134,7 +134,7 @@ export const settings = {
     min: 0,
     max: 65_535,
     about: "Operator's port: metrics and readiness. 0: any free port, also the default if the export port is 0.",
-    notes: 'It shows apps and volumes without a password. Keep it on loopback or on a private network.',
+    notes: 'It shows apps and disks without a password. Keep it on loopback or on a private network.',
   }),
   opsHost: word('OPS_HOST', {
     fallback: '127.0.0.1',
@@ -255,7 +255,7 @@ export const settings = {
     fallback: 10,
     min: 1,
     max: 1000,
-    about: 'Simultaneous export requests of an account. `--max-exports` limits a single user further.',
+    about: 'Simultaneous export requests of an account. `user set --max-exports` limits a single user further.',
   }),
   exportWorkers: integer('EXPORT_WORKERS', {
     fallback: 2,

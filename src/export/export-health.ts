@@ -49,7 +49,7 @@ export function describeDamage(
       code: 'export_met_damage' as const,
       subject: damage,
       message: `an export failed on damaged data: ${damage}`,
-      action: "Run 'tributary lake check' and restore the listed files from a backup.",
+      action: "Run 'tributary lake check', restore the listed files from a backup, and create the export again.",
     })),
     ...files.slice(-newestDamages).map(({ idReport, detail }) => ({
       code: 'report_file_damaged' as const,

@@ -11,7 +11,7 @@ const causes = {
   full: {
     code: 'stream_full',
     message: 'the stream is full; imports are rejected',
-    action: 'Check that the compactor runs and can write the lake, or raise TRIBUTARY_STREAM_MAX_BYTES.',
+    action: 'Check that the compactor runs and can write the lake, or raise TRIBUTARY_STREAM_MAX_BYTES and restart.',
   },
   away: brokerSilentProblem,
   unconfirmed: {
@@ -24,7 +24,7 @@ const causes = {
     code: 'broker_overloaded',
     message: 'broker overloaded; some imports are rejected',
     action:
-      'No action needed if this resolves; clients retry. Otherwise use a faster disk for its store, or send larger batches.',
+      'No action needed if this resolves; clients retry. Otherwise use a faster disk for its store, or have clients send larger batches.',
   },
 } as const satisfies Record<string, Problem>;
 

@@ -80,7 +80,8 @@ function describeTrouble(why: string, isSigning: boolean): Problem {
   return {
     code: 'receipt_keys_unreadable',
     message: `cannot read the receipt keys, ${isSigning ? 'keeping the last valid keys' : 'imports return no receipts'}: ${why}`,
-    action: 'Restore keys/receipts.json from a backup, or remove it and restart the service, which creates a new key.',
+    action:
+      'Restore keys/receipts.json from a backup. Otherwise remove it and restart the service, which creates a new key: earlier receipts then need a saved public key.',
   };
 }
 

@@ -61,7 +61,7 @@ export const brokerSilentProblem: Problem = {
   code: 'broker_unreachable',
   message: 'the broker does not accept events',
   action:
-    'No action needed if this resolves: it may be restarting. Otherwise check its log lines and its disk, or the cluster that TRIBUTARY_NATS_URL names.',
+    'No action needed if this resolves: it may be restarting. Otherwise check the log lines that begin with nats-server and its disk, or the cluster of TRIBUTARY_NATS_URL.',
 };
 
 /** Pings the broker every few seconds, so that an idle service notices an unreachable one. */

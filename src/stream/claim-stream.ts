@@ -184,7 +184,7 @@ const repairIntervalMs = 1000;
 const freshMs = 1000;
 const newestNotices = 5;
 const noticeTodo =
-  'Find out which client did it. Messages that it removed before the repair are lost; the compactor reports what the lake lacks.';
+  'Find the NATS client that did it, and stop it. Messages that it removed before the repair are lost: the warning stream_fault reports them.';
 
 /** Returns the settings that a recreated stream keeps: its replicas and the operator's. */
 function operatorsSettings({ config }: StreamInfo): Partial<StreamInfo['config']> {

@@ -19,20 +19,20 @@ export const missingProblem = (streamName: string): Problem => ({
   code: 'stream_missing',
   message: `the stream ${streamName} is missing; imports are rejected`,
   action:
-    'No action needed if this resolves: the service creates it again. Otherwise check that its account may create streams.',
+    'No action needed if this resolves: the service creates it again. Otherwise allow the NATS account of the service to create streams.',
 });
 
 export const unsafeProblem = (streamName: string, deviations: readonly Deviation[]): Problem => ({
   code: 'stream_unsafe',
   message: `the stream ${streamName} could lose acknowledged events; imports are rejected: ${describeDeviations(deviations)}`,
   action:
-    'No action needed if this resolves: the service repairs it. Otherwise restore its settings, or let the account of the service update streams.',
+    'No action needed if this resolves: the service repairs it. Otherwise restore its settings, or allow the NATS account of the service to update streams.',
 });
 
 export const claimMissingProblem = (claimFile: string): Problem => ({
   code: 'stream_claim_missing',
   message: `${claimFile} is missing or damaged; imports are rejected`,
-  action: 'Restart the service.',
+  action: 'Restart the service, which writes the file again.',
 });
 
 /** Checks a stream, if there is one, by its settings and by the claim that the data folder keeps. */

@@ -101,7 +101,7 @@ async function stallBroker({ service }: ServiceWithApp): Promise<void> {
   // no client sends: the service detects it on its own
   const broker = pidOf(service, 'nats-server');
   signalProcess(broker, 'SIGSTOP');
-  await isTold(service, /^the broker does not accept events/, /check its log lines/);
+  await isTold(service, /^the broker does not accept events/, /check the log lines/);
   await isTold(service, /^nats-server is unresponsive/, /kill -9/);
   signalProcess(broker, 'SIGCONT');
   await isOver(service, /^nats-server is unresponsive/);

@@ -108,7 +108,8 @@ function renderProblems(): string {
   return page(
     'Problems and warnings',
     'Codes that `/readyz`, `tributary status` and the log report, with the action for the operator.',
-    'No problem loses an acknowledged event. Rules and scripts may match codes; messages may change.',
+    'No acknowledged event is lost during a problem. Exception: `stream_fault` reports messages that the broker has lost.',
+    'Rules and scripts may match codes; messages may change. The [glossary](../glossary.md) defines the terms.',
     ...parts,
   );
 }

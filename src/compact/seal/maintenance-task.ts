@@ -58,7 +58,7 @@ export function createMaintenanceTask(
         subject: what,
         message: `${what} since ${since}: ${error}`,
         action:
-          'Remove the cause, such as a full disk. Maintenance then resumes; imports, exports and SQL work meanwhile.',
+          'Remove the cause that the message names, such as a full disk. Maintenance then resumes; imports, exports and SQL work meanwhile.',
         since,
       })),
   };

@@ -51,13 +51,13 @@ export function toForeignCommit(version: number, info: CommitInfoAction | undefi
   };
 }
 
-/** Describes the problem of a foreign commit. `table`: a secondary table, which blocks no flush. */
+/** Describes the problem of a foreign commit. `table`: a secondary table; flushes without its rows continue. */
 export function describeForeign({ version, engine, operation, at }: ForeignCommit, table?: string): Problem {
   if (table !== undefined)
     return {
       code: 'foreign_commit',
       subject: table,
-      message: `another engine (${engine}) has changed the lake's table ${table}: version ${version}, ${operation}, at ${at ?? 'an unknown time'}; writes to it are blocked, and exports read version ${version - 1}`,
+      message: `another engine (${engine}) has changed the lake's table ${table}: version ${version}, ${operation}, at ${at ?? 'an unknown time'}; flushes with rows for it wait, and exports read version ${version - 1}`,
       action: "Stop that engine's job, then run 'tributary lake repair', which reverts the change.",
     };
   return {

@@ -10,9 +10,9 @@ import { openForReading, type FileHandle } from '../../runtime/files/open-file.t
 /**
  * Newest `available_at` of versions whose commits are trimmed. It keeps `sinceVersion` valid beyond the retention.
  *
- * Fixed-size lines of 45 bytes in ascending order allow a binary search: `VERSION,AVAILABLE_AT_MS,MARK,CHECK`. MARK
+ * Fixed-size lines of 45 bytes in ascending order allow a binary search: `VERSION,AVAILABLE_AT_MS,TAG,CHECK`. TAG
  * distinguishes histories with equal versions. CHECK is from the SHA-256 of the text before it. A version without rows
- * has no line. Versions from a line with the mark `--------` on are unknown. Flushes every five seconds take 284 MB a
+ * has no line. Versions from a line with the tag `--------` on are unknown. Flushes every five seconds take 284 MB a
  * year.
  * Crash: lines are appended and fsynced before their commits are removed. A truncated line is written again.
  */
@@ -32,7 +32,7 @@ export interface LedgerLine {
 
 const lineBytes = 45;
 const nothingKnown = '--------';
-/** The mark of a point without a commit, such as that of an empty table. */
+/** The tag of a point without a commit, such as that of an empty table. */
 export const noTag = '00000000';
 const linePattern = /^(\d{12}),(\d{13}),([0-9a-f]{8}|-{8}),([0-9a-f]{8})\n$/;
 

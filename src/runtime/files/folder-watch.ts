@@ -75,7 +75,7 @@ interface FolderWatchOptions {
 }
 
 const lostTodo =
-  'Imports are rejected and nothing is written. Restore that folder, and the service resumes; or stop the service and start it on the new folder.';
+  'Imports are rejected and nothing is written. Move the original folder back, and the service resumes; or restart the service on the new folder.';
 
 export function describeLostFolder(folder: string): Problem {
   return {

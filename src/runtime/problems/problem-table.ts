@@ -21,8 +21,8 @@ const warning = kind.bind(undefined, 'warning');
 /** The closed list of codes of problems and warnings, which operators' rules may match. */
 export const problemTable = {
   access_missing: blocking(
-    '`access.json` is missing, or the data folder has no apps and users.',
-    'Restore the file from a backup, set the right data folder, or add apps and users.',
+    '`access.json` is missing. Requests are rejected.',
+    'Restore it from a backup, set `TRIBUTARY_DATA_DIR` to the right folder, or add apps and users.',
   ),
   broker_store_write_failed: blocking(
     'nats-server cannot write its store.',
@@ -30,74 +30,83 @@ export const problemTable = {
   ),
   broker_unresponsive: blocking(
     'nats-server runs but does not respond.',
-    'Check its disk. If nothing is stalled, kill the process; the service restarts it.',
+    'Wait if its disk or the machine is stalled. Otherwise end it with `kill -9`; the service restarts it.',
   ),
   broker_permission_denied: blocking(
-    'The broker denies an operation: a permission, its storage or JetStream is missing.',
-    "Grant what the message names, in the broker's configuration.",
+    'The broker denies an operation: the credentials, a permission, JetStream or storage is missing.',
+    "Follow `tributary status`: change the broker's configuration, `TRIBUTARY_NATS_URL` or `TRIBUTARY_STREAM_MAX_BYTES`.",
   ),
   broker_unreachable: blocking(
-    'The broker does not answer.',
-    'Wait if it restarts. Otherwise check its log and disk, or the cluster of `TRIBUTARY_NATS_URL`.',
+    'The broker does not respond, or accepts no events.',
+    'Wait if it restarts. Otherwise check its disk and its log lines, or the cluster of `TRIBUTARY_NATS_URL`.',
   ),
   broker_store_replaced: blocking(
     "Files of the broker's store were removed or replaced while the service ran.",
     'Check that the data folder is the right one, then restart the service.',
   ),
   broker_ack_timeout: blocking(
-    'The broker does not acknowledge events in time. Clients retry.',
+    'The broker does not acknowledge events in time. Imports are rejected, and clients retry.',
     'Check whether the disk of its store is slow, failing or full.',
   ),
-  stream_claim_missing: blocking('`stream-claim.json` is missing or damaged.', 'Restart the service.'),
+  stream_claim_missing: blocking(
+    "`stream-claim.json`, the folder's claim on the stream, is missing or damaged. Imports are rejected.",
+    'Restart the service, which writes the file again.',
+  ),
   descriptors_exhausted: blocking(
     'A process has no file descriptors left and refuses connections.',
     'Close client connections, or raise `LimitNOFILE` and restart.',
   ),
   data_folder_replaced: blocking(
     'The data folder was moved, removed or replaced while the service ran.',
-    'Put the folder back, or restart the service on the right folder.',
+    'Move the original folder back, or restart the service on the new folder.',
   ),
   lake_disk_low: blocking(
-    'Free space on the disk of the lake is below the reserve.',
-    'Free space. Events wait in the stream until it is full.',
+    "Free space on the lake's disk is below `TRIBUTARY_DISK_RESERVE_BYTES`.",
+    'Free space. On a full disk, events wait in the stream while it is below its limit.',
   ),
   process_crash_looping: blocking(
     'A process exits again and again.',
-    'Read the log lines of this process. The problem ends after a minute without an exit.',
+    'Read the log lines of this process, and the preceding ones. The problem ends after a minute without an exit.',
   ),
   reports_disk_low: blocking(
-    'Free space on the disk of the reports is below the reserve.',
-    'Free space. Exports wait until `TRIBUTARY_EXPORT_TIMEOUT_MS`.',
+    'Free space on the disk of the reports is below `TRIBUTARY_DISK_RESERVE_BYTES`.',
+    'Free space. On a full disk, exports wait up to `TRIBUTARY_EXPORT_TIMEOUT_MS`, then fail.',
   ),
   role_closed: blocking(
     'A process rejects every request because of another problem.',
     'Resolve that problem, which is also listed. The process then restarts.',
   ),
-  data_folder_shared: blocking('Another service runs on the same data folder.', 'Stop one of the two.'),
+  data_folder_shared: blocking(
+    'Another service runs on the same data folder. Imports are rejected.',
+    'Stop one of the two.',
+  ),
   service_crashed: blocking(
     'The service ended without being stopped.',
     'Start it. Check the end of its log, and the system log for lack of memory.',
   ),
   stream_disk_low: blocking(
-    'Free space on the disk of the stream is below the reserve. Imports are rejected.',
+    "Free space on the stream's disk is below `TRIBUTARY_DISK_RESERVE_BYTES`. Imports are rejected.",
     'Free space. Imports resume within a second.',
   ),
   stream_full: blocking(
     'The stream is full. Imports are rejected.',
-    'Check that the compactor can write the lake, or raise `TRIBUTARY_STREAM_MAX_BYTES`.',
+    'Check that the compactor runs and can write the lake, or raise `TRIBUTARY_STREAM_MAX_BYTES` and restart.',
   ),
   stream_missing: blocking(
-    'The stream was deleted from the broker.',
-    'Wait: the service creates it again. Otherwise allow its account to create streams.',
+    'The stream was deleted from the broker. Imports are rejected.',
+    "Wait: the service creates it again. If it lasts, allow the service's NATS account to create streams.",
   ),
-  stream_taken: blocking('Another service owns the stream now.', 'Stop one of the two, then restart this one.'),
+  stream_taken: blocking(
+    'Another service owns the stream now. This service rejects imports.',
+    'Stop one of the two. If this one stays, restart it.',
+  ),
   stream_unclaimed: blocking(
     'The stream has messages but no claim, and this lake has never read it.',
-    'Set another `TRIBUTARY_STREAM`, or name the lake by the command in the message.',
+    "Set another `TRIBUTARY_STREAM`. If the messages are this lake's, run the `nats` command that `tributary status` shows.",
   ),
   stream_unsafe: blocking(
-    'The settings of the stream were changed so that it could lose acknowledged events.',
-    'Wait: the service restores them. Otherwise allow its account to update streams.',
+    'The settings of the stream were changed so that it could lose acknowledged events. Imports are rejected.',
+    "Wait: the service restores them. If it lasts, allow the service's NATS account to update streams.",
   ),
 
   access_unreadable: degraded(
@@ -106,56 +115,59 @@ export const problemTable = {
   ),
   broker_overloaded: degraded(
     'More events arrive than the broker can write. Some imports are rejected.',
-    'Wait if it passes. Otherwise use a faster disk or larger batches.',
+    'Wait if it passes. Otherwise use a faster disk, or have clients send larger batches.',
   ),
   clock_behind_lake: degraded(
     "The lake has rows whose time is ahead of this machine's clock.",
     'Set the clock if it is behind. Otherwise run `tributary lake repair`.',
   ),
-  exports_unreadable: degraded('The command cannot read the exports.', 'Check the permissions of the data folder.'),
+  exports_unreadable: degraded(
+    '`tributary status` cannot read the exports.',
+    'Check the permissions of the data folder.',
+  ),
   seal_failed: degraded(
-    'One or more young files could not be sealed. The service retries.',
-    'If it lasts, run `tributary lake check` and restore the named files.',
+    'One or more [young files](../glossary.md#lake) could not be sealed. The service retries.',
+    'If it lasts, run `tributary lake check` and restore the named files from a backup.',
   ),
   flush_failing: degraded(
     'Events are not written from the stream to the lake.',
-    'Remove the cause, such as a full disk or a missing permission.',
+    'Remove the cause that the message names, such as a full disk or a missing permission.',
   ),
   foreign_commit: degraded(
-    'Another engine has changed a table. Exports use the version before.',
+    'Another engine has changed a table. Its new rows wait in the stream, and exports read the version before the change.',
     'Stop that engine, then run `tributary lake repair`.',
   ),
-  lake_unreadable: degraded('The command cannot read the lake.', 'Run `tributary lake check`.'),
+  lake_unreadable: degraded('`tributary status` cannot read the lake.', 'Run `tributary lake check`.'),
   lake_unwritable: degraded(
     'The service cannot write the lake. Events wait in the stream.',
     'Check free space, mount options and the owner of the folders.',
   ),
   link_keys_unreadable: degraded(
-    'The keys of download links cannot be read. Links get 500.',
-    'Restore the named file. The service reads it within a second.',
+    'The keys of download links cannot be read. No link works, at once or from the next start.',
+    'Restore the named file from a backup, or remove it and run `tributary key rotate links`.',
   ),
   maintenance_failing: degraded(
     'A maintenance task of the lake fails. The service retries.',
-    'Remove the cause, such as a full disk.',
+    'Remove the cause that the message names, such as a full disk.',
   ),
   manifest_key_unreadable: degraded(
-    'The key of manifests cannot be read. Manifests get 500.',
-    'Restore the named file. The service reads it within a second.',
+    'The key of manifests cannot be read. No manifest is served, at once or from the next start.',
+    'Restore the named file from a backup, or remove it and restart the service.',
   ),
   record_missing: degraded(
-    'A schedule, segment, webhook or the titles are missing, and no command has removed them.',
-    'Restore them, remove them by their command, or remove their marks below `records/`.',
+    'A schedule, segment, webhook or the list of titles is missing, and no command has removed it.',
+    'Restore it from a backup, remove it by its command, or remove the file of the same name below `records/`.',
   ),
   session_key_unreadable: degraded(
-    'The key of console sessions cannot be read. Sign-ins get 500.',
-    'Restore the named file. The service reads it within a second.',
+    'The key of console sessions cannot be read. Users cannot sign in, or sessions end at the next start.',
+    'Restore the named file from a backup, or run `tributary key rotate sessions`, which signs out all users.',
   ),
   stream_unreadable: degraded(
-    'The command cannot read the stream.',
+    '`tributary status` cannot read the stream.',
     'Wait for nats-server to restart, or check the cluster of `TRIBUTARY_NATS_URL`.',
   ),
   table_unnamed: degraded(
-    'A table has no dataset. It is not exported, sealed or erased.',
+    'A table of the lake has no pipeline. It is not exported, sealed or erased.',
     'Restore its pipeline and row schema in `TRIBUTARY_DATASETS_DIR`, then restart.',
   ),
   secrets_key_missing: degraded(
@@ -165,6 +177,10 @@ export const problemTable = {
   users_unreadable: degraded(
     'Secrets of users cannot be read. Users get 500.',
     'Restore `access.json` and `keys/secrets.key` from the same backup.',
+  ),
+  supervisor_unresponsive: degraded(
+    'The supervisor does not write its state.',
+    'Check whether its process is stopped or its disk is full.',
   ),
 
   process_down: transient(
@@ -177,10 +193,6 @@ export const problemTable = {
   ),
   starting: transient('The service is starting.', 'Wait a few seconds.'),
   stopping: transient('The service is stopping.', 'No action needed.'),
-  supervisor_unresponsive: transient(
-    'The supervisor does not write its state.',
-    'Check whether its process is stopped or its disk is full.',
-  ),
 
   user_agent_parser_failed: warning(
     'The parser of User-Agents fails. Events are stored without device and browser.',
@@ -196,15 +208,15 @@ export const problemTable = {
   ),
   erased_ids_damaged: warning(
     '`lake/erased-ids.parquet` is missing or damaged. Loads and erasures are rejected.',
-    'Restore it from a backup, or run `tributary lake repair --accept-loss`.',
+    'Restore it from a backup. Without one, run `tributary lake repair --accept-loss`.',
   ),
   events_failed: warning(
     'Events could not be written to the lake and are kept as failed events.',
-    'Run `tributary failed list`, then `failed replay`, or `failed export` and `failed drop`.',
+    'Run `tributary failed list`. Fix the cause and run `tributary failed replay`, or [save and drop them](../watch.md#failed-events).',
   ),
   export_met_damage: warning(
-    'An export read a damaged file of the lake.',
-    'Run `tributary lake check`, and restore the named files.',
+    'An export failed on a damaged file of the lake.',
+    'Run `tributary lake check`, restore the named files from a backup, and create the export again.',
   ),
   export_request_unreadable: warning(
     'An export request cannot be read and is not served.',
@@ -215,16 +227,16 @@ export const problemTable = {
     'Replace the MMDB file, then run `tributary lake enrich`.',
   ),
   dedupe_keys_lost: warning(
-    'Idempotency-Keys of a damaged file are unknown. Retries under them are stored twice.',
-    'Run `tributary lake check`, restore the file, then restart the service.',
+    'Idempotency-Keys of a damaged lake file are unknown. Retries with them may be stored twice.',
+    'Run `tributary lake check`, restore the file from a backup, then restart the service.',
   ),
   link_keys_renewed: warning(
     'The keys of download links were missing and were created again. Older links are rejected.',
     'Restore the file, or have users get the state of their exports again.',
   ),
   receipt_keys_unreadable: warning(
-    'The keys of receipts cannot be read. Responses to imports have no receipt.',
-    'Restore `keys/receipts.json`, or remove it and restart.',
+    'The keys of receipts cannot be read. Imports return no receipts, at once or from the next start.',
+    'Restore `keys/receipts.json`. Otherwise remove it and restart; earlier receipts then need a saved public key.',
   ),
   report_file_damaged: warning(
     'A report file is damaged and cannot be downloaded.',
@@ -236,15 +248,15 @@ export const problemTable = {
   ),
   sealed_columns_missing: warning(
     'An upgrade added columns. The service rewrites sealed files until the time in the message.',
-    'Free space if the message asks for it. For a named file, run `tributary lake check`.',
+    'Until then, [read columns by name](../lake.md#new-columns). Free space if `tributary status` asks for it. Check a named file with `tributary lake check`.',
   ),
   stream_fault: warning(
-    'The stream was damaged, purged or created again.',
-    "Check nats-server's log and disk. Have clients send again what the message names.",
+    'The stream was damaged, purged or created again. Acknowledged events may be missing.',
+    "Check nats-server's log and disk. Have clients resend the requests that `tributary status` describes.",
   ),
   stream_repaired: warning(
-    'The service repaired the stream or its settings.',
-    'Have clients send again what the message names.',
+    'Another NATS client changed or deleted the stream. The service repaired it.',
+    'Find that client and stop it. The warning `stream_fault` reports lost messages.',
   ),
   webhook_unreadable: warning(
     'A webhook cannot be read and receives no messages.',

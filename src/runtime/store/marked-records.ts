@@ -99,7 +99,7 @@ export async function findMissingRecords(dataDir: string): Promise<Problem[]> {
       code: 'record_missing',
       subject: kind,
       message: `records of the data folder are missing: ${names.slice(0, namedRecords).join(', ')}${others}`,
-      action: `Restore them from a backup, or remove them by their command, or remove their marks below ${marksFolder}/.`,
+      action: `Restore them from a backup, remove them by their command, or remove the files of the same names below ${marksFolder}/.`,
     };
     return names.length === 0 ? [] : [problem];
   });

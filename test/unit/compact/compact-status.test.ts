@@ -25,7 +25,7 @@ test('Faults of the stream and kept failed events are warnings with a next step,
       },
       {
         code: 'events_failed',
-        message: 'failed events are kept, which could not be written to the lake: 1',
+        message: 'events that could not be written to the lake are kept as failed events: 1',
         action: expect.stringContaining('tributary failed list'),
       },
     ],
