@@ -10,7 +10,7 @@ import { buildWithClosers, type Stoppable } from './runtime/lifecycle.ts';
 import { claimServiceStream, superviseNatsServer } from './service/broker.ts';
 import { openServiceFolders, setLakeAccess } from './service/folders.ts';
 import { startRoles } from './service/role-processes.ts';
-import { needStream, type ServiceOptions, type ServiceStart } from './service/service-options.ts';
+import { needsStream, type ServiceOptions, type ServiceStart } from './service/service-options.ts';
 import { findAbsentAccess, startStateLoop } from './service/state-loop.ts';
 
 /**
@@ -85,7 +85,7 @@ async function build(start: ServiceStart): Promise<Service> {
   const ops = await openOps(start);
   const { s2s, api, environment } = await settleAreas(options);
 
-  const broker = needStream(roles) ? await superviseNatsServer(start, folders) : undefined;
+  const broker = needsStream(roles) ? await superviseNatsServer(start, folders) : undefined;
   folders.watchStore(() => broker?.pid());
   if (options.setsLakeAccess === true && roles.includes('compact')) await setLakeAccess(options, lakeGroupId);
   const worksOnStream = roles.includes('ingest') || roles.includes('compact');

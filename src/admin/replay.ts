@@ -191,7 +191,7 @@ async function* readPortions(paths: readonly string[]): AsyncGenerator<FailedFil
  * a keyed event is stored once, and `available_at` never decreases. Can be repeated. Errors: `file_damaged` if a file
  * that may have one of the events is damaged, `locked`, `commit_conflict`, `disk`, `sql`.
  */
-export function replayFailed(dependencies: ReplayDependencies): Promise<Replayed> {
+export function replayFailedEvents(dependencies: ReplayDependencies): Promise<Replayed> {
   const { table, lakeDir } = dependencies;
   return withTableLock(table, lakeDir, 'a replay', async () => {
     let total: Replayed = { stored: 0, repeats: 0, stillFailed: 0 };

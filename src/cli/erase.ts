@@ -5,7 +5,7 @@ import type { DrainDependencies } from '../admin/erase/drain.ts';
 import { eraseEvents, dryRunErasure, type ErasureDryRun } from '../admin/erase/erase.ts';
 import type { UserIdScope } from '../admin/erase/erase-table.ts';
 import { userKinds, type ErasureTarget } from '../admin/erase/erase-target.ts';
-import { removeIdsFromSegments, type IdsToRemove } from '../admin/lists/add-segment.ts';
+import { removeIdsFromSegments, type SegmentIdsToRemove } from '../admin/lists/add-segment.ts';
 import { removeRefusals } from '../refusals/refusal-files.ts';
 import { AppError } from '../runtime/errors.ts';
 import { getTextFile } from '../runtime/files/input-file.ts';
@@ -139,7 +139,7 @@ export function assertUnambiguousIds(
 export function findIdsToRemove(
   { users, userKind, devices }: ErasureTarget,
   { app, account }: { readonly app?: number | undefined; readonly account?: number | undefined },
-): IdsToRemove | undefined {
+): SegmentIdsToRemove | undefined {
   if (app !== undefined || (users !== undefined && devices !== undefined)) return undefined;
   const within = account === undefined ? {} : { idAccount: account };
   if (devices !== undefined) return { kind: 'device', ids: devices, ...within };
@@ -154,7 +154,7 @@ function engineLimits({ config: { duckdbMemoryMb } }: OpenData): { memoryMb: num
 
 interface Erasure {
   readonly target: ErasureTarget;
-  readonly forgotten: IdsToRemove | undefined;
+  readonly forgotten: SegmentIdsToRemove | undefined;
   readonly listAllApps: () => readonly AccountOfApp[];
   readonly context: DataContext;
   /** Whether to delete old versions at once. */

@@ -1,7 +1,7 @@
 import { withFormerNames } from '../runtime/former-names.ts';
 import { datasets } from '../datasets/dataset.ts';
 import { openEnrichment } from '../enrichment/enrichment.ts';
-import { dropFailed, readFailedEvents, replayFailed } from '../admin/replay.ts';
+import { dropFailed, readFailedEvents, replayFailedEvents } from '../admin/replay.ts';
 import { failureReasons, readFailedFile, failedRowsFolder, listFailedRows } from '../lake/files/failed-events.ts';
 import { lakePaths, tablePaths } from '../lake/lake.ts';
 import { readSnapshot } from '../lake/log/snapshot.ts';
@@ -42,7 +42,7 @@ const replay = defineDataCommand({
     const enricher = context.config.enriches ? await openEnrichment(context.config) : undefined;
     try {
       const replayed = await withEvents(context, engineLimits(context), (events) =>
-        replayFailed({ ...events, enricher }),
+        replayFailedEvents({ ...events, enricher }),
       );
       return withFormerNames('replay', replayed);
     } finally {

@@ -1,4 +1,4 @@
-import { type ErasedIds, createErasedIdsSearch, wasErased } from '../lake/event-index/erased-ids.ts';
+import { type ErasedIdsFile, createErasedIdsSearch, wasErased } from '../lake/event-index/erased-ids.ts';
 import { lakePaths, tablePaths } from '../lake/lake.ts';
 import { type Snapshot, readSnapshot } from '../lake/log/snapshot.ts';
 import { openDuckdb } from '../lake/sql/duckdb.ts';
@@ -84,7 +84,7 @@ async function classifyAllAbsent(
   const duckdb = await openDuckdb({ memoryMb: 512, threads: 1 });
   try {
     // Hashes are kept for longer than receipts are valid.
-    const erased = await createErasedIdsSearch(lakePaths(lakeDir))().catch((error: unknown): ErasedIds => {
+    const erased = await createErasedIdsSearch(lakePaths(lakeDir))().catch((error: unknown): ErasedIdsFile => {
       if (!isAppError(error, 'file_damaged')) throw error;
       return { file: undefined, isComplete: false };
     });

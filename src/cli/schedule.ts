@@ -2,7 +2,7 @@ import { openAccessReader } from '../access/store.ts';
 import { parseArguments } from '../export/api/arguments.ts';
 import { createCalendar } from '../export/api/calendar.ts';
 import { isApiError, type ExportApiError } from '../export/api/envelope.ts';
-import { createRequestRules } from '../export/api/parse-request.ts';
+import { createRequestParser } from '../export/api/parse-request.ts';
 import { tableDirOf } from '../export/jobs/read-plan.ts';
 import { createAccountSchedules, type AccountSchedules } from '../export/schedules/account-schedules.ts';
 import { createSlotClock } from '../export/schedules/slot-clock.ts';
@@ -32,7 +32,7 @@ async function withSchedules<T>(
   const engine = await openDuckdb({ memoryMb: engineMemoryMb, threads: 1 });
   try {
     const calendar = createCalendar(engine);
-    const parseRequest = createRequestRules({
+    const parseRequest = createRequestParser({
       calendar,
       listSegmentIds: (idAccount) => listSegmentIds(paths.segments, idAccount),
       findVersions: (event) => findAvailableVersions(tableDirOf(paths.lake, { event })),

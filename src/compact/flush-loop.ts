@@ -17,7 +17,7 @@ import type { OwnedLake } from './lake-owner.ts';
 
 const retryEveryMs = 500;
 /** Longest retry of an unexpected retryable error, ms; then the process ends. */
-const maxTroubleMs = 60_000;
+const maxTransientMs = 60_000;
 
 export interface FlushLoopContext {
   readonly lake: OwnedLake;
@@ -137,7 +137,7 @@ async function runTurns(loop: FlushLoopContext, signal: AbortSignal): Promise<vo
       // A restart may cure any other error, but not while the lake is not writable.
       const passing =
         isRetriedForever(error) ||
-        (isTransient(error) && lastedMs < maxTroubleMs) ||
+        (isTransient(error) && lastedMs < maxTransientMs) ||
         (await isUnwritable(lake.dir, lake.assertFolder));
       if (!passing) throw error;
       report.failed(error, lastedMs === 0);

@@ -6,7 +6,7 @@ import { waitForLock } from '../runtime/files/lock.ts';
 import type { Closers } from '../runtime/lifecycle.ts';
 import { removeTree } from '../runtime/files/work-files.ts';
 import { recoverFailed } from '../lake/files/failed-events.ts';
-import { describeUnnamedErasedIds } from '../lake/event-index/erased-ids.ts';
+import { describeUnloggedErasedIds } from '../lake/event-index/erased-ids.ts';
 import { type LakeOptions, lakePaths, openLake } from '../lake/lake.ts';
 import type { Table, TableOptions } from '../lake/log/table.ts';
 import type { CompactOptions } from './compact-options.ts';
@@ -32,7 +32,7 @@ const defaultLockWaitMs = 15_000;
 
 /** Claims the lake: after this commit, an earlier compactor can neither flush nor advance the position. */
 async function claim(table: Table, writer: string, erasedIdsFile: string): Promise<void> {
-  const unnamed = table.lake().erasedIds === undefined ? await describeUnnamedErasedIds(erasedIdsFile) : undefined;
+  const unnamed = table.lake().erasedIds === undefined ? await describeUnloggedErasedIds(erasedIdsFile) : undefined;
   await table.commit((_, { erasedIds = unnamed }) => ({ cause: 'start', actions: [], writer, erasedIds }));
 }
 

@@ -48,7 +48,7 @@ export function openRefusalReader({
 const sweepEveryMs = 300_000;
 
 /** Opens rejected requests and live events of an ingest process, to debug clients. Failures never delay imports. */
-export function openClientDiagnostics(compositionContext: CompositionContext, isDiskLow: () => boolean) {
+export function openRefusalsAndLive(compositionContext: CompositionContext, isDiskLow: () => boolean) {
   const { config, clock, logger, closers, folders = {} } = compositionContext;
   const kept = refusalFolder(config);
   const { bodies } = kept;

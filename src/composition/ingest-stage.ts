@@ -13,7 +13,7 @@ import { createEventQueryClient } from '../stream/event-query-channel.ts';
 import { createVerifiedPublisher, openPublisher } from '../stream/publisher.ts';
 import { startPublishProbe } from '../stream/publish-probe.ts';
 import type { StreamPublisher } from '../stream/stream.ts';
-import { openClientDiagnostics } from './client-diagnostics.ts';
+import { openRefusalsAndLive } from './client-diagnostics.ts';
 import { openHealth, openStream, withProblems, type CompositionContext } from './context.ts';
 
 /** Starts import: it reads access and writes to the stream. */
@@ -44,7 +44,7 @@ export async function startIngestStage(compositionContext: CompositionContext): 
     },
   };
   const isDiskLow = (): boolean => disk?.isLow() ?? false;
-  const sender = openClientDiagnostics(compositionContext, isDiskLow);
+  const sender = openRefusalsAndLive(compositionContext, isDiskLow);
   const receiptKeys = await openReceiptKeys(paths.keys, clock, logger);
   closers.add('receipt keys', () => receiptKeys.close());
   const { addRoutes, onService } = await openHealth();

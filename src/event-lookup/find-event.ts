@@ -37,7 +37,7 @@ export type ReadBacklog = (
 ) => Promise<BacklogReadResult>;
 
 /** The sources that a lookup searches. */
-export interface EventStores {
+export interface LookupSources {
   readonly duckdb: Statements;
   readonly tables: TailedTables;
   readonly index: IdIndex;
@@ -83,16 +83,16 @@ function addWaiting(payload: Uint8Array, lookupTarget: LookupTarget, found: Map<
 }
 
 async function findInLake(
-  eventStores: EventStores,
+  lookupSources: LookupSources,
   { target, idApps, deadlineMs }: EventLookupRequest,
 ): Promise<FoundEvent[]> {
-  const { duckdb, index, maxIndexedBytes, tables } = eventStores;
+  const { duckdb, index, maxIndexedBytes, tables } = lookupSources;
   const versions = new Map<string, number | undefined>();
   const versionOf = async ({ dataset, snapshot }: DatasetTable, atMs: number | undefined) => {
     const key = `${dataset.table} ${atMs}`;
     if (atMs !== undefined && !versions.has(key)) {
-      const search = eventStores.versions.get(dataset.table) ?? createVersionSearch();
-      eventStores.versions.set(dataset.table, search);
+      const search = lookupSources.versions.get(dataset.table) ?? createVersionSearch();
+      lookupSources.versions.set(dataset.table, search);
       const { version, orEarlier } = await search.find(snapshot, atMs);
       versions.set(key, orEarlier ? undefined : version);
     }
@@ -114,10 +114,10 @@ type Looked = Required<Pick<EventLookupResult, 'events' | 'unchecked'>>;
 
 /** Searches all sources once. Undefined: the lake has advanced meanwhile, and the next search finds the event. */
 async function searchOnce(
-  eventStores: EventStores,
+  lookupSources: LookupSources,
   eventLookupRequest: EventLookupRequest,
 ): Promise<Looked | undefined> {
-  const { failed, tables, readBacklog } = eventStores;
+  const { failed, tables, readBacklog } = lookupSources;
   const { target, idApps, deadlineMs } = eventLookupRequest;
   // The position first, then each source before the one that its events move to: a replay moves failed events to the
   // lake. Messages that leave the stream show: only messages up to the position are purged.
@@ -139,7 +139,10 @@ async function searchOnce(
   };
   const nowMs = performance.now();
   const failedEvents = await check('failed', failed.find(target, idApps, nowMs + (deadlineMs - nowMs) / 2));
-  const rows = await check('lake', findInLake(eventStores, { ...eventLookupRequest, deadlineMs: deadlineMs - tailMs }));
+  const rows = await check(
+    'lake',
+    findInLake(lookupSources, { ...eventLookupRequest, deadlineMs: deadlineMs - tailMs }),
+  );
   const inLake = new Set(rows.map(({ eventId }) => eventId));
   const found = [...rows, ...failedEvents.map(describeFailed).filter(({ eventId }) => !inLake.has(eventId))];
   // Another request may have reused the key, and be in the stream.
@@ -165,14 +168,17 @@ async function searchOnce(
 }
 
 /** Searches again if the lake has advanced, or has replaced a file. */
-async function searchUntilStable(eventStores: EventStores, eventLookupRequest: EventLookupRequest): Promise<Looked> {
+async function searchUntilStable(
+  lookupSources: LookupSources,
+  eventLookupRequest: EventLookupRequest,
+): Promise<Looked> {
   let failure: unknown;
   for (let looks = 0; looks < maxSearches && performance.now() < eventLookupRequest.deadlineMs; looks += 1) {
     try {
-      const version = (await eventStores.tables.readPosition()).version;
-      const found = await searchOnce(eventStores, eventLookupRequest).catch(async (error: unknown) => {
+      const version = (await lookupSources.tables.readPosition()).version;
+      const found = await searchOnce(lookupSources, eventLookupRequest).catch(async (error: unknown) => {
         // A file of an older version may be missing; one of the newest may not.
-        if ((await eventStores.tables.readPosition()).version === version || isAppError(error, 'overloaded'))
+        if ((await lookupSources.tables.readPosition()).version === version || isAppError(error, 'overloaded'))
           throw error;
         return undefined;
       });
@@ -189,7 +195,7 @@ async function searchUntilStable(eventStores: EventStores, eventLookupRequest: E
 
 /** Throws `file_damaged` if files have fewer failed events than the log: the event may be missing. */
 async function assertFailedThere(
-  { tables, failed }: EventStores,
+  { tables, failed }: LookupSources,
   { target, idApps, deadlineMs }: EventLookupRequest,
 ): Promise<void> {
   for (;;) {
@@ -209,27 +215,27 @@ async function assertFailedThere(
  * are sealed or erased. Errors: `overloaded` with the reason, `broker_away`, `file_damaged`, the engine's.
  */
 export async function findEvent(
-  eventStores: EventStores,
+  lookupSources: LookupSources,
   eventLookupRequest: EventLookupRequest,
 ): Promise<EventLookupResult> {
   // First: later reads include everything up to the watermark.
-  const watermarkMs = await eventStores.readWatermarkMs();
-  const { events, unchecked } = await searchUntilStable(eventStores, eventLookupRequest);
+  const watermarkMs = await lookupSources.readWatermarkMs();
+  const { events, unchecked } = await searchUntilStable(lookupSources, eventLookupRequest);
   const [first] = events;
   if (first !== undefined) return { state: first.state, events, ...(unchecked.length === 0 ? {} : { unchecked }) };
   // Last: the hash is stored before the row is erased.
   const isErased = await wasErased(
-    eventStores.duckdb,
-    await eventStores.erasedIds(),
+    lookupSources.duckdb,
+    await lookupSources.erasedIds(),
     eventLookupRequest.target,
     eventLookupRequest.idApps,
   );
   if (isErased) return { state: 'erased', events };
-  if (eventStores.readBacklog === undefined)
+  if (lookupSources.readBacklog === undefined)
     throw new AppError('broker_away', 'not in the lake, and the stream cannot be searched', {
       hint: 'Start the service, then retry.',
     });
-  await assertFailedThere(eventStores, eventLookupRequest);
+  await assertFailedThere(lookupSources, eventLookupRequest);
   return {
     state: 'never_seen',
     events,

@@ -29,7 +29,7 @@ import type { EventLookupResult } from './lookup-result.ts';
 import {
   openTailedTables,
   findEvent,
-  type EventStores,
+  type LookupSources,
   type EventLookupRequest,
   type ReadBacklog,
 } from './find-event.ts';
@@ -65,14 +65,14 @@ export function createEventFinder(options: FinderOptions) {
     isAsked: () => performance.now() - askedAtMs < askedLatelyMs,
   });
   const duckdb = createLazyDuckdb({ ...engine, tempDir: path.join(workDir, 'spill') });
-  let eventStores: EventStores | undefined;
+  let lookupSources: LookupSources | undefined;
   let isClosed = false;
 
-  async function open(): Promise<EventStores> {
-    if (eventStores !== undefined) return eventStores;
+  async function open(): Promise<LookupSources> {
+    if (lookupSources !== undefined) return lookupSources;
     if (isClosed) throw new AppError('overloaded', 'the service is stopping', { hint: 'Retry later.' });
     const findState = createStateSearch(paths.table);
-    eventStores = {
+    lookupSources = {
       duckdb,
       tables: openTailedTables(lakeDir),
       index: openIdIndex(indexDir),
@@ -86,7 +86,7 @@ export function createEventFinder(options: FinderOptions) {
       },
       ...(readBacklog === undefined ? {} : { readBacklog }),
     };
-    return eventStores;
+    return lookupSources;
   }
 
   return {
@@ -105,7 +105,7 @@ export function createEventFinder(options: FinderOptions) {
     },
     /** Maintains the index after the first lookup, also of an earlier process. Error: of a failed file, at the end. */
     async maintain(signal: AbortSignal) {
-      if (eventStores === undefined && !(await exists(indexDir))) return;
+      if (lookupSources === undefined && !(await exists(indexDir))) return;
       const { failed } = await oneAtATime.run(nobody, open);
       await failed.readOn(signal);
       const [index, tables] = await oneAtATime.run(nobody, async () => {
@@ -117,7 +117,7 @@ export function createEventFinder(options: FinderOptions) {
     close: () =>
       oneAtATime.run(nobody, async () => {
         isClosed = true;
-        eventStores = undefined;
+        lookupSources = undefined;
         await duckdb.close();
         await removeTree(workDir);
       }),

@@ -24,7 +24,7 @@ import { addCatalogueRoutes, addDataRoutes, addDryRunRoutes } from './api/data-r
 import { addExportRoutes, addListRoutes } from './api/export-routes.ts';
 import { createExports } from './api/exports.ts';
 import { createAddMethod } from './api/methods-routes.ts';
-import { createRequestRules } from './api/parse-request.ts';
+import { createRequestParser } from './api/parse-request.ts';
 import { createApiServer, defaultApiServerLimits, type ApiServer, type ApiServerLimits } from './api/server.ts';
 import { createQuotas } from './api/quotas.ts';
 import { createExportViews, createLinkHolders } from './api/views.ts';
@@ -42,7 +42,7 @@ import {
 } from './jobs/worker-process.ts';
 import { startNoticeNotifier } from './notify/notice-notifier.ts';
 import { startNotifier } from './notify/notifier.ts';
-import { addOperations, type Operations } from './admin-api/operations.ts';
+import { addOperationsMethods, type OperationsDependencies } from './admin-api/operations.ts';
 import { addScheduleRoutes, createAccountSchedules } from './schedules/account-schedules.ts';
 import { createSlotClock } from './schedules/slot-clock.ts';
 import { startSlotRunner } from './schedules/slot-runner.ts';
@@ -71,7 +71,7 @@ export interface ExportDependencies {
   /** The sessions of the console; absent without a console. */
   readonly sessions?: Sessions;
   readonly appView?: AppView;
-  readonly operations?: Operations;
+  readonly operations?: OperationsDependencies;
 }
 
 export const exportSettings = [
@@ -205,7 +205,7 @@ async function startWork(
   });
 
   const calendar = createCalendar(engine);
-  const parseRequest = createRequestRules({
+  const parseRequest = createRequestParser({
     calendar,
     listSegmentIds: (idAccount) => listSegmentIds(segmentsDir, idAccount),
     findVersions: (event) => findAvailableVersions(tableDirOf(lakeDir, { event })),
@@ -243,7 +243,7 @@ function addRoutes(
   addScheduleRoutes(addMethod, schedules);
   if (appView !== undefined) addAppRoutes(addMethod, access, appView);
   addDataRoutes(addMethod, { access, interactiveJobs, clock });
-  if (operations !== undefined) addOperations(addMethod, operations, { clock, logger });
+  if (operations !== undefined) addOperationsMethods(addMethod, operations, { clock, logger });
   addCatalogueRoutes(addMethod, { access, interactiveJobs, clock });
   addDownloadRoutes(server, { ...reports, holders: createLinkHolders(access), clock, logger });
   addManifestRoutes(server, reports.manifestKey);

@@ -20,7 +20,7 @@ import { createIngestMetrics, followIngest } from './ingest-metrics.ts';
 import { createReceiptSigner } from './receipts.ts';
 import { noRefusalRecorder, type RefusalRecorder } from './refusal-recorder.ts';
 import { addDiagnosticsRoutes, type ClientDiagnosticsView } from './diagnostics-routes.ts';
-import { addImportRoutes, unknownPathError } from './routes.ts';
+import { addImportRoutes, refuseUnknownPath } from './routes.ts';
 import { createServer, defaultServerLimits, isClosing, type ImportServer, type ServerLimits } from './server.ts';
 import { createUnavailability } from './unavailability.ts';
 
@@ -127,7 +127,7 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
       take: (request, response) => imports.take(request, response),
       onProtocolError: (refusal) => metrics.refused(refusal.reason),
       onBadUrl: (path, _request, response) =>
-        importResponses.refuse(response, unknownPathError(path), { idApp: undefined }),
+        importResponses.refuse(response, refuseUnknownPath(path), { idApp: undefined }),
     },
     logger,
   );

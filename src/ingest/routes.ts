@@ -28,7 +28,7 @@ const methodSegment = /^\/v1\/([^/?]+)/;
 const questions = new Set(['event', 'live', 'receipt-key', 'refusals']);
 
 /** Describes the refusal of a path without a route. Checks the API version before the method. */
-export function unknownPathError(path: string): Refusal {
+export function refuseUnknownPath(path: string): Refusal {
   const version = versionSegment.exec(path)?.[1];
   if (version !== undefined && version !== 'v1') return { reason: 'version', detail: 'the API version must be v1' };
   const name = methodSegment.exec(path)?.[1] ?? '';
@@ -72,7 +72,7 @@ export function addImportRoutes(server: ImportServer, dependencies: RouteDepende
   });
 
   server.setNotFoundHandler((request, reply) => {
-    const refusal = unknownPathError(request.url);
+    const refusal = refuseUnknownPath(request.url);
     const idApp = idAppOf(request);
     importResponses.refuse(takeOver(reply), listErrorsIfRequested(request.raw, refusal), { idApp });
     const app = findApp(access, idApp, request.raw);

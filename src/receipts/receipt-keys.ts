@@ -76,7 +76,7 @@ export async function rotateReceiptKey(
   return { key: record.key, retired: after === undefined ? [] : publicKeys(after).slice(0, -1) };
 }
 
-function describeTrouble(why: string, isSigning: boolean): Problem {
+function describeProblem(why: string, isSigning: boolean): Problem {
   return {
     code: 'receipt_keys_unreadable',
     message: `cannot read the receipt keys, ${isSigning ? 'keeping the last valid keys' : 'imports return no receipts'}: ${why}`,
@@ -110,7 +110,7 @@ export async function openReceiptKeys(keysDir: string, clock: Clock, logger: Log
     known: (): readonly string[] => watched.current()?.known ?? [],
     notices(): readonly Problem[] {
       const why = watched.problem();
-      return why === undefined ? [] : [describeTrouble(why, watched.current() !== undefined)];
+      return why === undefined ? [] : [describeProblem(why, watched.current() !== undefined)];
     },
     close: () => watched.close(),
   };

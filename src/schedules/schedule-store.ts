@@ -165,12 +165,12 @@ export async function changeSchedule(
 }
 
 /** Reads the progress of a schedule: its completed slots and last export requests. */
-export async function readProgress(schedules: string, id: ScheduleId): Promise<ScheduleProgress> {
+export async function readScheduleProgress(schedules: string, id: ScheduleId): Promise<ScheduleProgress> {
   return (await openProgress(schedules).get(toId(id))) ?? noProgress;
 }
 
 /** Writes the progress of a schedule, durably. Only the export role does. */
-export async function writeProgress(
+export async function writeScheduleProgress(
   schedules: string,
   id: ScheduleId,
   scheduleProgress: ScheduleProgress,
@@ -178,7 +178,7 @@ export async function writeProgress(
   await openProgress(schedules).put(toId(id), scheduleProgress);
 }
 
-export async function removeProgress(schedules: string, id: ScheduleId): Promise<void> {
+export async function removeScheduleProgress(schedules: string, id: ScheduleId): Promise<void> {
   await openProgress(schedules).remove(toId(id));
 }
 
@@ -187,6 +187,6 @@ export async function removeSchedule(schedules: string, idAccount: number, idSch
   const id = { idAccount, idSchedule };
   if (!scheduleKind.idForm?.test(toId(id))) return false;
   const wasThere = await openSchedules(schedules).remove(toId(id));
-  if (wasThere) await removeProgress(schedules, id);
+  if (wasThere) await removeScheduleProgress(schedules, id);
   return wasThere;
 }

@@ -27,13 +27,13 @@ export interface ServiceOptions {
 }
 
 /** Reports whether these roles need the stream. The export role does not; a command, which has no roles, does. */
-export function needStream(own: readonly Role[]): boolean {
+export function needsStream(own: readonly Role[]): boolean {
   return own.length === 0 || own.some((role) => role !== 'export');
 }
 
 /** Reports whether a service of these roles runs nats-server in its data folder. */
 export function runsBroker(config: Config, own: readonly Role[]): boolean {
-  return config.natsUrl === undefined && needStream(own);
+  return config.natsUrl === undefined && needsStream(own);
 }
 
 /** Returns the log folder of the events table: creating it creates all folders above it. */

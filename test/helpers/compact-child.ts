@@ -5,7 +5,7 @@ import { openEnrichment } from '../../src/enrichment/enrichment.ts';
 import { openTable } from '../../src/lake/log/table.ts';
 import { openDuckdb } from '../../src/lake/sql/duckdb.ts';
 import { eraseEvents } from '../../src/admin/erase/erase.ts';
-import { replayFailed } from '../../src/admin/replay.ts';
+import { replayFailedEvents } from '../../src/admin/replay.ts';
 import { createClock } from '../../src/runtime/clock.ts';
 import { createCrashPoint } from '../../src/runtime/crash-point.ts';
 import { isAppError } from '../../src/runtime/errors.ts';
@@ -69,7 +69,7 @@ async function compact(connection: Awaited<ReturnType<typeof openConnection>>): 
 
 async function run(): Promise<void> {
   const connection = await openConnection({ url: settings.url, name: 'child', logger });
-  if (settings.replay === true) await replayFailed(await openLake());
+  if (settings.replay === true) await replayFailedEvents(await openLake());
   else if (settings.erase === undefined) await compact(connection);
   else {
     const signal = new AbortController().signal;

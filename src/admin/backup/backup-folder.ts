@@ -14,7 +14,7 @@ import {
   type BackupFile,
   type BackupManifest,
   type StoredBytes,
-  findStored,
+  hashFileIfExists,
   isSame,
   writeStored,
 } from './backup-manifest.ts';
@@ -137,7 +137,7 @@ function openStoredFiles(dir: string, logger: Logger): StoredFiles {
   async function isKept(expected: StoredBytes): Promise<boolean> {
     const file = storedPath(dir, expected.sha256);
     if (whole.has(expected.sha256)) return true;
-    const found = await findStored(file);
+    const found = await hashFileIfExists(file);
     if (found === undefined) return false;
     if (isSame(found, expected)) whole.add(expected.sha256);
     else logger.warn({ file }, 'file of the backup damaged, will be copied again');
@@ -186,7 +186,7 @@ async function copyFile(
   mayLink: boolean,
 ): Promise<StoredBytes> {
   const linked = mayLink && (await tryLink(source, temporary));
-  const stored = linked ? await findStored(temporary) : await writeStored(streamFile(source), temporary);
+  const stored = linked ? await hashFileIfExists(temporary) : await writeStored(streamFile(source), temporary);
   if (stored === undefined)
     throw new AppError('folder_lost', `${temporary} was removed while it was written`, {
       hint: 'Check for other programs that write to the folder of the backup, and run it again.',

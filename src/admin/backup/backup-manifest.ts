@@ -31,7 +31,7 @@ export async function writeStored(pieces: AsyncIterable<Uint8Array>, file: strin
 }
 
 /** Hashes a file; undefined if it does not exist. */
-export async function findStored(file: string): Promise<StoredBytes | undefined> {
+export async function hashFileIfExists(file: string): Promise<StoredBytes | undefined> {
   const size = await findSize(file);
   return size === undefined ? undefined : { sha256: await hashFile(file), size };
 }

@@ -24,7 +24,7 @@ import {
   summarize,
   type BackupAnswer,
   type BackupManifest,
-  findStored,
+  hashFileIfExists,
   isSame,
   writeStored,
 } from './backup-manifest.ts';
@@ -87,7 +87,7 @@ async function copyFiles(
       damaged.push(file.path);
     }
   }
-  if (tail !== undefined && !isSame(await findStored(storedPath(dir, tail.sha256)), tail))
+  if (tail !== undefined && !isSame(await hashFileIfExists(storedPath(dir, tail.sha256)), tail))
     damaged.push('the tail of the stream');
   await syncFolders(folders);
   if (damaged.length === 0) return;

@@ -27,7 +27,7 @@ export interface UserIdScope {
 const filesPerCommit = 8;
 
 /** A data file with rows to erase, and the number and apps of these rows. */
-export interface Hit {
+export interface FileToErase {
   readonly file: DataFile;
   readonly hits: number;
   readonly idApps: readonly number[];
@@ -37,24 +37,28 @@ function columnsOf({ schemaString }: Snapshot): ReadonlySet<string> {
   return new Set(schemaString === undefined ? [] : parseSchemaString(schemaString).map(({ name }) => name));
 }
 
-export function sumHits(hits: readonly Hit[]): number {
-  return hits.reduce((sum, hit) => sum + hit.hits, 0);
+export function sumHits(fileToErases: readonly FileToErase[]): number {
+  return fileToErases.reduce((sum, fileToErase) => sum + fileToErase.hits, 0);
 }
 
 /** Finds the files of a table that have rows to erase. Error: `file_damaged` for a file that may have some. */
-export async function findHits(duckdb: Duckdb, snapshot: Snapshot, target: ErasureTarget): Promise<Hit[]> {
+export async function findFilesToErase(
+  duckdb: Duckdb,
+  snapshot: Snapshot,
+  target: ErasureTarget,
+): Promise<FileToErase[]> {
   const files = pruneFiles(snapshot.files, target.apps === undefined ? {} : { idApps: target.apps });
   // A damaged file may hide rows to erase, and a rewrite would give its damaged rows a valid checksum.
   await assertFilesIntact(files);
   const { emptyFile } = snapshot;
   const apps = ", string_agg(DISTINCT id_app::VARCHAR, ',') AS apps";
-  const hits: Hit[] = [];
+  const fileToErases: FileToErase[] = [];
   const counts = countByFile(duckdb, { files, emptyFile }, matchSql(target, columnsOf(snapshot)), apps);
   for await (const { file, row } of counts) {
     const idApps = typeof row['apps'] === 'string' ? row['apps'].split(',').map(Number) : [];
-    hits.push({ file, hits: Number(row['n']), idApps });
+    fileToErases.push({ file, hits: Number(row['n']), idApps });
   }
-  return hits;
+  return fileToErases;
 }
 
 /**
@@ -97,13 +101,13 @@ export function listHitIdsSql(snapshot: Snapshot, paths: readonly string[], targ
 export async function findUserIdScopes(
   duckdb: Duckdb,
   snapshot: Snapshot,
-  hits: readonly Hit[],
+  fileToErases: readonly FileToErase[],
   target: ErasureTarget,
 ): Promise<UserIdScope[]> {
   const { users } = target;
   if (users === undefined) return [];
   const found = new Map<string, UserIdScope>();
-  const files = hits.map(({ file }) => file);
+  const files = fileToErases.map(({ file }) => file);
   await localFiles.use(files, async (paths) => {
     for (const source of hitSources(snapshot, paths))
       for (const row of await duckdb.rows(userIdScopesSql({ ...target, users }, source, columnsOf(snapshot)))) {
@@ -126,16 +130,20 @@ export interface TableErasure {
 }
 
 /** Rewrites files without the rows to erase, a few per commit. Called under the maintenance lock. */
-export async function rewriteHits(erasure: TableErasure, hits: readonly Hit[], target: ErasureTarget): Promise<void> {
+export async function rewriteHits(
+  erasure: TableErasure,
+  fileToErases: readonly FileToErase[],
+  target: ErasureTarget,
+): Promise<void> {
   const { table, lakeDir, duckdb, clock, crashPoint, signal } = erasure;
   const matches = matchSql(target, columnsOf(table.snapshot()));
-  const erasedApps = [...new Set(hits.flatMap(({ idApps }) => idApps))];
+  const erasedApps = [...new Set(fileToErases.flatMap(({ idApps }) => idApps))];
   const toQuery = (source: string): string => {
     if (signal.aborted) throw new AppError('stopping', 'the erasure was stopped; repeat it to finish');
     // The engine keeps the order of its input, without a sort.
     return `SELECT * FROM ${source} WHERE NOT (${matches})`;
   };
-  for (const some of inPortions(hits, filesPerCommit)) {
+  for (const some of inPortions(fileToErases, filesPerCommit)) {
     const erased = sumHits(some);
     await rewriteFiles(
       { table, stagingDir: stagingOf(table, lakeDir), duckdb, clock, crashPoint },

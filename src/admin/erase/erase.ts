@@ -31,13 +31,13 @@ import {
   type KnownLoads,
 } from './erase-outside-tables.ts';
 import {
-  findHits,
+  findFilesToErase,
   findUserIdScopes,
   isInRemovedFiles,
   listHitIdsSql,
   rewriteHits,
   sumHits,
-  type Hit,
+  type FileToErase,
   type TableErasure,
   type UserIdScope,
 } from './erase-table.ts';
@@ -111,10 +111,10 @@ export async function dryRunErasure(
   const meanings: UserIdScope[] = [];
   let failedEvents = 0;
   const look = async (dataset: Dataset, snapshot: Snapshot): Promise<{ rows: number; filesToRewrite: number }> => {
-    const hits = await findHits(duckdb, snapshot, target);
-    for (const meaning of await findUserIdScopes(duckdb, snapshot, hits, target)) meanings.push(meaning);
+    const fileToErases = await findFilesToErase(duckdb, snapshot, target);
+    for (const meaning of await findUserIdScopes(duckdb, snapshot, fileToErases, target)) meanings.push(meaning);
     failedEvents += (await listFailedHits(lakeDir, dataset, snapshot, target)).length;
-    return { rows: sumHits(hits), filesToRewrite: hits.length };
+    return { rows: sumHits(fileToErases), filesToRewrite: fileToErases.length };
   };
   const all = [await look(events, table.snapshot())];
   for (const dataset of await listOtherTables(lakeDir)) {
@@ -133,7 +133,7 @@ export async function dryRunErasure(
 
 interface FoundInTable {
   readonly erasure: TableErasure;
-  readonly hits: readonly Hit[];
+  readonly hits: readonly FileToErase[];
   readonly loads: KnownLoads;
   failed: number;
   /** The first kept version; undefined if nothing was erased. */
@@ -157,9 +157,9 @@ async function lockTables(
         : await openDatasetTable(lakeDir, dataset, { clock, crashPoint, retentionMs });
     await settleTable(table, lakeDir);
     const loads = listLoadStates(table.state().txns);
-    const hits = await findHits(duckdb, table.snapshot(), target);
+    const fileToErases = await findFilesToErase(duckdb, table.snapshot(), target);
     const erasure = { ...dependencies, dataset, table };
-    found.push({ erasure, hits, loads, failed: 0, historyFrom: undefined });
+    found.push({ erasure, hits: fileToErases, loads, failed: 0, historyFrom: undefined });
   }
   return found;
 }

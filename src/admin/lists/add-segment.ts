@@ -20,7 +20,7 @@ import {
   type SegmentId,
   type SegmentKind,
 } from '../../segments/segment-store.ts';
-import { createBadLines, type RejectedList, readListLines, type ListInput } from './text-lines.ts';
+import { createBadLineList, type RejectedList, readListLines, type ListInput } from './text-lines.ts';
 import { exists, findSize, hashFile } from '../../runtime/files/file-checks.ts';
 
 export interface AddedSegment extends SegmentId {
@@ -55,7 +55,7 @@ export function throwIfStopped(signal: AbortSignal): void {
 
 /** Spools a list as lines of JSON; returns the number of ids, or the bad lines. Empty lines are skipped. */
 async function writeSpool(input: ListInput, spool: string, signal: AbortSignal): Promise<number | RejectedList> {
-  const badLines = createBadLines();
+  const badLines = createBadLineList();
   const file = await openWorkFile(spool);
   let count = 0;
   try {
@@ -124,7 +124,7 @@ export async function addSegment(
 }
 
 /** Ids that an erasure removes from segments. */
-export interface IdsToRemove {
+export interface SegmentIdsToRemove {
   readonly kind: SegmentKind;
   readonly ids: readonly string[];
   /** Absent: segments of all accounts. */
@@ -167,7 +167,7 @@ async function rewrite(
  */
 export async function removeIdsFromSegments(
   segmentsDir: string,
-  { kind, ids, idAccount }: IdsToRemove,
+  { kind, ids, idAccount }: SegmentIdsToRemove,
   options: ListOptions,
 ): Promise<number> {
   if (!(await exists(segmentsDir))) return 0;

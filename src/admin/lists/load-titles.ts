@@ -7,7 +7,7 @@ import { AppError } from '../../runtime/errors.ts';
 import { openWorkFile, type WorkFile, openScratchDir } from '../../runtime/files/work-files.ts';
 import { changeTitles, type NewTitles, type TitleCounts, type Titles } from '../../titles/title-store.ts';
 import { throwIfStopped, assertIntact, openSortEngine, writeListFile, type ListOptions } from './add-segment.ts';
-import { createBadLines, type RejectedList, readListLines, type ListInput } from './text-lines.ts';
+import { createBadLineList, type RejectedList, readListLines, type ListInput } from './text-lines.ts';
 import { isRecord } from '../../runtime/files/checksummed-json.ts';
 
 const cellNames = ['field', 'id', 'title'] as const;
@@ -95,7 +95,7 @@ async function spoolTitles(
   count: number,
   signal: AbortSignal,
 ): Promise<number | RejectedList> {
-  const badLines = createBadLines();
+  const badLines = createBadLineList();
   const reader = createTitleReader();
   let turn = count;
   for await (const { firstLine, texts, bad } of readListLines(input)) {

@@ -116,15 +116,15 @@ export interface RejectedList {
   readonly first: readonly BadListLine[];
 }
 
-const namedLines = 20;
+const maxListedLines = 20;
 
-export function createBadLines() {
+export function createBadLineList() {
   const first: BadListLine[] = [];
   let count = 0;
   return {
     add(bad: BadListLine): void {
       count += 1;
-      if (first.length < namedLines) first.push(bad);
+      if (first.length < maxListedLines) first.push(bad);
     },
     get count() {
       return count;

@@ -195,7 +195,7 @@ function addUserChanges({ get, post }: OperatorMethods, paths: AccessPaths): voi
  * logged with its operator.
  * Crash: a change is made or not (access/access-file.ts); one whose response was lost shows in the lists.
  */
-export interface Operations {
+export interface OperationsDependencies {
   readonly paths: AccessPaths;
   readonly readStatus: () => Promise<ServiceStatus>;
 }
@@ -255,9 +255,9 @@ export interface ServiceStatus {
 }
 
 /** Adds the methods of the operations API. */
-export function addOperations(
+export function addOperationsMethods(
   addMethod: AddMethod,
-  { paths, readStatus }: Operations,
+  { paths, readStatus }: OperationsDependencies,
   { clock, logger }: { readonly clock: Clock; readonly logger: Logger },
 ): void {
   const methods = createOperatorMethods(addMethod, logger.child({ stage: 'operations' }));

@@ -87,7 +87,7 @@ const eventNameRule: ValueRule = {
 export const paramsName = 'params[NAME]';
 export const paramRule: ValueRule = { ...eventNameRule, allowed: 'texts of 1 to 255 characters' };
 
-/** `createRequestRules` checks that the caller has the segment. */
+/** `createRequestParser` checks that the caller has the segment. */
 const segmentRule: ValueRule = { ...idRule, allowed: 'the id of an available segment' };
 
 function oneOf(names: Iterable<string>): ValueRule {

@@ -28,12 +28,12 @@ type Values = ReadonlyMap<string, readonly string[]>;
 /** Minimum age of an availability bound, s (docs/api.md#parameters-of-create). */
 const availabilityLagSeconds = 3 * 3600;
 export const defaultTimezone = 'Europe/Moscow';
-const sayGiven = (text: string, meant: string | undefined): string =>
+const describeGiven = (text: string, meant: string | undefined): string =>
   meant === undefined ? quote(text) : `${quote(text)} (did you mean ${meant}?)`;
 
 function refuseValue(parameter: Parameter, value: string): ExportApiError {
   const { name, rule } = parameter;
-  const given = sayGiven(value, rule.suggest?.(value));
+  const given = describeGiven(value, rule.suggest?.(value));
   if (name === 'event')
     return badRequest(`Argument event is not in the allowed set: ${given}; allowed: ${rule.allowed}`);
   return badRequest(`Argument ${name} is invalid: ${given}; allowed: ${rule.allowed}`);
@@ -85,7 +85,7 @@ function parseEach(given: Arguments): Values | ExportApiError {
   for (const name of given.keys()) {
     if (!parametersByName.has(name) && !paramName.test(name))
       return badRequest(
-        `Argument ${sayGiven(name, findNearest(name, parametersByName.keys()))} is unknown; allowed: ${[...parametersByName.keys(), paramsName].join(', ')}`,
+        `Argument ${describeGiven(name, findNearest(name, parametersByName.keys()))} is unknown; allowed: ${[...parametersByName.keys(), paramsName].join(', ')}`,
       );
   }
   const values = new Map<string, readonly string[]>();
@@ -265,7 +265,7 @@ interface RequestRuleDependencies {
 export type ParseRequest = (idAccount: number, given: Arguments, nowMs: number) => Promise<ExportSpec | ExportApiError>;
 
 /** Creates the parser: it checks the arguments, then the data that they name. */
-export function createRequestRules(dependencies: RequestRuleDependencies): ParseRequest {
+export function createRequestParser(dependencies: RequestRuleDependencies): ParseRequest {
   const { calendar, listSegmentIds, findVersions, appsOfAccount } = dependencies;
   return async (idAccount, given, nowMs) => {
     const parsed = await parseExportRequest(given, nowMs, calendar);

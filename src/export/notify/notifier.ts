@@ -31,7 +31,7 @@ interface NotifierDependencies extends Omit<WebhookSenderDependencies, 'faults'>
 }
 
 /** Maximum concurrent checks of requests that ended before this process started. */
-const looksAtOnce = 4;
+const maxConcurrentChecks = 4;
 
 /**
  * Reports whether a webhook is notified of a request: every webhook if the request has just ended, otherwise those that
@@ -145,7 +145,7 @@ export function startNotifier(dependencies: NotifierDependencies, options = defa
         accounts.set(idAccount, listed);
         return listed;
       };
-      await inParallel(ended, looksAtOnce, async (job) => {
+      await inParallel(ended, maxConcurrentChecks, async (job) => {
         if (signal.aborted) return;
         await listOnce(job.idAccount)
           .then((webhooks) => follow(job, webhooks, false))

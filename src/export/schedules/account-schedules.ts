@@ -7,7 +7,7 @@ import {
   findSchedule,
   listSchedules,
   orDamaged,
-  readProgress,
+  readScheduleProgress,
   removeSchedule,
 } from '../../schedules/schedule-store.ts';
 import { findDueSlot, findNextSlot, slotName, stopReason, weekdays, type Schedule } from '../../schedules/schedules.ts';
@@ -38,7 +38,7 @@ async function describeSchedule(
   { schedules, slotClock, clock }: AccountScheduleDependencies,
 ): Promise<ScheduleView> {
   const { idSchedule, idUser, rule, catchUp, sinceVersion, createdMs, paused, firstSlot } = schedule;
-  const scheduleProgress = await readProgress(schedules, schedule);
+  const scheduleProgress = await readScheduleProgress(schedules, schedule);
   const { made, lastReport, place } = scheduleProgress;
   const reason = stopReason(schedule, scheduleProgress);
   const slots = { firstSlot, catchUp, made };

@@ -2,7 +2,7 @@ import type { AccessReader, User } from '../../access/access.ts';
 import { isInProgress, type ReportJob } from '../../reports/reports.ts';
 import type { ReportStore } from '../../reports/store.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
-import { findSchedule, readProgress, writeProgress } from '../../schedules/schedule-store.ts';
+import { findSchedule, readScheduleProgress, writeScheduleProgress } from '../../schedules/schedule-store.ts';
 import {
   addSlot,
   findDueSlot,
@@ -124,7 +124,7 @@ export function createScheduleReconciler(dependencies: ReconcileDependencies) {
   const order = createSlotExports(dependencies);
 
   async function keep(schedule: Schedule, scheduleProgress: ScheduleProgress): Promise<void> {
-    await writeProgress(schedules, schedule, scheduleProgress);
+    await writeScheduleProgress(schedules, schedule, scheduleProgress);
     await crashPoint('slot-noted' satisfies SlotStep);
   }
 
@@ -174,7 +174,7 @@ export function createScheduleReconciler(dependencies: ReconcileDependencies) {
       if (schedule === undefined) return undefined;
       // Checked before its requests are read: one that ends in between must be settled before the next is created.
       const isWaiting = store.inProgress().some(({ slot }) => slot?.idSchedule === idSchedule);
-      const scheduleProgress = await settle(schedule, await readProgress(schedules, schedule));
+      const scheduleProgress = await settle(schedule, await readScheduleProgress(schedules, schedule));
       if (isWaiting) return { progress: scheduleProgress };
       const rests = schedule.paused || stopReason(schedule, scheduleProgress) !== undefined;
       return rests ? { progress: scheduleProgress, nextMs: Infinity } : make(schedule, scheduleProgress);

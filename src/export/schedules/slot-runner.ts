@@ -16,7 +16,7 @@ import {
   findSchedule,
   listScheduleIds,
   orDamaged,
-  removeProgress,
+  removeScheduleProgress,
   type ScheduleId,
 } from '../../schedules/schedule-store.ts';
 import type { ScheduleProgress } from '../../schedules/schedules.ts';
@@ -106,7 +106,7 @@ export function startSlotRunner(dependencies: SlotRunnerDependencies) {
     if (!store.isLoaded()) throw new Error('cannot read all export requests of earlier processes');
     hasLooked = false;
     const { ids, left } = await listScheduleIds(schedules);
-    for (const id of left) await removeProgress(schedules, id);
+    for (const id of left) await removeScheduleProgress(schedules, id);
     const found = new Map<string, Known>();
     for (const id of ids.toSorted((a, b) => lastReport(a) - lastReport(b))) {
       if (signal.aborted) return;

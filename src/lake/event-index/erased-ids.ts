@@ -66,7 +66,7 @@ const hint =
 const damaged = (what: string, cause?: unknown): AppError =>
   new AppError('file_damaged', what, { ...(cause === undefined ? {} : { cause }), hint });
 
-export interface ErasedIds {
+export interface ErasedIdsFile {
   /** Undefined without hashes. */
   readonly file: string | undefined;
   /** Whether all erased ids are included. */
@@ -74,7 +74,7 @@ export interface ErasedIds {
 }
 
 /** Finds the file that the log describes. Hashes it again only after a change. Error: `file_damaged`. */
-export type FindErasedIds = () => Promise<ErasedIds>;
+export type FindErasedIds = () => Promise<ErasedIdsFile>;
 
 export function createErasedIdsSearch({ erasedIds: file, table, staging }: ErasedIdsLocation): FindErasedIds {
   let known: { readonly stamp: string; readonly sha256: string } | undefined;
@@ -126,7 +126,7 @@ interface AddErasedDependencies {
 }
 
 /** Reads a file of a version before 0.4, which the log does not describe. */
-async function readUnnamed<T>(file: string, work: () => Promise<T>): Promise<T> {
+async function readOrDamaged<T>(file: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {
@@ -135,7 +135,7 @@ async function readUnnamed<T>(file: string, work: () => Promise<T>): Promise<T> 
 }
 
 async function countHashes(duckdb: Duckdb, file: string): Promise<number> {
-  const [row] = await readUnnamed(file, () => duckdb.rows(`SELECT count(*) AS n FROM (${oldSql(file)})`));
+  const [row] = await readOrDamaged(file, () => duckdb.rows(`SELECT count(*) AS n FROM (${oldSql(file)})`));
   return Number(row?.['n']);
 }
 
@@ -182,7 +182,7 @@ export async function addErasedIds(
 }
 
 /** Describes a file of a version before 0.4 for the log; undefined if it is missing or damaged. */
-export async function describeUnnamedErasedIds(file: string): Promise<ErasedIdsState | undefined> {
+export async function describeUnloggedErasedIds(file: string): Promise<ErasedIdsState | undefined> {
   if (!(await exists(file))) return undefined;
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
   try {
@@ -212,13 +212,13 @@ export const isErasedSql = (file: string): string => `${hashSql('event_id')} IN 
 /** Reports whether the event was erased from one of the apps. Error: `file_damaged`. */
 export async function wasErased(
   duckdb: Statements,
-  { file }: ErasedIds,
+  { file }: ErasedIdsFile,
   lookupTarget: LookupTarget,
   idApps: readonly number[],
 ): Promise<boolean> {
   if (idApps.length === 0 || file === undefined) return false;
   const hashes = idApps.map((idApp) => `${hashOf(idApp, idStartOf(lookupTarget))}::UBIGINT`);
-  const found = await readUnnamed(file, () =>
+  const found = await readOrDamaged(file, () =>
     duckdb.rows(`SELECT 1 AS found FROM (${oldSql(file)}) WHERE h IN (${hashes.join(', ')}) LIMIT 1`),
   );
   return found.length > 0;

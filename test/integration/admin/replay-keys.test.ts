@@ -1,7 +1,7 @@
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { expect, test } from 'vitest';
-import { replayFailed, type Replayed } from '../../../src/admin/replay.ts';
+import { replayFailedEvents, type Replayed } from '../../../src/admin/replay.ts';
 import { checkLake } from '../../../src/lake/check.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import { listFailedFiles, readFailedFile, type FailedEvent } from '../../../src/lake/files/failed-events.ts';
@@ -62,7 +62,7 @@ async function openPlace(options: TestCompactOptions = {}) {
       try {
         const clock = createClock(clockOffsetSeconds);
         const table = await openTable(paths.table, { clock, crashPoint });
-        return await replayFailed({ table, lakeDir, duckdb, clock, crashPoint });
+        return await replayFailedEvents({ table, lakeDir, duckdb, clock, crashPoint });
       } finally {
         duckdb.close();
       }

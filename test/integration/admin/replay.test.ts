@@ -1,7 +1,7 @@
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { expect, test } from 'vitest';
-import { replayFailed, type Replayed } from '../../../src/admin/replay.ts';
+import { replayFailedEvents, type Replayed } from '../../../src/admin/replay.ts';
 import { checkLake } from '../../../src/lake/check.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import { listFailedFiles, readFailedFile } from '../../../src/lake/files/failed-events.ts';
@@ -20,7 +20,7 @@ async function replay(lakeDir: string): Promise<Replayed> {
   const duckdb = await openDuckdb({ memoryMb: 512, threads: 1 });
   try {
     const table = await openTable(lakePaths(lakeDir).table, { clock: createClock(0), crashPoint: noCrashPoint });
-    return await replayFailed({ table, lakeDir, duckdb, clock: createClock(0), crashPoint: noCrashPoint });
+    return await replayFailedEvents({ table, lakeDir, duckdb, clock: createClock(0), crashPoint: noCrashPoint });
   } finally {
     duckdb.close();
   }

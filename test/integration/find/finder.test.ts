@@ -7,7 +7,7 @@ import type { EventLookupResult } from '../../../src/event-lookup/lookup-result.
 import {
   openTailedTables,
   findEvent,
-  type EventStores,
+  type LookupSources,
   type ReadBacklog,
 } from '../../../src/event-lookup/find-event.ts';
 import { createEventFinder, type EventFinder } from '../../../src/event-lookup/finder.ts';
@@ -265,7 +265,7 @@ test('An event in the lake is found while failed events are unread, and other id
   onTestFinished(() => duckdb.close());
   const lakeDir = path.join(folder, 'lake');
   const busy = new AppError('overloaded', 'files of failed events are still to be read');
-  const eventStores: EventStores = {
+  const lookupSources: LookupSources = {
     duckdb,
     tables: openTailedTables(lakeDir),
     index: openIdIndex(testFolder()),
@@ -276,7 +276,7 @@ test('An event in the lake is found while failed events are unread, and other id
     readBacklog: async () => 'whole',
   };
   const find = (sought: { readonly requestKey: string } | { readonly eventId: string }): Promise<EventLookupResult> =>
-    findEvent(eventStores, { target: { ...sought, idApp: 1 }, idApps: [1], deadlineMs: performance.now() + 20_000 });
+    findEvent(lookupSources, { target: { ...sought, idApp: 1 }, idApps: [1], deadlineMs: performance.now() + 20_000 });
   for (const one of [plain, line]) expect(await find({ eventId: idOf(one) })).toMatchObject({ state: 'in_lake' });
   await expect(find({ eventId: idOf(eventLine()) })).rejects.toBe(busy);
   // A request may have failed events too, so these are unchecked.

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { EventLookupResult } from '../../../src/event-lookup/lookup-result.ts';
-import { findEvent, type EventStores, type ReadBacklog } from '../../../src/event-lookup/find-event.ts';
+import { findEvent, type LookupSources, type ReadBacklog } from '../../../src/event-lookup/find-event.ts';
 import type { FoundFailed } from '../../../src/lake/event-index/failed-index.ts';
 import type { Duckdb } from '../../../src/lake/sql/duckdb.ts';
 import { eventLine } from '../../helpers/lake.ts';
@@ -16,7 +16,11 @@ interface Stage {
 }
 
 /** A lake without rows, with a given stream and given failed events. */
-function placesOf({ failed = () => [], counted = 0, readTail: readBacklog = async () => 'whole' }: Stage): EventStores {
+function placesOf({
+  failed = () => [],
+  counted = 0,
+  readTail: readBacklog = async () => 'whole',
+}: Stage): LookupSources {
   return {
     duckdb: noEngine,
     tables: {
@@ -29,11 +33,11 @@ function placesOf({ failed = () => [], counted = 0, readTail: readBacklog = asyn
     erasedIds: async () => ({ file: undefined, isComplete: true }),
     readWatermarkMs: async () => 1_700_000_000_000,
     readBacklog,
-  } as unknown as EventStores;
+  } as unknown as LookupSources;
 }
 
-const find = (eventStores: EventStores, eventId: string, idApp = 1): Promise<EventLookupResult> =>
-  findEvent(eventStores, { target: { eventId, idApp }, idApps: [idApp], deadlineMs: performance.now() + 20_000 });
+const find = (lookupSources: LookupSources, eventId: string, idApp = 1): Promise<EventLookupResult> =>
+  findEvent(lookupSources, { target: { eventId, idApp }, idApps: [idApp], deadlineMs: performance.now() + 20_000 });
 
 const idOf = (line: Readonly<Record<string, unknown>>): string => String(line['event_id']);
 
@@ -45,20 +49,20 @@ test('An event in the stream is reported to its own app, and is never seen for o
     see(Buffer.from(`${JSON.stringify(line)}\n`));
     return 'whole';
   };
-  const eventStores = placesOf({ readTail: readBacklog });
-  expect(await find(eventStores, idOf(line), 1)).toMatchObject({
+  const lookupSources = placesOf({ readTail: readBacklog });
+  expect(await find(lookupSources, idOf(line), 1)).toMatchObject({
     state: 'in_stream',
     events: [{ eventId: idOf(line) }],
   });
-  const foreign = await find(eventStores, idOf(line), 2);
-  expect(foreign).toEqual(await find(eventStores, idOf(eventLine()), 2));
+  const foreign = await find(lookupSources, idOf(line), 2);
+  expect(foreign).toEqual(await find(lookupSources, idOf(eventLine()), 2));
   expect(foreign).toEqual({ state: 'never_seen', events: [], watermark: '2023-11-14T22:13:20.000Z' });
 });
 
 test('An event that leaves the stream during the lookup is found in its new place', async () => {
   const eventId = idOf(eventLine());
   let hasMoved = false;
-  const eventStores = placesOf({
+  const lookupSources = placesOf({
     failed: () => (hasMoved ? [failedEvent(eventId)] : []),
     counted: 1,
     async readTail() {
@@ -67,12 +71,12 @@ test('An event that leaves the stream during the lookup is found in its new plac
       return 'moved';
     },
   });
-  expect(await find(eventStores, eventId)).toMatchObject({ state: 'failed', events: [{ eventId }] });
+  expect(await find(lookupSources, eventId)).toMatchObject({ state: 'failed', events: [{ eventId }] });
 });
 
 test('No event is reported as never seen if fewer failed events are kept than the log counts', async () => {
-  const eventStores = placesOf({ failed: () => [], counted: 1 });
-  await expect(find(eventStores, idOf(eventLine()))).rejects.toMatchObject({ code: 'file_damaged' });
+  const lookupSources = placesOf({ failed: () => [], counted: 1 });
+  await expect(find(lookupSources, idOf(eventLine()))).rejects.toMatchObject({ code: 'file_damaged' });
 });
 
 test.for(['cut', 'other'] as const)(

@@ -246,7 +246,7 @@ function createSizeCheck(verify: Verify): Verify {
   };
 }
 
-async function answerLook(plan: DryRunPlan): Promise<DryRunOutcome> {
+async function runDryRun(plan: DryRunPlan): Promise<DryRunOutcome> {
   const { request, segment, titles, tableDir } = plan;
   const readVersion = await resolveReadVersion(plan);
   const lists = [segment, titles].flatMap((list) => list ?? []);
@@ -277,7 +277,7 @@ async function answerLook(plan: DryRunPlan): Promise<DryRunOutcome> {
 export async function runDryRunJob(plan: DryRunPlan): Promise<DryRunOutcome> {
   for (let attempt = 1; ; attempt += 1) {
     try {
-      return await answerLook(plan);
+      return await runDryRun(plan);
     } catch (error) {
       if (error instanceof LimitError) return { kind: 'failed', reason: 'user', error: error.message };
       if (isAppError(error, 'memory')) return { kind: 'failed', reason: 'user', error: tooLarge };

@@ -3,7 +3,7 @@ import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import type { User } from '../../../../src/access/access.ts';
 import { openAccessReader } from '../../../../src/access/store.ts';
-import { createRequestRules } from '../../../../src/export/api/parse-request.ts';
+import { createRequestParser } from '../../../../src/export/api/parse-request.ts';
 import { createExports, type Exports } from '../../../../src/export/api/exports.ts';
 import { runInWorker } from '../../../../src/export/jobs/worker-process.ts';
 import { startJobRunner } from '../../../../src/export/jobs/scheduler.ts';
@@ -62,7 +62,7 @@ async function openExports(
         store,
         runner,
         clock,
-        parseRequest: createRequestRules({
+        parseRequest: createRequestParser({
           calendar: createCalendar(duckdb),
           listSegmentIds: async () => [],
           findVersions: () => findAvailableVersions(folder),

@@ -6,7 +6,12 @@ import { startSlotRunner } from '../../../../src/export/schedules/slot-runner.ts
 import { openReportStore, startSweeper } from '../../../../src/reports/store.ts';
 import { noCrashPoint } from '../../../../src/runtime/crash-point.ts';
 import { createLogger } from '../../../../src/runtime/logger.ts';
-import { readProgress, addSchedule, changeSchedule, removeSchedule } from '../../../../src/schedules/schedule-store.ts';
+import {
+  readScheduleProgress,
+  addSchedule,
+  changeSchedule,
+  removeSchedule,
+} from '../../../../src/schedules/schedule-store.ts';
 import { testFolder } from '../../../helpers/folder.ts';
 import { waitFor } from '../../../helpers/wait.ts';
 
@@ -68,7 +73,7 @@ test('An expired request is deleted only after its schedule has recorded its slo
   expect(runner.isHeld(job)).toBe(true);
   reading.abort();
   await waitFor('the request is deleted', () => !store.knows(id));
-  expect(await readProgress(schedules, { idAccount: 1, idSchedule })).toMatchObject({
+  expect(await readScheduleProgress(schedules, { idAccount: 1, idSchedule })).toMatchObject({
     made: [[7, 7]],
     endedReport: id,
     lastReport: id,
