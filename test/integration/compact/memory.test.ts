@@ -68,7 +68,7 @@ test('An unreadable young file is skipped and named, while the others are sealed
       subject: expect.stringContaining(name),
       message: expect.stringContaining(name),
       since: expect.any(String),
-      action: expect.stringContaining('tried again'),
+      action: expect.stringContaining('retries automatically'),
     },
   ]);
   expect(compact.facts()['stored']).toBe(3);

@@ -356,7 +356,7 @@ describe('schedules', () => {
     const { area, user, clock, waitForSlots } = await openPlace();
     async function run(...words: string[]): Promise<View[]> {
       const answers: View[] = [];
-      const context = { environment: {}, answer: (value: View) => void answers.push(value) };
+      const context = { environment: {}, printResult: (value: View) => void answers.push(value) };
       await runCommandHere(scheduleCommand, [...words, '--data', area.dataDir], context as unknown as CommandContext);
       return answers;
     }
