@@ -101,7 +101,7 @@ test('A clock that was 400 days ahead is reported at once, increments continue, 
       unchangedUpTo: new Date(goodMs).toISOString(),
       from,
       to,
-      cursors: expect.stringContaining(`to ${to?.[1]};`) as string,
+      cursors: expect.stringContaining(`to ${to?.[1]}.`) as string,
     },
   ]);
 

@@ -174,7 +174,7 @@ describe(`an unauthenticated client (seed ${seed})`, () => {
         expect(answer !== undefined && isOwnForm(port === area.port ? 'export' : 'import', answer)).toBe(true);
         // One has the reason in its envelope, the other in a header.
         expect(port === area.port ? answer?.body : answer?.head).toMatch(
-          /(The|the) (request (must have one Host|has more than 2000 headers)|Host header must be|only expectation)/i,
+          /(The|the) (request (must have one Host|has more than 2000 headers)|Host header must be|only supported expectation)/i,
         );
       }
     }

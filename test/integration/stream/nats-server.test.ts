@@ -139,7 +139,7 @@ describe('the embedded nats-server', () => {
     await writeFile(path.join(folder, 'store'), 'no folder');
     await expect(start({ folder })).rejects.toMatchObject({
       code: 'start_failed',
-      hint: expect.stringContaining(`see whether ${folder} can be read and written`) as string,
+      hint: expect.stringContaining(`check that ${folder} can be read and written`) as string,
     });
   });
 
