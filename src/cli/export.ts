@@ -3,6 +3,7 @@ import { assertOutputWritable, fetchExport, getManifestKey } from '../client/exp
 import { waitForExport, type ExportArguments, type ExportReport } from '../client/export-area.ts';
 import { parseManifest } from '../reports/manifest.ts';
 import { isAppError, isDiskFull } from '../runtime/errors.ts';
+import { acceptFormerNames, withFormerNames } from '../runtime/former-names.ts';
 import { removeFile } from '../runtime/files/durable-file.ts';
 import { readPlain } from '../runtime/files/input-file.ts';
 import { type ExportCommandClient, callerOptions, withExportClient } from './service-client.ts';
@@ -209,9 +210,12 @@ const dryRun = (name: 'estimate' | 'preview', summary: string) =>
     options: { ...requestOptions, ...userOptions },
     examples: [`export ${name} customEvents --from 2026-05-01 --to 2026-05-31`],
     run: ({ EVENT: event, ...given }, context) =>
-      withExportClient(given, context, ({ area }) =>
-        area.call(`/api/raw/v1/export/${name}.json`, toRequest(event, given, undefined, Date.now()).parameters),
-      ),
+      withExportClient(given, context, async ({ area }) => {
+        const { parameters } = toRequest(event, given, undefined, Date.now());
+        const answer = await area.call(`/api/raw/v1/export/${name}.json`, parameters);
+        // A table shows current names only.
+        return withFormerNames('preview', acceptFormerNames('preview', answer));
+      }),
   });
 
 const list = defineCommand({
