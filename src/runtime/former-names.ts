@@ -86,11 +86,13 @@ export function withFormerStatus<T extends object>(status: T): T {
   return withFormerNames('status', Object.fromEntries(entries) as T);
 }
 
-/** Returns an object with current names, also if a service of 0.3 wrote it. */
+/** Returns an object with current names only, also if a service of 0.3 wrote it. */
 export function acceptFormerNames(of: Answer, value: object): Readonly<Record<string, unknown>> {
   const given = new Map(Object.entries(value as Readonly<Record<string, unknown>>));
-  for (const [former, name] of Object.entries<string>(formerFields[of]))
+  for (const [former, name] of Object.entries<string>(formerFields[of])) {
     if (!given.has(name) && given.has(former)) given.set(name, given.get(former));
+    given.delete(former);
+  }
   const code = of === 'problem' ? currentCodes.get(String(given.get('code'))) : undefined;
   if (code !== undefined) given.set('code', code);
   return Object.fromEntries(given);
