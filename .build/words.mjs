@@ -4,8 +4,7 @@
 //
 // With files, it prints their hits. Without files, it checks all, and accepts at most as many hits per word as
 // words-baseline.json allows. `--lower` lowers these numbers to the present ones; without a hit it deletes the file.
-import { execFileSync } from 'node:child_process';
-import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { parseSync, Visitor } from 'rolldown/utils';
 
@@ -123,11 +122,11 @@ function findHits(file) {
 }
 
 function listFiles() {
-  const tracked = execFileSync('git', ['ls-files', '--cached', '--others', '--exclude-standard', '-z'], {
-    encoding: 'utf8',
-  });
+  const inFolders = ['.build', 'docs', 'src', 'test'].flatMap((name) =>
+    readdirSync(name, { recursive: true }).map((file) => path.join(name, file)),
+  );
   const isChecked = /^(?:src|test|\.build)\/.*\.(?:tsx?|mjs)$|\.md$/;
-  return tracked.split('\0').filter((file) => isChecked.test(file) && existsSync(file));
+  return [...readdirSync('.'), ...inFolders].filter((file) => isChecked.test(file));
 }
 
 const args = process.argv.slice(2);
