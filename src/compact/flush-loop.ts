@@ -58,7 +58,7 @@ async function pull({ stream, puller, limits }: FlushLoopContext, epoch: Epoch):
     return await puller.pull(epoch, within);
   } catch (error) {
     if (!isAppError(error, 'stream_gap')) throw error;
-    await stream.skipHole(epoch);
+    await stream.skipGap(epoch);
     return undefined;
   }
 }
@@ -104,7 +104,7 @@ async function flushOnce(loop: FlushLoopContext, signal: AbortSignal): Promise<v
   const batch = await pull(loop, epoch);
   if (batch === undefined) {
     await purging.ended();
-    return stream.endQuietTurn(epoch);
+    return stream.endIdleRound(epoch);
   }
   if (!(await stream.isOurs(epoch, batch))) return;
   if (stream.findAhead(epoch) === undefined)

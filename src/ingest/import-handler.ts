@@ -163,7 +163,7 @@ export function createImportHandler(dependencies: ImportDependencies) {
   const { attempt, refuse, accept } = createEnds(dependencies);
   const usedKeys = createUsedKeys();
 
-  function takeBody(exchange: Exchange, app: App, body: Buffer | Refusal): void {
+  function importBody(exchange: Exchange, app: App, body: Buffer | Refusal): void {
     if ('reason' in body) return refuse(exchange, body, { app });
     const { method, request, validate } = exchange;
     const asked = { method, head: request, body, app, receivedAtMs: clock.nowMs(), keyMask };
@@ -215,7 +215,7 @@ export function createImportHandler(dependencies: ImportDependencies) {
         // A body may take half a minute: a token that was revoked meanwhile is refused.
         const app = access.current() === view ? named : findApp(access, idApp, request);
         if ('reason' in app) refuse(exchange, app);
-        else takeBody(exchange, app, body);
+        else importBody(exchange, app, body);
       }),
     );
   }

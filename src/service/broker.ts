@@ -111,7 +111,7 @@ export async function claimServiceStream(
     maxBytes: config.streamMaxBytes,
     lake: { id: await ensureLakeId(paths.lake), findStreamId: () => findFollowedStream(paths.lake) },
     claimFile: paths.claim,
-    questionFolder: paths.run,
+    livenessFolder: paths.run,
     place: findFolderLocation(config.dataDir),
     exclusive: config.natsUrl === undefined,
     logger,

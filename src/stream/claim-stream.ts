@@ -38,7 +38,7 @@ export interface OwnerOptions {
   readonly lake: OwnedLake;
   readonly claimFile: string;
   /** Folder of queries that only a process on the same data folder can answer. */
-  readonly questionFolder: string;
+  readonly livenessFolder: string;
   readonly place: FolderLocation;
   /** Whether the broker belongs to this data folder, whose lock is held: then no other service can own the stream. */
   readonly exclusive: boolean;
@@ -74,10 +74,10 @@ export function unclaimedError({ config }: StreamInfo, lake: OwnedLake): AppErro
  * place of the last claim; at the same place, an owner that the broker does not know has exited.
  */
 async function isShared(connection: StreamConnection, last: FolderLocation, options: OwnerOptions): Promise<boolean> {
-  const { streamName, questionFolder, place, leaseMs = defaultLeaseMs, logger, signal } = options;
+  const { streamName, livenessFolder, place, leaseMs = defaultLeaseMs, logger, signal } = options;
   const deadline = performance.now() + leaseMs;
   for (let round = 0; ; round += 1) {
-    const answer = await checkOwnerLiveness(connection, streamName, questionFolder, answerMs);
+    const answer = await checkOwnerLiveness(connection, streamName, livenessFolder, answerMs);
     if (typeof answer === 'object') {
       if (answer.sameFolder) return true;
       throw new AppError(

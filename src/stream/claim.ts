@@ -149,15 +149,15 @@ const pattern = /^question-[0-9a-f-]{36}$/;
 
 interface PresenceOptions {
   readonly streamName: string;
-  readonly questionFolder: string;
+  readonly livenessFolder: string;
   readonly place: FolderLocation;
 }
 
-async function answerQuestions(subscription: Subscription, { questionFolder, place }: PresenceOptions): Promise<void> {
+async function answerQuestions(subscription: Subscription, { livenessFolder, place }: PresenceOptions): Promise<void> {
   for await (const message of subscription) {
     const name = message.string();
     if (!pattern.test(name)) continue;
-    const sameFolder = await exists(path.join(questionFolder, name)).catch(() => false);
+    const sameFolder = await exists(path.join(livenessFolder, name)).catch(() => false);
     message.respond(JSON.stringify({ pid: process.pid, place, sameFolder } satisfies LiveOwner));
   }
 }

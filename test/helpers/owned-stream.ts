@@ -32,7 +32,7 @@ export async function claimFor(
     maxBytes: 2 ** 22,
     lake: { id: 'lake-1', findStreamId: () => Promise.resolve(undefined) },
     claimFile: path.join(folder, 'stream-claim.json'),
-    questionFolder: path.join(folder, 'run'),
+    livenessFolder: path.join(folder, 'run'),
     place: findFolderLocation(folder),
     exclusive: false,
     leaseMs: 300,

@@ -43,7 +43,7 @@ export async function startServiceHere(dataDir: string, settings: Environment = 
     maxBytes: 32 * 1024 * 1024,
     lake: { id: await ensureLakeId(paths.lake), findStreamId: () => findFollowedStream(paths.lake) },
     claimFile: paths.claim,
-    questionFolder: paths.run,
+    livenessFolder: paths.run,
     place: findFolderLocation(dataDir),
     exclusive: true,
     logger: silentLogger,

@@ -226,7 +226,7 @@ export function createFollowedStream(dependencies: FollowedStreamDependencies) {
   const skip = (epoch: Epoch): Promise<void> => skipGap(follow, epoch);
   return {
     findAhead: ahead,
-    skipHole: skip,
+    skipGap: skip,
     distrust: () => idleStream.invalidate(),
     /** Compares the stream with the lake's position unless it is known to be unchanged. Returns the epoch to read. */
     async compare() {
@@ -262,7 +262,7 @@ export function createFollowedStream(dependencies: FollowedStreamDependencies) {
       return true;
     },
     /** Ends a run without a batch. If the stream counts messages that it lacks, its store is damaged at the end. */
-    async endQuietTurn(epoch: Epoch) {
+    async endIdleRound(epoch: Epoch) {
       // A gap before a received message has begun a new epoch already.
       const isSame = table.lake().epoch?.appId === epoch.appId;
       if (isSame && !idleStream.isIdle(epoch) && ahead(epoch) === undefined) await skip(epoch);

@@ -111,7 +111,11 @@ export function startNotifier(dependencies: NotifierDependencies, options = defa
   });
 
   /** Starts a loop for each webhook not yet notified of a request. A damaged one gets a loop: it may be repaired. */
-  async function follow(job: ReportJob, { known, damaged }: AccountWebhooks, hasJustEnded: boolean): Promise<void> {
+  async function startDeliveries(
+    job: ReportJob,
+    { known, damaged }: AccountWebhooks,
+    hasJustEnded: boolean,
+  ): Promise<void> {
     if (known.length + damaged.length === 0) return;
     const deliveries = await readDeliveries(store.folderOf(job.id));
     const isNew = hasJustEnded && deliveries.length === 0;
@@ -128,7 +132,7 @@ export function startNotifier(dependencies: NotifierDependencies, options = defa
     loops.start(id, async () => {
       const job = await store.find(id);
       if (job !== undefined && !isInProgress(job))
-        await follow(job, await listWebhooks(paths, job.idAccount), hasJustEnded);
+        await startDeliveries(job, await listWebhooks(paths, job.idAccount), hasJustEnded);
       return undefined;
     });
   }
@@ -148,7 +152,7 @@ export function startNotifier(dependencies: NotifierDependencies, options = defa
       await inParallel(ended, maxConcurrentChecks, async (job) => {
         if (signal.aborted) return;
         await listOnce(job.idAccount)
-          .then((webhooks) => follow(job, webhooks, false))
+          .then((webhooks) => startDeliveries(job, webhooks, false))
           .catch(() => deliver(job.id, false));
       });
     },
