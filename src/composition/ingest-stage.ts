@@ -16,7 +16,7 @@ import type { StreamPublisher } from '../stream/stream.ts';
 import { openRefusalsAndLive } from './client-diagnostics.ts';
 import { openHealth, openStream, withProblems, type CompositionContext } from './context.ts';
 
-/** Starts import: it reads access and writes to the stream. */
+/** Starts import, which reads the access data and publishes to the stream. */
 export async function startIngestStage(compositionContext: CompositionContext): Promise<Stage> {
   const { config, logger, metrics, clock, closers } = compositionContext;
   const paths = dataPaths(config.dataDir);

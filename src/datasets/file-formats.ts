@@ -130,6 +130,7 @@ export interface FileForm {
   readonly compression: Compression;
 }
 
+/** Describes the compression of a file of this format if the request names none. */
 export function describeUsualCompression(name: FileFormat): string {
   const format = getFormat(name);
   return format.kind === 'text' ? 'gzip when large' : format.usualCompression;

@@ -15,13 +15,13 @@ interface EventLookupDependencies {
   readonly keyMask?: KeyMask | undefined;
 }
 
-/** Limits the queries of an app to each process of import. */
+/** Limit of an app's queries, per import process. */
 export const eventQuota = { limit: 20, windowMs: 1000 } as const;
-/** Limits the queries in progress of each process of import: in all, of an account, of an app. */
+/** Limits of concurrent queries, per import process: in total, of an account, of an app. */
 const maxAsked = 32;
 const maxAskedOfAccount = 12;
 const maxAskedOfApp = 4;
-/** Maximum time of a response, ms. */
+/** Maximum time for all queries of a request, ms. */
 const askTimeoutMs = 1700;
 /** Parameters, of which a query has one. */
 const names = ['eventId', 'key', ...naturalKeyFields.keys()];
@@ -29,7 +29,7 @@ const oneOf = names.join(' or ');
 
 const refuse = (detail: string): Refusal => ({ reason: 'rules', detail });
 
-/** Parses the query of a request. A key may have several readings: the first that is known counts. */
+/** Parses the query of a request. A key may mean several events: the first known one counts. */
 export function parseEventQuery(
   query: Readonly<Record<string, unknown>>,
   idApp: number,

@@ -16,6 +16,7 @@ const hints: readonly (readonly [RegExp, string])[] = [
 
 type State = 'value' | 'first value' | 'name' | 'first name' | 'colon' | 'end';
 
+/** The first character that violates JSON. `close` closes the innermost open list or object. */
 interface Stop {
   readonly at: number;
   readonly state: State;

@@ -1,11 +1,11 @@
 /**
  * Segments: sets of user ids or device ids that filter the exports of an account.
  *
- * In: a Parquet file with one column `id` (sorted, each id once) from operate/lists. Out: the segments of an account
- * and their files. Other accounts do not find a segment.
+ * In: a Parquet file with one column `id` (sorted, each id once) from admin/lists. Out: the segments of an account and
+ * their files. Other accounts do not find a segment.
  * Layout: `segments/<account>/<id>.json`, the record, and its file (runtime/store/file-records.ts).
  * Invariant: a reader gets the set of one record or an error.
- * Crash: either record is current; the next change removes files without a record.
+ * Crash: the previous or the new record is current; the next change removes files without a record.
  */
 import { AppError } from '../runtime/errors.ts';
 import { openFileRecords, type FileRecords } from '../runtime/store/file-records.ts';

@@ -2,10 +2,10 @@ import { DeliverPolicy, jetstream, jetstreamManager } from '@nats-io/jetstream';
 import { wrapErrors } from './broker-errors.ts';
 import { whileConnected, type StreamConnection } from './connection.ts';
 
-/** Messages per request: at their largest size, fewer bytes than the server cuts a client off for. */
+/** Messages per request: even the largest stay below the unsent bytes at which the server disconnects a client. */
 const messagesAtOnce = 48;
 
-/** Least that the library takes. */
+/** Minimum `expires` of the library, ms. */
 const minExpiresMs = 1000;
 
 export interface BacklogLimits {

@@ -18,8 +18,9 @@ import { type PullConnection, pullOnce, type PullRequest } from './pull-request.
 import { openManager } from './stream-admin.ts';
 
 const minFetchMs = 1000;
-/** Messages per request, unless the broker allows fewer; large messages reach the bytes before. */
+/** Messages per request, unless the broker allows fewer. Large messages reach the byte limit first. */
 const maxMessages = 1000;
+/** Delay after an interrupted request without messages that ended sooner than this, ms. */
 const minMs = 100;
 /** The server drops a consumer without pulls for this long; it is then created again. */
 const consumerIdleMs = 300_000;
@@ -34,7 +35,7 @@ function createConsumer(manager: JetStreamManager, streamName: string, onDrop: (
   /** Dropped, but deleted only after the next one was created: see `drop`. */
   let stale: string | undefined;
   let nextSequence = 0;
-  /** Of several concurrent moves, the newest counts. */
+  /** Number of moves. Of concurrent ones, the newest counts; the others fail. */
   let moves = 0;
 
   async function forget(older: string | undefined): Promise<void> {
@@ -186,7 +187,7 @@ const minFetchBytes = maxMessageBytes + 16 * 1024;
 
 type PullLimits = Parameters<StreamReader['pull']>[1];
 
-/** Creates a function that returns pieces of a memory, and new memory once that is used up. */
+/** Creates an allocator of pieces of `into`. It returns new memory if a piece does not fit. */
 function createRoom(into: Uint8Array = Buffer.alloc(0)): (bytes: number) => Uint8Array {
   let used = 0;
   return (bytes) => {
@@ -210,7 +211,7 @@ function toState(streamName: string, info: StreamInfo, askedAt: number): StreamS
 }
 
 interface ReaderOptions {
-  /** [That of a stream that no service has claimed] */
+  /** [TRIBUTARY_EVENTS] */
   readonly streamName?: string;
   /** Checks the owner of the stream at each read of its state; readers that do not purge need none. */
   readonly guard?: StreamGuard;

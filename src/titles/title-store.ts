@@ -1,11 +1,11 @@
 /**
  * Titles: names of the ids of campaigns, partners, links and others, for the `...Title` columns of exports.
  *
- * In: a Parquet file with the columns `field`, `id`, `title` (sorted, each pair once) from operate/lists. Out: that
- * file, and the number of titles by field.
+ * In: a Parquet file with the columns `field`, `id`, `title` (sorted, each pair once) from admin/lists. Out: that file,
+ * and the number of titles by field.
  * Layout: `titles/titles.json`, the record, and its file (runtime/store/file-records.ts).
  * Invariant: a reader gets the titles of one record or an error.
- * Crash: either record is current; the next change removes files without a record.
+ * Crash: the previous or the new record is current; the next change removes files without a record.
  */
 import { openFileRecords, type FileRecords, type RecordedFile } from '../runtime/store/file-records.ts';
 import { isInteger, shapeOf } from '../runtime/store/shape.ts';

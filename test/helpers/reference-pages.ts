@@ -108,7 +108,7 @@ function renderProblems(): string {
   return page(
     'Problems and warnings',
     'Codes that `/readyz`, `tributary status` and the log report, with the action for the operator.',
-    'No acknowledged event is lost during a problem. Exception: `stream_fault` reports messages that the broker has lost.',
+    'No acknowledged event is lost during a problem. Exception: `stream_fault` reports events that may be missing.',
     'Rules and scripts may match codes; messages may change. The [glossary](../glossary.md) defines the terms.',
     ...parts,
   );

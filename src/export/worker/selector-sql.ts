@@ -243,8 +243,8 @@ function findTitles(plan: SelectorPlan, { counts }: PlanTitles): ReadonlyMap<str
 }
 
 /**
- * Builds the columns of the result and the joins of their titles, which follow the others in FROM; adds the values of
- * both. Titles need a plan that is not `inline`.
+ * Builds the columns of the result, and the joins of their titles, which follow the other joins in FROM. Adds their
+ * parameters to `plan.values`. Titles need a plan that is not `inline`.
  */
 export function selectTitled(
   plan: SelectorPlan,

@@ -48,7 +48,7 @@ interface LineTrial {
   load(spool: string, events: number): Promise<{ writeUnclassified(file: string): Promise<void> }>;
 }
 
-/** Failures of a line, while an empty line passes, after which it counts as too large. */
+/** Failed attempts after which a line counts as too large, if an empty line passes each time. */
 const triesOfLine = 3;
 
 const newline = Buffer.from('\n');
@@ -135,6 +135,10 @@ async function loadCleaned(duckdb: Duckdb, file: string) {
   return { kept, badLines };
 }
 
+/**
+ * Converts a spool of `events` lines into the table `batch`. If the engine rejects it or reads another number of rows,
+ * or with `eachLine`, each line is checked and invalid ones are left out. Errors: the engine's.
+ */
 export async function convertSpool(
   duckdb: Duckdb,
   file: string,

@@ -89,6 +89,7 @@ async function writeList(lakeDir: string, id: string, notices: readonly Notice[]
   else await openLists(lakeDir).put(id, { notices: notices.slice(0, maxNotices) });
 }
 
+/** Reads the notices of both lists, newest first. Damaged lists are skipped. */
 export async function readNotices(lakeDir: string): Promise<Notice[]> {
   const all = [...(await readList(lakeDir, foundId)), ...(await readList(lakeDir, keysId))];
   return all.toSorted((a, b) => Date.parse(b.foundAt) - Date.parse(a.foundAt));

@@ -42,6 +42,7 @@ const ofBlocks = 16;
 const maxBlocks = 8;
 const groupRows = 16_384;
 
+/** A sealed file to summarize. `key` is that of its part. */
 export interface SummarySource {
   readonly key: string;
   readonly file: DataFile;

@@ -23,6 +23,7 @@ export interface Candidate {
 
 export interface IndexAnswer {
   readonly candidates: readonly Candidate[];
+  /** Files without an index: they may have the event too. */
   readonly missing: readonly DataFile[];
 }
 

@@ -15,6 +15,7 @@ import { createResultDictionary, type LookupResult, type ResultDictionary } from
 
 /** Distinct texts per page: 33 MB of the longest User-Agents. */
 const pageRows = 8192;
+/** Longest work before a yield to the event loop, ms. */
 const stretchMs = 20;
 /** Lifetime of cached texts, ms: they are personal data. */
 export const cacheLifetimeMs = 600_000;
@@ -51,6 +52,7 @@ export interface LookupCache {
   readonly joinSql: string;
   /** Removes the data of the last rows, and the cache if it is too large. */
   release(): Promise<void>;
+  /** Empties the cache and removes its tables. */
   forget(): Promise<void>;
 }
 
@@ -175,7 +177,7 @@ async function learn(
   await drop(duckdb, fresh, numbers);
 }
 
-/** Creates the tables of a kind of text. `of` separates them from others in the engine. */
+/** Creates the cache of a kind of text. `of` distinguishes its tables from those of other caches in the engine. */
 export function createLookupCache(duckdb: Duckdb, of: string, sort: LookupKind): LookupCache {
   const { name, keys, textBytes } = sort;
   const maxTexts = (duckdb.memoryMb * 1024 ** 2 * memoryPart) / textBytes;

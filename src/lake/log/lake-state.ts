@@ -229,7 +229,7 @@ export function assertContinuity(before: LakeState, after: LakeState): void {
   );
 }
 
-/** Asserts that both records of the position agree. `txns`: positions by appId. */
+/** Asserts that the position in the lake's state equals that in the table's txn actions. `txns`: positions by appId. */
 export function assertPosition({ epoch }: LakeState, txns: ReadonlyMap<string, number>): void {
   if (epoch === undefined) return;
   assert(

@@ -102,9 +102,11 @@ export interface LogTailer {
   lake(): LakeState;
   /** Returns the snapshot of the newest version, cached until the next one. */
   snapshot(): Snapshot;
+  /** Returns the foreign commit at which reading stopped, if any. */
   foreign(): ForeignCommit | undefined;
   /** Reads other writers' commits, up to a foreign one. Errors: `foreign_commit`, `log_damaged`, `lake_protocol`. */
   refresh(): Promise<void>;
+  /** Applies a commit that the caller has written. */
   apply(actions: readonly Action[]): void;
 }
 
@@ -149,6 +151,7 @@ export async function openLogTailer(tableDir: string): Promise<LogTailer> {
         if (commit === undefined) break;
         const lake = findStateOf(commit.actions);
         held.push(commit);
+        // From a foreign change on, commits are held until one with the cause `repair`.
         if (held.length > 1 ? lake?.cause !== 'repair' : lake === undefined && changesTable(commit.actions)) continue;
         for (const { actions } of held) view.note(actions);
         follow(state, held);

@@ -18,7 +18,7 @@ interface RequestHeadError {
 /** Maximum number of header lines. Node 20 drops further ones silently, which could include a key or a Host. */
 export const maxHeaderLines = 2000;
 
-/** Returns the reason of HPE_HEADER_OVERFLOW, which does not distinguish the two. */
+/** Describes HPE_HEADER_OVERFLOW, which does not distinguish too many headers from too large a head. */
 export function describeHeadOverflow(maxHeadBytes: number): string {
   return `the request has more than ${maxHeaderLines} headers, or a head of more than ${maxHeadBytes} bytes`;
 }

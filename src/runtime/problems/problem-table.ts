@@ -62,11 +62,11 @@ export const problemTable = {
   ),
   lake_disk_low: blocking(
     "Free space on the lake's disk is below `TRIBUTARY_DISK_RESERVE_BYTES`.",
-    'Free space. On a full disk, events wait in the stream while it is below its limit.',
+    'Free space. On a full disk, events wait in the stream. Imports are rejected once the stream is full.',
   ),
   process_crash_looping: blocking(
     'A process exits again and again.',
-    'Read the log lines of this process, and the preceding ones. The problem ends after a minute without an exit.',
+    'Read the log lines of this process, and the lines before them. The problem ends after a minute without an exit.',
   ),
   reports_disk_low: blocking(
     'Free space on the disk of the reports is below `TRIBUTARY_DISK_RESERVE_BYTES`.',
@@ -101,7 +101,7 @@ export const problemTable = {
     'Stop one of the two. If this one stays, restart it.',
   ),
   stream_unclaimed: blocking(
-    'The stream has messages but no claim, and this lake has never read it.',
+    'The stream has messages but no claim, and this lake has never read it. Imports are rejected.',
     "Set another `TRIBUTARY_STREAM`. If the messages are this lake's, run the `nats` command that `tributary status` shows.",
   ),
   stream_unsafe: blocking(
@@ -110,7 +110,7 @@ export const problemTable = {
   ),
 
   access_unreadable: degraded(
-    'The access data cannot be read. The last valid content stays in use.',
+    'The access data cannot be read. The last valid content stays in use. If there is none since the start, requests are rejected.',
     'Restore `access.json` from a backup. The service reads it within a second.',
   ),
   broker_overloaded: degraded(
@@ -118,7 +118,7 @@ export const problemTable = {
     'Wait if it passes. Otherwise use a faster disk, or have clients send larger batches.',
   ),
   clock_behind_lake: degraded(
-    "The lake has rows whose time is ahead of this machine's clock.",
+    "The lake has rows whose `available_at` is ahead of this machine's clock. Filters by it miss new rows.",
     'Set the clock if it is behind. Otherwise run `tributary lake repair`.',
   ),
   exports_unreadable: degraded(
@@ -156,7 +156,7 @@ export const problemTable = {
   ),
   record_missing: degraded(
     'A schedule, segment, webhook or the list of titles is missing, and no command has removed it.',
-    'Restore it from a backup, remove it by its command, or remove the file of the same name below `records/`.',
+    'Restore it from a backup. To accept the loss, remove it by its command, or remove its file below `records/`.',
   ),
   session_key_unreadable: degraded(
     'The key of console sessions cannot be read. Users cannot sign in, or sessions end at the next start.',
@@ -171,11 +171,11 @@ export const problemTable = {
     'Restore its pipeline and row schema in `TRIBUTARY_DATASETS_DIR`, then restart.',
   ),
   secrets_key_missing: degraded(
-    '`keys/secrets.key` is missing. Users can sign in until the next start.',
+    '`keys/secrets.key` is missing. Users can sign in only until the next start.',
     'Restore it before the restart, from the backup of `access.json`.',
   ),
   users_unreadable: degraded(
-    'Secrets of users cannot be read. Users get 500.',
+    'Secrets of users cannot be read. Requests of users get HTTP 500.',
     'Restore `access.json` and `keys/secrets.key` from the same backup.',
   ),
   supervisor_unresponsive: degraded(
@@ -232,7 +232,7 @@ export const problemTable = {
   ),
   link_keys_renewed: warning(
     'The keys of download links were missing and were created again. Older links are rejected.',
-    'Restore the file, or have users get the state of their exports again.',
+    'Restore the named file from a backup, or have users get the state of their exports again, which returns new links.',
   ),
   receipt_keys_unreadable: warning(
     'The keys of receipts cannot be read. Imports return no receipts, at once or from the next start.',
@@ -247,11 +247,11 @@ export const problemTable = {
     'Restore its record from a backup, or delete and recreate the schedule.',
   ),
   sealed_columns_missing: warning(
-    'An upgrade added columns. The service rewrites sealed files until the time in the message.',
+    'An upgrade added columns that sealed files lack. The service rewrites these files until about the time in the message.',
     'Until then, [read columns by name](../lake.md#new-columns). Free space if `tributary status` asks for it. Check a named file with `tributary lake check`.',
   ),
   stream_fault: warning(
-    'The stream was damaged, purged or created again. Acknowledged events may be missing.',
+    'The stream was damaged, purged or created again, or the lake was restored from a backup. Acknowledged events may be missing.',
     "Check nats-server's log and disk. Have clients resend the requests that `tributary status` describes.",
   ),
   stream_repaired: warning(

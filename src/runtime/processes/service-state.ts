@@ -24,6 +24,7 @@ export interface ServiceState {
   /** Absent in the state of an earlier version. */
   readonly streamName?: string;
   readonly processes: readonly ProcessState[];
+  /** Problems, warnings and figures that each process reports, by its name. */
   readonly facts: Readonly<Record<string, Readonly<Record<string, unknown>>>>;
   /** When each problem and warning was first observed, ISO 8601, by `problemKey`. Absent before 0.3. */
   readonly since?: Readonly<Record<string, string>>;
@@ -97,7 +98,7 @@ export function listCrashedServices(runFolder: string): readonly ServiceState[] 
 /** Processes that a data folder has only once, in all its services. */
 const singleProcesses = ['nats-server', 'compact', 'export'];
 
-/** Finds another service that runs one of these processes on the data folder; returns the holder's name. */
+/** Finds another service that runs one of these processes on the data folder; returns its description. */
 export function findCompetingService(runFolder: string, processes: readonly string[]): string | undefined {
   const own = processes.filter((name) => singleProcesses.includes(name));
   // Called twice per second, usually without another file.
