@@ -90,7 +90,7 @@ function findServiceProblems(service: ServiceState, nowMs: number): Problem[] {
   return isSilent && lost !== undefined ? [describeLostFolder(lost)] : problems;
 }
 
-const describeLost = ({ pid, writtenAt }: ServiceState): Problem => ({
+const describeCrashed = ({ pid, writtenAt }: ServiceState): Problem => ({
   code: 'service_crashed',
   subject: String(pid),
   message: `the service of pid ${pid} crashed; it was last seen at ${writtenAt}`,
@@ -112,7 +112,7 @@ export const statusCommand = defineDataCommand({
     const services = readServiceStates(paths.run);
     const nowMs = clock.nowMs();
     const problems = services.flatMap((service) => findServiceProblems(service, nowMs));
-    problems.push(...listCrashedServices(paths.run).map(describeLost));
+    problems.push(...listCrashedServices(paths.run).map(describeCrashed));
     // A running process may have reported the same problem, with its own figures.
     const addNew = (found: readonly Problem[]): void =>
       void problems.push(...found.filter((one) => !problems.some((known) => isSameProblem(known, one))));

@@ -40,7 +40,7 @@ export interface CompactOptions {
 }
 
 /** Memory of the process without its engines, MiB: messages, keys, the heap, memory that an engine frees late. */
-const besideMb = 384;
+const processOverheadMb = 384;
 const minMb = 128;
 
 /**
@@ -50,7 +50,7 @@ const minMb = 128;
  */
 export function divideMemory(memoryMb: number): { readonly flushMb: number; readonly sealMb: number } {
   const flushMb = Math.ceil(memoryMb / 2);
-  const sealMb = Math.max(Math.ceil(memoryMb / 4), flushMb - besideMb);
+  const sealMb = Math.max(Math.ceil(memoryMb / 4), flushMb - processOverheadMb);
   return { flushMb: Math.max(minMb, flushMb), sealMb: Math.max(minMb, sealMb) };
 }
 

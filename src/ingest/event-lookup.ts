@@ -78,7 +78,7 @@ export function createEventLookup({ access, importResponses, ask, keyMask }: Eve
   const quota = createQuotaCounter([eventQuota]);
   const asked = new Set<Asker>();
 
-  function hasPlace({ idApp, idAccount }: Asker): boolean {
+  function hasCapacity({ idApp, idAccount }: Asker): boolean {
     const ofAccount = [...asked].filter((other) => other.idAccount === idAccount);
     const ofApp = ofAccount.filter((other) => other.idApp === idApp);
     return asked.size < maxAsked && ofAccount.length < maxAskedOfAccount && ofApp.length < maxAskedOfApp;
@@ -99,7 +99,7 @@ export function createEventLookup({ access, importResponses, ask, keyMask }: Eve
       const questions = parseEventQuery(query, app.idApp, keyMask);
       if ('reason' in questions) return end(questions);
       const asker = { idApp: app.idApp, idAccount: app.idAccount };
-      if (!hasPlace(asker)) return end({ reason: 'busy', detail: 'too many concurrent lookups' });
+      if (!hasCapacity(asker)) return end({ reason: 'busy', detail: 'too many concurrent lookups' });
       asked.add(asker);
       try {
         const reply = await askEach(ask, questions);

@@ -7,7 +7,7 @@ import { wrapErrors } from './broker-errors.ts';
 import { findClaim, findKeptClaim, compareClaims, streamTakenProblem } from './claim.ts';
 import { whileConnected, type StreamConnection } from './connection.ts';
 import { evaluateStream, openStreamWatch, type PublishGate } from './publish-gate.ts';
-import { eventSubject, streamName as unclaimedName } from './stream.ts';
+import { eventSubject, streamName as defaultStreamName } from './stream.ts';
 import { findStream, openManager } from './stream-admin.ts';
 
 /** A permit to publish, valid for the stream configuration it was issued for. */
@@ -45,7 +45,7 @@ const backgroundCheckMs = 5000;
 
 /** The guard of a stream that no service has claimed: tests, and brokers of single commands. */
 export const noGuard: StreamGuard = {
-  acquirePermit: () => ({ stream: unclaimedName, subject: eventSubject, changes: 0 }),
+  acquirePermit: () => ({ stream: defaultStreamName, subject: eventSubject, changes: 0 }),
   isPermitValid: () => Promise.resolve(true),
   assertOwner: () => Promise.resolve(),
 };

@@ -5,7 +5,7 @@ import { noGuard, type StreamGuard } from './guard.ts';
 import {
   maxMessageBytes,
   streamIdOf,
-  streamName as unclaimedName,
+  streamName as defaultStreamName,
   type StreamMessage,
   type StreamReader,
   type StreamState,
@@ -188,7 +188,7 @@ const minFetchBytes = maxMessageBytes + 16 * 1024;
 type PullLimits = Parameters<StreamReader['pull']>[1];
 
 /** Creates an allocator of pieces of `into`. It returns new memory if a piece does not fit. */
-function createRoom(into: Uint8Array = Buffer.alloc(0)): (bytes: number) => Uint8Array {
+function createAllocator(into: Uint8Array = Buffer.alloc(0)): (bytes: number) => Uint8Array {
   let used = 0;
   return (bytes) => {
     if (used + bytes > into.length) return Buffer.allocUnsafeSlow(bytes);
@@ -220,7 +220,7 @@ interface ReaderOptions {
 /** Opens the stream for reading over a connection, which the caller closes. Error: `broker_away`. */
 export async function openReader(
   connection: StreamConnection,
-  { streamName = unclaimedName, guard = noGuard }: ReaderOptions = {},
+  { streamName = defaultStreamName, guard = noGuard }: ReaderOptions = {},
 ): Promise<StreamReader> {
   const manager = await openManager(connection);
   let arrivals = 0;
@@ -231,7 +231,7 @@ export async function openReader(
   async function pull(afterSequence: number, limits: PullLimits): Promise<StreamMessage[]> {
     const deadline = performance.now() + limits.waitMs;
     const pulled: StreamMessage[] = [];
-    const room = createRoom(limits.into);
+    const room = createAllocator(limits.into);
     let bytes = 0;
     for (;;) {
       const leftMs = deadline - performance.now();

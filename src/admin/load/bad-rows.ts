@@ -32,7 +32,7 @@ export interface BadRows {
 export const noBadRows: BadRows = { count: 0, first: [], failed: [] };
 
 /** Reports whether a load is rejected: it has more bad rows than allowed, or they are too large to keep. */
-export function isRefused({ count, isTooLarge }: BadRows, { maxBad }: BadBounds): boolean {
+export function exceedsBounds({ count, isTooLarge }: BadRows, { maxBad }: BadBounds): boolean {
   return count > maxBad || isTooLarge === true;
 }
 

@@ -35,7 +35,14 @@ import { lakePaths, tablePaths } from '../../lake/lake.ts';
 import { nextAvailableAtMs, findLoadState } from '../../lake/log/lake-state.ts';
 import type { Table } from '../../lake/log/table.ts';
 import { openDuckdb, type Duckdb, type DuckdbOptions } from '../../lake/sql/duckdb.ts';
-import { defaultKeptBytes, isRefused, noBadRows, type BadBounds, type BadRows, type KeptBadRow } from './bad-rows.ts';
+import {
+  defaultKeptBytes,
+  exceedsBounds,
+  noBadRows,
+  type BadBounds,
+  type BadRows,
+  type KeptBadRow,
+} from './bad-rows.ts';
 import { withTableLock } from '../tables.ts';
 import { commitLoad, countRows, nextLoadState } from './commit-load.ts';
 import { enrichStaged } from './enrich-staged.ts';
@@ -225,7 +232,7 @@ async function loadLinked(work: Work, file: string): Promise<LoadOutcome> {
       throw new AppError('file_damaged', `${name} changed during the load: nothing was loaded`, {
         hint: 'Run the load again when the file is complete.',
       });
-    if (isRefused(staged.bad, bounds)) return refuseRows(name, staged.bad, bounds);
+    if (exceedsBounds(staged.bad, bounds)) return refuseRows(name, staged.bad, bounds);
     const files = await enrichStaged(duckdb, staged.files, { dataset, enricher, signal, makeRoom });
     await work.crashPoint('load-written');
     progress.phase('commit');

@@ -4,7 +4,7 @@ import { writeDataFiles, type WrittenPart } from '../../lake/files/data-file.ts'
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { readPlain } from '../../runtime/files/input-file.ts';
 import { inPortions } from '../tables.ts';
-import { findBadRows, isRefused, noBadRows, type BadBounds, type BadRows } from './bad-rows.ts';
+import { findBadRows, exceedsBounds, noBadRows, type BadBounds, type BadRows } from './bad-rows.ts';
 import { findLongRecord, walkRecords } from './csv-records.ts';
 import type { FileField, RejectedFile } from './file-fields.ts';
 import { damagedParquet, maxLineBytes, tooLong } from './recognize.ts';
@@ -81,7 +81,7 @@ async function writeGoodRows(
   }
   const sql = buildSql(loadSource, options, false);
   const bad = await findBadRows(duckdb, loadSource, sql, options.bounds);
-  if (isRefused(bad, options.bounds)) return { files: [], bad };
+  if (exceedsBounds(bad, options.bounds)) return { files: [], bad };
   return { files: await writeRows(duckdb, sql, options, 'WHERE fault IS NULL'), bad };
 }
 

@@ -8,7 +8,7 @@ import { sqlList, sqlName, sqlText } from '../sql/literals.ts';
 import { isKeyedId, receivedAtOf } from '../../datasets/event-id.ts';
 import { AppError } from '../../runtime/errors.ts';
 import { type FileFilter, pruneFiles } from '../files/prune.ts';
-import { type Candidate, type IdIndex, type IndexAnswer, indexKeyOf } from './id-index.ts';
+import { type CandidateFile, type IdIndex, type IndexAnswer, indexKeyOf } from './id-index.ts';
 
 export interface DatasetTable {
   readonly dataset: Dataset;
@@ -121,10 +121,10 @@ async function findInMissing(
   missing: readonly DataFile[],
   idStart: string,
   use: IndexUse,
-): Promise<Candidate[]> {
+): Promise<CandidateFile[]> {
   const { index, idApps, deadlineMs, maxIndexedBytes = Infinity } = use;
   const keys = idApps.map((idApp) => indexKeyOf(idApp, idStart));
-  const candidates: Candidate[] = [];
+  const candidateFiles: CandidateFile[] = [];
   // Small files do not wait for large ones.
   for (const [done, file] of missing.toSorted((a, b) => a.sizeBytes - b.sizeBytes).entries()) {
     // Maintenance with a newer version of the table may remove an index again.
@@ -135,25 +135,25 @@ async function findInMissing(
         });
       await index.add(duckdb, file);
       const answer = await index.find(duckdb, [file], keys);
-      candidates.push(...answer.candidates);
+      candidateFiles.push(...answer.candidates);
       isIndexed = answer.missing.length === 0;
     }
   }
-  return candidates;
+  return candidateFiles;
 }
 
 async function readCandidates(
   duckdb: Statements,
   table: DatasetTable,
   target: LookupTarget,
-  candidates: readonly Candidate[],
+  candidateFiles: readonly CandidateFile[],
 ): Promise<FoundRow[]> {
-  if (candidates.length === 0) return [];
+  if (candidateFiles.length === 0) return [];
   const start = idStartOf(target);
-  const fromMs = Math.min(...candidates.map((candidate) => candidate.fromMs));
-  const toMs = Math.max(...candidates.map((candidate) => candidate.toMs));
+  const fromMs = Math.min(...candidateFiles.map((candidateFile) => candidateFile.fromMs));
+  const toMs = Math.max(...candidateFiles.map((candidateFile) => candidateFile.toMs));
   const values: SqlValue[] = [start, `${start}~`, ...(target.idApp === undefined ? [] : [target.idApp])];
-  const files = candidates.map(({ file }) => file);
+  const files = candidateFiles.map(({ file }) => file);
   const rows = await localFiles.use(files, (paths) =>
     duckdb.rows(
       `SELECT ${headSql(table.dataset)}

@@ -15,14 +15,14 @@ interface Merge {
 }
 
 /** A file that may have the event, and its time of receipt, Unix ms, inclusive. */
-export interface Candidate {
+export interface CandidateFile {
   readonly file: DataFile;
   readonly fromMs: number;
   readonly toMs: number;
 }
 
 export interface IndexAnswer {
-  readonly candidates: readonly Candidate[];
+  readonly candidates: readonly CandidateFile[];
   /** Files without an index: they may have the event too. */
   readonly missing: readonly DataFile[];
 }

@@ -8,7 +8,7 @@ import { geoDateColumn } from '../../datasets/field-schema.ts';
 import type { EnrichedGroup, UserAgentField, GeoField } from '../../datasets/enriched-columns.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
-import { createLookupCache, noTime, type LookupKind, type LookupSource } from './lookup-cache.ts';
+import { createLookupCache, timedOut, type LookupKind, type LookupSource } from './lookup-cache.ts';
 
 /** Time for parsing the User-Agents of a lookup, ms: enough for 200,000 distinct usual ones. */
 export const agentBudgetMs = 3000;
@@ -55,11 +55,11 @@ function readAgents(
     constants: [],
     databaseVersion: 0,
     find(userAgent) {
-      if (isOver) return noTime;
+      if (isOver) return timedOut;
       if (performance.now() - startedAt > budgetMs) {
         isOver = true;
         onOver();
-        return noTime;
+        return timedOut;
       }
       return enricher.parseUserAgent(String(userAgent));
     },

@@ -23,10 +23,10 @@ export const cacheLifetimeMs = 600_000;
 /** Share of the engine's memory for cached texts. Above it, all are dropped. */
 const memoryPart = 1 / 16;
 /** Results above which all are dropped: 10 MB in JavaScript. */
-const maxAnswers = 20_000;
+const maxResults = 20_000;
 
 /** Result of a text that timed out. It is looked up again. */
-export const noTime = Symbol('no time');
+export const timedOut = Symbol('no time');
 
 export interface LookupKind {
   readonly name: 'places' | 'agents';
@@ -42,7 +42,7 @@ export interface LookupSource {
   readonly constants: readonly string[];
   readonly databaseVersion: number;
   /** Returns the result of texts in the order of the keys. */
-  readonly find: (text: unknown, other: unknown) => LookupResult | typeof noTime | undefined;
+  readonly find: (text: unknown, other: unknown) => LookupResult | typeof timedOut | undefined;
 }
 
 export interface LookupCache {
@@ -61,7 +61,7 @@ const unknown = -1;
 /** Number of a text that timed out. */
 const skipped = -2;
 
-interface Memory {
+interface CacheState {
   readonly key: string;
   readonly sinceMs: number;
   readonly resultDictionary: ResultDictionary;
@@ -80,7 +80,7 @@ interface Names {
   readonly known: string;
   /** Results by number, and in the form that rows are joined with. */
   readonly answers: string;
-  readonly told: string;
+  readonly joined: string;
 }
 
 /** Looks up a page of texts, yielding to the event loop. Returns result numbers. */
@@ -94,7 +94,7 @@ async function findPage(
   for (const [index, place] of places.entries()) {
     const lookupResult = find(texts[index], others[index]);
     numbers[place as number] =
-      lookupResult === noTime
+      lookupResult === timedOut
         ? skipped
         : ((lookupResult === undefined ? undefined : resultDictionary.numberOf(lookupResult)) ?? unknown);
     if (performance.now() - workedSince < stretchMs) continue;
@@ -124,9 +124,9 @@ async function addAnswers(
 }
 
 /** Builds the joined table. Returns the non-empty columns: others would cost as much to write. */
-async function tell(
+async function buildJoinTable(
   duckdb: Duckdb,
-  { answers, told }: Names,
+  { answers, joined }: Names,
   from: LookupSource,
   resultDictionary: ResultDictionary,
 ): Promise<ReadonlySet<string>> {
@@ -136,24 +136,24 @@ async function tell(
   });
   const replaced = enumerated.length === 0 ? '' : ` REPLACE (${enumerated.join(', ')})`;
   const columns = [`answers.*${replaced}`, ...from.constants].join(', ');
-  await duckdb.run(`CREATE OR REPLACE TEMP TABLE ${told} AS SELECT ${columns} FROM ${answers} AS answers`);
-  const [counts = {}] = await duckdb.rows(`SELECT count(COLUMNS(* EXCLUDE (v))) FROM ${told}`);
+  await duckdb.run(`CREATE OR REPLACE TEMP TABLE ${joined} AS SELECT ${columns} FROM ${answers} AS answers`);
+  const [counts = {}] = await duckdb.rows(`SELECT count(COLUMNS(* EXCLUDE (v))) FROM ${joined}`);
   return new Set(Object.keys(counts).filter((column) => Number(counts[column]) > 0));
 }
 
 /** Looks up the texts of `asked` without a number, by page, and caches the results. */
-async function learn(
+async function lookUpNewTexts(
   duckdb: Duckdb,
   { keys }: LookupKind,
   names: Names,
   from: LookupSource,
-  into: Memory,
+  into: CacheState,
 ): Promise<void> {
   const { resultDictionary } = into;
   const { asked, fresh, numbers, known, answers } = names;
   await duckdb.run(`CREATE OR REPLACE TEMP TABLE ${fresh} AS SELECT * EXCLUDE (v) FROM ${asked} WHERE v IS NULL;
     CREATE OR REPLACE TEMP TABLE ${numbers} (v INTEGER)`);
-  let isTold = true;
+  let isJoined = true;
   for (let at = 0; ; at += pageRows) {
     const page = await duckdb.columns(
       [`rowid - ${at}`, ...keys],
@@ -166,11 +166,11 @@ async function learn(
     // A statement costs as much as a thousand results.
     if (resultDictionary.waiting() > 0 && (isLast || resultDictionary.waiting() >= pageRows)) {
       await addAnswers(duckdb, answers, from, resultDictionary);
-      isTold = false;
+      isJoined = false;
     }
     if (isLast) break;
   }
-  if (!isTold) into.filled = await tell(duckdb, names, from, resultDictionary);
+  if (!isJoined) into.filled = await buildJoinTable(duckdb, names, from, resultDictionary);
   const numbered = `SELECT fresh.*, numbers.v FROM ${fresh} AS fresh POSITIONAL JOIN ${numbers} AS numbers`;
   await duckdb.run(`INSERT INTO ${known} ${numbered} WHERE numbers.v <> ${skipped};
     CREATE OR REPLACE TEMP TABLE ${asked} AS SELECT * FROM ${asked} WHERE v >= 0 UNION ALL ${numbered} WHERE numbers.v >= 0`);
@@ -183,15 +183,15 @@ export function createLookupCache(duckdb: Duckdb, of: string, sort: LookupKind):
   const maxTexts = (duckdb.memoryMb * 1024 ** 2 * memoryPart) / textBytes;
   const table = (what: string): string => `enrich_${of}_${name}_${what}`;
   const [asked, fresh, numbers] = [table('asked'), table('fresh'), table('numbers')];
-  const [known, answers, told] = [table('known'), table('answers'), table('told')];
-  const names: Names = { asked, fresh, numbers, known, answers, told };
+  const [known, answers, joined] = [table('known'), table('answers'), table('joined')];
+  const names: Names = { asked, fresh, numbers, known, answers, joined };
   const by = keys.length === 1 ? '=' : 'IS NOT DISTINCT FROM';
   const matches = (one: string, other: string): string =>
     keys.map((key) => `${one}.${key} ${by} ${other}.${key}`).join(' AND ');
-  let memory: Memory | undefined;
+  let memory: CacheState | undefined;
 
   /** Returns the cache, or a new one if it is outdated. */
-  async function recall({ columns, constants, databaseVersion }: LookupSource): Promise<Memory> {
+  async function getOrCreateCache({ columns, constants, databaseVersion }: LookupSource): Promise<CacheState> {
     const key = JSON.stringify([columns, constants, databaseVersion]);
     const nowMs = performance.now();
     if (memory?.key === key && nowMs - memory.sinceMs < cacheLifetimeMs) return memory;
@@ -202,7 +202,7 @@ export function createLookupCache(duckdb: Duckdb, of: string, sort: LookupKind):
   }
 
   /** Lists the distinct texts, with the numbers of the cached ones. */
-  async function ask(source: string, condition: string, isEmpty: boolean): Promise<void> {
+  async function listDistinctTexts(source: string, condition: string, isEmpty: boolean): Promise<void> {
     const isThere = keys.map((key) => `${key} IS NOT NULL`).join(' OR ');
     const distinct = `SELECT DISTINCT ${keys.join(', ')} FROM ${source} AS r WHERE (${isThere}) AND (${condition})`;
     const numbered = isEmpty
@@ -218,23 +218,23 @@ export function createLookupCache(duckdb: Duckdb, of: string, sort: LookupKind):
 
   async function forget(): Promise<void> {
     memory = undefined;
-    await drop(duckdb, asked, fresh, numbers, known, answers, told);
+    await drop(duckdb, asked, fresh, numbers, known, answers, joined);
   }
 
   return {
     async lookUp(source, condition, from) {
-      const into = await recall(from);
+      const into = await getOrCreateCache(from);
       // Unset until success: after a failure tables and numbers may disagree.
       memory = undefined;
-      await ask(source, condition, into.texts === 0);
-      if ((await countAsked('v IS NULL')) > 0) await learn(duckdb, sort, names, from, into);
+      await listDistinctTexts(source, condition, into.texts === 0);
+      if ((await countAsked('v IS NULL')) > 0) await lookUpNewTexts(duckdb, sort, names, from, into);
       memory = into;
       return (await countAsked('v >= 0')) > 0 ? into.filled : new Set();
     },
-    joinSql: `LEFT JOIN ${asked} AS ${name}_asked ON ${matches(`${name}_asked`, 'r')} LEFT JOIN ${told} AS ${name} ON ${name}.v = ${name}_asked.v`,
+    joinSql: `LEFT JOIN ${asked} AS ${name}_asked ON ${matches(`${name}_asked`, 'r')} LEFT JOIN ${joined} AS ${name} ON ${name}.v = ${name}_asked.v`,
     async release() {
       const isTooMuch =
-        memory !== undefined && (memory.texts > maxTexts || memory.resultDictionary.count() > maxAnswers);
+        memory !== undefined && (memory.texts > maxTexts || memory.resultDictionary.count() > maxResults);
       await (isTooMuch ? forget() : drop(duckdb, asked, fresh, numbers));
     },
     forget,

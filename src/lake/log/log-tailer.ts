@@ -32,7 +32,7 @@ export interface SnapshotView {
 /** The new file of each changed path, if any. */
 type Changes = ReadonlyMap<string, DataFile | undefined>;
 
-function findPlace(files: readonly DataFile[], name: string, from: number): number {
+function findIndex(files: readonly DataFile[], name: string, from: number): number {
   let [low, high] = [from, files.length];
   while (low < high) {
     const middle = (low + high) >>> 1;
@@ -53,7 +53,7 @@ export function replaceFiles(files: readonly DataFile[], changes: Changes): Data
     }
   };
   for (const [name, file] of [...changes].toSorted(([a], [b]) => (a < b ? -1 : 1))) {
-    copyTo(findPlace(files, name, from));
+    copyTo(findIndex(files, name, from));
     if (files[from]?.path === name) from += 1;
     if (file !== undefined) replaced.push(file);
   }
@@ -63,15 +63,16 @@ export function replaceFiles(files: readonly DataFile[], changes: Changes): Data
 
 export function createSnapshotView(tableDir: string, state: Readonly<TableState>): SnapshotView {
   let snapshot: Snapshot | undefined;
-  let named = new Set<string>();
+  let changedPaths = new Set<string>();
   /** A path in another encoding may name a file twice. Such a log is sorted each time. */
-  let isOwn = true;
+  let hasOwnEncoding = true;
 
   function build(): Snapshot {
-    isOwn &&= snapshot === undefined ? [...state.files.keys()].every(isOwnEncoding) : [...named].every(isOwnEncoding);
-    if (snapshot === undefined || !isOwn) return toSnapshot(tableDir, state);
+    hasOwnEncoding &&=
+      snapshot === undefined ? [...state.files.keys()].every(isOwnEncoding) : [...changedPaths].every(isOwnEncoding);
+    if (snapshot === undefined || !hasOwnEncoding) return toSnapshot(tableDir, state);
     const changes = new Map(
-      [...named].map((encoded) => {
+      [...changedPaths].map((encoded) => {
         const add = state.files.get(encoded);
         return [decodePath(encoded) ?? encoded, add === undefined ? undefined : toDataFile(tableDir, add)] as const;
       }),
@@ -83,14 +84,14 @@ export function createSnapshotView(tableDir: string, state: Readonly<TableState>
     current() {
       if (snapshot?.version === state.version) return snapshot;
       snapshot = build();
-      named = new Set();
+      changedPaths = new Set();
       return snapshot;
     },
     note(actions) {
       if (snapshot === undefined) return;
       for (const { add, remove } of actions) {
-        if (add !== undefined) named.add(add.path);
-        if (remove !== undefined) named.add(remove.path);
+        if (add !== undefined) changedPaths.add(add.path);
+        if (remove !== undefined) changedPaths.add(remove.path);
       }
     },
   };
