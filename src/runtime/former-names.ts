@@ -1,4 +1,5 @@
 import type { Problem, ProblemCode } from './problems/problem.ts';
+import { renameMembers } from './files/checksummed-json.ts';
 import type { Schema } from './http/openapi.ts';
 
 // Names of 0.3, accepted and written next to the current ones until 0.5, which removes this file and its calls. Tables
@@ -88,15 +89,9 @@ export function withFormerStatus<T extends object>(status: T): T {
 
 /** Returns an object with current names only, also if a service of 0.3 wrote it. */
 export function acceptFormerNames(of: Answer, value: object): Readonly<Record<string, unknown>> {
-  const given = new Map(Object.entries(value as Readonly<Record<string, unknown>>));
-  for (const [former, name] of Object.entries<string>(formerFields[of])) {
-    if (!given.has(name) && given.has(former)) given.set(name, given.get(former));
-    // A former member that stays would outlive the current one in a record that is written again.
-    given.delete(former);
-  }
-  const code = of === 'problem' ? currentCodes.get(String(given.get('code'))) : undefined;
-  if (code !== undefined) given.set('code', code);
-  return Object.fromEntries(given);
+  const renamed = renameMembers(value as Readonly<Record<string, unknown>>, formerFields[of]);
+  const code = of === 'problem' ? currentCodes.get(String(renamed['code'])) : undefined;
+  return code === undefined ? renamed : { ...renamed, code };
 }
 
 /** Adds the former names to the OpenAPI schema of an object, as deprecated members. */

@@ -11,7 +11,7 @@ import { createRandom } from '../../src/demo/random.ts';
 import { ensureLake, lakePaths, listQuarantined } from '../../src/lake/lake.ts';
 import { findJob, jobPath } from '../../src/reports/report-records.ts';
 import { createClock } from '../../src/runtime/clock.ts';
-import { parseChecksummed, renderChecksummed } from '../../src/runtime/files/checksummed-json.ts';
+import { parseChecksummed, renameMembers, renderChecksummed } from '../../src/runtime/files/checksummed-json.ts';
 import { testFolder } from '../helpers/folder.ts';
 import { createModel, emptyState } from '../helpers/import-model.ts';
 
@@ -127,4 +127,11 @@ describe('files of version 0.3', () => {
     expect(readFileSync(all[0] ?? '', 'utf8')).toBe(formerQuarantine);
     expect(existsSync(formerQuarantine)).toBe(false);
   });
+});
+
+it('Of a former and a current name in one record, the current one counts, in either order', () => {
+  const names = { old: 'current' };
+  expect(renameMembers({ old: 1, current: 2, other: 3 }, names)).toEqual({ current: 2, other: 3 });
+  expect(renameMembers({ current: 2, old: 1 }, names)).toEqual({ current: 2 });
+  expect(renameMembers({ old: 1 }, names)).toEqual({ current: 1 });
 });

@@ -6,13 +6,16 @@ export function isRecord(value: unknown): value is Readonly<Record<string, unkno
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-/** Returns a record with renamed members; `names` maps old names to new ones. */
+/** Returns a record with renamed members; `names` maps old names to new ones. A member that has its new name wins. */
 export function renameMembers(
   record: Readonly<Record<string, unknown>>,
   names: Readonly<Record<string, string>>,
 ): Readonly<Record<string, unknown>> {
-  const entries = Object.entries(record);
-  return Object.fromEntries(entries.map(([name, value]) => [Object.hasOwn(names, name) ? names[name] : name, value]));
+  const entries = Object.entries(record).map(([name, value]): [string, unknown] => {
+    const renamed = Object.hasOwn(names, name) ? names[name] : undefined;
+    return [renamed ?? name, renamed === undefined ? value : (record[renamed] ?? value)];
+  });
+  return Object.fromEntries(entries);
 }
 
 function checksum(text: string): string {

@@ -60,7 +60,7 @@ test.for(ranges)(
 
 test.for(ranges)('With %s groups, a set whose rows move between groups does not grow', (range) => {
   const keys = createKeySet(range);
-  const some = hashes(10_000);
+  const some = hashes(30_000);
   let group = addGroup(keys, some);
   const { bytes } = keys;
   for (let turn = 0; turn < 50; turn += 1) {
@@ -71,7 +71,7 @@ test.for(ranges)('With %s groups, a set whose rows move between groups does not 
   expect(findAll(keys, some).every((found) => found.length === 1 && found[0] === group)).toBe(true);
   for (let turn = 0; turn < 50; turn += 1) {
     keys.dropGroup(group);
-    group = addGroup(keys, hashes(10_000));
+    group = addGroup(keys, hashes(30_000));
   }
   expect(keys.bytes).toBeLessThan(4 * bytes);
 });
