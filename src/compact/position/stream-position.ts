@@ -45,8 +45,10 @@ async function findStreamFault(reader: StreamReader, epoch: Epoch): Promise<Stre
   return hashMessage(anchor.payload) === epoch.anchorHash ? undefined : 'replaced';
 }
 
-/** Checks an epoch without commits: its first message must be unchanged. */
+/** Checks an epoch without commits: no message is at its position, and its first message must be unchanged. */
 async function findStartFault(reader: StreamReader, { position, nextHash }: Epoch): Promise<StreamFault | undefined> {
+  // A message there has a sequence that the broker reused, and would be skipped.
+  if (position > 0 && (await reader.findMessage(position)) !== undefined) return 'replaced';
   if (nextHash === undefined) return undefined;
   const next = await reader.findMessage(position + 1);
   if (next === undefined) return 'gap';

@@ -58,24 +58,30 @@ test.for(['before the start', 'while it runs'])(
   },
 );
 
-test('Messages with reused sequences are stored, with an alarm, before the lake has a message of a new epoch', async () => {
-  const { folder, stream } = await withTwoEvents();
-  const { table: tableDir } = lakePaths(path.join(folder, 'lake'));
-  for (let n = 0; n < 3; n += 1) stream.publish([eventLine()]);
-  stream.lose(3);
-  // The state after a compactor was killed between the epoch after the gap and its first flush.
-  const table = await openTable(tableDir, { clock: createClock(0), crashPoint: noCrashPoint });
-  const { epoch, writer = '' } = table.lake();
-  if (epoch === undefined) throw new Error('the lake follows no stream');
-  await skipGap({ table, reader: stream, writer, alarm: () => undefined }, epoch);
-  expect(table.lake().epoch?.position).toBe(3);
-  stream.truncate(0);
-  for (let n = 0; n < 5; n += 1) stream.publish([eventLine()]);
-  const compactor = await startTestCompact(folder, stream);
-  await waitForStored(folder, 7);
-  expect(facts(compactor)).toContain('replaced');
-  await compactor.stop();
-});
+test.for([
+  ['with', 3],
+  ['without', 1],
+] as const)(
+  'Messages with reused sequences are stored, with an alarm, before the lake has a message of a new epoch that began %s messages',
+  async ([, messages]) => {
+    const { folder, stream } = await withTwoEvents();
+    const { table: tableDir } = lakePaths(path.join(folder, 'lake'));
+    for (let n = 0; n < messages; n += 1) stream.publish([eventLine()]);
+    stream.lose(3);
+    // The state after a compactor was killed between the epoch after the gap and its first flush.
+    const table = await openTable(tableDir, { clock: createClock(0), crashPoint: noCrashPoint });
+    const { epoch, writer = '' } = table.lake();
+    if (epoch === undefined) throw new Error('the lake follows no stream');
+    await skipGap({ table, reader: stream, writer, alarm: () => undefined }, epoch);
+    expect(table.lake().epoch?.position).toBe(3);
+    stream.truncate(0);
+    for (let n = 0; n < 5; n += 1) stream.publish([eventLine()]);
+    const compactor = await startTestCompact(folder, stream);
+    await waitForStored(folder, 7);
+    expect(facts(compactor)).toContain('replaced');
+    await compactor.stop();
+  },
+);
 
 test('A stream whose last messages are missing, and whose end still counts them, is reported and read after them', async () => {
   const { folder, stream } = await withTwoEvents();
