@@ -1,42 +1,11 @@
 import assert from 'node:assert/strict';
-import { connect, type NatsConnection, type NodeConnectionOptions } from '@nats-io/transport-node';
+import type { NatsConnection, NodeConnectionOptions } from '@nats-io/transport-node';
 import { AppError, describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { parseNatsUrl } from '../runtime/processes/nats-url.ts';
 import { wrapBrokerError, createConnectionErrors } from './broker-errors.ts';
 import { createPullConnection, type PullConnection } from './pull-request.ts';
-import { subscribe } from 'node:diagnostics_channel';
-import type { Socket } from 'node:net';
-
-const guarded = new WeakSet<Socket>();
-const ignore = (): void => undefined;
-
-/** Keeps an error listener on a socket: the NATS client (3.4) removes all, and a late error would end the process. */
-function guardSocket(socket: Socket): void {
-  if (guarded.has(socket)) return;
-  guarded.add(socket);
-  const removeAll = socket.removeAllListeners.bind(socket);
-  socket.removeAllListeners = (...names) => {
-    removeAll(...names);
-    return socket.on('error', ignore);
-  };
-}
-
-let guarding = false;
-
-/** Guards each socket that this process opens from now on, before the NATS client can lose one. */
-export function guardClientSockets(): void {
-  if (guarding) return;
-  guarding = true;
-  subscribe('net.client.socket', (message) => guardSocket((message as { socket: Socket }).socket));
-}
-
-/** Guards the current socket of a connection: over TLS it is not one that was opened. */
-function guardConnectionSocket(nats: object): void {
-  // Not in the client's types; without it, only the opened sockets are guarded.
-  const { socket } = (nats as { protocol?: { transport?: { socket?: Socket } } }).protocol?.transport ?? {};
-  if (socket !== undefined) guardSocket(socket);
-}
+import { connect } from './transport.ts';
 
 export interface ConnectionOptions {
   /** `nats://[user:password@]host[:port]` or `tls://...`; comma-separated for the servers of one cluster. */
@@ -120,9 +89,7 @@ export type StreamConnection = Awaited<ReturnType<typeof openConnection>>;
 /** Opens a connection to the broker, which reconnects for as long as it is open. Error: `broker_away`. */
 export async function openConnection(options: ConnectionOptions) {
   const { logger } = options;
-  guardClientSockets();
   const nats = await connectClient(options);
-  guardConnectionSocket(nats);
   const reported = createConnectionErrors(logger);
   const disconnected = new Set<() => void>();
   const failed = new Set<(error: Error) => void>();
@@ -143,7 +110,6 @@ export async function openConnection(options: ConnectionOptions) {
         for (const listener of disconnected) listener();
       } else if (status.type === 'reconnect') {
         connected = true;
-        guardConnectionSocket(nats);
         reported.clearRefusal();
         logger.info({ server: status.server }, 'broker connection restored');
       } else if (status.type === 'error') {
@@ -173,7 +139,6 @@ export async function openConnection(options: ConnectionOptions) {
     /** Opens a connection for pulls under the same name; it ends with this one. Error: `broker_away`. */
     async openPulls(): Promise<PullConnection> {
       const client = await connectClient(options, { reconnect: false });
-      guardConnectionSocket(client);
       const opened = createPullConnection(client, (error) => reported.record(error));
       for (const older of pulls) if (!older.isOpen()) pulls.delete(older);
       pulls.add(opened);
