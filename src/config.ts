@@ -1,6 +1,8 @@
 import path from 'node:path';
 import { dataFormatPath } from './runtime/files/data-format.ts';
-import { AppError } from './runtime/errors.ts';
+import { AppError, describeError } from './runtime/errors.ts';
+import { getTextSync } from './runtime/files/open-file.ts';
+import { addNatsFiles } from './runtime/processes/nats-url.ts';
 import { commandVariables, settings, type Setting } from './config/settings.ts';
 import { findNearest } from './runtime/nearest-name.ts';
 
@@ -13,13 +15,23 @@ type Values = {
 /** The service's settings; docs/reference/settings.md lists the variables. Paths are absolute. */
 export type Config = Readonly<ReturnType<typeof completeConfig>>;
 
-/** Adds the values that depend on others. */
-function completeConfig({ enrich, ...values }: Values) {
-  const { opsPort, apiPort, datasetsDir } = values;
+/** Adds the values that depend on others. The address of the cluster contains its files. */
+function completeConfig({
+  enrich,
+  natsCredentialsFile: credentials,
+  natsCaFile: ca,
+  natsCertFile: cert,
+  natsKeyFile: key,
+  ...values
+}: Values) {
+  const { opsPort, apiPort, datasetsDir, natsUrl, natsSystemUrl } = values;
   const dataDir = values.dataDir ?? path.resolve('data');
   return {
     ...values,
     dataDir,
+    natsUrl: natsUrl === undefined ? undefined : addNatsFiles(natsUrl, { credentials, ca, cert, key }),
+    natsSystemUrl:
+      natsSystemUrl === undefined ? undefined : addNatsFiles(natsSystemUrl, { credentials: undefined, ca, cert, key }),
     enriches: enrich === 'on',
     opsPort: opsPort >= 0 ? opsPort : apiPort === 0 ? 0 : 8082,
     datasetsDir: datasetsDir ?? dataPaths(dataDir).datasets,
@@ -28,19 +40,45 @@ function completeConfig({ enrich, ...values }: Values) {
 
 const variableOf = ({ name }: { readonly name: string }): string => `TRIBUTARY_${name}`;
 
+const secretFileOf = (setting: Setting<unknown>): string | undefined =>
+  setting.isSecret === true ? `${variableOf(setting)}_FILE` : undefined;
+
+/** Returns a value of the environment; a secret may be the first line of a file. Empty values count as unset. */
+function findValue(environment: Environment, setting: Setting<unknown>, problems: string[]): string | undefined {
+  const value = environment[variableOf(setting)];
+  const inFile = secretFileOf(setting);
+  const file = inFile === undefined ? undefined : environment[inFile];
+  if (inFile === undefined || file === undefined || file === '') return value === '' ? undefined : value;
+  if (value !== undefined && value !== '') {
+    problems.push(`${variableOf(setting)} and ${inFile} must not be set together`);
+    return undefined;
+  }
+  try {
+    return getTextSync(file).split('\n', 1)[0]?.trim();
+  } catch (error) {
+    problems.push(`${inFile} must name a file that the service can read: ${describeError(error)}`);
+    return undefined;
+  }
+}
+
 /** Parses the environment; unset and empty variables have defaults. Error: `config_invalid`, with all bad ones. */
 export function parseConfig(environment: Environment): Config {
   const problems: string[] = [];
   const parse = (setting: Setting<unknown>): unknown => {
     const variable = variableOf(setting);
-    const given = environment[variable];
-    if (given === undefined || given === '') return setting.fallback;
+    const given = findValue(environment, setting, problems);
+    if (given === undefined) return setting.fallback;
     // Credentials before the host of an address are secret.
     const refuse = (rule: string): void =>
       void problems.push(`${variable} ${rule}, not '${given.replace(/\/\/.*@/, '//...@')}'`);
     return setting.parse(given, refuse);
   };
   const values = Object.fromEntries(Object.entries(settings).map(([key, setting]) => [key, parse(setting)]));
+  for (const setting of clusterSettings)
+    if (values['natsUrl'] === undefined && values[setting] !== settings[setting].fallback)
+      problems.push(`${variableOf(settings[setting])} needs TRIBUTARY_NATS_URL`);
+  if ((values['natsCertFile'] === undefined) !== (values['natsKeyFile'] === undefined))
+    problems.push('TRIBUTARY_NATS_CERT_FILE and TRIBUTARY_NATS_KEY_FILE must be set together');
   if (problems.length > 0) {
     throw new AppError('config_invalid', `bad settings: ${problems.join('; ')}`, {
       hint: 'Check docs/reference/settings.md.',
@@ -49,6 +87,9 @@ export function parseConfig(environment: Environment): Config {
   return Object.freeze(completeConfig(values as unknown as Values));
 }
 
+/** Settings of an external cluster. */
+const clusterSettings = ['natsCredentialsFile', 'natsCaFile', 'natsCertFile', 'natsKeyFile', 'natsSystemUrl'] as const;
+
 /** Variables of tests and benchmarks. */
 const testVariables = /^TRIBUTARY_(CHAOS|SAMPLE_EVENTS|(TEST|BENCH)_.*)$/;
 
@@ -56,7 +97,7 @@ const testVariables = /^TRIBUTARY_(CHAOS|SAMPLE_EVENTS|(TEST|BENCH)_.*)$/;
 export function findUnknownSettings(
   environment: Environment,
 ): readonly { readonly variable: string; readonly probably: string | undefined }[] {
-  const known = Object.values(settings).map(variableOf);
+  const known = Object.values(settings).flatMap((setting) => [variableOf(setting), secretFileOf(setting) ?? []].flat());
   const others = Object.keys(commandVariables).map((name) => variableOf({ name }));
   const unknown = Object.keys(environment).filter(
     (name) =>

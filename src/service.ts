@@ -94,6 +94,7 @@ async function build(start: ServiceStart): Promise<Service> {
   const settings = {
     TRIBUTARY_DATA_DIR: config.dataDir,
     TRIBUTARY_NATS_URL: broker?.url ?? config.natsUrl,
+    TRIBUTARY_NATS_URL_FILE: undefined,
     TRIBUTARY_STREAM: config.streamName,
   };
   const { pins, watch } = folders;

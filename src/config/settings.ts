@@ -21,6 +21,8 @@ export interface Setting<T> {
   readonly unit?: 'bytes' | 'MiB' | 'ms' | 's';
   /** Further sentences, for the page. */
   readonly notes?: string;
+  /** Whether its value is a secret, which can also be in a file that the variable with `_FILE` names. */
+  readonly isSecret?: boolean;
   /** Value of an unset or empty variable. */
   readonly fallback: T;
   /** Parses a text that is not empty. `refuse` collects a rule that it breaks. */
@@ -98,6 +100,22 @@ function address(name: string, texts: Texts): Setting<string | undefined> {
   };
 }
 
+/** Addresses of the servers of a NATS cluster. They may have a password. */
+function natsServers(name: string, texts: Texts): Setting<string | undefined> {
+  return {
+    name,
+    ...texts,
+    values: 'addresses, separated by commas',
+    isSecret: true,
+    fallback: undefined,
+    parse(given, refuse) {
+      const servers = parseNatsUrl(given);
+      if ('problem' in servers) refuse(servers.problem);
+      return given;
+    },
+  };
+}
+
 function parseQuotas(given: string, refuse: (rule: string) => void): readonly Quota[] {
   if (given === 'off') return [];
   const parts = given.split(',').map((part) => /^([1-9]\d{0,8})\/(s|min|h)$/.exec(part.trim()));
@@ -168,18 +186,36 @@ export const settings = {
     notes:
       'Links, AuthHMAC signatures and `/openapi.json` use it. If it is unset, links use the `Host` header of each caller, over plain HTTP.',
   }),
-  natsUrl: setting<string | undefined>({
-    name: 'NATS_URL',
-    values: 'addresses, separated by commas',
+  natsUrl: natsServers('NATS_URL', {
     usual: "the service's own server",
     about: 'External NATS cluster: `nats://user:password@host:4222`, `tls://...` or `nats://token@...`.',
-    notes: 'Any of several addresses may have the credentials.',
+    notes: 'Several addresses, as in `nats://user:password@a,b,c`, are the servers of one cluster.',
+  }),
+  natsCredentialsFile: place('NATS_CREDENTIALS_FILE', {
     fallback: undefined,
-    parse(given, refuse) {
-      const servers = parseNatsUrl(given);
-      if ('problem' in servers) refuse(servers.problem);
-      return given;
-    },
+    about: "Credentials file of the service's user, as `nsc generate creds` writes it.",
+    notes: 'It is read at each connection.',
+  }),
+  natsCaFile: place('NATS_CA_FILE', {
+    fallback: undefined,
+    about: 'PEM file of the certificate authorities of the cluster. Unset: those of Node.js.',
+  }),
+  natsCertFile: place('NATS_CERT_FILE', {
+    fallback: undefined,
+    about: 'PEM file of the client certificate for the cluster.',
+  }),
+  natsKeyFile: place('NATS_KEY_FILE', { fallback: undefined, about: 'PEM file of the key of that certificate.' }),
+  natsSystemUrl: natsServers('NATS_SYSTEM_URL', {
+    about: 'Addresses of the same cluster with a user of its system account.',
+    notes:
+      'With it, the service checks every minute that each server fsyncs before it acknowledges (`sync_interval: always`).',
+  }),
+  streamReplicas: integer('STREAM_REPLICAS', {
+    fallback: 0,
+    usual: 'as many as the cluster has servers, at most 3',
+    min: 0,
+    max: 5,
+    about: 'Copies of the stream in a cluster. A start raises the number of an existing stream and never lowers it.',
   }),
   streamName: setting({
     name: 'STREAM',

@@ -35,6 +35,8 @@ interface OwnedLake {
 export interface OwnerOptions {
   readonly streamName: string;
   readonly maxBytes: number;
+  /** Copies of the stream in an external cluster. 0: as many as it has servers, at most 3. */
+  readonly replicas: number;
   readonly lake: OwnedLake;
   readonly claimFile: string;
   /** Folder of queries that only a process on the same data folder can answer. */

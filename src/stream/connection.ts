@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict';
-import type { NatsConnection, NodeConnectionOptions } from '@nats-io/transport-node';
-import { AppError, describeError } from '../runtime/errors.ts';
+import { credsAuthenticator, type NatsConnection, type NodeConnectionOptions } from '@nats-io/transport-node';
+import { getTextSync } from '../runtime/files/open-file.ts';
+import { retry } from '../runtime/async/retry.ts';
+import { AppError, describeError, isAppError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { parseNatsUrl } from '../runtime/processes/nats-url.ts';
 import { wrapBrokerError, createConnectionErrors } from './broker-errors.ts';
@@ -20,19 +22,32 @@ const connectTimeoutMs = 2000;
 const reconnectWaitMs = 100;
 /** After two pings without a response the connection is made again. */
 const pingIntervalMs = 10_000;
+/**
+ * With several servers the client moves to another one. Of a hung server, which closes no connection, imports wait for
+ * two of these pings.
+ */
+const clusterPingIntervalMs = 1500;
 
 /** Splits the address into the servers, which may be shown, and the credentials, which may not. */
 function parseServers(options: ConnectionOptions): { servers: string[]; signIn: NodeConnectionOptions } {
   const addresses = parseNatsUrl(options.url);
   // The settings are validated, and the supervisor's own address is well-formed.
   assert(!('problem' in addresses), 'the address of the broker is malformed');
+  const { hosts, token, tls, files } = addresses;
+  const { credentials, ca: caFile, cert: certFile, key: keyFile } = files;
   const user = options.user ?? addresses.user;
+  const tlsFiles = Object.fromEntries(
+    Object.entries({ caFile, certFile, keyFile }).filter(([, file]) => file !== undefined),
+  );
   return {
-    servers: [...addresses.hosts],
+    servers: [...hosts],
     signIn: {
       ...(user === undefined ? {} : { user, pass: options.password ?? addresses.password ?? '' }),
-      ...(addresses.token === undefined ? {} : { token: addresses.token }),
-      ...(addresses.tls ? { tls: {} } : {}),
+      ...(token === undefined ? {} : { token }),
+      ...(credentials === undefined
+        ? {}
+        : { authenticator: (nonce) => credsAuthenticator(Buffer.from(getTextSync(credentials)))(nonce) }),
+      ...(tls || Object.keys(tlsFiles).length > 0 ? { tls: tlsFiles } : {}),
     },
   };
 }
@@ -48,7 +63,7 @@ async function connectClient(options: ConnectionOptions, more: NodeConnectionOpt
       maxReconnectAttempts: -1,
       reconnectTimeWait: reconnectWaitMs,
       reconnectJitter: reconnectWaitMs,
-      pingInterval: pingIntervalMs,
+      pingInterval: servers.length > 1 ? clusterPingIntervalMs : pingIntervalMs,
       noAsyncTraces: true,
       // A broker that still reads its credentials must not end the reconnecting.
       ignoreAuthErrorAbort: true,
@@ -151,6 +166,19 @@ export async function openConnection(options: ConnectionOptions) {
       await nats.close();
     },
   };
+}
+
+/** Time in which a cluster elects a leader after it has lost a server, ms. */
+const electionMs = 30_000;
+
+/** Repeats a step of a start while the broker is away or has no leader, for 30 s. Errors: those of the step. */
+export function awaitLeader<T>(step: () => Promise<T>, signal?: AbortSignal): Promise<T> {
+  return retry(step, {
+    forMs: electionMs,
+    everyMs: 500,
+    ...(signal === undefined ? {} : { signal }),
+    retryable: (error) => isAppError(error, 'broker_away'),
+  });
 }
 
 /** Waits for a response of the broker. Error: `broker_away`, as soon as the connection is lost. */

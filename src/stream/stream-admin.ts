@@ -163,6 +163,25 @@ export async function createStream(
   }
 }
 
+/** Replies of a server outside a cluster, and of a cluster with too few servers, to more replicas. */
+const tooManyReplicas: ReadonlySet<number> = new Set([10_074, 10_005]);
+const usualReplicas = 3;
+
+/**
+ * Raises the replicas of a stream to `wanted`, or as far as the cluster has servers, and never lowers them. `wanted` 0
+ * stands for three. Returns the stream afterwards.
+ */
+export async function raiseReplicas(manager: JetStreamManager, info: StreamInfo, wanted: number): Promise<StreamInfo> {
+  for (let replicas = wanted || usualReplicas; replicas > info.config.num_replicas; replicas -= 1) {
+    try {
+      return await manager.streams.update(info.config.name, { ...info.config, num_replicas: replicas });
+    } catch (error) {
+      if (!(error instanceof JetStreamApiError && tooManyReplicas.has(error.code))) throw error;
+    }
+  }
+  return info;
+}
+
 /** Throws `broker_unsafe` if a stream has a setting that loses events and cannot be changed. */
 export function assertRepairable(info: StreamInfo, demands: StreamRequirements): void {
   const fixed = findDeviations(info.config, demands).filter((deviation) => deviation.vital && deviation.fixed);

@@ -198,6 +198,22 @@ export const problemTable = {
     'The parser of User-Agents fails. Events are stored without device and browser.',
     'Report the error. Run `tributary lake enrich` after an upgrade.',
   ),
+  stream_replica_behind: warning(
+    'A server of the cluster is offline, or lacks messages of the stream. Events are stored with fewer copies.',
+    'Start the server, or check its disk and network.',
+  ),
+  stream_replicas_missing: warning(
+    'The stream has fewer copies than `TRIBUTARY_STREAM_REPLICAS`: the cluster has too few servers.',
+    'Add servers to the cluster, then restart the service.',
+  ),
+  broker_sync_unsafe: degraded(
+    'A server of the cluster acknowledges events before its fsync: a power failure of all servers could lose them.',
+    'Set `sync_interval: always` in the `jetstream` block of its configuration and restart it.',
+  ),
+  broker_sync_unchecked: warning(
+    'The service does not know whether the servers of the cluster fsync before they acknowledge.',
+    'Set `sync_interval: always` on every server, and `TRIBUTARY_NATS_SYSTEM_URL` so that the service checks it.',
+  ),
   broker_clock_ahead: warning(
     "The broker's clock is more than two seconds ahead. The watermark is not published, and schedules wait.",
     'Synchronize both machines with a time server.',
