@@ -14,6 +14,7 @@ const formerCodes = new Map<ProblemCode, readonly string[]>([
   ['data_folder_replaced', ['folder_lost']],
   ['data_folder_shared', ['second_service']],
   ['dedupe_keys_lost', ['keys_unknown']],
+  ['process_closed', ['role_closed']],
   ['process_crash_looping', ['process_unsteady']],
   ['process_unresponsive', ['process_silent']],
   // The second one counted the files that were not named.

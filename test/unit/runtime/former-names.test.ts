@@ -45,6 +45,7 @@ const codes: [code: ProblemCode, former: string, subject?: string][] = [
   ['data_folder_replaced', 'folder_lost'],
   ['data_folder_shared', 'second_service'],
   ['dedupe_keys_lost', 'keys_unknown'],
+  ['process_closed', 'role_closed'],
   ['process_crash_looping', 'process_unsteady'],
   ['process_unresponsive', 'process_silent'],
   ['seal_failed', 'file_unsealed', 'kind=login/date=2026-01-01/1.parquet'],
