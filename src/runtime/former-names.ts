@@ -95,6 +95,13 @@ export function acceptFormerNames(of: Answer, value: object): Readonly<Record<st
   return code === undefined ? renamed : { ...renamed, code };
 }
 
+/** Returns values by `problemKey`, under the current codes, also if a service of 0.3 wrote them. */
+export function acceptFormerKeys<T>(byKey: Readonly<Record<string, T>>): Readonly<Record<string, T>> {
+  return Object.fromEntries(
+    Object.entries(byKey).map(([key, value]) => [key.replace(/^\w+/, (code) => currentCodes.get(code) ?? code), value]),
+  );
+}
+
 /** Adds the former names to the OpenAPI schema of an object, as deprecated members. */
 export function describeFormerNames(of: Answer, schema: Schema): Schema {
   const members = new Map(Object.entries(schema['properties'] as Readonly<Record<string, Schema>>));

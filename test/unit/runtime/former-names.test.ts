@@ -99,6 +99,9 @@ describe('former names', () => {
       const state = { processes: [], facts, silentMs: {}, writtenAt: new Date(0).toISOString() };
       const found = [expect.objectContaining(problemOf(code, subject))];
       expect([findProblems(state, 0), findWarnings(state)]).toEqual([found, found]);
+      const since = { [subject === undefined ? former : `${former} ${subject}`]: '2026-11-24T00:00:00Z' };
+      const dated = [expect.objectContaining({ code, since: '2026-11-24T00:00:00Z' })];
+      expect([findProblems({ ...state, since }, 0), findWarnings({ ...state, since })]).toEqual([dated, dated]);
     },
   );
 });
