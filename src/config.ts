@@ -66,12 +66,12 @@ export function parseConfig(environment: Environment): Config {
   const problems: string[] = [];
   const parse = (setting: Setting<unknown>): unknown => {
     const variable = variableOf(setting);
-    const given = findValue(environment, setting, problems);
-    if (given === undefined) return setting.fallback;
+    const value = findValue(environment, setting, problems);
+    if (value === undefined) return setting.fallback;
     // Credentials before the host of an address are secret.
     const refuse = (rule: string): void =>
-      void problems.push(`${variable} ${rule}, not '${given.replace(/\/\/.*@/, '//...@')}'`);
-    return setting.parse(given, refuse);
+      void problems.push(`${variable} ${rule}, not '${value.replace(/\/\/.*@/, '//...@')}'`);
+    return setting.parse(value, refuse);
   };
   const values = Object.fromEntries(Object.entries(settings).map(([key, setting]) => [key, parse(setting)]));
   for (const setting of clusterSettings)
