@@ -191,20 +191,20 @@ export const settings = {
     about: 'External NATS cluster: `nats://user:password@host:4222`, `tls://...` or `nats://token@...`.',
     notes: 'Several addresses, as in `nats://user:password@a,b,c`, are the servers of one cluster.',
   }),
-  natsCredentialsFile: place('NATS_CREDENTIALS_FILE', {
+  natsCredentialsFile: pathSetting('NATS_CREDENTIALS_FILE', {
     fallback: undefined,
     about: "Credentials file of the service's user, as `nsc generate creds` writes it.",
     notes: 'It is read at each connection.',
   }),
-  natsCaFile: place('NATS_CA_FILE', {
+  natsCaFile: pathSetting('NATS_CA_FILE', {
     fallback: undefined,
     about: 'PEM file of the certificate authorities of the cluster. Unset: those of Node.js.',
   }),
-  natsCertFile: place('NATS_CERT_FILE', {
+  natsCertFile: pathSetting('NATS_CERT_FILE', {
     fallback: undefined,
     about: 'PEM file of the client certificate for the cluster.',
   }),
-  natsKeyFile: place('NATS_KEY_FILE', { fallback: undefined, about: 'PEM file of the key of that certificate.' }),
+  natsKeyFile: pathSetting('NATS_KEY_FILE', { fallback: undefined, about: 'PEM file of the key of that certificate.' }),
   natsSystemUrl: natsServers('NATS_SYSTEM_URL', {
     about: 'Addresses of the same cluster with a user of its system account.',
     notes:
