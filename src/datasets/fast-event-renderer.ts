@@ -173,12 +173,12 @@ export function renderEventsFast(
         unknownParameters += 1;
         continue;
       }
-      const given = fields[name];
-      const text = field.render?.(given);
+      const value = fields[name];
+      const text = field.render?.(value);
       if (text === undefined) return undefined;
       seen |= field.bit;
-      if (field.isTime) time = Number(given);
-      else if (given !== '' || !field.isUserId) members += field.label + text;
+      if (field.isTime) time = Number(value);
+      else if (value !== '' || !field.isUserId) members += field.label + text;
     }
     if ((seen & plan.required) !== plan.required) return undefined;
     for (const { bit, fallback } of plan.defaults) if ((seen & bit) === 0) members += fallback;

@@ -55,7 +55,7 @@ export function addDiagnosticsRoutes(
 
   function addRoute(
     path: string,
-    answer: (app: App, request: FastifyRequest, response: ServerResponse) => Promise<void>,
+    respond: (app: App, request: FastifyRequest, response: ServerResponse) => Promise<void>,
   ): void {
     server.get(path, (request, reply) => {
       const response = reply.hijack().raw;
@@ -66,7 +66,7 @@ export function addDiagnosticsRoutes(
       const misspelt = findMisspelledParameter(Object.keys(query), queryNames);
       if (misspelt !== undefined) return importResponses.refuse(response, misspelt, { idApp });
       if (!mayAsk(app)) return writeTooMany(response, 'too many concurrent requests');
-      answer(app, request, response).catch((error: unknown) => fail(error, { request: request.raw, response, idApp }));
+      respond(app, request, response).catch((error: unknown) => fail(error, { request: request.raw, response, idApp }));
     });
   }
 

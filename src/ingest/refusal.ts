@@ -31,7 +31,7 @@ export interface Refusal {
   readonly reason: RefusalReason;
   readonly detail: string;
   /** The content of `detail`, if it is about a place in the body. */
-  readonly fault?: ValidationError;
+  readonly validationError?: ValidationError;
   /** Some names that no schema knows: one may be misspelt. */
   readonly unknownNames?: readonly string[];
   /** All faults, if the client asks for them. */
@@ -39,7 +39,7 @@ export interface Refusal {
 }
 
 export interface ValidationErrors {
-  readonly faults: readonly ValidationError[];
+  readonly listed: readonly ValidationError[];
   /** Number of further faults. */
   readonly omitted: number;
 }

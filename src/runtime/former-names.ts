@@ -5,7 +5,7 @@ import type { Schema } from './http/openapi.ts';
 // Names of 0.3, accepted and written next to the current ones until 0.5, which removes this file and its calls. Tables
 // show current names only.
 
-const formerCodes = new Map<unknown, readonly string[]>([
+const formerCodes = new Map<string, readonly string[]>([
   ['broker_ack_timeout', ['broker_unconfirmed']],
   ['broker_permission_denied', ['broker_refuses']],
   ['broker_store_write_failed', ['broker_frozen']],
@@ -14,6 +14,7 @@ const formerCodes = new Map<unknown, readonly string[]>([
   ['data_folder_replaced', ['folder_lost']],
   ['data_folder_shared', ['second_service']],
   ['dedupe_keys_lost', ['keys_unknown']],
+  ['process_closed', ['role_closed']],
   ['process_crash_looping', ['process_unsteady']],
   ['process_unresponsive', ['process_silent']],
   // The second one counted the files that were not named.
@@ -61,7 +62,7 @@ const formerFields = {
 type Answer = keyof typeof formerFields;
 
 function findFormerCode(code: unknown, subject: unknown): string | undefined {
-  const [first, others] = formerCodes.get(code) ?? [];
+  const [first, others] = formerCodes.get(String(code)) ?? [];
   return others === undefined || String(subject).endsWith('.parquet') ? first : others;
 }
 
@@ -94,6 +95,13 @@ export function acceptFormerNames(of: Answer, value: object): Readonly<Record<st
   return code === undefined ? renamed : { ...renamed, code };
 }
 
+/** Returns values by `problemKey`, under the current codes, also if a service of 0.3 wrote them. */
+export function acceptFormerKeys<T>(byKey: Readonly<Record<string, T>>): Readonly<Record<string, T>> {
+  return Object.fromEntries(
+    Object.entries(byKey).map(([key, value]) => [key.replace(/^\w+/, (code) => currentCodes.get(code) ?? code), value]),
+  );
+}
+
 /** Adds the former names to the OpenAPI schema of an object, as deprecated members. */
 export function describeFormerNames(of: Answer, schema: Schema): Schema {
   const members = new Map(Object.entries(membersOf(schema['properties'])));
@@ -117,7 +125,7 @@ export interface SentMetric {
 
 function addFormerCodes(metric: SentMetric): SentMetric {
   const former = metric.values.flatMap((value) =>
-    (formerCodes.get(value.labels['code']) ?? []).map((code) => ({
+    (formerCodes.get(String(value.labels['code'])) ?? []).map((code) => ({
       ...value,
       labels: { ...value.labels, code, deprecated: 'true' },
     })),

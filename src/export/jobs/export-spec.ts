@@ -97,9 +97,11 @@ export function parseExportSpec(value: unknown): ExportSpec | undefined {
   if (!isRecord(value)) return undefined;
   const { unknowable, ...others } = value;
   // The name of the filters in earlier versions.
-  const given: Readonly<Record<string, unknown>> =
+  const renamed: Readonly<Record<string, unknown>> =
     unknowable === undefined ? others : { ...others, filters: unknowable };
-  return isExportSpec(given) && Object.keys(given).every((name) => Object.hasOwn(members, name)) ? given : undefined;
+  return isExportSpec(renamed) && Object.keys(renamed).every((name) => Object.hasOwn(members, name))
+    ? renamed
+    : undefined;
 }
 
 export interface ExportApp {
