@@ -206,6 +206,32 @@ function createReads(folder: string, fileOf: (key: string) => string): Pick<Obje
   };
 }
 
+type Upkeep = 'remove' | 'sweep' | 'hold' | 'probe';
+
+function createUpkeep(
+  folder: string,
+  fileOf: (key: string) => string,
+  { lockFolder, isGrowing, isOwned }: Required<Pick<FolderStoreOptions, 'lockFolder' | 'isGrowing' | 'isOwned'>>,
+): Pick<ObjectStore, Upkeep> {
+  return {
+    async remove(keys) {
+      const files = keys.map(fileOf);
+      if (isOwned) return await removeWithFolders(path.dirname(fileOf('object')), files);
+      if (!files.some((file) => findTag(file) !== undefined)) return;
+      await (isGrowing ? removeFiles(files) : inTurn(lockFolder, () => removeFiles(files)));
+    },
+    async sweep(prefix) {
+      const parent = path.join(folder, prefix);
+      const names = await findNames(parent);
+      const left = names.filter((name) => name.endsWith('.tmp'));
+      for (const name of left) await removeFile(path.join(parent, name));
+      if (isOwned && prefix !== '' && left.length === names.length) await removeEmptyFolder(parent);
+    },
+    hold: (name, work) => inTurn(name === '' ? lockFolder : fileOf(name), work, isOwned),
+    probe: () => assertHardLinks(folder),
+  };
+}
+
 /** Creates a store over a folder, which is created with its first object. */
 export function createFolderStore(
   folder: string,
@@ -257,6 +283,7 @@ export function createFolderStore(
       const file = fileOf(key);
       await writing(file, () => replaceFile(file, bytes, mode));
     },
+    settle: (key) => syncFolder(path.dirname(fileOf(key))),
     localPath: (key) => localPathOf(fileOf(key)),
     async upload(key, localFile) {
       const file = fileOf(key);
@@ -274,17 +301,6 @@ export function createFolderStore(
       await syncFolders(folders);
     },
     move: (key, to) => moveFile(fileOf(key), fileOf(to)),
-    async remove(keys) {
-      const files = keys.map(fileOf);
-      if (isOwned) return await removeWithFolders(root, files);
-      if (!files.some((file) => findTag(file) !== undefined)) return;
-      await (isGrowing ? removeFiles(files) : inTurn(lockFolder, () => removeFiles(files)));
-    },
-    async sweep(prefix) {
-      const parent = path.join(folder, prefix);
-      for (const name of await findNames(parent)) if (name.endsWith('.tmp')) await removeFile(path.join(parent, name));
-    },
-    hold: (name, work) => inTurn(name === '' ? lockFolder : fileOf(name), work, isOwned),
-    probe: () => assertHardLinks(folder),
+    ...createUpkeep(folder, fileOf, { lockFolder, isGrowing, isOwned }),
   };
 }

@@ -62,6 +62,8 @@ export interface ObjectStore {
   get(key: string): Promise<StoredObject | undefined>;
   /** Opens an object for reads at any position. Undefined if there is none; a symbolic link is none. */
   open(key: string): Promise<OpenObject | undefined>;
+  /** Makes durable what was read of an object: its writer may have been killed before. Error: ENOENT. */
+  settle(key: string): Promise<void>;
   findSize(key: string): Promise<number | undefined>;
   /** Reads an object unless it still has `tag`. Cheap while it has. */
   getIfChanged(key: string, tag: Tag): Promise<StoredObject | 'unchanged' | undefined>;

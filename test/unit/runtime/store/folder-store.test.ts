@@ -1,6 +1,6 @@
 import { existsSync, readdirSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { acquireLock } from '../../../../src/runtime/files/lock.ts';
 import { createFolderStore } from '../../../../src/runtime/store/folder-store.ts';
 import { testFolder } from '../../../helpers/folder.ts';
@@ -11,10 +11,12 @@ describeObjectStore(async () => {
   return [createFolderStore(folder), createFolderStore(folder)];
 });
 
-describeObjectStore(async () => {
-  const folder = testFolder();
-  return [createFolderStore(folder, { isOwned: true }), createFolderStore(folder, { isOwned: true })];
-}, 'a store whose folder this process owns');
+describe('in a folder that this process owns', () => {
+  describeObjectStore(async () => {
+    const folder = testFolder();
+    return [createFolderStore(folder, { isOwned: true }), createFolderStore(folder, { isOwned: true })];
+  });
+});
 
 test('A store of an owned folder takes no lock, removes folders with their last object, and does not make its own again', async () => {
   const folder = testFolder();
@@ -34,7 +36,7 @@ test('A store of an owned folder takes no lock, removes folders with their last 
   expect(existsSync(folder)).toBe(false);
 });
 
-test('A symbolic link in a folder is no object that can be opened', async () => {
+test('A symbolic link in a folder cannot be opened as an object', async () => {
   const folder = testFolder();
   writeFileSync(path.join(folder, 'object'), '');
   symlinkSync('object', path.join(folder, 'link'));

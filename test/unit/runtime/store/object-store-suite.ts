@@ -31,11 +31,8 @@ async function getOpen(store: ObjectStore, key: string): Promise<OpenObject> {
 }
 
 /** What every store has to do. `open` gives two clients of one new store, as two processes have them. */
-export function describeObjectStore(
-  open: () => Promise<readonly [ObjectStore, ObjectStore]>,
-  name = 'an object store',
-): void {
-  describe(name, () => {
+export function describeObjectStore(open: () => Promise<readonly [ObjectStore, ObjectStore]>): void {
+  describe('an object store', () => {
     it('An object is created once, by any of many clients, and keeps what its creator has written', async () => {
       const [one, other] = await open();
       const results = await Promise.all(
@@ -146,7 +143,7 @@ export function describeObjectStore(
       expect(await other.findSize('a/no-object')).toBeUndefined();
     });
 
-    it('An open object is read as a whole and in ranges, in one version, and has another version after each write', async () => {
+    it('An open object is read from its start and in ranges, in one version, and has another version after each write', async () => {
       const [one, other] = await open();
       const text = '0123456789'.repeat(200_000);
       await put(one, 'a/object', text);
