@@ -144,19 +144,28 @@ function createJobReader({ objects, records, ids, known, mutex, folderOf, logger
   }
 
   async function readNow(id: number): Promise<void> {
-    const isFirst = unread.has(id);
-    if (!isFirst && !doubtful.has(id)) return;
+    if (!unread.has(id)) return;
     const job = await records.get(String(id));
-    if (job !== undefined) {
-      if (isFirst) await removeLeftovers(objects, folderOf(id), job);
-      unsynced.add(id);
-      known.keep(job);
-    } else if (isFirst) {
+    if (job === undefined) {
       await ids.retire(id);
       await removeAll(id);
+    } else {
+      await removeLeftovers(objects, folderOf(id), job);
+      unsynced.add(id);
+      known.keep(job);
     }
-    for (const set of [unread, doubtful, damages]) set.delete(id);
-    if (isFirst && job !== undefined && isInProgress(job)) onFound?.();
+    unread.delete(id);
+    damages.delete(id);
+    if (job !== undefined && isInProgress(job)) onFound?.();
+  }
+
+  async function readAgain(id: number): Promise<void> {
+    const job = await records.get(String(id));
+    // A change that succeeded meanwhile is newer.
+    if (job === undefined || !doubtful.delete(id)) return;
+    damages.delete(id);
+    unsynced.add(id);
+    known.keep(job);
   }
 
   function keepDamage(id: number, error: unknown): void {
@@ -168,11 +177,16 @@ function createJobReader({ objects, records, ids, known, mutex, folderOf, logger
   }
 
   /**
-   * Reads a request, once. A damaged one stays where it is and is listed by `damaged`. Errors: those of the store; the
-   * request stays unread.
+   * Reads a request that is unread or doubtful. A damaged one stays where it is and is listed by `damaged`. Errors:
+   * those of the store; the request stays unread.
    */
-  const read = (id: number): Promise<void> =>
-    mutex.run(id, () => readNow(id).catch((error: unknown) => keepDamage(id, error)));
+  async function read(id: number): Promise<void> {
+    try {
+      await (unread.has(id) ? mutex.run(id, () => readNow(id)) : readAgain(id));
+    } catch (error) {
+      keepDamage(id, error);
+    }
+  }
   const tryRead = (id: number): Promise<void> => read(id).catch(() => undefined);
 
   /** Makes a request durable that was read, once. */

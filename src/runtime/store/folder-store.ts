@@ -3,7 +3,7 @@ import { AsyncLocalStorage } from 'node:async_hooks';
 import { watch, type FSWatcher } from 'node:fs';
 import { open } from 'node:fs/promises';
 import path from 'node:path';
-import { createKeyedSemaphore } from '../async/semaphore.ts';
+import { createKeyedSemaphore, type KeyedSemaphore } from '../async/semaphore.ts';
 import { isSystemError, unlessMissing } from '../errors.ts';
 import {
   createExclusive,
@@ -38,14 +38,14 @@ const turns = createKeyedSemaphore();
 const held = new AsyncLocalStorage<readonly string[]>();
 
 /**
- * Runs one piece of work on a folder at a time, across processes unless this one owns it. Creates the folder. Error:
- * `locked`.
+ * Runs one piece of work on a folder at a time, across processes, or by the owner's own turns (`owned`). Creates the
+ * folder. Error: `locked`.
  */
-async function inTurn<T>(folder: string, work: () => Promise<T>, isOwned = false): Promise<T> {
+async function inTurn<T>(folder: string, work: () => Promise<T>, owned?: KeyedSemaphore): Promise<T> {
   const outer = held.getStore() ?? [];
   if (outer.includes(folder)) return await work();
-  return await turns.run(folder, async () => {
-    if (isOwned) return await held.run([...outer, folder], work);
+  return await (owned ?? turns).run(folder, async () => {
+    if (owned !== undefined) return await held.run([...outer, folder], work);
     await ensureFolder(folder);
     const lock = await waitForLock(folder, 'a change of records', lockWaitMs);
     try {
@@ -206,17 +206,21 @@ function createReads(folder: string, fileOf: (key: string) => string): Pick<Obje
   };
 }
 
+interface UpkeepOptions extends Required<Pick<FolderStoreOptions, 'lockFolder' | 'isGrowing'>> {
+  readonly owned: KeyedSemaphore | undefined;
+}
+
 type Upkeep = 'remove' | 'sweep' | 'hold' | 'probe';
 
 function createUpkeep(
   folder: string,
   fileOf: (key: string) => string,
-  { lockFolder, isGrowing, isOwned }: Required<Pick<FolderStoreOptions, 'lockFolder' | 'isGrowing' | 'isOwned'>>,
+  { lockFolder, isGrowing, owned }: UpkeepOptions,
 ): Pick<ObjectStore, Upkeep> {
   return {
     async remove(keys) {
       const files = keys.map(fileOf);
-      if (isOwned) return await removeWithFolders(path.dirname(fileOf('object')), files);
+      if (owned !== undefined) return await removeWithFolders(path.dirname(fileOf('object')), files);
       if (!files.some((file) => findTag(file) !== undefined)) return;
       await (isGrowing ? removeFiles(files) : inTurn(lockFolder, () => removeFiles(files)));
     },
@@ -225,9 +229,9 @@ function createUpkeep(
       const names = await findNames(parent);
       const left = names.filter((name) => name.endsWith('.tmp'));
       for (const name of left) await removeFile(path.join(parent, name));
-      if (isOwned && prefix !== '' && left.length === names.length) await removeEmptyFolder(parent);
+      if (owned !== undefined && prefix !== '' && left.length === names.length) await removeEmptyFolder(parent);
     },
-    hold: (name, work) => inTurn(name === '' ? lockFolder : fileOf(name), work, isOwned),
+    hold: (name, work) => inTurn(name === '' ? lockFolder : fileOf(name), work, owned),
     probe: () => assertHardLinks(folder),
   };
 }
@@ -245,6 +249,7 @@ export function createFolderStore(
 ): ObjectStore {
   const fileOf = (key: string): string => path.join(folder, key);
   const root = path.dirname(fileOf('object'));
+  const owned = isOwned ? createKeyedSemaphore() : undefined;
   const writing: typeof inItsFolder = async (file, change) => {
     if (isOwned) return await inFolderBelow(root, file, change);
     return await (isGrowing ? change() : inItsFolder(file, change));
@@ -277,7 +282,7 @@ export function createFolderStore(
       if (ifTag === 'any') return await writeObject(file, bytes);
       const compareAndWrite = async (): Promise<Tag | 'conflict'> =>
         findTag(file) === ifTag ? await writeObject(file, bytes) : 'conflict';
-      return await inTurn(isOwned ? file : lockFolder, compareAndWrite, isOwned);
+      return await inTurn(isOwned ? file : lockFolder, compareAndWrite, owned);
     },
     async note(key, bytes) {
       const file = fileOf(key);
@@ -301,6 +306,6 @@ export function createFolderStore(
       await syncFolders(folders);
     },
     move: (key, to) => moveFile(fileOf(key), fileOf(to)),
-    ...createUpkeep(folder, fileOf, { lockFolder, isGrowing, isOwned }),
+    ...createUpkeep(folder, fileOf, { lockFolder, isGrowing, owned }),
   };
 }

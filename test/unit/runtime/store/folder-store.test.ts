@@ -13,8 +13,8 @@ describeObjectStore(async () => {
 
 describe('in a folder that this process owns', () => {
   describeObjectStore(async () => {
-    const folder = testFolder();
-    return [createFolderStore(folder, { isOwned: true }), createFolderStore(folder, { isOwned: true })];
+    const store = createFolderStore(testFolder(), { isOwned: true });
+    return [store, store];
   });
 });
 
