@@ -40,7 +40,7 @@ async function hashObject(opened: OpenObject): Promise<string> {
  * rots later without a write is not noticed.
  */
 export function createVerifiedFiles(objects: ObjectStore, logger: Logger) {
-  const faults = new Map<string, FileVerificationError>();
+  const failures = new Map<string, FileVerificationError>();
   /** SHA-256 by version of a file. */
   const hashes = new Map<string, Promise<string>>();
 
@@ -71,10 +71,10 @@ export function createVerifiedFiles(objects: ObjectStore, logger: Logger) {
   }
 
   function report(name: string, fault: FileVerificationError): FileVerificationError {
-    if (faults.get(name)?.detail !== fault.detail)
+    if (failures.get(name)?.detail !== fault.detail)
       logger.error({ idReport: fault.idReport, error: fault.detail }, 'report file damaged');
-    if (faults.size >= rememberedFaults && !faults.has(name)) faults.delete(faults.keys().next().value ?? '');
-    faults.set(name, fault);
+    if (failures.size >= rememberedFaults && !failures.has(name)) failures.delete(failures.keys().next().value ?? '');
+    failures.set(name, fault);
     return fault;
   }
 
@@ -88,7 +88,7 @@ export function createVerifiedFiles(objects: ObjectStore, logger: Logger) {
     if (opened === undefined) return report(name, { idReport, state: 'missing', detail: `${name} is missing` });
     const wrong = await check(name, file, opened, wholly);
     if (wrong === undefined) {
-      if (wholly) faults.delete(name);
+      if (wholly) failures.delete(name);
       return opened;
     }
     await opened.close();
@@ -106,6 +106,6 @@ export function createVerifiedFiles(objects: ObjectStore, logger: Logger) {
       return undefined;
     },
     /** The last fault of each file, the newest ones. The next request of a restored file removes its fault. */
-    faults: (): readonly FileVerificationError[] => [...faults.values()],
+    faults: (): readonly FileVerificationError[] => [...failures.values()],
   };
 }
