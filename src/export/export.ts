@@ -281,7 +281,7 @@ async function buildExport(
         ...describeDamage(
           damages,
           store.damaged(),
-          files.faults().filter(({ idReport }) => store.knows(idReport)),
+          files.faults().filter(({ idReport }) => store.lastRead(idReport) !== undefined),
         ),
         ...slots.notices(),
         ...notifier.notices(),
