@@ -61,6 +61,20 @@ function findValue(environment: Environment, setting: Setting<unknown>, problems
   }
 }
 
+/** Settings of an external cluster. */
+const clusterSettings = ['natsCredentialsFile', 'natsCaFile', 'natsCertFile', 'natsKeyFile', 'natsSystemUrl'] as const;
+
+function findClusterProblems(values: Readonly<Record<string, unknown>>): readonly string[] {
+  const { natsUrl, natsCertFile, natsKeyFile } = values;
+  const unused = natsUrl === undefined ? clusterSettings.filter((name) => values[name] !== undefined) : [];
+  return [
+    ...unused.map((name) => `${variableOf(settings[name])} needs TRIBUTARY_NATS_URL`),
+    ...((natsCertFile === undefined) === (natsKeyFile === undefined)
+      ? []
+      : ['TRIBUTARY_NATS_CERT_FILE and TRIBUTARY_NATS_KEY_FILE must be set together']),
+  ];
+}
+
 /** Parses the environment; unset and empty variables have defaults. Error: `config_invalid`, with all bad ones. */
 export function parseConfig(environment: Environment): Config {
   const problems: string[] = [];
@@ -73,22 +87,16 @@ export function parseConfig(environment: Environment): Config {
       void problems.push(`${variable} ${rule}, not '${value.replace(/\/\/.*@/, '//...@')}'`);
     return setting.parse(value, refuse);
   };
-  const values = Object.fromEntries(Object.entries(settings).map(([key, setting]) => [key, parse(setting)]));
-  for (const setting of clusterSettings)
-    if (values['natsUrl'] === undefined && values[setting] !== settings[setting].fallback)
-      problems.push(`${variableOf(settings[setting])} needs TRIBUTARY_NATS_URL`);
-  if ((values['natsCertFile'] === undefined) !== (values['natsKeyFile'] === undefined))
-    problems.push('TRIBUTARY_NATS_CERT_FILE and TRIBUTARY_NATS_KEY_FILE must be set together');
+  const parsed = Object.fromEntries(Object.entries(settings).map(([key, setting]) => [key, parse(setting)]));
+  problems.push(...findClusterProblems(parsed));
+  const values: object = parsed;
   if (problems.length > 0) {
     throw new AppError('config_invalid', `bad settings: ${problems.join('; ')}`, {
       hint: 'Check docs/reference/settings.md.',
     });
   }
-  return Object.freeze(completeConfig(values as unknown as Values));
+  return Object.freeze(completeConfig(values as Values));
 }
-
-/** Settings of an external cluster. */
-const clusterSettings = ['natsCredentialsFile', 'natsCaFile', 'natsCertFile', 'natsKeyFile', 'natsSystemUrl'] as const;
 
 /** Variables of tests and benchmarks. */
 const testVariables = /^TRIBUTARY_(CHAOS|SAMPLE_EVENTS|(TEST|BENCH)_.*)$/;

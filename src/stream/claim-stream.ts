@@ -23,6 +23,7 @@ import {
   type StreamRequirements,
   assertRepairable,
   createStream,
+  usualReplicas,
   findStream,
 } from './stream-admin.ts';
 import type { Problem } from '../runtime/problems/problem.ts';
@@ -131,6 +132,10 @@ async function decideClaim(
   return { lake: lake.id, token: createFencingToken(), generation };
 }
 
+/** Returns the copies that the settings name. A broker of the data folder is one server. */
+export const wantedReplicas = ({ replicas, exclusive }: OwnerOptions): number =>
+  exclusive ? 1 : replicas === 0 ? usualReplicas : replicas;
+
 /** Creates the stream, or repairs its settings and claim; undefined if another process has just created it. */
 async function settleStream(
   manager: JetStreamManager,
@@ -142,7 +147,8 @@ async function settleStream(
   const { streamName, maxBytes } = options;
   const demands: StreamRequirements = { subject: claimedSubject(streamName, claim.token), maxBytes };
   const metadata = renderMetadata(claim, info?.config.metadata ?? before.metadata);
-  if (info === undefined) return await createStream(manager, streamName, demands, { ...before, metadata });
+  if (info === undefined)
+    return await createStream(manager, streamName, demands, { ...before, metadata }, wantedReplicas(options));
   assertRepairable(info, demands);
   const carried = findClaim(info.config.metadata);
   const isRight =

@@ -10,6 +10,7 @@ import {
   type OwnerOptions,
   createStreamRepair,
   type StreamRepair,
+  wantedReplicas,
 } from './claim-stream.ts';
 import { whileConnected, type StreamConnection } from './connection.ts';
 import {
@@ -130,10 +131,8 @@ export async function ownStream(connection: StreamConnection, options: OwnerOpti
   assertBroker(connection);
   const manager = await openManager(connection);
   const watch = await openStreamWatch(connection, options);
-  const claim = async () => {
-    const info = await claimStream(connection, manager, options);
-    return options.exclusive ? info : await raiseReplicas(manager, info, options.replicas);
-  };
+  const claim = async () =>
+    await raiseReplicas(manager, await claimStream(connection, manager, options), wantedReplicas(options));
   const claimed = await claim().catch(async (error: unknown) => {
     await watch.stop();
     throw wrapClaimError(error, options);

@@ -3,6 +3,8 @@ import type { Problem } from '../runtime/problems/problem.ts';
 
 /** Time for which a replica may lack messages, as it does under load or after its server's restart, ms. */
 const behindMs = 15_000;
+/** Time without a sign of a server after which it counts as offline, ns. The cluster itself notices a kill late. */
+const silentNs = 10e9;
 
 /** A replica of the stream on a server of a cluster. */
 export interface Replica {
@@ -16,8 +18,8 @@ export interface Replica {
 export function listReplicas({ cluster }: Pick<StreamInfo, 'cluster'>): readonly Replica[] {
   if (cluster === undefined) return [];
   const { leader, replicas = [] } = cluster;
-  const others = replicas.map(({ name, current, offline = false, lag = 0 }): Replica => {
-    return { server: name, state: offline ? 'offline' : current ? 'current' : 'behind', lag };
+  const others = replicas.map(({ name, current, offline = false, active = 0, lag = 0 }): Replica => {
+    return { server: name, state: offline || active >= silentNs ? 'offline' : current ? 'current' : 'behind', lag };
   });
   return leader === undefined || leader === '' ? others : [{ server: leader, state: 'leader', lag: 0 }, ...others];
 }

@@ -72,8 +72,8 @@ export function openFileRecords<F extends Facts>(
     async get(id) {
       const found = await records.get(id);
       if (found === undefined) return undefined;
-      const { file, sizeBytes, fileSha256: sha256, ...facts } = found;
-      return { file: store.nameOf(folderOf(id) + file), sizeBytes, sha256, facts: facts as unknown as F };
+      const { file, sizeBytes, fileSha256: sha256, ...facts }: FileDocument & object = found;
+      return { file: store.nameOf(folderOf(id) + file), sizeBytes, sha256, facts: facts as F };
     },
     ids: (prefix) => records.ids(prefix),
     tidy,

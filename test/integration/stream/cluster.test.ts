@@ -118,10 +118,10 @@ test('Imports continue without a server that hangs, also if it leads the stream'
   for (const hung of [connection.nats.info?.server_name ?? '', await findLeader(connection)]) {
     cluster.pause(hung);
     const startedAt = performance.now();
-    await expect.poll(stored, { timeout: 60_000, interval: 50 }).toBe('stored');
+    await expect.poll(stored, { timeout: 40_000, interval: 50 }).toBe('stored');
     process.stderr.write(`cluster: imports waited ${Math.round(performance.now() - startedAt)} ms for a hung server\n`);
     cluster.resume(hung);
-    await expect.poll(stored, { timeout: 60_000, interval: 50 }).toBe('stored');
+    await expect.poll(stored, { timeout: 40_000, interval: 50 }).toBe('stored');
   }
 }, 240_000);
 
