@@ -43,7 +43,7 @@ import {
   upgradeSchema,
   type TableColumn,
 } from './table-schema.ts';
-import { listDataFiles, statsProperty, tableStore } from './files/data-file.ts';
+import { lakeStore, listDataFiles, statsProperty, tableStore } from './files/data-file.ts';
 import { findNames, listNames } from '../runtime/files/folder-names.ts';
 import { youngFolder } from './log/young-folder.ts';
 
@@ -183,11 +183,10 @@ async function moveFormerQuarantine({ formerQuarantine, quarantine }: ReturnType
 }
 
 export async function listQuarantined(lakeDir: string): Promise<string[]> {
-  const { quarantine, formerQuarantine } = lakePaths(lakeDir);
-  const files: string[] = [];
-  for (const folder of [quarantine, formerQuarantine])
-    for (const name of await findNames(folder)) files.push(path.join(folder, name));
-  return files;
+  const { root, quarantine, formerQuarantine } = lakePaths(lakeDir);
+  const prefixes = [quarantine, formerQuarantine].map((folder) => `${path.basename(folder)}/`);
+  const keys = await Promise.all(prefixes.map((prefix) => lakeStore(root).list(prefix)));
+  return keys.flat().map((key) => path.join(root, key));
 }
 
 async function completeSnapshotFile(lakeDir: string, options: LakeOptions): Promise<void> {
@@ -331,9 +330,9 @@ async function openUpgraded(lakeDir: string, dataset: Dataset, options: LakeOpti
   return table;
 }
 
-/** Returns the name of a table's file in quarantine. Files of secondary tables get the prefix `TABLE.`. */
-export function quarantinedName({ table }: Pick<Dataset, 'table'>, file: string): string {
-  return table === events.table ? file : `${table}.${file}`;
+/** Returns the key of a table's file in quarantine. Names of files of secondary tables get the prefix `TABLE.`. */
+export function quarantineKey({ table }: TableName, file: string): string {
+  return `quarantine/${table === events.table ? file : `${table}.${file}`}`;
 }
 
 export function quarantinedDataset(name: string): Dataset {

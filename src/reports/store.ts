@@ -78,7 +78,8 @@ function createReportIds(reportsDir: string, newest: number) {
 export async function openReportStore(clock: Clock, logger: Logger, options: ReportStoreOptions) {
   const { reportsDir, linkTtlSeconds, readFirst = defaultReadFirst } = options;
   await ensureFolder(reportsDir);
-  await openStore(reportsDir).sweep('');
+  const store = openStore(reportsDir, { isGrowing: true });
+  await store.remove(await store.listUnfinished(''));
   const found = (await listReportIds(reportsDir)).toReversed();
   const ids = createReportIds(reportsDir, found[0] ?? 0);
   // Without the highest id no request is created or deleted; existing ones are served.

@@ -21,6 +21,7 @@ import { logFolder } from '../log/log-files.ts';
 import { datasets, type Dataset } from '../../datasets/dataset.ts';
 import { formerYoungFolders, sealedFolder, youngFolder } from '../log/young-folder.ts';
 import { listReadableNames } from '../../runtime/files/folder-names.ts';
+import type { FolderStoreOptions } from '../../runtime/store/folder-store.ts';
 import { openStore } from '../../runtime/store/open-store.ts';
 
 export interface WrittenFile {
@@ -180,6 +181,11 @@ export function toAdd(
     stats: JSON.stringify(written.stats),
     tags: { sha256: written.sha256, ...(keyless ? { keyed: '0' } : {}) },
   };
+}
+
+/** Opens the objects of a lake, by keys relative to its folder. `options`: those of objects beside the tables. */
+export function lakeStore(lakeDir: string, options: FolderStoreOptions = {}): ObjectStore {
+  return openStore(path.resolve(lakeDir), { isGrowing: true, ...options });
 }
 
 export function tableStore(tableDir: string): ObjectStore {

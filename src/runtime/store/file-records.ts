@@ -64,8 +64,7 @@ export function openFileRecords<F extends Facts>(
       if (owner === undefined || folderOf(key) !== folderOf(id)) return false;
       return owner === id ? key !== folderOf(id) + (kept?.file ?? '') : !keys.has(`${owner}.json`);
     });
-    await store.remove(left);
-    await store.sweep(folderOf(id));
+    await store.remove([...left, ...(await store.listUnfinished(folderOf(id)))]);
   }
 
   return {

@@ -12,6 +12,7 @@ import {
   syncFile,
   syncFolder,
   syncFolders,
+  replaceFile,
   writeFileDurably,
   writeNewFile,
   ensureFolders,
@@ -96,6 +97,8 @@ export interface FolderStoreOptions {
   readonly folderMode?: number;
   /** Whether objects change without comparison: removals take no lock, and a lost folder is not created again. */
   readonly isGrowing?: boolean;
+  /** Whether a power cut may undo or damage replacements with `any`, which are not synced. */
+  readonly isVolatile?: boolean;
 }
 
 const localPathOf = (file: string): string =>
@@ -106,7 +109,16 @@ async function removeFiles(files: readonly string[]): Promise<void> {
   await syncFolders(files.map((file) => path.dirname(file)));
 }
 
-type Reads = 'nameOf' | 'get' | 'getIfChanged' | 'findSize' | 'onHint' | 'list' | 'findListTag';
+type Reads =
+  | 'nameOf'
+  | 'get'
+  | 'getIfChanged'
+  | 'findSize'
+  | 'onHint'
+  | 'list'
+  | 'listUnfinished'
+  | 'listNames'
+  | 'findListTag';
 
 function createReads(folder: string, fileOf: (key: string) => string): Pick<ObjectStore, Reads> {
   return {
@@ -128,6 +140,11 @@ function createReads(folder: string, fileOf: (key: string) => string): Pick<Obje
         .map((name) => prefix + name.split(path.sep).join('/'))
         .filter((key) => !key.endsWith('.tmp') && !key.startsWith('.', key.lastIndexOf('/') + 1));
     },
+    async listUnfinished(prefix) {
+      const names = await findNames(path.join(folder, prefix));
+      return names.filter((name) => name.endsWith('.tmp')).map((name) => prefix + name);
+    },
+    listNames: (prefix) => findNames(path.join(folder, prefix)),
     async findListTag(prefix) {
       const changedMs = findChangeMs(path.join(folder, prefix));
       return changedMs === undefined || Date.now() - changedMs <= sameTimeMs ? undefined : `#${changedMs}`;
@@ -135,21 +152,67 @@ function createReads(folder: string, fileOf: (key: string) => string): Pick<Obje
   };
 }
 
+type Moves = 'localPath' | 'upload' | 'publish' | 'move' | 'sync';
+
+function createMoves(
+  fileOf: (key: string) => string,
+  writing: typeof inItsFolder,
+  folderMode: number,
+): Pick<ObjectStore, Moves> {
+  return {
+    localPath: (key) => localPathOf(fileOf(key)),
+    async upload(key, localFile, isSynced = false) {
+      const file = fileOf(key);
+      if (!isSynced) await syncFile(localFile);
+      await writing(file, () => moveFile(localFile, file));
+      await syncFolder(path.dirname(file));
+    },
+    async publish(objects, onEach) {
+      const folders = objects.map(({ key }) => path.dirname(fileOf(key)));
+      await ensureFolders(folders, folderMode);
+      for (const { key, file } of objects) {
+        await linkFile(file, fileOf(key));
+        await onEach?.();
+      }
+      await syncFolders(folders);
+    },
+    async move(key, to) {
+      const [file, target] = [fileOf(key), fileOf(to)];
+      const rename = (): Promise<void> => moveFile(file, target);
+      // With the object, its store exists: only the folder of the new key may be missing.
+      await rename().catch(async (error: unknown) => {
+        if (findTag(file) === undefined || !isSystemError(error, 'ENOENT')) throw error;
+        await ensureFolder(path.dirname(target), folderMode);
+        await rename();
+      });
+    },
+    sync: (keys) => syncFolders(keys.map((key) => path.dirname(fileOf(key)))),
+  };
+}
+
 /** Creates a store over a folder, which is created with its first object. */
 export function createFolderStore(
   folder: string,
-  { lockFolder = folder, mode = 0o600, folderMode = 0o700, isGrowing = false }: FolderStoreOptions = {},
+  {
+    lockFolder = folder,
+    mode = 0o600,
+    folderMode = 0o700,
+    isGrowing = false,
+    isVolatile = false,
+  }: FolderStoreOptions = {},
 ): ObjectStore {
   const fileOf = (key: string): string => path.join(folder, key);
   const writing: typeof inItsFolder = isGrowing ? async (_file, change) => await change() : inItsFolder;
 
-  async function writeObject(file: string, bytes: Uint8Array): Promise<Tag> {
-    await writing(file, () => writeFileDurably(file, bytes, mode));
+  async function writeObject(file: string, bytes: Uint8Array, write: typeof writeFileDurably): Promise<Tag> {
+    await writing(file, () => write(file, bytes, mode));
     return findTag(file) ?? '#';
   }
 
   return {
+    folder,
     ...createReads(folder, fileOf),
+    ...createMoves(fileOf, writing, folderMode),
     async create(key, bytes, { onWritten, onCreated } = {}) {
       const file = fileOf(key);
       const steps = {
@@ -167,36 +230,15 @@ export function createFolderStore(
     },
     async replace(key, bytes, ifTag) {
       const file = fileOf(key);
-      if (ifTag === 'any') return await writeObject(file, bytes);
+      if (ifTag === 'any') return await writeObject(file, bytes, isVolatile ? replaceFile : writeFileDurably);
       return await inTurn(lockFolder, async () =>
-        findTag(file) === ifTag ? await writeObject(file, bytes) : 'conflict',
+        findTag(file) === ifTag ? await writeObject(file, bytes, writeFileDurably) : 'conflict',
       );
     },
-    localPath: (key) => localPathOf(fileOf(key)),
-    async upload(key, localFile) {
-      const file = fileOf(key);
-      await syncFile(localFile);
-      await writing(file, () => moveFile(localFile, file));
-      await syncFolder(path.dirname(file));
-    },
-    async publish(objects, onEach) {
-      const folders = objects.map(({ key }) => path.dirname(fileOf(key)));
-      await ensureFolders(folders, folderMode);
-      for (const { key, file } of objects) {
-        await linkFile(file, fileOf(key));
-        await onEach?.();
-      }
-      await syncFolders(folders);
-    },
-    move: (key, to) => moveFile(fileOf(key), fileOf(to)),
     async remove(keys) {
-      const files = keys.map(fileOf);
-      if (!files.some((file) => findTag(file) !== undefined)) return;
+      const files = keys.map(fileOf).filter((file) => findTag(file) !== undefined);
+      if (files.length === 0) return;
       await (isGrowing ? removeFiles(files) : inTurn(lockFolder, () => removeFiles(files)));
-    },
-    async sweep(prefix) {
-      const parent = path.join(folder, prefix);
-      for (const name of await findNames(parent)) if (name.endsWith('.tmp')) await removeFile(path.join(parent, name));
     },
     hold: (name, work) => inTurn(name === '' ? lockFolder : fileOf(name), work),
     probe: () => assertHardLinks(folder),

@@ -28,6 +28,8 @@ export interface NewObject {
 
 /** Objects under one prefix. A key is a relative path with `/`. Errors: those of the system behind it. */
 export interface ObjectStore {
+  /** The folder of the objects, for promises to readers of folders. Undefined: objects are not files. */
+  readonly folder?: string;
   /** Returns the name of an object for people: its path or address. */
   nameOf(key: string): string;
   /** Creates an object. Of concurrent writers, one creates it. */
@@ -38,12 +40,14 @@ export interface ObjectStore {
   replace(key: string, bytes: Uint8Array, ifTag: Tag | 'any'): Promise<Tag | 'conflict'>;
   /** Returns a new path for a local file that will be uploaded as the object of a key. */
   localPath(key: string): string;
-  /** Moves a finished local file into the store, replacing an object of the key. */
-  upload(key: string, localFile: string): Promise<void>;
+  /** Moves a finished local file into the store, replacing an object of the key. `isSynced`: its bytes are fsynced. */
+  upload(key: string, localFile: string, isSynced?: boolean): Promise<void>;
   /** Creates objects from durable local files, which stay unchanged. Calls `onEach` after each. Error if one exists. */
   publish(objects: readonly NewObject[], onEach?: () => Promise<void>): Promise<void>;
-  /** Renames an object, replacing one of the new key. A power cut may undo it. */
+  /** Renames an object, replacing one of the new key. A power cut may undo it until `sync`. Error: ENOENT. */
   move(key: string, to: string): Promise<void>;
+  /** Makes earlier moves of objects from or to these keys durable. */
+  sync(keys: readonly string[]): Promise<void>;
   get(key: string): Promise<StoredObject | undefined>;
   findSize(key: string): Promise<number | undefined>;
   /** Reads an object unless it still has `tag`. Cheap while it has. */
@@ -52,11 +56,13 @@ export interface ObjectStore {
   onHint(keys: readonly string[], listener: () => void): () => void;
   /** Lists the keys that begin with a prefix, which is empty or ends with `/`, in no order. */
   list(prefix: string): Promise<readonly string[]>;
+  /** Lists the first parts of the keys after a prefix, in no order. A folder lists its empty folders too. */
+  listNames(prefix: string): Promise<readonly string[]>;
   /** Returns a tag that changes with the keys under a prefix; undefined if that costs as much as a list. */
   findListTag(prefix: string): Promise<Tag | undefined>;
   remove(keys: readonly string[]): Promise<void>;
-  /** Removes leftovers of killed writers under a prefix. No writer may be active. */
-  sweep(prefix: string): Promise<void>;
+  /** Lists the keys of unfinished writes directly under a prefix, for `remove` once their writers have ended. */
+  listUnfinished(prefix: string): Promise<readonly string[]>;
   /** Runs one task per name at a time, across processes; comparing changes use the empty name. Error: `locked`. */
   hold<T>(name: string, work: () => Promise<T>): Promise<T>;
   /** Throws for storage that cannot keep the promises of this interface. Error: `start_failed`. */

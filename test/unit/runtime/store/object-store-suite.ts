@@ -82,7 +82,9 @@ export function describeObjectStore(open: () => Promise<readonly [ObjectStore, O
       expect((await other.list('')).toSorted()).toEqual(['b/c', 'b/d/e', 'bc']);
       expect((await other.list('b/')).toSorted()).toEqual(['b/c', 'b/d/e']);
       expect(await other.list('c/')).toEqual([]);
-      await other.sweep('b/');
+      expect((await other.listNames('b/')).filter((name) => !name.startsWith('.')).toSorted()).toEqual(['c', 'd']);
+      expect(await other.listNames('c/')).toEqual([]);
+      await other.remove(await other.listUnfinished('b/'));
       expect(await textOf(other, 'b/c')).toBe('b/c');
     });
 
@@ -134,6 +136,10 @@ export function describeObjectStore(open: () => Promise<readonly [ObjectStore, O
       await one.upload('a/object', file);
       expect([await textOf(other, 'a/object'), await other.findSize('a/object')]).toEqual(['second', 6]);
       expect(await other.findSize('a/no-object')).toBeUndefined();
+      const synced = one.localPath('a/object');
+      writeFileSync(synced, 'third');
+      await one.upload('a/object', synced, true);
+      expect([await textOf(other, 'a/object'), await other.listUnfinished('a/')]).toEqual(['third', []]);
     });
 
     it('An object that a later commit names is added once, and gets another key, in the place of what has it', async () => {
@@ -142,6 +148,11 @@ export function describeObjectStore(open: () => Promise<readonly [ObjectStore, O
       await expect(other.add('one', bytes(''))).rejects.toMatchObject({ code: 'EEXIST' });
       await one.move('one', 'other');
       expect([await other.list(''), await textOf(other, 'other')]).toEqual([['other'], 'one']);
+      await one.move('other', 'new/place');
+      await one.sync(['other', 'new/place']);
+      expect([await other.list(''), await textOf(other, 'new/place')]).toEqual([['new/place'], 'one']);
+      await expect(one.move('other', 'no/place')).rejects.toMatchObject({ code: 'ENOENT' });
+      expect(await other.listNames('')).toEqual(['new']);
     });
 
     it('The mark of a list, where there is one, changes with its keys', async () => {
