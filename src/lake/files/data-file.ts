@@ -15,14 +15,14 @@ import { AppError } from '../../runtime/errors.ts';
 import type { AddAction, FileStats } from '../log/actions.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
-import { hashFile, findSize } from '../../runtime/files/file-checks.ts';
+import { hashFile } from '../../runtime/files/file-checks.ts';
 import { emptyFileName, type DataFile } from '../log/snapshot.ts';
 import { logFolder } from '../log/log-files.ts';
 import { datasets, type Dataset } from '../../datasets/dataset.ts';
 import { formerYoungFolders, sealedFolder, youngFolder } from '../log/young-folder.ts';
 import { listReadableNames } from '../../runtime/files/folder-names.ts';
 import type { FolderStoreOptions } from '../../runtime/store/folder-store.ts';
-import { openStore } from '../../runtime/store/open-store.ts';
+import { findStoredSize, hashStored, openStore } from '../../runtime/store/open-store.ts';
 
 export interface WrittenFile {
   readonly sizeBytes: number;
@@ -207,13 +207,13 @@ export async function findFileDamage({
   sizeBytes,
   sha256,
 }: Pick<DataFile, 'absolutePath' | 'sizeBytes' | 'sha256'>): Promise<AppError | undefined> {
-  const size = await findSize(absolutePath);
+  const size = await findStoredSize({ absolutePath });
   if (size === undefined) return new AppError('file_damaged', `${absolutePath} is missing`, { retryable: true, hint });
   if (size !== sizeBytes)
     return new AppError('file_damaged', `${absolutePath} is damaged: it has ${size} bytes instead of ${sizeBytes}`, {
       hint,
     });
-  if (sha256 === undefined || (await hashFile(absolutePath)) === sha256) return undefined;
+  if (sha256 === undefined || (await hashStored({ absolutePath })) === sha256) return undefined;
   return new AppError('file_damaged', `${absolutePath} is damaged: checksum mismatch`, {
     hint,
   });

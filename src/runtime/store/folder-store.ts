@@ -114,6 +114,7 @@ type Reads =
   | 'get'
   | 'getIfChanged'
   | 'findSize'
+  | 'findTag'
   | 'onHint'
   | 'list'
   | 'listUnfinished'
@@ -129,6 +130,7 @@ function createReads(folder: string, fileOf: (key: string) => string): Pick<Obje
       return findTag(file) === tag ? 'unchanged' : await readObject(file);
     },
     findSize: (key) => findSize(fileOf(key)),
+    findTag: async (key) => findTag(fileOf(key)),
     onHint(keys, listener) {
       const folders = new Set(keys.map((key) => path.dirname(fileOf(key))));
       const watchers = [...folders].map((parent) => watchFolder(parent, listener));

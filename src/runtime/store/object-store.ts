@@ -50,6 +50,7 @@ export interface ObjectStore {
   sync(keys: readonly string[]): Promise<void>;
   get(key: string): Promise<StoredObject | undefined>;
   findSize(key: string): Promise<number | undefined>;
+  findTag(key: string): Promise<Tag | undefined>;
   /** Reads an object unless it still has `tag`. Cheap while it has. */
   getIfChanged(key: string, tag: Tag): Promise<StoredObject | 'unchanged' | undefined>;
   /** Calls back soon after objects may have changed, without a guarantee. Returns the function that stops it. */

@@ -42,9 +42,10 @@ export function describeObjectStore(open: () => Promise<readonly [ObjectStore, O
       const second = await put(one, 'object', 'second', first);
       expect(await other.replace('object', bytes('third'), first)).toBe('conflict');
       expect([await textOf(other, 'object'), await tagOf(other, 'object')]).toEqual(['second', second]);
+      expect(await other.findTag('object')).toBe(second);
       await one.remove(['object']);
       expect(await other.replace('object', bytes('third'), second)).toBe('conflict');
-      expect(await textOf(one, 'object')).toBeUndefined();
+      expect([await textOf(one, 'object'), await one.findTag('object')]).toEqual([undefined, undefined]);
     });
 
     it('Of many changes that compare before they write, none is lost', async () => {
