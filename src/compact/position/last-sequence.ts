@@ -1,5 +1,7 @@
+import path from 'node:path';
 import { parseChecksummed, renderChecksummed } from '../../runtime/files/checksummed-json.ts';
-import { findTextFile, writeFileDurably } from '../../runtime/files/durable-file.ts';
+import { findText } from '../../runtime/store/object-store.ts';
+import { openStore } from '../../runtime/store/open-store.ts';
 import { describeError, isAppError } from '../../runtime/errors.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import { createMutex } from '../../runtime/async/semaphore.ts';
@@ -27,13 +29,22 @@ interface Mark {
 
 const pollIntervalMs = 500;
 
-async function findMark(file: string): Promise<Mark | undefined> {
-  const text = await findTextFile(file);
-  try {
-    return text === undefined ? undefined : (parseChecksummed(text) as unknown as Mark);
-  } catch {
-    return undefined;
-  }
+function openMark(file: string) {
+  const store = openStore(path.dirname(file), { isGrowing: true });
+  const key = path.basename(file);
+  return {
+    async find(): Promise<Mark | undefined> {
+      const text = await findText(store, key);
+      try {
+        return text === undefined ? undefined : (parseChecksummed(text) as unknown as Mark);
+      } catch {
+        return undefined;
+      }
+    },
+    async keep(text: string): Promise<void> {
+      await store.replace(key, Buffer.from(text), 'any');
+    },
+  };
 }
 
 /** Starts the checks. A message that is published and lost between two checks goes unnoticed. */
@@ -46,7 +57,8 @@ export async function startLastSequenceTracker({
   idleStream,
   logger,
 }: StreamEndDependencies) {
-  let mark = await findMark(file);
+  const stored = openMark(file);
+  let mark = await stored.find();
   let kept = '';
   let failing = false;
 
@@ -76,7 +88,7 @@ export async function startLastSequenceTracker({
     if (text === kept) return state;
     try {
       assertFolder();
-      await writeFileDurably(file, text);
+      await stored.keep(text);
       kept = text;
       failing = false;
     } catch (error) {

@@ -40,8 +40,8 @@ function createRenewal(
   { lakeDir, clock, logger }: MaintenanceDependencies,
   retentionMs: number,
 ): (tables: readonly TableMaintenance[]) => Promise<void> {
-  const { snapshotSql: file, root } = lakePaths(lakeDir);
-  const snapshotFile = createSnapshotFile({ file, root, clock, retentionMs });
+  const { root } = lakePaths(lakeDir);
+  const snapshotFile = createSnapshotFile({ root, clock, retentionMs });
   let isOld = false;
   return async (tables) => {
     try {
