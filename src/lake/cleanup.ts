@@ -80,8 +80,8 @@ export async function vacuum(table: Table, options: CleanOptions): Promise<numbe
   // The commits name them until they are trimmed. Removing a missing file costs nothing.
   for (const encoded of removed) tombstones.delete(encoded);
   if (emptied.size > 0) {
-    const kept = listKnownPaths([], tombstones.keys());
-    await store.remove([...emptied].filter((publishedPath) => !kept.has(publishedPath)));
+    const knownPaths = listKnownPaths([], tombstones.keys());
+    await store.remove([...emptied].filter((publishedPath) => !knownPaths.has(publishedPath)));
   }
   await options.crashPoint('vacuumed');
   return removed.length;
@@ -165,16 +165,18 @@ export interface Leftovers {
 }
 
 /**
- * Lists possible leftovers. Only for a compactor that has claimed the lake and not begun to write. `beside`: whether
- * those next to the tables are included.
+ * Lists possible leftovers. Only for a compactor that has claimed the lake and not begun to write. `isPrimary`: adds
+ * those next to the tables.
  */
-export async function listLeftovers(tableDir: string, stagingDir: string, beside: boolean): Promise<Leftovers> {
+export async function listLeftovers(tableDir: string, stagingDir: string, isPrimary: boolean): Promise<Leftovers> {
   const table = path.basename(tableDir);
   const folders = ['', path.basename(logFolder(tableDir)), ...youngFolders].map((name) =>
     path.posix.join(table, name, '/'),
   );
   const store = lakeStore(path.dirname(tableDir));
-  const listed = await Promise.all([...(beside ? [''] : []), ...folders].map((prefix) => store.listUnfinished(prefix)));
+  const listed = await Promise.all(
+    [...(isPrimary ? [''] : []), ...folders].map((prefix) => store.listUnfinished(prefix)),
+  );
   const young = await listYoungPaths(tableDir);
   const former = await listFormerPaths(tableDir);
   // Listed after the files: the log then has work that ended in between.

@@ -59,7 +59,7 @@ export async function startLastSequenceTracker({
 }: StreamEndDependencies) {
   const stored = openMark(file);
   let mark = await stored.find();
-  let kept = '';
+  let writtenText = '';
   let failing = false;
 
   async function hashAt(sequence: number): Promise<string | undefined> {
@@ -85,11 +85,11 @@ export async function startLastSequenceTracker({
     if (lost && seen !== undefined)
       alarm('tail_lost', { position: position(), lastSequence, seenLastSequence: seen.lastSequence });
     const text = renderChecksummed({ ...mark });
-    if (text === kept) return state;
+    if (text === writtenText) return state;
     try {
       assertFolder();
       await stored.keep(text);
-      kept = text;
+      writtenText = text;
       failing = false;
     } catch (error) {
       if (!failing)

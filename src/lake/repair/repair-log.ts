@@ -153,23 +153,23 @@ export async function quarantineUnreferenced(tableDir: string, state: Readonly<T
 
 async function takeOut({ tableDir }: RepairDependencies, { own, commits }: Damage): Promise<Repaired['filesTakenOut']> {
   const moves = new Map<string, string>();
-  const taken = new Map<string, Repaired['filesTakenOut'][number]>();
+  const takenOut = new Map<string, Repaired['filesTakenOut'][number]>();
   for (const { version, actions } of commits) {
     for (const { add } of actions) {
       if (add === undefined || own.files.has(add.path) || own.tombstones.has(add.path)) continue;
       const rows = rowsOf(add);
       const key = findKey(tableDir, add.path);
       if (key === undefined) {
-        taken.set(add.path, { path: add.path, rows });
+        takenOut.set(add.path, { path: add.path, rows });
         continue;
       }
       const to = foreignKey(tableDir, `${version}-${path.basename(key)}`);
       if ((await tableStore(tableDir).findSize(key)) !== undefined && !moves.has(key)) moves.set(key, to);
-      taken.set(add.path, { path: key, rows, to });
+      takenOut.set(add.path, { path: key, rows, to });
     }
   }
   await moveOut(tableDir, moves);
-  return [...taken.values()];
+  return [...takenOut.values()];
 }
 
 interface Plan {

@@ -57,12 +57,12 @@ export function openFileRecords<F extends Facts>(
   const records = isMarked ? openMarkedRecords(folder, fileKind) : createRecords(store, fileKind);
 
   async function tidy(id: string): Promise<void> {
-    const kept = await records.getSound(id);
+    const record = await records.getSound(id);
     const keys = new Set(await store.list(folderOf(id)));
     const left = [...keys].filter((key) => {
       const owner = dataFile.exec(key)?.[1];
       if (owner === undefined || folderOf(key) !== folderOf(id)) return false;
-      return owner === id ? key !== folderOf(id) + (kept?.file ?? '') : !keys.has(`${owner}.json`);
+      return owner === id ? key !== folderOf(id) + (record?.file ?? '') : !keys.has(`${owner}.json`);
     });
     await store.remove([...left, ...(await store.listUnfinished(folderOf(id)))]);
   }
