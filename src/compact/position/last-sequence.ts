@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { parseChecksummed, renderChecksummed } from '../../runtime/files/checksummed-json.ts';
-import { findText } from '../../runtime/store/object-store.ts';
+import { findText, type ObjectStore } from '../../runtime/store/object-store.ts';
 import { openStore } from '../../runtime/store/open-store.ts';
 import { describeError, isAppError } from '../../runtime/errors.ts';
 import type { Logger } from '../../runtime/logger.ts';
@@ -29,22 +29,15 @@ interface Mark {
 
 const pollIntervalMs = 500;
 
-function openMark(file: string) {
-  const store = openStore(path.dirname(file), { isGrowing: true });
-  const key = path.basename(file);
-  return {
-    async find(): Promise<Mark | undefined> {
-      const text = await findText(store, key);
-      try {
-        return text === undefined ? undefined : (parseChecksummed(text) as unknown as Mark);
-      } catch {
-        return undefined;
-      }
-    },
-    async keep(text: string): Promise<void> {
-      await store.replace(key, Buffer.from(text), 'any');
-    },
-  };
+const storeOf = (file: string): ObjectStore => openStore(path.dirname(file), { isGrowing: true });
+
+async function findMark(file: string): Promise<Mark | undefined> {
+  const text = await findText(storeOf(file), path.basename(file));
+  try {
+    return text === undefined ? undefined : (parseChecksummed(text) as unknown as Mark);
+  } catch {
+    return undefined;
+  }
 }
 
 /** Starts the checks. A message that is published and lost between two checks goes unnoticed. */
@@ -57,8 +50,7 @@ export async function startLastSequenceTracker({
   idleStream,
   logger,
 }: StreamEndDependencies) {
-  const stored = openMark(file);
-  let mark = await stored.find();
+  let mark = await findMark(file);
   let writtenText = '';
   let failing = false;
 
@@ -88,7 +80,7 @@ export async function startLastSequenceTracker({
     if (text === writtenText) return state;
     try {
       assertFolder();
-      await stored.keep(text);
+      await storeOf(file).replace(path.basename(file), Buffer.from(text), 'any');
       writtenText = text;
       failing = false;
     } catch (error) {

@@ -64,13 +64,9 @@ export interface OpenChange {
 /** The objects of a change, in the lake with the path of its folder: its record, and what moves after the commit. */
 function openObjects(table: Table, folder: string) {
   const lakeDir = path.dirname(table.dir);
-  const prefix = keyOf(lakeDir, folder);
-  return {
-    store: lakeStore(lakeDir),
-    folder,
-    record: `${prefix}/change.json`,
-    keyOf: (name: string) => `${prefix}/${name}`,
-  };
+  const toKey = (file: string): string => keyOf(lakeDir, file);
+  const stagedKey = (name: string): string => toKey(path.join(folder, name));
+  return { store: lakeStore(lakeDir), folder, toKey, stagedKey, record: stagedKey('change.json') };
 }
 
 type ChangeObjects = ReturnType<typeof openObjects>;
@@ -85,19 +81,17 @@ export async function openChange(
 ): Promise<OpenChange> {
   const staging = await openStagingFolder(stagingDir, holder, isLoad);
   const { id, folder } = staging;
-  const lakeDir = path.dirname(table.dir);
   const objects = openObjects(table, folder);
+  const { store, toKey, stagedKey } = objects;
 
   async function linkFiles(record: ChangeRecord, files: readonly NewFile[]): Promise<void> {
-    for (const { name } of record.moves) await objects.store.upload(objects.keyOf(name), path.join(folder, name), true);
-    await objects.store.replace(objects.record, Buffer.from(renderRecord(record)), 'any');
+    for (const { name } of record.moves) await store.upload(stagedKey(name), path.join(folder, name), true);
+    await store.replace(objects.record, Buffer.from(renderRecord(record)), 'any');
     // A power failure could otherwise lose the folder and leave links without a record.
     await syncFolder(stagingDir);
     await crashPoint('change-written');
-    await tableStore(table.dir).publish(
-      files.map((one) => ({ key: one.path, file: one.file })),
-      () => crashPoint('file-linked'),
-    );
+    const published = files.map(({ path: key, file }) => ({ key, file }));
+    await tableStore(table.dir).publish(published, () => crashPoint('file-linked'));
     await crashPoint('files-linked');
   }
 
@@ -113,9 +107,9 @@ export async function openChange(
       const record: ChangeRecord = {
         commitId: id,
         baseVersion: table.state().version,
-        files: files.map((one) => keyOf(lakeDir, path.join(table.dir, one.path))),
-        moves: moves.map(({ name, to }) => ({ name, to: keyOf(lakeDir, to) })),
-        unlink: unlink.map((file) => keyOf(lakeDir, file)),
+        files: files.map((one) => toKey(path.join(table.dir, one.path))),
+        moves: moves.map(({ name, to }) => ({ name, to: toKey(to) })),
+        unlink: unlink.map(toKey),
       };
       try {
         await linkFiles(record, files);
@@ -144,7 +138,7 @@ export async function openChange(
     async close() {
       let isInDoubt = true;
       try {
-        isInDoubt = (await objects.store.findSize(objects.record)) !== undefined;
+        isInDoubt = (await store.findSize(objects.record)) !== undefined;
       } finally {
         // The next recovery settles a commit in doubt.
         await staging.close(isInDoubt);
@@ -159,7 +153,7 @@ async function endRecord({ store, record }: ChangeObjects): Promise<void> {
 }
 
 async function withdraw(objects: ChangeObjects, { files, moves }: ChangeRecord): Promise<void> {
-  await objects.store.remove([...files, ...moves.map(({ name }) => objects.keyOf(name))]);
+  await objects.store.remove([...files, ...moves.map(({ name }) => objects.stagedKey(name))]);
   await endRecord(objects);
 }
 
@@ -168,13 +162,13 @@ const pathIn = (table: Table, key: string): string => path.posix.relative(path.b
 /** Executes the follow-ups of a commit. Idempotent. */
 async function follow(
   table: Table,
-  { store, folder, keyOf: nameKey }: ChangeObjects,
+  { store, folder, stagedKey }: ChangeObjects,
   { files, moves, unlink }: ChangeRecord,
 ): Promise<void> {
   const relatives = files.map((key) => pathIn(table, key));
   await publishFirst(table.dir, relatives, folder);
   for (const { name, to } of moves)
-    if ((await store.findSize(nameKey(name))) !== undefined) await store.move(nameKey(name), to);
+    if ((await store.findSize(stagedKey(name))) !== undefined) await store.move(stagedKey(name), to);
   await store.remove(unlink);
   // Also what a killed process has moved or removed.
   await store.sync([...moves.map(({ to }) => to), ...unlink]);

@@ -183,7 +183,7 @@ export function toAdd(
   };
 }
 
-/** Opens the objects of a lake, by keys relative to its folder. `options`: those of objects beside the tables. */
+/** Opens the objects of a lake, by keys relative to its folder. */
 export function lakeStore(lakeDir: string, options: FolderStoreOptions = {}): ObjectStore {
   return openStore(path.resolve(lakeDir), { isGrowing: true, ...options });
 }

@@ -4,8 +4,8 @@
  * In: the live files of the log. Out: a hard link to each in the Hive folder of its partition. Readers and tools take
  * hard links for plain files. After a copy without links, the next start links the files again.
  * Invariant: each path changes in one step, by a new link or a rename over the file that was shown. A rewrite is shown
- * once that file has been out of the table for the retention, so that every row is shown exactly once. Without folders,
- * there are no links: readers take the files from the log.
+ * once that file has been out of the table for the retention, so that every row is shown exactly once. A table outside
+ * of folders has only its log.
  * Crash: the first run after a start compares each path with the log.
  */
 import { randomUUID } from 'node:crypto';

@@ -109,19 +109,7 @@ async function removeFiles(files: readonly string[]): Promise<void> {
   await syncFolders(files.map((file) => path.dirname(file)));
 }
 
-type Reads =
-  | 'nameOf'
-  | 'get'
-  | 'getIfChanged'
-  | 'findSize'
-  | 'findTag'
-  | 'onHint'
-  | 'list'
-  | 'listUnfinished'
-  | 'listNames'
-  | 'findListTag';
-
-function createReads(folder: string, fileOf: (key: string) => string): Pick<ObjectStore, Reads> {
+function createReads(folder: string, fileOf: (key: string) => string) {
   return {
     nameOf: fileOf,
     get: (key) => readObject(fileOf(key)),
@@ -151,16 +139,10 @@ function createReads(folder: string, fileOf: (key: string) => string): Pick<Obje
       const changedMs = findChangeMs(path.join(folder, prefix));
       return changedMs === undefined || Date.now() - changedMs <= sameTimeMs ? undefined : `#${changedMs}`;
     },
-  };
+  } satisfies Partial<ObjectStore>;
 }
 
-type Moves = 'localPath' | 'upload' | 'publish' | 'move' | 'sync';
-
-function createMoves(
-  fileOf: (key: string) => string,
-  writing: typeof inItsFolder,
-  folderMode: number,
-): Pick<ObjectStore, Moves> {
+function createMoves(fileOf: (key: string) => string, writing: typeof inItsFolder, folderMode: number) {
   return {
     localPath: (key) => localPathOf(fileOf(key)),
     async upload(key, localFile, isSynced = false) {
@@ -189,7 +171,7 @@ function createMoves(
       });
     },
     sync: (keys) => syncFolders(keys.map((key) => path.dirname(fileOf(key)))),
-  };
+  } satisfies Partial<ObjectStore>;
 }
 
 /** Creates a store over a folder, which is created with its first object. */
