@@ -2,7 +2,6 @@ import { createHash } from 'node:crypto';
 import path from 'node:path';
 import { ensureFolder } from '../../runtime/files/durable-file.ts';
 import { AppError } from '../../runtime/errors.ts';
-import { findNames } from '../../runtime/files/folder-names.ts';
 import { findLakeState, findLoadState } from '../log/lake-state.ts';
 import { findCommit } from '../log/log-files.ts';
 import { openEmptyFile } from '../../runtime/files/open-file.ts';
@@ -256,7 +255,7 @@ export async function listFailedRows(
   folder: string,
   txns: ReadonlyMap<string, number>,
 ): Promise<{ readonly files: readonly string[]; readonly stale: readonly string[] }> {
-  const names = await findNames(folder);
+  const names = await failedStore(folder).listNames('');
   const files: string[] = [];
   const stale: string[] = [];
   for (const name of names.toSorted()) {
