@@ -264,7 +264,7 @@ async function checkTable(lakeDir: string, tableDir: string): Promise<TableRepor
 
 /** Lists the secondary tables with a folder: those of datasets, then those that no pipeline names. */
 async function listFollowerFolders(lakeDir: string, unnamed: readonly TableName[]): Promise<TableName[]> {
-  const names = new Set(await lakeStore(lakeDir).listNames(''));
+  const names = new Set(await lakeStore(lakeDir).folders(''));
   const named = [...datasets.values()].filter((dataset) => dataset !== events && names.has(dataset.table));
   return [...named, ...unnamed];
 }

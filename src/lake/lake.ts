@@ -230,7 +230,7 @@ export async function hasTable(lakeDir: string, dataset: TableName): Promise<boo
 
 /** Lists the datasets with a table, the imported events first. */
 export async function listTables(lakeDir: string): Promise<Dataset[]> {
-  const names = new Set(await lakeStore(lakeDir).listNames(''));
+  const names = new Set(await lakeStore(lakeDir).folders(''));
   const tables: Dataset[] = [];
   for (const dataset of datasets.values())
     if (names.has(dataset.table) && (await hasTable(lakeDir, dataset))) tables.push(dataset);
@@ -240,7 +240,7 @@ export async function listTables(lakeDir: string): Promise<Dataset[]> {
 /** Lists the tables that no pipeline names. Without their pipeline they cannot be exported or erased. */
 export async function listUnnamedTables(lakeDir: string): Promise<TableName[]> {
   const tables: TableName[] = [];
-  for (const table of await lakeStore(lakeDir).listNames(''))
+  for (const table of await lakeStore(lakeDir).folders(''))
     if (isTableName(table) && !datasets.has(table) && (await hasTable(lakeDir, { table }))) tables.push({ table });
   return tables;
 }

@@ -35,7 +35,7 @@ export interface WatermarkRecord extends Pick<Epoch, 'appId' | 'position'> {
 /** Opens the store of the watermark, and returns its key there. */
 function openWatermark(lakeDir: string): { readonly store: ObjectStore; readonly key: string } {
   const { root, watermark } = lakePaths(lakeDir);
-  return { store: lakeStore(root, { mode: tableFileMode, isVolatile: true }), key: path.basename(watermark) };
+  return { store: lakeStore(root, { mode: tableFileMode }), key: path.basename(watermark) };
 }
 
 export async function writeWatermark(
@@ -43,7 +43,7 @@ export async function writeWatermark(
   { appId, position, watermarkMs }: WatermarkRecord,
 ): Promise<void> {
   const { store, key } = openWatermark(lakeDir);
-  await store.replace(key, Buffer.from(renderChecksummed({ appId, position, watermarkMs })), 'any');
+  await store.note(key, Buffer.from(renderChecksummed({ appId, position, watermarkMs })));
 }
 
 async function findClaim(lakeDir: string): Promise<Partial<WatermarkRecord> | undefined> {

@@ -134,7 +134,7 @@ export function createSecondaryTableList(
     /** Opens new tables and refreshes open ones, at most once a second. */
     async refresh(): Promise<void> {
       if (performance.now() - lookedAtMs < pollIntervalMs) return;
-      const names = new Set(await lakeStore(lakeDir).listNames(''));
+      const names = new Set(await lakeStore(lakeDir).folders(''));
       for (const dataset of datasets.values()) {
         if (dataset === events || !names.has(dataset.table)) continue;
         const known = opened.get(dataset);

@@ -255,7 +255,8 @@ export async function listFailedRows(
   folder: string,
   txns: ReadonlyMap<string, number>,
 ): Promise<{ readonly files: readonly string[]; readonly stale: readonly string[] }> {
-  const names = await failedStore(folder).listNames('');
+  const store = failedStore(folder);
+  const names = [...(await store.list('')), ...(await store.listUnfinished(''))];
   const files: string[] = [];
   const stale: string[] = [];
   for (const name of names.toSorted()) {

@@ -83,7 +83,7 @@ export async function lockLoad(stagingDir: string, loadId: string, assertGoesOn:
 
 /** Lists the staged work of a table. The events table's folder also has that of other tables. */
 export async function listStaged(stagingDir: string): Promise<string[]> {
-  const names = [...(await findNames(stagingDir)), ...(await openStore(stagingDir).listNames(''))];
+  const names = [...(await findNames(stagingDir)), ...(await openStore(stagingDir).folders(''))];
   return [...new Set(names)].filter((name) => !isTableName(name));
 }
 

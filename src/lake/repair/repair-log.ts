@@ -144,8 +144,9 @@ async function moveOut(tableDir: string, moves: ReadonlyMap<string, string>): Pr
 
 /** Quarantines uncommitted files of other engines in the table's own folder. Returns their number. */
 export async function quarantineUnreferenced(tableDir: string, state: Readonly<TableState>): Promise<number> {
-  const names = (await tableStore(tableDir).listNames('')).filter(
-    (name) => name.endsWith('.parquet') && !name.startsWith('_') && !state.files.has(encodeURI(name)),
+  const names = (await tableStore(tableDir).list('')).filter(
+    (name) =>
+      !name.includes('/') && name.endsWith('.parquet') && !name.startsWith('_') && !state.files.has(encodeURI(name)),
   );
   await moveOut(tableDir, new Map(names.map((name) => [name, foreignKey(tableDir, `unnamed-${name}`)])));
   return names.length;

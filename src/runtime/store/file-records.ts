@@ -64,15 +64,16 @@ export function openFileRecords<F extends Facts>(
       if (owner === undefined || folderOf(key) !== folderOf(id)) return false;
       return owner === id ? key !== folderOf(id) + (record?.file ?? '') : !keys.has(`${owner}.json`);
     });
-    await store.remove([...left, ...(await store.listUnfinished(folderOf(id)))]);
+    await store.remove(left);
+    await store.sweep(folderOf(id));
   }
 
   return {
     async get(id) {
       const found = await records.get(id);
       if (found === undefined) return undefined;
-      const { file, sizeBytes, fileSha256: sha256, ...facts } = found;
-      return { file: store.nameOf(folderOf(id) + file), sizeBytes, sha256, facts: facts as unknown as F };
+      const { file, sizeBytes, fileSha256: sha256, ...facts }: FileDocument & object = found;
+      return { file: store.nameOf(folderOf(id) + file), sizeBytes, sha256, facts: facts as F };
     },
     ids: (prefix) => records.ids(prefix),
     tidy,

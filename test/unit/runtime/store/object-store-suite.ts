@@ -1,8 +1,9 @@
 import path from 'node:path';
 import { existsSync, writeFileSync } from 'node:fs';
+import { text as textOfStream } from 'node:stream/consumers';
 import { setImmediate as turn } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
-import type { ObjectStore, Tag } from '../../../../src/runtime/store/object-store.ts';
+import type { ObjectStore, OpenObject, Tag } from '../../../../src/runtime/store/object-store.ts';
 import { testFolder } from '../../../helpers/folder.ts';
 
 const bytes = (text: string): Uint8Array => Buffer.from(text);
@@ -21,6 +22,12 @@ async function put(store: ObjectStore, key: string, text: string, ifTag: Tag | '
 
 async function tagOf(store: ObjectStore, key: string): Promise<Tag> {
   return (await store.get(key))?.tag ?? '#';
+}
+
+async function getOpen(store: ObjectStore, key: string): Promise<OpenObject> {
+  const opened = await store.open(key);
+  if (opened === undefined) throw new Error(`${key} is missing`);
+  return opened;
 }
 
 /** What every store has to do. `open` gives two clients of one new store, as two processes have them. */
@@ -83,9 +90,8 @@ export function describeObjectStore(open: () => Promise<readonly [ObjectStore, O
       expect((await other.list('')).toSorted()).toEqual(['b/c', 'b/d/e', 'bc']);
       expect((await other.list('b/')).toSorted()).toEqual(['b/c', 'b/d/e']);
       expect(await other.list('c/')).toEqual([]);
-      expect((await other.listNames('b/')).filter((name) => !name.startsWith('.')).toSorted()).toEqual(['c', 'd']);
-      expect(await other.listNames('c/')).toEqual([]);
-      await other.remove(await other.listUnfinished('b/'));
+      expect(await other.listUnfinished('b/')).toEqual([]);
+      await other.sweep('b/');
       expect(await textOf(other, 'b/c')).toBe('b/c');
     });
 
@@ -143,6 +149,36 @@ export function describeObjectStore(open: () => Promise<readonly [ObjectStore, O
       expect([await textOf(other, 'a/object'), await other.listUnfinished('a/')]).toEqual(['third', []]);
     });
 
+    it('An open object is read from its start and in ranges, in one version, and has another version after each write', async () => {
+      const [one, other] = await open();
+      const text = '0123456789'.repeat(200_000);
+      await put(one, 'a/object', text);
+      const [first, again] = [await getOpen(other, 'a/object'), await getOpen(one, 'a/object')];
+      expect([first.sizeBytes, again.version]).toEqual([text.length, first.version]);
+      const blocks: string[] = [];
+      for await (const block of first.blocks()) blocks.push(Buffer.from(block).toString());
+      expect(blocks.join('') === text).toBe(true);
+      const range = again.stream({ first: 1_000_005, last: 1_000_014 });
+      expect([await textOfStream(range), range.bytesRead]).toEqual(['5678901234', 10]);
+      await put(one, 'a/object', '0123456789');
+      const rest = await textOfStream(first.stream()).catch(() => text);
+      expect(rest === text).toBe(true);
+      const replaced = await getOpen(other, 'a/object');
+      expect(replaced.version).not.toBe(first.version);
+      await replaced.close();
+      for (const key of ['a/no-object', 'no/object']) expect(await other.open(key)).toBeUndefined();
+    });
+
+    it('The folders of the keys are listed without reading them, and an object that is noted is seen by all', async () => {
+      const [one, other] = await open();
+      for (const key of ['object', 'a/object', 'a/b/object', 'a/b/other', 'a/c/object'])
+        await one.note(key, bytes('x'));
+      expect([await other.folders(''), (await other.folders('a/')).toSorted()]).toEqual([['a'], ['b', 'c']]);
+      expect(await other.folders('no/')).toEqual([]);
+      await one.note('a/object', bytes('y'));
+      expect(await textOf(other, 'a/object')).toBe('y');
+    });
+
     it('An object that a later commit names is added once, and gets another key, in the place of what has it', async () => {
       const [one, other] = await open();
       for (const key of ['one', 'other']) await one.add(key, bytes(key));
@@ -153,7 +189,7 @@ export function describeObjectStore(open: () => Promise<readonly [ObjectStore, O
       await one.sync(['other', 'new/place']);
       expect([await other.list(''), await textOf(other, 'new/place')]).toEqual([['new/place'], 'one']);
       await expect(one.move('other', 'no/place')).rejects.toMatchObject({ code: 'ENOENT' });
-      expect(await other.listNames('')).toEqual(['new']);
+      expect(await other.folders('')).toEqual(['new']);
     });
 
     it('The mark of a list, where there is one, changes with its keys', async () => {
