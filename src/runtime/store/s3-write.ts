@@ -1,0 +1,243 @@
+/**
+ * Writes objects in a bucket so that the outcome is known even if responses are lost.
+ *
+ * Each call marks its object with a random id in the metadata. After an attempt without a definite response, the id
+ * shows whether the object is that of this call, also where a rival writes equal bytes. An object has the id of its last
+ * write only. If the response of a replacement is lost and another writer then replaces the object, the first one
+ * reports a conflict.
+ */
+import { createHash, randomUUID } from 'node:crypto';
+import type { FileHandle } from 'node:fs/promises';
+import { inParallel } from '../async/in-parallel.ts';
+import { createMutex } from '../async/semaphore.ts';
+import { AppError } from '../errors.ts';
+import { openForReading, openNewFile } from '../files/open-file.ts';
+import type { Tag } from './object-store.ts';
+import { refusedError, type Outcome, type S3Bucket } from './s3-bucket.ts';
+
+/** Files of this size and more are sent in parts of this size, bytes. */
+export const partBytes = 16 * 1024 * 1024;
+/** Parts of one file that are sent at a time. */
+const partsAtOnce = 4;
+/** S3's limit of parts per object. */
+const maxParts = 10_000;
+const writerHeader = 'tributary-write';
+const noBytes = new Uint8Array();
+
+/** The state that a write requires. `any`: the object may have any state. */
+export type Condition = { readonly IfNoneMatch: '*' } | { readonly IfMatch: string } | 'any';
+
+export const toTag = (etag: string | undefined): Tag => `#${etag ?? ''}`;
+export const toEtag = (tag: Tag): string => tag.slice(1);
+
+interface Head {
+  readonly tag: Tag;
+  readonly sizeBytes: number;
+  readonly writer: string | undefined;
+}
+
+/** Reads the metadata of an object; undefined if there is none. */
+export async function findHead(bucket: S3Bucket, key: string): Promise<Head | undefined> {
+  return await bucket.ask(
+    `read ${bucket.nameOf(key)}`,
+    async (s3, options) => {
+      const found = await s3.headObject({ Bucket: bucket.name, Key: key }, options);
+      const writer = found.Metadata?.[writerHeader];
+      return { tag: toTag(found.ETag), sizeBytes: found.ContentLength ?? 0, writer };
+    },
+    { refusals: { 404: undefined } },
+  );
+}
+
+/** Metadata that marks an object as that of a call. */
+const marked = (writer: string) => ({ [writerHeader]: writer });
+
+interface Call {
+  readonly bucket: S3Bucket;
+  readonly key: string;
+  readonly bytes: number;
+  readonly condition: Condition;
+  readonly writer: string;
+}
+
+/** Repeats an attempt, which returns the ETag, until its outcome is known. Errors: `store_away`, `store_refused`. */
+async function writeOnce(
+  { bucket, key, bytes, condition, writer }: Call,
+  attempt: (required: object) => Promise<Outcome<string | undefined>>,
+): Promise<Tag | 'conflict'> {
+  const what = `write ${bucket.nameOf(key)}`;
+  const { wait } = bucket.openRetryWindow(what, bytes);
+  const required: { readonly IfNoneMatch?: '*'; readonly IfMatch?: string } = condition === 'any' ? {} : condition;
+  const replaced = required.IfMatch === undefined ? undefined : toTag(required.IfMatch);
+  for (let mayBeWritten = false; ;) {
+    const outcome = await attempt(required);
+    if (outcome.kind === 'done') return toTag(outcome.value);
+    if (outcome.kind === 'refused') {
+      const isConflict = outcome.status === 412 || (outcome.status === 404 && replaced !== undefined);
+      if (isConflict && !mayBeWritten) return 'conflict';
+      // An upload in parts that is complete does not exist any more.
+      if (!isConflict && !(outcome.status === 404 && mayBeWritten)) throw refusedError(what, outcome.error);
+    }
+    mayBeWritten = true;
+    const found = await findHead(bucket, key);
+    if (found?.writer === writer) return found.tag;
+    if (replaced !== undefined && found?.tag !== replaced) return 'conflict';
+    if (required.IfNoneMatch !== undefined && found !== undefined) return 'conflict';
+    await wait(outcome.error);
+  }
+}
+
+/** Writes an object in one request. */
+export async function putBytes(
+  bucket: S3Bucket,
+  key: string,
+  bytes: Uint8Array,
+  condition: Condition,
+): Promise<Tag | 'conflict'> {
+  const call = { bucket, key, bytes: bytes.length, condition, writer: randomUUID() };
+  const put = { Bucket: bucket.name, Key: key, Body: bytes, Metadata: marked(call.writer) };
+  return await writeOnce(call, (required) =>
+    bucket.attempt(async (s3, options) => (await s3.putObject({ ...put, ...required }, options)).ETag, bytes.length),
+  );
+}
+
+async function readPart(handle: FileHandle, position: number, length: number): Promise<Buffer> {
+  const part = Buffer.allocUnsafe(length);
+  for (let at = 0; at < length;) {
+    const { bytesRead } = await handle.read(part, at, length - at, position + at);
+    if (bytesRead === 0) throw new Error('the file became shorter while it was read');
+    at += bytesRead;
+  }
+  return part;
+}
+
+async function writeAt(handle: FileHandle, bytes: Uint8Array, position: number): Promise<void> {
+  for (let at = 0; at < bytes.length;)
+    at += (await handle.write(bytes, at, bytes.length - at, position + at)).bytesWritten;
+}
+
+/** Throws `file_damaged` for a local file that differs from its hash. */
+function assertHash(file: string, found: string, sha256: string | undefined): void {
+  if (sha256 !== undefined && found !== sha256)
+    throw new AppError('file_damaged', `${file} does not match its checksum; it was not uploaded`);
+}
+
+interface Upload {
+  readonly Bucket: string;
+  readonly Key: string;
+  readonly UploadId: string | undefined;
+}
+
+/** Sends the parts of a file. Returns them in their order, and the SHA-256 of the file. */
+async function sendParts(bucket: S3Bucket, upload: Upload, handle: FileHandle, bytes: number) {
+  const size = Math.max(partBytes, Math.ceil(bytes / maxParts));
+  const [reading, hash] = [createMutex(), createHash('sha256')];
+  const numbers = Array.from({ length: Math.ceil(bytes / size) }, (_, n) => n + 1);
+  const sent: { readonly PartNumber: number; readonly ETag: string | undefined }[] = [];
+  await inParallel(numbers, partsAtOnce, async (PartNumber) => {
+    // Parts are read in their order, for the hash over all of them.
+    const Body = await reading.run(async () => {
+      const position = (PartNumber - 1) * size;
+      const part = await readPart(handle, position, Math.min(size, bytes - position));
+      hash.update(part);
+      return part;
+    });
+    const { ETag } = await bucket.ask(
+      `write ${bucket.nameOf(upload.Key)}`,
+      (s3, options) => s3.uploadPart({ ...upload, PartNumber, Body }, options),
+      { bytes: Body.length * partsAtOnce },
+    );
+    sent.push({ PartNumber, ETag });
+  });
+  const Parts = sent.toSorted((a, b) => a.PartNumber - b.PartNumber);
+  return { Parts, sha256: hash.digest('hex') };
+}
+
+/** Sends a large file in parts. Crash: the parts stay, unseen, until a lifecycle rule of the bucket removes them. */
+async function putParts(call: Call, handle: FileHandle, check: (sha256: string) => void): Promise<Tag | 'conflict'> {
+  const { bucket, bytes } = call;
+  const target = { Bucket: bucket.name, Key: call.key };
+  const { UploadId } = await bucket.ask(`write ${bucket.nameOf(call.key)}`, (s3, options) =>
+    s3.createMultipartUpload({ ...target, Metadata: marked(call.writer) }, options),
+  );
+  const upload = { ...target, UploadId };
+  let result: Tag | 'conflict' = 'conflict';
+  try {
+    const { Parts, sha256 } = await sendParts(bucket, upload, handle, bytes);
+    check(sha256);
+    result = await writeOnce(call, (required) =>
+      bucket.attempt(async (s3, options) => {
+        const complete = { ...upload, MultipartUpload: { Parts }, ...required };
+        return (await s3.completeMultipartUpload(complete, options)).ETag;
+      }, bytes),
+    );
+    return result;
+  } finally {
+    if (result === 'conflict') await bucket.attempt((s3, options) => s3.abortMultipartUpload(upload, options));
+  }
+}
+
+/** Writes an object from a local file, in parts from `partBytes` on. Error: `file_damaged` if its hash differs. */
+export async function putFile(
+  bucket: S3Bucket,
+  key: string,
+  file: string,
+  condition: Condition,
+  sha256?: string,
+): Promise<Tag | 'conflict'> {
+  const handle = await openForReading(file);
+  try {
+    const { size } = await handle.stat();
+    const check = (hash: string): void => assertHash(file, hash, sha256);
+    const call = { bucket, key, bytes: size, condition, writer: randomUUID() };
+    if (size >= partBytes) return await putParts(call, handle, check);
+    const bytes = await readPart(handle, 0, size);
+    if (sha256 !== undefined) check(createHash('sha256').update(bytes).digest('hex'));
+    return await putBytes(bucket, key, bytes, condition);
+  } finally {
+    await handle.close();
+  }
+}
+
+/** Reads a range of an object, of one state if a tag is given; undefined if there is none. */
+async function readRange(bucket: S3Bucket, key: string, start: number, tag?: Tag) {
+  const range = {
+    Range: `bytes=${start}-${start + partBytes - 1}`,
+    ...(tag === undefined ? {} : { IfMatch: toEtag(tag) }),
+  };
+  return await bucket.ask(
+    `read ${bucket.nameOf(key)}`,
+    async (s3, options) => {
+      const found = await s3.getObject({ Bucket: bucket.name, Key: key, ...range }, options);
+      const bytes = (await found.Body?.transformToByteArray()) ?? noBytes;
+      const sizeBytes = Number(/\d+$/.exec(found.ContentRange ?? '')?.[0] ?? bytes.length);
+      if (bytes.length !== Math.min(partBytes, sizeBytes - start)) throw new Error('the response is incomplete');
+      return { bytes, sizeBytes, tag: toTag(found.ETag) };
+    },
+    {
+      // An empty object has no range.
+      refusals: { 404: undefined, 412: undefined, 416: { bytes: noBytes, sizeBytes: 0, tag: toTag('') } },
+      bytes: partBytes * partsAtOnce,
+    },
+  );
+}
+
+/** Fetches an object into a new local file. Returns whether there is one; an incomplete file stays after an error. */
+export async function fetchObject(bucket: S3Bucket, key: string, file: string): Promise<boolean> {
+  const first = await readRange(bucket, key, 0);
+  if (first === undefined) return false;
+  const target = await openNewFile(file);
+  try {
+    await writeAt(target, first.bytes, 0);
+    const others = Array.from({ length: Math.ceil(first.sizeBytes / partBytes) }, (_, n) => n * partBytes).slice(1);
+    let isThere = true;
+    await inParallel(others, partsAtOnce, async (start) => {
+      const part = await readRange(bucket, key, start, first.tag);
+      if (part === undefined) isThere = false;
+      else await writeAt(target, part.bytes, start);
+    });
+    return isThere;
+  } finally {
+    await target.close();
+  }
+}
