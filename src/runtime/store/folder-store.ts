@@ -150,6 +150,7 @@ export function createFolderStore(
 
   return {
     ...createReads(folder, fileOf),
+    isShared: false,
     async create(key, bytes, { onWritten, onCreated } = {}) {
       const file = fileOf(key);
       const steps = {

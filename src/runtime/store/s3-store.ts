@@ -32,8 +32,6 @@ export interface S3StoreOptions {
 }
 
 export interface S3Store extends ObjectStore {
-  /** Uploads a file as every store does. With a hash (hex), a file that differs is not uploaded: `file_damaged`. */
-  upload(key: string, localFile: string, sha256?: string): Promise<void>;
   /** Fetches an object into a new local file. Returns whether there is one; an incomplete file stays after an error. */
   fetch(key: string, localFile: string): Promise<boolean>;
 }
@@ -168,6 +166,7 @@ export function createS3Store({ bucket, prefix, scratchFolder }: S3StoreOptions)
   const create = (key: string, bytes: Uint8Array) => putBytes(bucket, keyOf(key), bytes, { IfNoneMatch: '*' });
   return {
     ...createReads(bucket, prefix),
+    isShared: true,
     async create(key, bytes, { onWritten, onCreated } = {}) {
       await onWritten?.();
       if ((await create(key, bytes)) === 'conflict') return 'exists';
