@@ -1,5 +1,6 @@
+import { execFileSync } from 'node:child_process';
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
-import { statSync, writeFileSync } from 'node:fs';
+import { readFileSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { openS3Bucket, type S3Bucket } from '../../../src/runtime/store/s3-bucket.ts';
@@ -7,6 +8,7 @@ import { hashFile } from '../../../src/runtime/files/file-checks.ts';
 import { createS3Store } from '../../../src/runtime/store/s3-store.ts';
 import { partBytes } from '../../../src/runtime/store/s3-write.ts';
 import { forwardTo, startS3Proxy } from '../../helpers/s3-proxy.ts';
+import { bundleChild } from '../../helpers/bundled.ts';
 import { temporaryFolder, testFolder } from '../../helpers/folder.ts';
 import { startGateway, startMoto, type S3Server } from '../../helpers/s3-servers.ts';
 import { describeObjectStore } from '../../unit/runtime/store/object-store-suite.ts';
@@ -37,9 +39,7 @@ describe.each([
     return [one, other];
   });
 
-  it('A large file becomes one object in parts and comes back, and replaces and takes places as a small one', async ({
-    skip,
-  }) => {
+  it('A large file is sent in parts, fetched unchanged, and published only under a free key', async ({ skip }) => {
     const [bucket] = buckets;
     if (bucket === undefined) {
       skip('the server is not available');
@@ -90,4 +90,15 @@ describe.each([
     await expect(store.create('object', Buffer.from('bytes'))).rejects.toMatchObject({ code: 'store_refused' });
     expect(await store.get('object')).toBeUndefined();
   });
+});
+
+const hasSdk = (file: string): boolean => readFileSync(file, 'utf8').includes('node_modules/@aws-sdk/');
+
+it('A process loads the SDK when it opens a bucket, and not before', () => {
+  const child = bundleChild(testFolder(), 'sdk-child');
+  const printed = execFileSync(process.execPath, [child], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] });
+  const { before, after } = JSON.parse(printed) as Record<'before' | 'after', readonly string[]>;
+  expect(before.length).toBeGreaterThan(0);
+  expect(before.filter(hasSdk)).toEqual([]);
+  expect(after.filter(hasSdk)).not.toEqual([]);
 });
