@@ -33,12 +33,12 @@ export function parseConfig(environment: Environment): Config {
   const problems: string[] = [];
   const parse = (setting: Setting<unknown>): unknown => {
     const variable = variableOf(setting);
-    const given = environment[variable];
-    if (given === undefined || given === '') return setting.fallback;
+    const value = environment[variable];
+    if (value === undefined || value === '') return setting.fallback;
     // Credentials before the host of an address are secret.
     const refuse = (rule: string): void =>
-      void problems.push(`${variable} ${rule}, not '${given.replace(/\/\/.*@/, '//...@')}'`);
-    return setting.parse(given, refuse);
+      void problems.push(`${variable} ${rule}, not '${value.replace(/\/\/.*@/, '//...@')}'`);
+    return setting.parse(value, refuse);
   };
   const values = Object.fromEntries(Object.entries(settings).map(([key, setting]) => [key, parse(setting)]));
   if (problems.length > 0) {

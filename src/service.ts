@@ -63,14 +63,14 @@ async function openOps({ options, closers }: ServiceStart) {
     names: [config.opsHost, ...config.opsNames],
     addRoutes: addLoadRoute({ entry, dataDir: config.dataDir, keysDir: keys }),
   };
-  let shown: OpsView | undefined;
+  let currentView: OpsView | undefined;
   const ops = withOps
-    ? await startOpsServer(await resolveHost(config.opsHost), config.opsPort, () => shown, parts)
+    ? await startOpsServer(await resolveHost(config.opsHost), config.opsPort, () => currentView, parts)
     : undefined;
   closers.add('ops server', () => ops?.stop());
   return {
     url: ops?.url,
-    show: (view: OpsView): void => void (shown = view),
+    show: (view: OpsView): void => void (currentView = view),
   };
 }
 

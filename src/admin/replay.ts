@@ -89,14 +89,15 @@ function keepFailed(files: readonly FailedFile[], { failedLines }: ClassifiedBat
   let line = 0;
   return files.map(({ file, events }) => {
     // A kept event keeps its bytes and the time of its first failure.
-    const kept = events.flatMap((event) => {
+    const remaining = events.flatMap((event) => {
       if (!isCandidate(event)) return [event];
       const reason = reasons.get(line);
       line += 1;
       return reason === undefined ? [] : [{ ...event, reason }];
     });
-    const isChanged = kept.length < events.length || kept.some(({ reason }, index) => reason !== events[index]?.reason);
-    return { file, events: kept, isChanged };
+    const isChanged =
+      remaining.length < events.length || remaining.some(({ reason }, index) => reason !== events[index]?.reason);
+    return { file, events: remaining, isChanged };
   });
 }
 
@@ -109,9 +110,9 @@ async function commitReplay(
   const { table, clock, crashPoint, lakeDir } = dependencies;
   const { staging } = lakePaths(lakeDir);
   const { keysCommit, availableAtMs } = table.lake();
-  const kept = keepFailed(files, classified);
+  const replayedFiles = keepFailed(files, classified);
   const count = (some: readonly FailedFile[]): number => some.reduce((sum, { events }) => sum + events.length, 0);
-  const changed = kept.filter(({ isChanged }) => isChanged);
+  const changed = replayedFiles.filter(({ isChanged }) => isChanged);
   if (changed.length === 0) return { stored: 0, repeats: 0, stillFailed: count(files) };
 
   const nowMs = nextAvailableAtMs(clock, table.lake());
@@ -125,7 +126,7 @@ async function commitReplay(
     const change: Change = {
       cause: 'replay',
       actions,
-      totals: { failed: count(kept) - count(files), stored, repeats: classified.repeats },
+      totals: { failed: count(replayedFiles) - count(files), stored, repeats: classified.repeats },
       availableAtMs: nowMs,
       addsKeys: classified.addsKeys,
       metrics: { rows: stored, bytes: written.sizeBytes },
@@ -139,7 +140,7 @@ async function commitReplay(
       },
       await rewriteFailed(open, changed),
     );
-    return { stored, repeats: classified.repeats, stillFailed: count(kept) };
+    return { stored, repeats: classified.repeats, stillFailed: count(replayedFiles) };
   } finally {
     await open.close();
   }

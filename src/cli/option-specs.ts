@@ -67,12 +67,12 @@ export function positive(about: string, shown = 'N', most = Number.MAX_SAFE_INTE
 export function oneOf<const T extends string>(
   choices: readonly T[],
   about: string,
-  shown: string = choices.join('|'),
+  placeholder: string = choices.join('|'),
 ): OptionSpec<T | undefined> {
   const find = (value: string, what: string): T =>
     choices.find((choice) => choice === value) ??
     failUsage(`${what} must be one of ${choices.join(', ')}, not '${value}'`);
-  return { ...parsed(about, shown, find), choices };
+  return { ...parsed(about, placeholder, find), choices };
 }
 
 export function required<T>(optionSpec: OptionSpec<T | undefined>): OptionSpec<T> {

@@ -18,13 +18,13 @@ const maxSecretsBytes = 64 * 1024;
 const url = (about: string) => parsed(about, 'URL', parseServiceUrl);
 
 async function readSecrets({ input }: CommandContext): Promise<Pick<Profile, 'token' | 'secret'>> {
-  let given = '';
+  let inputText = '';
   for await (const piece of input?.() ?? []) {
-    given += Buffer.from(piece).toString('utf8');
-    if (given.length > maxSecretsBytes) failUsage('standard input is larger than a token and a secret');
+    inputText += Buffer.from(piece).toString('utf8');
+    if (inputText.length > maxSecretsBytes) failUsage('standard input is larger than a token and a secret');
   }
   const secrets: { token?: string; secret?: string } = {};
-  for (const line of given.split(/\r?\n/)) {
+  for (const line of inputText.split(/\r?\n/)) {
     const [, member, value] = /^(token|secret)=(\S+)$/.exec(line.trim()) ?? [];
     if (line.trim() === '') continue;
     if (member === undefined || value === undefined)
@@ -61,10 +61,10 @@ const add = defineCommand({
     const fromInput = stdin ? await readSecrets(context) : {};
     const token = fromInput.token ?? (environment['TRIBUTARY_TOKEN'] || undefined);
     const secret = fromInput.secret ?? (environment['TRIBUTARY_SECRET'] || undefined);
-    const given: Profile = present({ importUrl, exportUrl, idApp: app, idUser: user?.toString(), token, secret });
+    const changes: Profile = present({ importUrl, exportUrl, idApp: app, idUser: user?.toString(), token, secret });
     const changed = await changeProfiles(profilesPath(environment), ({ current = chosen, profiles }) => ({
       current,
-      profiles: { ...profiles, [chosen]: { ...profiles[chosen], ...given } },
+      profiles: { ...profiles, [chosen]: { ...profiles[chosen], ...changes } },
     }));
     return shown(changed, chosen);
   },

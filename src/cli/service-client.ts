@@ -41,14 +41,14 @@ async function resolve({ profile }: ServiceOptions, context: CommandContext, opt
   const name = profile ?? (environment['TRIBUTARY_PROFILE'] || undefined);
   const dataDir = path.resolve(environment['TRIBUTARY_DATA_DIR'] || 'data');
   const chosen = chooseProfile(await readProfiles(profilesPath(environment)), name, dataDir);
-  const given = { ...profileOf(context), ...options };
+  const settings = { ...profileOf(context), ...options };
   const isOther = name === undefined && chosen.dataDir !== undefined && chosen.dataDir !== dataDir;
-  const isByAddress = (given.importUrl ?? given.exportUrl) !== undefined;
+  const isByAddress = (settings.importUrl ?? settings.exportUrl) !== undefined;
   if (isOther && !isByAddress && (await exists(dataPaths(dataDir).access)))
     throw new AppError('usage', `the current profile belongs to the data folder ${chosen.dataDir}, not to ${dataDir}`, {
       hint: "Run 'tributary init' to create a profile of this folder, or pass --profile or --url.",
     });
-  return { ...chosen, ...given };
+  return { ...chosen, ...settings };
 }
 
 function missing(what: string, way: string): AppError {
@@ -59,11 +59,11 @@ function missing(what: string, way: string): AppError {
 
 /** Resolves the URL, app and token of an import. Errors: `usage` for a missing value; those of profiles. */
 export async function resolveImport(
-  given: ServiceOptions & { readonly app?: number | undefined },
+  serviceOptions: ServiceOptions & { readonly app?: number | undefined },
   context: CommandContext,
 ): Promise<ImportAccess> {
-  const options = present({ importUrl: given.url, idApp: given.app });
-  const { importUrl, idApp, token } = await resolve(given, context, options);
+  const options = present({ importUrl: serviceOptions.url, idApp: serviceOptions.app });
+  const { importUrl, idApp, token } = await resolve(serviceOptions, context, options);
   if (importUrl === undefined) throw missing('the URL of the import area', '--url or TRIBUTARY_IMPORT_URL');
   if (idApp === undefined) throw missing('the app', '--app or TRIBUTARY_APP');
   if (token === undefined) throw missing(`the token of app ${idApp}`, 'TRIBUTARY_TOKEN');
@@ -72,11 +72,11 @@ export async function resolveImport(
 
 /** Resolves the URL, user and secret of an export. Errors as `resolveImport`. */
 export async function resolveExport(
-  given: ServiceOptions & { readonly user?: number | undefined },
+  serviceOptions: ServiceOptions & { readonly user?: number | undefined },
   context: CommandContext,
 ): Promise<ExportAccess> {
-  const options = present({ exportUrl: given.url, idUser: given.user?.toString() });
-  const { exportUrl, idUser, secret } = await resolve(given, context, options);
+  const options = present({ exportUrl: serviceOptions.url, idUser: serviceOptions.user?.toString() });
+  const { exportUrl, idUser, secret } = await resolve(serviceOptions, context, options);
   if (exportUrl === undefined) throw missing('the URL of the export area', '--url or TRIBUTARY_EXPORT_URL');
   if (idUser === undefined) throw missing('the user', '--user or TRIBUTARY_USER');
   if (secret === undefined) throw missing(`the secret of user ${idUser}`, 'TRIBUTARY_SECRET');
@@ -106,11 +106,11 @@ export interface ExportCommandClient {
 
 /** Runs work with the export area of a user, and closes the connections. */
 export async function withExportClient<T>(
-  given: ServiceOptions & { readonly user?: number | undefined },
+  serviceOptions: ServiceOptions & { readonly user?: number | undefined },
   context: CommandContext,
   run: (caller: ExportCommandClient) => Promise<T>,
 ): Promise<T> {
-  const access = await resolveExport(given, context);
+  const access = await resolveExport(serviceOptions, context);
   const http = createHttpClient();
   const onWait = createWaitReporter(context);
   try {

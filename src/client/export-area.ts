@@ -193,12 +193,12 @@ export function createExportArea(
     const backoff = createBackoff(firstWaitMs, maxWaitMs);
     const untilMs = performance.now() + giveUpAfterMs;
     for (;;) {
-      const tried = await tryOnce(method, parameters, isChange);
-      if ('data' in tried) {
+      const attempt = await tryOnce(method, parameters, isChange);
+      if ('data' in attempt) {
         onWait(undefined);
-        return tried.data;
+        return attempt.data;
       }
-      const { why, waitMs, isQuota } = tried;
+      const { why, waitMs, isQuota } = attempt;
       // Waits for quotas, up to an hour.
       if (!isQuota && performance.now() > untilMs)
         throw new AppError('service_away', `${url} is unavailable: ${why}`, {

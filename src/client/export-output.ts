@@ -94,9 +94,9 @@ async function assemble(
   if (only !== undefined && isAsItIs(parts, output)) {
     await moveFile(only, output);
   } else {
-    const whole = path.join(work, 'whole');
-    await writePieces(join(parts, hasHeader), whole, { gzip: packingOf(output) === 'gz', signal });
-    await moveFile(whole, output);
+    const joinedFile = path.join(work, 'whole');
+    await writePieces(join(parts, hasHeader), joinedFile, { gzip: packingOf(output) === 'gz', signal });
+    await moveFile(joinedFile, output);
   }
   await syncFolder(path.dirname(path.resolve(output)));
 }

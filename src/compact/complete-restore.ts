@@ -46,13 +46,13 @@ const lockWaitMs = 10_000;
 
 /** Commits the tail to the lake. Errors: those of the compactor; `disk` if its flushes keep failing. */
 async function takeIn(
-  tail: StreamReader,
+  backlog: StreamReader,
   { clock, logger, signal }: CompleteRestoreDependencies,
   options: CompleteRestoreOptions,
 ): Promise<void> {
-  const { lastSequence } = await tail.state();
+  const { lastSequence } = await backlog.state();
   const purged = { below: 0 };
-  const reader: StreamReader = { ...tail, purgeBelow: async (sequence) => void (purged.below = sequence) };
+  const reader: StreamReader = { ...backlog, purgeBelow: async (sequence) => void (purged.below = sequence) };
   const compactor = await startCompact(
     { reader, clock, metrics: createMetrics(), logger },
     { ...options, flushAgeMs, sealAgeMs: Number.MAX_SAFE_INTEGER },
@@ -110,14 +110,14 @@ async function settleTable(
 /** Completes a restored lake. Errors: those of the compactor, of `applyDueReplacements` and of `openTable`. */
 export async function completeRestore(
   dependencies: CompleteRestoreDependencies,
-  tail: StreamReader | undefined,
+  backlog: StreamReader | undefined,
   madeAt: string,
   options: CompleteRestoreOptions,
 ): Promise<void> {
   const { clock } = dependencies;
   const { lakeDir, retentionMs } = options;
   await ensureLake(lakeDir, { clock, retentionMs });
-  if (tail !== undefined) await takeIn(tail, dependencies, options);
+  if (backlog !== undefined) await takeIn(backlog, dependencies, options);
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1, tempDir: path.join(options.spoolDir, 'restore') });
   try {
     for (const dataset of await listTables(lakeDir)) await settleTable(duckdb, dataset, clock, madeAt, options);

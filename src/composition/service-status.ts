@@ -43,14 +43,14 @@ function describeIngest({ facts, processes }: ServiceState): IngestCounts[] {
 
 /** Shares a read with all callers while it runs and for `forMs` after it. */
 function shareFor<T>(forMs: number, read: () => Promise<T>): () => Promise<T> {
-  let shared: { readonly answer: Promise<T>; untilMs: number } | undefined;
+  let shared: { readonly result: Promise<T>; untilMs: number } | undefined;
   return () => {
-    if (shared !== undefined && performance.now() < shared.untilMs) return shared.answer;
-    const begun = { answer: read(), untilMs: Infinity };
-    const end = (): void => void (begun.untilMs = performance.now() + forMs);
-    begun.answer.then(end, end);
-    shared = begun;
-    return begun.answer;
+    if (shared !== undefined && performance.now() < shared.untilMs) return shared.result;
+    const started = { result: read(), untilMs: Infinity };
+    const end = (): void => void (started.untilMs = performance.now() + forMs);
+    started.result.then(end, end);
+    shared = started;
+    return started.result;
   };
 }
 

@@ -38,7 +38,7 @@ interface Range {
 }
 
 function integer(name: string, { fallback, min, max, ...texts }: Range & Texts): Setting<number> {
-  const most = max ?? Number.MAX_SAFE_INTEGER;
+  const maxValue = max ?? Number.MAX_SAFE_INTEGER;
   return {
     name,
     ...texts,
@@ -46,8 +46,8 @@ function integer(name: string, { fallback, min, max, ...texts }: Range & Texts):
     fallback,
     parse(given, refuse) {
       const value = /^-?\d{1,16}$/.test(given) ? Number(given) : Number.NaN;
-      if (value >= min && value <= most) return value;
-      refuse(`must be a whole number from ${min} to ${most}`);
+      if (value >= min && value <= maxValue) return value;
+      refuse(`must be a whole number from ${min} to ${maxValue}`);
       return fallback;
     },
   };
@@ -60,7 +60,7 @@ function word<T extends string | undefined>(name: string, rest: Rest<T>): Settin
 }
 
 /** The absolute path of a file or a folder. */
-function place<T extends string | undefined>(name: string, rest: Omit<Rest<T>, 'values'>): Setting<string | T> {
+function pathSetting<T extends string | undefined>(name: string, rest: Omit<Rest<T>, 'values'>): Setting<string | T> {
   return { name, ...rest, values: 'path', parse: (given) => path.resolve(given) };
 }
 
@@ -114,7 +114,7 @@ function quotas(name: string, usual: string, about: string): Setting<readonly Qu
 
 /** All settings of the service, in the order of the page. */
 export const settings = {
-  dataDir: place('DATA_DIR', {
+  dataDir: pathSetting('DATA_DIR', {
     fallback: undefined,
     usual: './data',
     about: 'Data folder, on a local file system with hard links.',
@@ -357,13 +357,13 @@ export const settings = {
     about:
       'Whether events are stored with the country of their address and the device and browser of their User-Agent.',
   }),
-  geoDatabase: place('GEO_DB', {
+  geoDatabase: pathSetting('GEO_DB', {
     fallback: undefined,
     usual: "the package's database of countries",
     about: 'MMDB file (such as GeoLite2-City) with countries, and regions if it has them.',
     notes: 'The next flush reads a replaced file.',
   }),
-  datasetsDir: place('DATASETS_DIR', {
+  datasetsDir: pathSetting('DATASETS_DIR', {
     fallback: undefined,
     usual: '`datasets/` in the data folder',
     about: 'Folder of custom datasets. It must exist if it is set.',

@@ -166,9 +166,9 @@ export function renderEventsFast(
   if (plan === undefined) return undefined;
   let unknownParameters = 0;
   const events: RenderedEvent[] = [];
-  for (const value of values) {
-    if (typeof value !== 'object' || value === null || Array.isArray(value)) return undefined;
-    const fields = value as InputFields;
+  for (const event of values) {
+    if (typeof event !== 'object' || event === null || Array.isArray(event)) return undefined;
+    const fields = event as InputFields;
     let [members, seen] = ['', 0];
     let time: number | undefined;
     for (const name in fields) {
@@ -177,12 +177,12 @@ export function renderEventsFast(
         unknownParameters += 1;
         continue;
       }
-      const given = fields[name];
-      const text = field.render?.(given);
+      const value = fields[name];
+      const text = field.render?.(value);
       if (text === undefined) return undefined;
       seen |= field.bit;
-      if (field.isTime) time = given as number;
-      else if (given !== '' || !field.isUserId) members += field.label + text;
+      if (field.isTime) time = value as number;
+      else if (value !== '' || !field.isUserId) members += field.label + text;
     }
     if ((seen & plan.required) !== plan.required) return undefined;
     for (const { bit, fallback } of plan.defaults) if ((seen & bit) === 0) members += fallback;

@@ -91,8 +91,8 @@ function findFaultOfKinds(kinds: unknown, methods: unknown, isOfRows: boolean): 
     const parts = typeof spec === 'string' ? { schema: spec } : spec;
     if (!columnName.test(kind) || !isRecord(parts) || typeof parts['schema'] !== 'string')
       return `kinds.${kind} must be a lower-case name with the path of a schema file`;
-    const fault = findFaultOfKind(renameMembers(parts, formerMembers), isOfRows);
-    if (fault !== undefined) return `kinds.${kind}.${fault}`;
+    const error = findFaultOfKind(renameMembers(parts, formerMembers), isOfRows);
+    if (error !== undefined) return `kinds.${kind}.${error}`;
   }
   if (!isRecord(methods)) return 'methods must be an object';
   for (const [method, spec] of Object.entries(methods)) {
@@ -144,8 +144,8 @@ function findFault(value: unknown): string | undefined {
   if (!Array.isArray(enriched) || enriched.some((item) => typeof item !== 'string'))
     return 'enriched must be a list of fields';
   const isOfRows = rows !== undefined;
-  const fault = findFaultOfKinds(kinds, methods, isOfRows);
-  if (fault !== undefined) return fault;
+  const error = findFaultOfKinds(kinds, methods, isOfRows);
+  if (error !== undefined) return error;
   if (!isRecord(sealing) || !isNameList(sealing['partitionBy']) || !isNameList(sealing['sortBy']))
     return 'sealing must have partitionBy and sortBy, lists of columns';
   if (!isRecord(exports)) return 'exports must be an object';
@@ -159,15 +159,21 @@ function findFault(value: unknown): string | undefined {
 
 /** Checks a pipeline file, whose schemas are in `root`. Throws an error that names file and member. */
 export function parsePipeline(file: string, value: unknown, root = ''): PipelineFile {
-  const fault = findFault(value);
-  if (fault !== undefined) throw new Error(`${file}: ${fault}`);
-  const { kinds: some = {}, enriched = [], methods: given = {}, rows, ...pipeline } = value as Partial<PipelineFile>;
-  const kinds = Object.entries(some).map(([kind, spec]: [string, string | Partial<KindSpec>]) => {
+  const error = findFault(value);
+  if (error !== undefined) throw new Error(`${file}: ${error}`);
+  const {
+    kinds: declaredKinds = {},
+    enriched = [],
+    methods: declaredMethods = {},
+    rows,
+    ...pipeline
+  } = value as Partial<PipelineFile>;
+  const kinds = Object.entries(declaredKinds).map(([kind, spec]: [string, string | Partial<KindSpec>]) => {
     const { schema = '', ...more }: Partial<KindSpec> =
       typeof spec === 'string' ? { schema: spec } : renameMembers({ ...spec }, formerMembers);
     return [kind, { allowsDeviceOnly: false, key: [], values: {}, ...more, schema: path.join(root, schema) }];
   });
-  const methods = Object.entries(given).map(
+  const methods = Object.entries(declaredMethods).map(
     ([method, { kind, batch = false }]: [string, Partial<ImportMethodSpec>]) => [method, { kind, batch }],
   );
   return {

@@ -49,12 +49,12 @@ export function parseRowSchemas(
 ): { readonly name: string; readonly schema: FieldSchema }[] {
   if (!isRecord(value)) throw new Error(`${file}: properties must be an object with the schemas of the fields`);
   const columns = new Map<string, string>();
-  return Object.entries(value).map(([name, given]) => {
-    const schema = isRecord(given) ? resolveReference(given) : undefined;
+  return Object.entries(value).map(([name, fieldSpec]) => {
+    const schema = isRecord(fieldSpec) ? resolveReference(fieldSpec) : undefined;
     if (schema === undefined)
       throw new Error(`${file}: ${name} must be a schema, or refer to one of ${sharedFieldsSchema.$id}`);
-    const fault = findFault(name, schema as Readonly<Record<string, unknown>>);
-    if (fault !== undefined) throw new Error(`${file}: ${name} ${fault}`);
+    const error = findFault(name, schema as Readonly<Record<string, unknown>>);
+    if (error !== undefined) throw new Error(`${file}: ${name} ${error}`);
     const field = schema as FieldSchema;
     const known = columns.get(field['x-column']);
     if (known !== undefined && known !== field['x-column-type'])

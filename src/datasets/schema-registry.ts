@@ -169,8 +169,8 @@ function groupByPlace(errors: readonly ErrorObject[]): ErrorObject[][] {
   const groups = new Map<string, ErrorObject[]>();
   for (const error of errors) {
     const missing = error.keyword === 'required' ? `/${String(error.params['missingProperty'])}` : '';
-    const place = `${error.instancePath}${missing}`;
-    groups.set(place, [...(groups.get(place) ?? []), error]);
+    const pointer = `${error.instancePath}${missing}`;
+    groups.set(pointer, [...(groups.get(pointer) ?? []), error]);
   }
   return [...groups.values()];
 }

@@ -174,9 +174,9 @@ async function postBatch(batch: Batch, key: string, { s2s, idApp, token, signal 
     signal.throwIfAborted();
     // Without the signal: each request would add a listener to it, and the service responds within two seconds.
     const response = await fetch(url, { method: 'POST', headers, body: batch.body });
-    const answer = await response.text();
+    const responseText = await response.text();
     if (response.status === 200) return;
-    const problem = `${response.status} ${answer.slice(0, 200)}`;
+    const problem = `${response.status} ${responseText.slice(0, 200)}`;
     if (response.status === 500) throw new Error(problem);
     const first = batch.events[0]?.json.slice(0, 200);
     throw new AppError('usage', `the service rejected a batch: ${problem}; its first event: ${first}`);
@@ -208,13 +208,13 @@ export async function waitForReport(
   id: string,
   onProgress: (text: string) => void = ignore,
 ): Promise<readonly ExportFile[]> {
-  let shown = '';
+  let lastProgress = '';
   const { files = [] } = await waitForExport(area, id, {
     signal,
     onProgress({ status, data }) {
       const progress = status === 'In progress' ? `${status}, ${String(data['progress'])}` : status;
-      if (progress !== shown) onProgress(progress);
-      shown = progress;
+      if (progress !== lastProgress) onProgress(progress);
+      lastProgress = progress;
     },
   });
   return files;

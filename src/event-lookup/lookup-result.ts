@@ -22,8 +22,8 @@ export interface FoundEvent {
   readonly failedAt?: string;
 }
 
-const eventPlaces = ['lake', 'failed', 'stream'] as const;
-export type EventLocation = (typeof eventPlaces)[number];
+const eventLocations = ['lake', 'failed', 'stream'] as const;
+export type EventLocation = (typeof eventLocations)[number];
 
 export interface EventLookupResult {
   /** State of the first event; `erased` or `never_seen` without any. */

@@ -54,7 +54,7 @@ export function addDiagnosticsRoutes(
 
   function addRoute(
     path: string,
-    answer: (app: App, request: FastifyRequest, response: ServerResponse) => Promise<void>,
+    respond: (app: App, request: FastifyRequest, response: ServerResponse) => Promise<void>,
   ): void {
     server.get(path, (request, reply) => {
       const response = reply.hijack().raw;
@@ -65,7 +65,7 @@ export function addDiagnosticsRoutes(
       const misspelt = findMisspelledParameter(Object.keys(query), queryNames);
       if (misspelt !== undefined) return importResponses.refuse(response, misspelt, { idApp });
       if (!mayAsk(app)) return writeTooMany(response, 'too many concurrent requests');
-      answer(app, request, response).catch((error: unknown) => fail(error, { request: request.raw, response, idApp }));
+      respond(app, request, response).catch((error: unknown) => fail(error, { request: request.raw, response, idApp }));
     });
   }
 

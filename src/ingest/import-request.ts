@@ -122,8 +122,8 @@ function parseJson(kind: EventKind, body: Buffer): { readonly value: unknown } |
 
 function refuse(pointer: string, reason: string, hint?: string): Refusal {
   const meant = hint === undefined ? '' : ` (${hint})`;
-  const fault = { pointer, reason, ...(hint === undefined ? {} : { hint }) };
-  return { reason: 'rules', detail: `${pointer === '' ? '/' : pointer} ${reason}${meant}`, fault };
+  const validationError = { pointer, reason, ...(hint === undefined ? {} : { hint }) };
+  return { reason: 'rules', detail: `${pointer === '' ? '/' : pointer} ${reason}${meant}`, validationError };
 }
 
 const isEvent = (value: unknown): value is InputFields =>
@@ -176,7 +176,7 @@ function listEvents({ method }: ImportRequest, value: unknown): readonly unknown
 
 /** Valid events, as given and rendered. */
 interface ValidEvents extends FastRenderedEvents {
-  readonly given: readonly InputFields[];
+  readonly inputs: readonly InputFields[];
 }
 
 /** Checks and renders plainly valid events in one pass; undefined if the schemas have to decide. */
@@ -184,9 +184,9 @@ function parsePlainEvents({ method, app }: ImportRequest, values: readonly unkno
   const { kind } = getMethod(method);
   const plain = renderEventsFast(kind, app.platform, values);
   if (plain === undefined) return undefined;
-  const given = values as readonly InputFields[];
-  for (const fields of given) if (findMissingIdentity(kind, app.platform, fields) !== undefined) return undefined;
-  return { given, ...plain };
+  const inputs = values as readonly InputFields[];
+  for (const fields of inputs) if (findMissingIdentity(kind, app.platform, fields) !== undefined) return undefined;
+  return { inputs, ...plain };
 }
 
 /** Checks events by the schemas; the first broken rule is named by a JSON pointer into the body. */
@@ -199,11 +199,11 @@ function judgeEvents(request: ImportRequest, values: readonly unknown[]): ValidE
     const unknownNames = showUnknown(listUnknown(kind, values));
     return { ...refuse(`${batch ? `/${index}` : ''}${pointer}`, reason, hint), unknownNames };
   }
-  const given = values as readonly InputFields[];
+  const inputs = values as readonly InputFields[];
   return {
-    given,
-    events: given.map((fields) => renderEvent(kind, request.app.platform, fields)),
-    unknownParameters: listUnknown(kind, given).length,
+    inputs,
+    events: inputs.map((fields) => renderEvent(kind, request.app.platform, fields)),
+    unknownParameters: listUnknown(kind, inputs).length,
   };
 }
 
@@ -219,18 +219,18 @@ export function findKeyError({ headers, headersDistinct }: ImportRequest['head']
 }
 
 /** Returns the event ids of a request: by each event's own key if its kind has one, else by the Idempotency-Key. */
-function chooseIds(request: ImportRequest, kind: EventKind, given: readonly InputFields[]): EventIds | Refusal {
+function chooseIds(request: ImportRequest, kind: EventKind, inputs: readonly InputFields[]): EventIds | Refusal {
   const { method, head, app, receivedAtMs } = request;
   const key = head.headers['idempotency-key'];
   const hasOwnKey = getKind(kind).key.length > 0;
   const plain = (): EventIds =>
-    hasOwnKey ? naturalKeyEventIds(kind, app.idApp, given) : timeOrderedEventIds(receivedAtMs);
+    hasOwnKey ? naturalKeyEventIds(kind, app.idApp, inputs) : timeOrderedEventIds(receivedAtMs);
   if (key === undefined) return plain();
   const keyFault = findKeyError(head);
   if (keyFault !== undefined) return { reason: 'rules', detail: keyFault };
   if (hasOwnKey || typeof key !== 'string') return plain();
-  const texts = given.map((fields) => renderCanonicalInput(kind, app.platform, fields));
-  return keyedEventIds({ idApp: app.idApp, key, method, given: texts, mask: request.keyMask });
+  const texts = inputs.map((fields) => renderCanonicalInput(kind, app.platform, fields));
+  return keyedEventIds({ idApp: app.idApp, key, method, eventTexts: texts, mask: request.keyMask });
 }
 
 /** Reads a request's body as events, unchecked. */
@@ -252,10 +252,10 @@ export function parseImportRequest(request: ImportRequest): ImportedLines | Refu
   if ('reason' in values) return values;
   const valid = parsePlainEvents(request, values) ?? judgeEvents(request, values);
   if ('reason' in valid) return valid;
-  const { given, events, unknownParameters } = valid;
-  const ids = chooseIds(request, kind, given);
+  const { inputs, events, unknownParameters } = valid;
+  const ids = chooseIds(request, kind, inputs);
   if (typeof ids !== 'function') return ids;
   const lines = Buffer.from(renderLines({ kind, idApp: app.idApp, receivedAtMs, ids }, events));
-  const unknownNames = unknownParameters === 0 ? [] : showUnknown(listUnknown(kind, given));
-  return { kind, count: given.length, unknownParameters, unknownNames, lines };
+  const unknownNames = unknownParameters === 0 ? [] : showUnknown(listUnknown(kind, inputs));
+  return { kind, count: inputs.length, unknownParameters, unknownNames, lines };
 }

@@ -132,7 +132,7 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
     logger,
   );
   const { version } = readPackageJson('package.json') as { version: string };
-  const lookUp = createEventLookup({ access, importResponses, ask, keyMask });
+  const lookUp = createEventLookup({ access, importResponses, queryEvent: ask, keyMask });
   addImportRoutes(server, { access, imports, lookUp, importResponses, refusals, fail, receiptKeys }, version);
   if (clientDiagnosticsView !== undefined)
     addDiagnosticsRoutes(server, { access, importResponses, fail, view: clientDiagnosticsView });

@@ -30,7 +30,7 @@ export interface Refusal {
   readonly reason: RefusalReason;
   readonly detail: string;
   /** The content of `detail`, if it is about a place in the body. */
-  readonly fault?: ValidationError;
+  readonly validationError?: ValidationError;
   /** Some names that no schema knows: one may be misspelt. */
   readonly unknownNames?: readonly string[];
   /** All faults, if the client asks for them. */
@@ -38,7 +38,7 @@ export interface Refusal {
 }
 
 export interface ValidationErrors {
-  readonly faults: readonly ValidationError[];
+  readonly listed: readonly ValidationError[];
   /** Number of further faults. */
   readonly omitted: number;
 }

@@ -74,12 +74,15 @@ function createHeadServer(
     keepAliveTimeout: limits.keepAliveMs,
   };
   const server = createHttpServer(options, (request, response) => {
-    const fault = findRequestHeadError(request);
-    if (fault !== undefined) {
-      const refusal: Refusal = { reason: fault.status === 417 ? 'expectation' : 'protocol', detail: fault.detail };
+    const headError = findRequestHeadError(request);
+    if (headError !== undefined) {
+      const refusal: Refusal = {
+        reason: headError.status === 417 ? 'expectation' : 'protocol',
+        detail: headError.detail,
+      };
       onProtocolError(refusal);
       // A client that expects something may hold its body back: whether one follows is not known.
-      const isLast = fault.status === 417 || isClosing({ server });
+      const isLast = headError.status === 417 || isClosing({ server });
       return writeRefusal(response, refusal, isLast ? ['connection', 'close'] : []);
     }
     if (take?.(request, response) === true) return;

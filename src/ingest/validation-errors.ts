@@ -38,8 +38,8 @@ function faultsOf(request: ImportRequest, value: unknown, at: string): Validatio
   }));
 }
 
-export function toValidationError({ fault, detail }: Refusal): ValidationError {
-  return fault ?? { pointer: '', reason: detail };
+export function toValidationError({ validationError, detail }: Refusal): ValidationError {
+  return validationError ?? { pointer: '', reason: detail };
 }
 
 /** Lists the faults of a refused request; the first need not be that of the refusal. */
@@ -53,11 +53,11 @@ export function listRequestErrors(request: ImportRequest, refusal: Refusal): Val
   const keyFault = findKeyError(request.head);
   const found = [...ofBody, ...(keyFault === undefined ? [] : [{ pointer: '', reason: keyFault }])];
   const validationErrors = found.length === 0 ? [toValidationError(refusal)] : found.slice(0, maxValidationErrors);
-  return { faults: validationErrors, omitted: Math.max(0, found.length - maxValidationErrors) };
+  return { listed: validationErrors, omitted: Math.max(0, found.length - maxValidationErrors) };
 }
 
 /** Adds the list of faults to a refusal that has none, with its one fault, if the client asks for it. */
 export function listErrorsIfRequested(head: ImportRequest['head'], refusal: Refusal): Refusal {
   const isListed = refusal.all === undefined && answerOf(refusal.reason).status === 400 && prefersAllErrors(head);
-  return isListed ? { ...refusal, all: { faults: [toValidationError(refusal)], omitted: 0 } } : refusal;
+  return isListed ? { ...refusal, all: { listed: [toValidationError(refusal)], omitted: 0 } } : refusal;
 }

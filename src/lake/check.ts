@@ -76,14 +76,14 @@ async function checkFile(duckdb: Duckdb, tableDir: string, file: DataFile): Prom
 /** Verifies the file that readers of folders find for a sealed file. */
 async function checkPlace(tableDir: string, file: DataFile): Promise<Finding | undefined> {
   const { publishedPath = file.path, sizeBytes, sha256, sinceMs } = file;
-  let shown = await findPublished(tableDir, file);
+  let published = await findPublished(tableDir, file);
   // A seal links its files directly after its commit.
-  if (shown === 'none') await pause(recheckMs);
-  shown = await findPublished(tableDir, file);
+  if (published === 'none') await pause(recheckMs);
+  published = await findPublished(tableDir, file);
   // A rewrite waits for the readers of the shown file.
-  if (shown === 'itself' || (shown === 'another' && sinceMs !== undefined)) return undefined;
+  if (published === 'itself' || (published === 'another' && sinceMs !== undefined)) return undefined;
   const problem = { path: path.posix.join(path.basename(tableDir), publishedPath), detail: placeDetail };
-  if (shown === 'none') return { problem: 'missing_file', ...problem };
+  if (published === 'none') return { problem: 'missing_file', ...problem };
   // A copy of the lake may not have kept the link.
   const damage = await findFileDamage({ absolutePath: path.join(tableDir, publishedPath), sizeBytes, sha256 });
   return damage === undefined ? undefined : { problem: 'damaged_file', ...problem };
@@ -298,9 +298,9 @@ async function checkErasedIds(lakeDir: string): Promise<Finding[]> {
 /** Verifies the log and every live file of every table, byte by byte. Reads only, also while the service runs. */
 export async function checkLake(lakeDir: string): Promise<CheckReport> {
   const tableDir = lakePaths(lakeDir).table;
-  const { problems, lake, ...leader } = await checkTable(lakeDir, tableDir);
+  const { problems, lake, ...eventsReport } = await checkTable(lakeDir, tableDir);
   problems.push(...(await listPutAside(lakeDir)), ...(await checkErasedIds(lakeDir)));
-  if (lake !== undefined) problems.push(...(await checkTotals(lakeDir, events, lake, leader.rows)));
+  if (lake !== undefined) problems.push(...(await checkTotals(lakeDir, events, lake, eventsReport.rows)));
   const tables: Record<string, TableCheck> = {};
   const unnamed = await listUnnamedTables(lakeDir);
   for (const { table } of unnamed)
@@ -315,7 +315,7 @@ export async function checkLake(lakeDir: string): Promise<CheckReport> {
   }
   return {
     ok: problems.length === 0,
-    ...leader,
+    ...eventsReport,
     problems,
     ...(Object.keys(tables).length === 0 ? {} : { tables }),
   };

@@ -79,9 +79,9 @@ export async function vacuum(table: Table, options: CleanOptions): Promise<numbe
     removed += 1;
   }
   if (emptied.size > 0) {
-    const kept = listKnownPaths([], tombstones.keys());
+    const knownPaths = listKnownPaths([], tombstones.keys());
     for (const publishedPath of emptied)
-      if (!kept.has(publishedPath)) await removeFile(path.join(table.dir, publishedPath));
+      if (!knownPaths.has(publishedPath)) await removeFile(path.join(table.dir, publishedPath));
   }
   await options.crashPoint('vacuumed');
   return removed;
@@ -167,10 +167,10 @@ export interface Leftovers {
 export async function listLeftovers(
   tableDir: string,
   stagingDir: string,
-  beside: readonly string[] = [],
+  extraFolders: readonly string[] = [],
 ): Promise<Leftovers> {
   const temporaries: string[] = [];
-  for (const folder of [...beside, tableDir, logFolder(tableDir)]) {
+  for (const folder of [...extraFolders, tableDir, logFolder(tableDir)]) {
     const names = await listNames(folder);
     for (const name of names) if (name.endsWith('.tmp')) temporaries.push(path.join(folder, name));
   }

@@ -245,7 +245,7 @@ export const unnamedTableTodo =
 
 export async function findUnnamedTables(lakeDir: string): Promise<Problem[]> {
   return (await listUnnamedTables(lakeDir)).map(({ table }) => ({
-    code: 'table_unnamed',
+    code: 'table_without_pipeline',
     subject: table,
     message: `no pipeline names the table lake/${table}: its rows are not exported, not sealed and cannot be erased`,
     action: unnamedTableTodo,

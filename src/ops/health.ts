@@ -7,7 +7,7 @@ import {
 } from '../runtime/problems/problem.ts';
 import type { ServiceState } from '../runtime/processes/service-state.ts';
 import { isRecord } from '../runtime/files/checksummed-json.ts';
-import { acceptFormerNames, addFormerNames } from '../runtime/former-names.ts';
+import { acceptFormerKeys, acceptFormerNames, addFormerNames } from '../runtime/former-names.ts';
 import type { Logger } from '../runtime/logger.ts';
 
 /**
@@ -45,9 +45,10 @@ function reportedAs(name: 'problems' | 'warnings', facts: ServiceState['facts'])
 
 /** Adds the time at which each problem began, as far as the supervisor knows it. */
 export function withSince(problems: readonly Problem[], since: ServiceState['since'] = {}): Problem[] {
+  const sinceByKey = acceptFormerKeys(since);
   return problems.map((problem) => {
-    const begun = problem.since ?? since[problemKey(problem)];
-    return begun === undefined ? problem : { ...problem, since: begun };
+    const startedAt = problem.since ?? sinceByKey[problemKey(problem)];
+    return startedAt === undefined ? problem : { ...problem, since: startedAt };
   });
 }
 

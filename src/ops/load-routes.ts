@@ -65,8 +65,12 @@ function findUnknown(query: LoadQuery): string | undefined {
 /** Returns the options of the command, which checks them. */
 function toWords(query: LoadQuery, contentType: string, mapFile: string | undefined): string[] {
   const format = query.format ?? formats[contentType.split(';', 1)[0]?.trim() ?? ''];
-  const given: LoadQuery = { ...query, ...(format === undefined ? {} : { format }), ...(mapFile && { map: mapFile }) };
-  return Object.entries(given).flatMap(([word, value]) => {
+  const loadQuery: LoadQuery = {
+    ...query,
+    ...(format === undefined ? {} : { format }),
+    ...(mapFile && { map: mapFile }),
+  };
+  return Object.entries(loadQuery).flatMap(([word, value]) => {
     const option = `--${queryOptions[word as keyof LoadQuery]}`;
     if (flags.includes(word) && value === 'false') return [];
     return flags.includes(word) && value === 'true' ? [option] : [`${option}=${value}`];
@@ -89,10 +93,10 @@ function waitForRoom(stream: Writable): Promise<void> {
  */
 async function passOn({ raw }: FastifyRequest, child: ChildProcess, idleMs: number): Promise<void> {
   const { stdin } = child;
-  const whole = child.stdio[completionDescriptor] as Writable;
+  const completionPipe = child.stdio[completionDescriptor] as Writable;
   if (stdin === null) return;
   stdin.on('error', () => undefined);
-  whole.on('error', () => undefined);
+  completionPipe.on('error', () => undefined);
   // The timeout counts only while the client is to send.
   raw.socket.setTimeout(idleMs);
   try {
@@ -110,7 +114,7 @@ async function passOn({ raw }: FastifyRequest, child: ChildProcess, idleMs: numb
   if (!raw.complete) return void child.kill('SIGKILL');
   stdin.end();
   await finished(stdin, { readable: false }).catch(() => undefined);
-  whole.end('.');
+  completionPipe.end('.');
 }
 
 /** Replaces paths of the service in the output, which mean nothing to a client. */

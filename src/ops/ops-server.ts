@@ -14,10 +14,10 @@ import { hostname } from 'node:os';
 const lingerMs = 1000;
 
 /**
- * Limits connections to `most`. A new connection replaces the oldest one that is not kept: the port has no
+ * Limits connections to `maxConnections`. A new connection replaces the oldest one that is not kept: the port has no
  * authentication, and slow clients must not keep health and metrics from answering.
  */
-function replaceOldest(server: Server, most: number) {
+function replaceOldest(server: Server, maxConnections: number) {
   const open = new Set<Socket>();
   server.on('connection', (socket: Socket) => {
     open.add(socket);
@@ -29,7 +29,7 @@ function replaceOldest(server: Server, most: number) {
       setTimeout(() => socket.destroy(), lingerMs).unref();
     };
     const [oldest] = open;
-    if (open.size > most) oldest?.destroy();
+    if (open.size > maxConnections) oldest?.destroy();
   });
   return (socket: Socket): void => void open.delete(socket);
 }

@@ -133,11 +133,11 @@ async function listFiles(folder: string): Promise<RefusalFile[]> {
 /** Removes the oldest files beyond the limits. */
 async function removeOldest(files: readonly RefusalFile[], mostBytes: number, mostFiles: number): Promise<void> {
   let bytes = 0;
-  let kept = 0;
+  let seenFiles = 0;
   for (const file of files.toReversed()) {
     bytes += (await findSize(file.path)) ?? 0;
-    kept += 1;
-    if (bytes > mostBytes || kept > mostFiles) await removeFile(file.path);
+    seenFiles += 1;
+    if (bytes > mostBytes || seenFiles > mostFiles) await removeFile(file.path);
   }
 }
 
@@ -202,17 +202,17 @@ export async function readRefusals(
  * oldest beyond the limits. Any process may call it.
  */
 export async function sweepRefusals({ folder, bodies, ageMs }: RefusalFolder, nowMs: number): Promise<void> {
-  const kept: RefusalFile[] = [];
+  const remaining: RefusalFile[] = [];
   for (const app of await findNames(folder)) {
     if (!/^[1-9]\d{0,15}$/.test(app)) continue;
     for (const file of await listFiles(path.join(folder, app))) {
       const isOver = file.firstMs + maxFileSpanMs + ageMs < nowMs || file.firstMs > nowMs + maxFileSpanMs;
       if (isOver || showsMore(file, bodies)) await removeFile(file.path);
-      else kept.push(file);
+      else remaining.push(file);
     }
     await removeEmptyFolder(path.join(folder, app));
   }
-  const files = kept.toSorted((a, b) => a.firstMs - b.firstMs);
+  const files = remaining.toSorted((a, b) => a.firstMs - b.firstMs);
   await removeOldest(files, maxBytes, maxFiles);
 }
 

@@ -56,7 +56,7 @@ async function findHandle(path: string): Promise<FileHandle | undefined> {
  * rots later without a write is not noticed.
  */
 export function createVerifiedFiles(logger: Logger) {
-  const faults = new Map<string, FileVerificationError>();
+  const failures = new Map<string, FileVerificationError>();
   /** SHA-256 by version of a file. */
   const hashes = new Map<string, Promise<string>>();
 
@@ -89,10 +89,10 @@ export function createVerifiedFiles(logger: Logger) {
   }
 
   function report(path: string, fault: FileVerificationError): FileVerificationError {
-    if (faults.get(path)?.detail !== fault.detail)
+    if (failures.get(path)?.detail !== fault.detail)
       logger.error({ idReport: fault.idReport, error: fault.detail }, 'report file damaged');
-    if (faults.size >= rememberedFaults && !faults.has(path)) faults.delete(faults.keys().next().value ?? '');
-    faults.set(path, fault);
+    if (failures.size >= rememberedFaults && !failures.has(path)) failures.delete(failures.keys().next().value ?? '');
+    failures.set(path, fault);
     return fault;
   }
 
@@ -104,7 +104,7 @@ export function createVerifiedFiles(logger: Logger) {
     if (handle === undefined) return report(path, { idReport, state: 'missing', detail: `${path} is missing` });
     const wrong = await check(path, file, handle, wholly);
     if (wrong === undefined) {
-      if (wholly) faults.delete(path);
+      if (wholly) failures.delete(path);
       return handle;
     }
     await handle.close();
@@ -122,6 +122,6 @@ export function createVerifiedFiles(logger: Logger) {
       return undefined;
     },
     /** The last fault of each file, the newest ones. The next request of a restored file removes its fault. */
-    faults: (): readonly FileVerificationError[] => [...faults.values()],
+    faults: (): readonly FileVerificationError[] => [...failures.values()],
   };
 }

@@ -14,6 +14,7 @@ const formerCodes = new Map<ProblemCode, readonly string[]>([
   ['data_folder_replaced', ['folder_lost']],
   ['data_folder_shared', ['second_service']],
   ['dedupe_keys_lost', ['keys_unknown']],
+  ['process_closed', ['role_closed']],
   ['process_crash_looping', ['process_unsteady']],
   ['process_unresponsive', ['process_silent']],
   // The second one counted the files that were not named.
@@ -92,6 +93,13 @@ export function acceptFormerNames(of: Answer, value: object): Readonly<Record<st
   const renamed = renameMembers(value as Readonly<Record<string, unknown>>, formerFields[of]);
   const code = of === 'problem' ? currentCodes.get(String(renamed['code'])) : undefined;
   return code === undefined ? renamed : { ...renamed, code };
+}
+
+/** Returns values by `problemKey`, under the current codes, also if a service of 0.3 wrote them. */
+export function acceptFormerKeys<T>(byKey: Readonly<Record<string, T>>): Readonly<Record<string, T>> {
+  return Object.fromEntries(
+    Object.entries(byKey).map(([key, value]) => [key.replace(/^\w+/, (code) => currentCodes.get(code) ?? code), value]),
+  );
 }
 
 /** Adds the former names to the OpenAPI schema of an object, as deprecated members. */

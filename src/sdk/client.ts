@@ -64,12 +64,12 @@ function toPairs(given: CallParameters): [string, string][] {
 }
 
 /** Distributes the given members over body, path, headers and query. */
-function sortGiven({ path, headers }: Operation, { body, ...given }: CallParameters) {
+function sortGiven({ path, headers }: Operation, { body, ...parameters }: CallParameters) {
   const isInPath = (name: string): boolean => path.includes(`{${name}}`);
-  const entries = Object.entries(given).filter(([, value]) => value !== undefined);
+  const entries = Object.entries(parameters).filter(([, value]) => value !== undefined);
   return {
     body,
-    path: path.replaceAll(/\{(\w+)\}/g, (_all, name: string) => encodeURIComponent(String(given[name]))),
+    path: path.replaceAll(/\{(\w+)\}/g, (_all, name: string) => encodeURIComponent(String(parameters[name]))),
     headers: entries.filter(([name]) => headers.includes(name)).map(([name, value]) => [name, String(value)] as const),
     query: toPairs(Object.fromEntries(entries.filter(([name]) => !headers.includes(name) && !isInPath(name)))),
   };
@@ -94,9 +94,9 @@ async function readAnswer(response: Response): Promise<unknown> {
 function createCall(name: string, operation: Operation, options: ClientOptions): Call {
   const { area, verb, sends, answers } = operation;
   const base = area === 'import' ? options.importUrl : options.exportUrl;
-  return async (given = {}, { signal } = {}) => {
+  return async (parameters = {}, { signal } = {}) => {
     if (base === undefined) throw new TypeError(`${name} needs ${area}Url`);
-    const { path, headers, query, body } = sortGiven(operation, given);
+    const { path, headers, query, body } = sortGiven(operation, parameters);
     const words = new URLSearchParams(query);
     const target = `${base.replace(/\/$/, '')}${path}${sends === 'form' || query.length === 0 ? '' : `?${words.toString()}`}`;
     const signature = findSignature(operation, options);

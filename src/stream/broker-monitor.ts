@@ -66,18 +66,18 @@ export const brokerSilentProblem: Problem = {
 
 /** Pings the broker every few seconds, so that an idle service notices an unreachable one. */
 export function startBrokerPing(connection: StreamConnection) {
-  let answers = true;
+  let isResponsive = true;
   const ping = async (): Promise<void> => {
     await connection.ping(answerMs);
-    answers = true;
+    isResponsive = true;
   };
   const loop = startPollLoop(ping, {
-    everyMs: () => pingEveryMs[answers ? 'well' : 'silent'],
-    onError: () => void (answers = false),
+    everyMs: () => pingEveryMs[isResponsive ? 'well' : 'silent'],
+    onError: () => void (isResponsive = false),
   });
   return {
     problems(): readonly Problem[] {
-      const problems: Problem[] = answers ? [] : [brokerSilentProblem];
+      const problems: Problem[] = isResponsive ? [] : [brokerSilentProblem];
       const brokerDenial = connection.refusal();
       if (brokerDenial === undefined) return problems;
       const what = `the broker denies an operation: ${brokerDenial.words}`;

@@ -123,9 +123,9 @@ async function decideClaim(
     throw unclaimedError(info, lake);
   const shared = !exclusive && (await isShared(connection, found?.place ?? place, options));
   // After the wait: another process of this folder may have claimed the stream.
-  const kept = await findKeptClaim(claimFile);
-  if (shared && kept?.lake === lake.id) return kept;
-  const generation = Math.max(found?.generation ?? 0, kept?.generation ?? 0) + 1;
+  const keptClaim = await findKeptClaim(claimFile);
+  if (shared && keptClaim?.lake === lake.id) return keptClaim;
+  const generation = Math.max(found?.generation ?? 0, keptClaim?.generation ?? 0) + 1;
   return { lake: lake.id, token: createFencingToken(), generation };
 }
 
@@ -164,8 +164,8 @@ export async function claimStream(
     const info = await findStream(manager, streamName);
     if (info !== undefined) assertRepairable(info, { subject: '', maxBytes: options.maxBytes });
     const claim = await decideClaim(connection, info, options);
-    const kept = await findKeptClaim(claimFile);
-    if (kept === undefined || compareClaims(kept, claim) !== 'ours') await keepClaim(claimFile, claim);
+    const keptClaim = await findKeptClaim(claimFile);
+    if (keptClaim === undefined || compareClaims(keptClaim, claim) !== 'ours') await keepClaim(claimFile, claim);
     // It may have changed while waiting for another owner.
     const fresh = info === undefined ? undefined : await findStream(manager, streamName);
     if (JSON.stringify(findClaim(fresh?.config.metadata)) !== JSON.stringify(findClaim(info?.config.metadata)))

@@ -191,18 +191,18 @@ export async function openConnection(options: ConnectionOptions) {
 /** Waits for a response of the broker. Error: `broker_away`, as soon as the connection is lost. */
 export async function whileConnected<T>(
   connection: StreamConnection,
-  doing: string,
-  answer: () => Promise<T>,
+  operation: string,
+  request: () => Promise<T>,
 ): Promise<T> {
   const lose = (how: string): AppError =>
-    new AppError('broker_away', `${doing}: ${how}`, { hint: 'Check that the broker runs, then retry.' });
+    new AppError('broker_away', `${operation}: ${how}`, { hint: 'Check that the broker runs, then retry.' });
   if (!connection.isConnected()) throw lose('not connected to the broker');
   let forget: (() => void) | undefined;
   const lost = new Promise<never>((_, reject) => {
     forget = connection.onDisconnect(() => reject(lose('the connection was lost')));
   });
   try {
-    return await Promise.race([answer(), lost]);
+    return await Promise.race([request(), lost]);
   } finally {
     forget?.();
   }

@@ -67,7 +67,7 @@ const furtherDefects: Readonly<Record<string, Defect>> = {
   },
   'a key stands for its method alone': {
     file: 'src/datasets/event-id.ts',
-    from: "sha256([method, ...given].join('\\n'))",
+    from: "sha256([method, ...eventTexts].join('\\n'))",
     to: 'sha256(method)',
   },
   "another engine's commit is believed": {

@@ -45,7 +45,7 @@ export interface BackupFile extends StoredBytes {
   readonly path: string;
 }
 
-/** Messages of the stream that the lake of the backup does not have (stream-tail.ts). */
+/** Messages of the stream that the lake of the backup does not have (stream-backlog.ts). */
 export interface BackupBacklog extends StoredBytes {
   readonly stream: string;
   readonly messages: number;

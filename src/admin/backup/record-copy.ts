@@ -193,10 +193,10 @@ export async function copyDatasets(
     files.push(await target.put(backupPath, path.join(datasetsDir, name)));
   }
   const earlier = isAnyMissing ? (target.manifest?.files ?? []) : [];
-  const kept = earlier.filter(
+  const carriedOver = earlier.filter(
     (file) => file.path.startsWith(`${datasetsBackupPath}/`) && !files.some((known) => known.path === file.path),
   );
-  return [...files, ...kept];
+  return [...files, ...carriedOver];
 }
 
 /** Copies the schedules. Before the export requests: a slot without a copied request must not count as done. */

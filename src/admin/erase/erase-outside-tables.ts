@@ -98,9 +98,9 @@ export async function removeFailed(
   let erased = 0;
   for (const file of await listFailedOf(lakeDir, dataset, table.state())) {
     const failed = await readFailedFile(file);
-    const kept = failed.filter((event) => !isRemoved(event));
-    if (kept.length < failed.length) changed.push({ file, events: kept });
-    erased += failed.length - kept.length;
+    const remaining = failed.filter((event) => !isRemoved(event));
+    if (remaining.length < failed.length) changed.push({ file, events: remaining });
+    erased += failed.length - remaining.length;
   }
   if (erased === 0) return 0;
   const change: Change = {
@@ -127,11 +127,11 @@ export async function rewriteFailed(
 ): Promise<FollowUp> {
   const moves: { name: string; to: string }[] = [];
   const unlink: string[] = [];
-  for (const [index, { file, events: kept }] of changed.entries()) {
+  for (const [index, { file, events: remaining }] of changed.entries()) {
     const name = `${index}.ndjson`;
-    if (kept.length === 0) unlink.push(file);
+    if (remaining.length === 0) unlink.push(file);
     else {
-      await writeNewFile(path.join(folder, name), renderFailed(kept));
+      await writeNewFile(path.join(folder, name), renderFailed(remaining));
       moves.push({ name, to: file });
     }
   }

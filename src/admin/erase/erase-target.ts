@@ -210,18 +210,18 @@ function showsPerson(cells: readonly Cell[], part: TargetPart): boolean {
 }
 
 /** Reports whether a row is of one of the apps; undefined if it names no app. */
-function isOfApp(cells: readonly Cell[], { ids }: TargetPart, given: number | undefined): boolean | undefined {
+function isOfApp(cells: readonly Cell[], { ids }: TargetPart, fallbackIdApp: number | undefined): boolean | undefined {
   const find = (wanted: string): string => {
     const value: unknown = cells.find(({ name }) => name === wanted)?.value ?? '';
     return typeof value === 'string' ? value.trim() : JSON.stringify(value);
   };
-  const own = find('idApp');
-  if (own !== '') {
-    const app = parseJsonInteger(own);
+  const rowIdApp = find('idApp');
+  if (rowIdApp !== '') {
+    const app = parseJsonInteger(rowIdApp);
     return app === undefined ? undefined : ids.includes(app);
   }
-  if (given === undefined || find('SDKKey') !== '') return undefined;
-  return ids.includes(String(given));
+  if (fallbackIdApp === undefined || find('SDKKey') !== '') return undefined;
+  return ids.includes(String(fallbackIdApp));
 }
 
 /** Reports whether a line that is not JSON contains an id, plain or escaped as CSV or JSON. */

@@ -40,12 +40,12 @@ function planCountry(
     const column = fields.find((field) => field.name === name)?.schema['x-column'];
     return column === undefined ? [] : [{ name, column, value: valueOf(column) }];
   });
-  const said = columns.flatMap(({ name, value }) =>
+  const countryTexts = columns.flatMap(({ name, value }) =>
     value === undefined ? [] : [`${sqlText(`${name} `)} || ${value}`],
   );
-  if (said.length === 0) return undefined;
+  if (countryTexts.length === 0) return undefined;
   return {
-    join: `LEFT JOIN ${countriesSql()} ON country.said = coalesce(${said.join(', ')})`,
+    join: `LEFT JOIN ${countriesSql()} ON country.said = coalesce(${countryTexts.join(', ')})`,
     selected: countryNames.map((name) => `country.${name} AS country_${name}`).join(', '),
     columns: columns.map(({ name, column, value }) => ({
       column,

@@ -47,7 +47,7 @@ export async function startLastSequenceTracker({
   logger,
 }: StreamEndDependencies) {
   let mark = await findMark(file);
-  let kept = '';
+  let writtenText = '';
   let failing = false;
 
   async function hashAt(sequence: number): Promise<string | undefined> {
@@ -73,11 +73,11 @@ export async function startLastSequenceTracker({
     if (lost && seen !== undefined)
       alarm('tail_lost', { position: position(), lastSequence, seenLastSequence: seen.lastSequence });
     const text = renderChecksummed({ ...mark });
-    if (text === kept) return state;
+    if (text === writtenText) return state;
     try {
       assertFolder();
       await writeFileDurably(file, text);
-      kept = text;
+      writtenText = text;
       failing = false;
     } catch (error) {
       if (!failing)

@@ -61,8 +61,8 @@ async function listAllLeftovers(lakeDir: string): Promise<Map<Dataset, Leftovers
   for (const dataset of await listTables(lakeDir)) {
     const { table, staging } = tablePaths(lakeDir, dataset);
     // Files next to the tables belong to the leader.
-    const beside = dataset === events ? [lakePaths(lakeDir).root] : [];
-    found.set(dataset, await listLeftovers(table, staging, beside));
+    const extraFolders = dataset === events ? [lakePaths(lakeDir).root] : [];
+    found.set(dataset, await listLeftovers(table, staging, extraFolders));
   }
   return found;
 }

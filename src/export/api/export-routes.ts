@@ -77,12 +77,12 @@ export function addListRoutes(
   addMethod: AddMethod,
   { exports, exportViews }: Pick<ExportRouteDependencies, 'exports' | 'exportViews'>,
 ): void {
-  addMethod(['GET'], '/api/raw/v1/export/list.json', 'raw_list', async (user, given) => {
-    const unknown = [...given.keys()].find((name) => name !== 'limit' && name !== 'before');
+  addMethod(['GET'], '/api/raw/v1/export/list.json', 'raw_list', async (user, callArguments) => {
+    const unknown = [...callArguments.keys()].find((name) => name !== 'limit' && name !== 'before');
     if (unknown !== undefined) return badRequest(`Argument ${quote(unknown)} is unknown; allowed: limit, before`);
-    const limit = parseLimit(given, listLimits.fallback, listLimits.most);
+    const limit = parseLimit(callArguments, listLimits.fallback, listLimits.most);
     if (typeof limit !== 'number') return limit;
-    const before = given.has('before') ? parseId(single(given, 'before')) : Infinity;
+    const before = callArguments.has('before') ? parseId(single(callArguments, 'before')) : Infinity;
     if (before === undefined) return badRequest('Argument before must be the idRawExport of a request');
     const page = await exports.page(user, limit, before);
     if (isApiError(page)) return page;

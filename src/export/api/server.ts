@@ -122,11 +122,11 @@ export function createApiServer(
   server.addHook('onRequest', (request, reply, done) => {
     // The framework would refuse a Content-Type that it cannot parse; here it is ignored.
     delete request.raw.headers['content-type'];
-    const fault = findRequestHeadError(request.raw);
-    if (fault === undefined) return done();
+    const headError = findRequestHeadError(request.raw);
+    if (headError === undefined) return done();
     // The client may wait for a response before it sends its body.
-    if (fault.status === 417) void reply.header('connection', 'close');
-    sendError(reply, { code: fault.status, detail: toSentence(fault.detail) });
+    if (headError.status === 417) void reply.header('connection', 'close');
+    sendError(reply, { code: headError.status, detail: toSentence(headError.detail) });
   });
   const failures = createRateLimitedLog((fields) => logger.error(fields, 'request failed'), failureBound);
   server.setErrorHandler((error, request, reply) =>

@@ -127,11 +127,11 @@ function isTakenBack(access: AccessReader, { idUser, idAccount }: ReportJob, { a
 }
 
 async function planRequest(
-  { request: kept, idAccount }: ReportJob,
+  { request: storedRequest, idAccount }: ReportJob,
   dependencies: AttemptsDependencies,
   options: AttemptsOptions,
 ): Promise<ReadPlan | ListError> {
-  const request = parseExportSpec(kept);
+  const request = parseExportSpec(storedRequest);
   if (request === undefined)
     return { error: 'its job.json has no export that this version can read: create it again', isDamage: false };
   return await planRead(request, idAccount, dependencies, options);

@@ -95,11 +95,11 @@ export function parseExportSpec(value: unknown): ExportSpec | undefined {
   if (!isRecord(value)) return undefined;
   const { unknowable, ...others } = value;
   // The name of the filters in earlier versions.
-  const given: Readonly<Record<string, unknown>> =
+  const renamed: Readonly<Record<string, unknown>> =
     unknowable === undefined ? others : { ...others, filters: unknowable };
-  const isKnown = Object.keys(given).every((name) => Object.hasOwn(members, name));
-  return isKnown && Object.entries(members).every(([name, isGood]) => isGood(given[name]))
-    ? (given as unknown as ExportSpec)
+  const isKnown = Object.keys(renamed).every((name) => Object.hasOwn(members, name));
+  return isKnown && Object.entries(members).every(([name, isGood]) => isGood(renamed[name]))
+    ? (renamed as unknown as ExportSpec)
     : undefined;
 }
 

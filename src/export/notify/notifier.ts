@@ -46,11 +46,11 @@ function isWanted({ createdMs }: Webhook, { finishedMs = 0 }: ReportJob, hasJust
  * the webhook is notified or need not be. An attempt that a stop interrupts is not recorded.
  */
 function createExportDelivery(
-  dependencies: NotifierDependencies & { readonly faults: ReturnType<typeof startBrokenWebhookLog> },
+  dependencies: NotifierDependencies & { readonly brokenWebhooks: ReturnType<typeof startBrokenWebhookLog> },
   options: DeliveryOptions,
   signal: AbortSignal,
 ): (id: number, idWebhook: string, hasJustEnded: boolean) => Promise<number | undefined> {
-  const { store, paths, clock, logger, faults } = dependencies;
+  const { store, paths, clock, logger, brokenWebhooks } = dependencies;
   const send = createSender(dependencies, options.timeoutMs, signal);
   const records = createKeyedSemaphore();
 
@@ -77,7 +77,7 @@ function createExportDelivery(
       return await findWebhook(paths, idAccount, idWebhook);
     } catch (error) {
       if (!isAppError(error, 'record_damaged')) throw error;
-      faults.take({ idAccount, idWebhook }, describeError(error));
+      brokenWebhooks.take({ idAccount, idWebhook }, describeError(error));
       return 'damaged';
     }
   }
@@ -103,8 +103,8 @@ export function startNotifier(dependencies: NotifierDependencies, options = defa
   const { store, paths, clock, logger } = dependencies;
   const aborter = new AbortController();
   const { signal } = aborter;
-  const faults = startBrokenWebhookLog(paths, logger);
-  const attemptDelivery = createExportDelivery({ ...dependencies, faults }, options, signal);
+  const brokenWebhooks = startBrokenWebhookLog(paths, logger);
+  const attemptDelivery = createExportDelivery({ ...dependencies, brokenWebhooks }, options, signal);
   const loops = createRetryLoops(clock, options, signal, (key, error) => {
     const idReport = Number.parseInt(String(key), 10);
     logger.error({ idReport, error: describeError(error) }, 'cannot notify webhooks of an export, will retry');
@@ -156,10 +156,10 @@ export function startNotifier(dependencies: NotifierDependencies, options = defa
           .catch(() => deliver(job.id, false));
       });
     },
-    notices: (): readonly Problem[] => faults.notices(),
+    notices: (): readonly Problem[] => brokenWebhooks.notices(),
     async stop(): Promise<void> {
       aborter.abort();
-      await Promise.all([faults.stop(), loops.ended()]);
+      await Promise.all([brokenWebhooks.stop(), loops.ended()]);
     },
   };
 }

@@ -139,11 +139,11 @@ async function countHashes(duckdb: Duckdb, file: string): Promise<number> {
   return Number(row?.['n']);
 }
 
-async function collectHashes(duckdb: Duckdb, selects: readonly string[], most: number): Promise<void> {
+async function collectHashes(duckdb: Duckdb, selects: readonly string[], limit: number): Promise<void> {
   await duckdb.run('CREATE OR REPLACE TEMP TABLE erased_hashes (h UBIGINT)');
   const start = `substr(event_id, 1, ${requestKeyOf('x'.repeat(36)).length})`;
   const hashes = `CASE WHEN ${isKeyedSql('event_id')} THEN [${hashSql('event_id')}, ${hashSql(start)}] ELSE [${hashSql('event_id')}] END`;
-  let room = most;
+  let room = limit;
   for (const select of selects) {
     if (room <= 0) break;
     const [row] = await duckdb.rows(
@@ -156,11 +156,11 @@ async function collectHashes(duckdb: Duckdb, selects: readonly string[], most: n
 /** Adds the ids of rows that will be erased, by its own commit. `selects`: queries of their `id_app` and `event_id`. */
 export async function addErasedIds(
   { table, duckdb, crashPoint }: AddErasedDependencies,
-  place: ErasedIdsLocation,
+  location: ErasedIdsLocation,
   selects: readonly string[],
 ): Promise<void> {
-  const { erasedIds: to, staging } = place;
-  const { file } = await createErasedIdsSearch(place)();
+  const { erasedIds: to, staging } = location;
+  const { file } = await createErasedIdsSearch(location)();
   const known = file === undefined ? 0 : await countHashes(duckdb, file);
   await collectHashes(duckdb, selects, maxHashes - known);
   const query = `SELECT DISTINCT h FROM (${file === undefined ? '' : `${oldSql(file)} UNION ALL `}FROM erased_hashes) ORDER BY h`;

@@ -117,9 +117,11 @@ export async function openChange(
         await linkFiles(record, files);
         await table.commit((state, lake) => {
           const change = build(state, lake);
-          const gone = change.actions.find(({ remove }) => remove !== undefined && !state.files.has(remove.path));
-          if (gone !== undefined)
-            throw new AppError('commit_conflict', `${gone.remove?.path} was replaced by a concurrent change`, {
+          const replacedFile = change.actions.find(
+            ({ remove }) => remove !== undefined && !state.files.has(remove.path),
+          );
+          if (replacedFile !== undefined)
+            throw new AppError('commit_conflict', `${replacedFile.remove?.path} was replaced by a concurrent change`, {
               hint: 'Retry the command.',
             });
           return change;

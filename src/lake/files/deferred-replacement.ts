@@ -34,9 +34,9 @@ export async function findPublished(
   { path: relative, publishedPath }: Pick<DataFile, 'path' | 'publishedPath'>,
 ): Promise<'itself' | 'another' | 'none'> {
   if (publishedPath === undefined || publishedPath === relative) return 'itself';
-  const shown = await findFileId(path.join(tableDir, publishedPath));
-  if (shown === undefined) return 'none';
-  return shown === (await findFileId(path.join(tableDir, relative))) ? 'itself' : 'another';
+  const publishedId = await findFileId(path.join(tableDir, publishedPath));
+  if (publishedId === undefined) return 'none';
+  return publishedId === (await findFileId(path.join(tableDir, relative))) ? 'itself' : 'another';
 }
 
 /** Renames a link of a sealed file to `publishedPath`. `workDir`: a folder on the same file system. */
@@ -78,12 +78,12 @@ export async function restoreFromPublishedPaths(table: Table): Promise<number> {
   let restored = 0;
   for (const file of table.snapshot().files) {
     const { path: relative, absolutePath, publishedPath = relative, sizeBytes, sha256 } = file;
-    const shown = path.join(table.dir, publishedPath);
+    const publishedFile = path.join(table.dir, publishedPath);
     if (publishedPath === relative || (await findSize(absolutePath)) === sizeBytes) continue;
-    if ((await findFileDamage({ absolutePath: shown, sizeBytes, sha256 })) !== undefined) continue;
+    if ((await findFileDamage({ absolutePath: publishedFile, sizeBytes, sha256 })) !== undefined) continue;
     await removeFile(absolutePath);
     await ensureFolder(path.dirname(absolutePath), tableFolderMode);
-    await linkFile(shown, absolutePath);
+    await linkFile(publishedFile, absolutePath);
     await syncFolder(path.dirname(absolutePath));
     restored += 1;
   }
@@ -114,14 +114,15 @@ export async function applyDueReplacements(
       const { path: relative, publishedPath, sinceMs } = file;
       if (publishedPath === undefined || publishedPath === relative || settled.get(publishedPath) === relative)
         continue;
-      const shown = await findPublished(table.dir, file);
+      const published = await findPublished(table.dir, file);
       const isWaiting = sinceMs !== undefined && nowMs - sinceMs < retentionMs;
-      if (shown === 'another' && isWaiting) continue;
-      if (shown !== 'itself') {
-        const found = shown === 'another' ? await findFileDamage(file) : undefined;
+      if (published === 'another' && isWaiting) continue;
+      if (published !== 'itself') {
+        const found = published === 'another' ? await findFileDamage(file) : undefined;
         damage ??= found;
         if (found !== undefined) continue;
-        if (shown === 'none') await ensureFolder(path.dirname(path.join(table.dir, publishedPath)), tableFolderMode);
+        if (published === 'none')
+          await ensureFolder(path.dirname(path.join(table.dir, publishedPath)), tableFolderMode);
         work ??= await openStagingFolder(stagingDir, 'the renewal of places');
         await crashPoint('place-linked');
         // Readers of the table report a missing file.

@@ -74,9 +74,9 @@ export async function finishEarlier(table: Table, folder: string, text: string):
   if (!committed) {
     await moveStaged(folder, moves);
     await table.commit((state) => {
-      const gone = change.actions.find(({ remove }) => remove !== undefined && !state.files.has(remove.path));
-      if (gone !== undefined)
-        throw logDamaged(`${gone.remove?.path}, which a rewrite was to replace, is no longer in the log`);
+      const replacedFile = change.actions.find(({ remove }) => remove !== undefined && !state.files.has(remove.path));
+      if (replacedFile !== undefined)
+        throw logDamaged(`${replacedFile.remove?.path}, which a rewrite was to replace, is no longer in the log`);
       return change;
     }, commitId);
   }

@@ -133,10 +133,13 @@ async function planRanges(duckdb: Duckdb, file: string): Promise<RowRange[]> {
   let from = 0;
   for (const { rows, bytes } of groups) {
     const groupEnd = from + Number(rows);
-    const most = Math.max(1, Math.min(groupRows, Math.floor((Number(rows) * textBytes) / Math.max(1, Number(bytes)))));
+    const maxRows = Math.max(
+      1,
+      Math.min(groupRows, Math.floor((Number(rows) * textBytes) / Math.max(1, Number(bytes)))),
+    );
     for (let to = from; from < groupEnd; from = to) {
       const isPlain = from >= plainFrom;
-      to = Math.min(from + most, groupEnd, isPlain ? groupEnd : plainFrom);
+      to = Math.min(from + maxRows, groupEnd, isPlain ? groupEnd : plainFrom);
       ranges.push({ from, to, isPlain });
     }
   }

@@ -67,10 +67,10 @@ interface Recovery {
 
 /** Plans a young file for missing ones, and rewrites of shown files, whose rows the glob would otherwise have twice. */
 async function planRecoveries({ table }: RewriteDependencies, missing: readonly MissingFile[]): Promise<Recovery[]> {
-  const gone = new Set(missing.map((file) => file.path));
+  const missingPaths = new Set(missing.map((file) => file.path));
   const plain: DataFile[] = [];
   const recoveries: Recovery[] = [];
-  for (const file of table.snapshot().files.filter((one) => gone.has(one.path))) {
+  for (const file of table.snapshot().files.filter((one) => missingPaths.has(one.path))) {
     const isWaiting = file.sinceMs !== undefined && (await findPublished(table.dir, file)) === 'another';
     if (isWaiting) recoveries.push({ missing: [file], rewrite: file });
     else plain.push(file);
@@ -89,10 +89,10 @@ function recoverySql(
   const { emptyFile, schemaString } = table.snapshot();
   const shownPath = ({ publishedPath = '' }: DataFile): string => path.join(table.dir, publishedPath);
   const { rewrite } = recovery;
-  const taken = recoveries.flatMap((other) =>
+  const rewrittenPaths = recoveries.flatMap((other) =>
     rewrite !== undefined || other.rewrite === undefined ? [] : [shownPath(other.rewrite)],
   );
-  const known = [...paths, ...taken];
+  const known = [...paths, ...rewrittenPaths];
   const columns =
     schemaString === undefined
       ? 'c.*'
@@ -124,8 +124,8 @@ export async function recoverRows(
   const recoveries = await planRecoveries(dependencies, missing);
   const open = await openChange(table, stagingDir, 'a repair', crashPoint);
   const nowMs = clock.nowMs();
-  const gone = new Set(recoveries.flatMap((recovery) => recovery.missing));
-  const there = table.snapshot().files.filter((file) => !gone.has(file));
+  const missingFiles = new Set(recoveries.flatMap((recovery) => recovery.missing));
+  const presentFiles = table.snapshot().files.filter((file) => !missingFiles.has(file));
   const files: NewFile[] = [];
   const adds: AddAction[] = [];
   let found = 0;
@@ -133,7 +133,7 @@ export async function recoverRows(
     for (const [index, recovery] of recoveries.entries()) {
       const file = path.join(open.folder, `${index}.parquet`);
       const { rewrite } = recovery;
-      const written = await localFiles.use(there, (paths) =>
+      const written = await localFiles.use(presentFiles, (paths) =>
         writeDataFile(duckdb, recoverySql(dependencies, recovery, recoveries, copies, paths), file),
       );
       found += written.numRecords;
@@ -158,8 +158,8 @@ export async function recoverRows(
       metrics: { rows: found, lost, filesIn: missing.length },
     };
     // A truncated file breaks readers of the glob, and all of its rows were found.
-    const cut = recoveries.flatMap((recovery) => recovery.missing).filter((file) => !file.young);
-    const unlink = cut.flatMap(({ absolutePath, path: relative, publishedPath = relative, sinceMs }) =>
+    const missingSealed = recoveries.flatMap((recovery) => recovery.missing).filter((file) => !file.young);
+    const unlink = missingSealed.flatMap(({ absolutePath, path: relative, publishedPath = relative, sinceMs }) =>
       sinceMs === undefined ? [absolutePath, path.join(table.dir, publishedPath)] : [absolutePath],
     );
     await open.commit(files, () => change, { unlink: lost > 0 ? [] : [...new Set(unlink)] });

@@ -76,14 +76,14 @@ function withoutDropped(repaired: Repaired, dropped: readonly string[]): Repaire
  * and repeatable. Errors: `locked`, those of `repairTable` and `restampLake`.
  */
 export async function repairLake(dependencies: RepairLakeDependencies, acceptsLoss = false): Promise<LakeRepair> {
-  const leader = await repairOne(dependencies, events, acceptsLoss);
+  const eventsResult = await repairOne(dependencies, events, acceptsLoss);
   const tables: Record<string, TableRepair> = {};
   for (const dataset of await listTables(dependencies.lakeDir)) {
     if (dataset === events) continue;
     const done = await repairOne(dependencies, dataset, acceptsLoss);
     if (done.repaired || done.missing.length > 0) tables[dataset.table] = done;
   }
-  return Object.keys(tables).length === 0 ? leader : { ...leader, tables };
+  return Object.keys(tables).length === 0 ? eventsResult : { ...eventsResult, tables };
 }
 
 async function repairOne(

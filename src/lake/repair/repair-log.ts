@@ -162,14 +162,14 @@ async function takeOut(
   { tableDir, quarantineDir }: RepairDependencies,
   { own, commits }: Damage,
 ): Promise<Repaired['filesTakenOut']> {
-  const taken = new Map<string, Repaired['filesTakenOut'][number]>();
+  const takenOut = new Map<string, Repaired['filesTakenOut'][number]>();
   for (const { version, actions } of commits) {
     for (const { add } of actions) {
       if (add === undefined || own.files.has(add.path) || own.tombstones.has(add.path)) continue;
       const rows = rowsOf(add);
       const place = findPlace(tableDir, add.path);
       if (place === undefined) {
-        taken.set(add.path, { path: add.path, rows });
+        takenOut.set(add.path, { path: add.path, rows });
         continue;
       }
       const name = toAsideName(tableDir, `${version}-${path.basename(place.relative)}`);
@@ -177,15 +177,15 @@ async function takeOut(
         await ensureFolder(quarantineDir);
         await moveFile(place.absolute, path.join(quarantineDir, name));
       }
-      taken.set(add.path, { path: place.relative, rows, to: path.join(path.basename(quarantineDir), name) });
+      takenOut.set(add.path, { path: place.relative, rows, to: path.join(path.basename(quarantineDir), name) });
     }
   }
-  if (taken.size > 0) {
+  if (takenOut.size > 0) {
     await ensureFolder(quarantineDir);
     await syncFolder(quarantineDir);
     await syncFolder(tableDir);
   }
-  return [...taken.values()];
+  return [...takenOut.values()];
 }
 
 interface Plan {

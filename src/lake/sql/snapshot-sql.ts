@@ -68,14 +68,14 @@ SET VARIABLE tributary_accepted = (
 SET VARIABLE tributary_at = coalesce(rtrim(${variable('root')}, '/'), ${sqlText(root)});`;
 }
 
-const leaderSql = `SET VARIABLE tributary_at = (
+const eventsTableSql = `SET VARIABLE tributary_at = (
   SELECT ${variable('at')} || CASE
     WHEN EXISTS (FROM glob(${patternSql(variable('at'))} || '/${events.table}/_delta_log/*.checkpoint.parquet')) THEN '/${events.table}'
     WHEN EXISTS (FROM glob(${patternSql(variable('at'))} || '/lake/${events.table}/_delta_log/*.checkpoint.parquet')) THEN '/lake/${events.table}'
     ELSE error('No lake in ' || ${variable('at')} || ': pass the folder that contains ''${events.table}'', or the data folder.') END);`;
 
 /** Finds another table. If it is missing, as in a lake restored from an older backup, its view is empty. */
-const followerSql = (table: string): string => `SET VARIABLE tributary_leader = ${variable('at')};
+const otherTableSql = (table: string): string => `SET VARIABLE tributary_leader = ${variable('at')};
 SET VARIABLE tributary_at = regexp_replace(${variable('leader')}, '[^/]+$', ${sqlText(table)});
 SET VARIABLE tributary_at = (
   SELECT CASE WHEN EXISTS (FROM glob(${patternSql(variable('at'))} || '/_delta_log/*.checkpoint.parquet')) THEN ${variable('at')} ELSE ${variable('leader')} END);`;
@@ -149,11 +149,11 @@ function viewSql({ name, table, where }: View, retentionMs: number): string {
 export function snapshotSql(options: SnapshotSqlOptions): string {
   const { retentionMs, writtenAtMs, root, secondaryDatasets } = options;
   const tables = [events, ...secondaryDatasets].map(({ table }) => table);
-  const whole = tables.map((table): View => ({ name: table, table, where: '' }));
+  const tableViews = tables.map((table): View => ({ name: table, table, where: '' }));
   const views = [
-    ...whole.slice(0, 1),
+    ...tableViews.slice(0, 1),
     ...events.kinds.map((kind) => ({ name: kind, table: events.table, where: ` WHERE kind = ${sqlText(kind)}` })),
-    ...whole.slice(1),
+    ...tableViews.slice(1),
   ];
   const names = views.map(({ name }) => name);
   const types = tables
@@ -166,7 +166,7 @@ export function snapshotSql(options: SnapshotSqlOptions): string {
       `SET schema = CASE WHEN list_contains(${variable('taken')}, ${sqlText(view.name)}) THEN ${variable('own')} ELSE ${variable('home')} END;\n${viewSql(view, retentionMs)}`,
   );
   const lists = secondaryDatasets.flatMap(({ table }) => [
-    followerSql(table),
+    otherTableSql(table),
     filesSql(table),
     `SET VARIABLE tributary_at = ${variable('leader')};`,
   ]);
@@ -195,13 +195,13 @@ ${about}
 
 ${rootSql(options)}
 
-${[leaderSql, filesSql(events.table), ...lists].join('\n\n')}
+${[eventsTableSql, filesSql(events.table), ...lists].join('\n\n')}
 
 ${placesSql}
 
 SET schema = ${variable('own')};
 ${types}
-${whole.map((view) => viewSql(view, retentionMs)).join('\n')}
+${tableViews.map((view) => viewSql(view, retentionMs)).join('\n')}
 
 SET schema = ${variable('home')};
 ${types}

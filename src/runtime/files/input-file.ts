@@ -78,8 +78,8 @@ export async function* readConfirmedInput(
   descriptor: number,
 ): AsyncGenerator<Uint8Array> {
   yield* input;
-  const told = createReadStream('', { fd: descriptor });
-  const { done } = await told[Symbol.asyncIterator]().next();
+  const completion = createReadStream('', { fd: descriptor });
+  const { done } = await completion[Symbol.asyncIterator]().next();
   if (done === true)
     throw new AppError('file_damaged', 'the input is truncated; nothing was loaded', {
       hint: 'Retry with the complete file.',

@@ -72,7 +72,7 @@ export const problemTable = {
     'Free space on the disk of the reports is below `TRIBUTARY_DISK_RESERVE_BYTES`.',
     'Free space. On a full disk, exports wait up to `TRIBUTARY_EXPORT_TIMEOUT_MS`, then fail.',
   ),
-  role_closed: blocking(
+  process_closed: blocking(
     'A process rejects every request because of another problem.',
     'Resolve that problem, which is also listed. The process then restarts.',
   ),
@@ -166,7 +166,7 @@ export const problemTable = {
     '`tributary status` cannot read the stream.',
     'Wait for nats-server to restart, or check the cluster of `TRIBUTARY_NATS_URL`.',
   ),
-  table_unnamed: degraded(
+  table_without_pipeline: degraded(
     'A table of the lake has no pipeline. It is not exported, sealed or erased.',
     'Restore its pipeline and row schema in `TRIBUTARY_DATASETS_DIR`, then restart.',
   ),

@@ -84,12 +84,12 @@ function createSteps<D extends FileDocument>(store: ObjectStore, records: Record
     async tidy(id: string): Promise<void> {
       // Another host may have uploaded a file that its record does not name yet.
       if (store.isShared) return;
-      const kept = await records.getSound(id);
+      const record = await records.getSound(id);
       const keys = new Set(await store.list(folderOf(id)));
       const left = [...keys].filter((key) => {
         const owner = dataFile.exec(key)?.[1];
         if (owner === undefined || folderOf(key) !== folderOf(id)) return false;
-        return owner === id ? key !== folderOf(id) + (kept?.file ?? '') : !keys.has(`${owner}.json`);
+        return owner === id ? key !== folderOf(id) + (record?.file ?? '') : !keys.has(`${owner}.json`);
       });
       await store.remove(left);
       await store.sweep(folderOf(id));

@@ -71,7 +71,7 @@ export async function listen(
     let waitMs = retryMs;
     onStanding({ kind: 'connecting' });
     try {
-      const response = await openApi('/api/app/v1/live', { given: { idApp }, signal });
+      const response = await openApi('/api/app/v1/live', { callArguments: { idApp }, signal });
       onStanding({ kind: 'listening' });
       await readStream(response, onArrival);
     } catch (error) {

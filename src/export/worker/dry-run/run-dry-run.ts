@@ -173,11 +173,11 @@ function boundParts({ request, limits }: ReadPlan, { atLeast, atMost }: Estimate
   if (partOptions === undefined) return { atLeast: 1, atMost: 1 };
   const { partMaxBytes } = limits;
   const plain = Math.max(0, partOptions.plainMaxBytes(limits));
-  const most = (bytes: number): number =>
+  const maxParts = (bytes: number): number =>
     bytes <= Math.max(plain, partMaxBytes) ? 1 : Math.ceil((2 * bytes) / partMaxBytes) + 1;
   return {
     atLeast: atLeast <= plain ? 1 : Math.max(1, Math.ceil(atLeast / partMaxBytes)),
-    atMost: atMost === null ? null : most(atMost),
+    atMost: atMost === null ? null : maxParts(atMost),
   };
 }
 
