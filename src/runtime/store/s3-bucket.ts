@@ -49,6 +49,8 @@ interface AskOptions<A> {
   readonly refusals?: Readonly<Record<number, A>>;
   /** Length of the body or the response. */
   readonly bytes?: number;
+  /** The window of the call that the request is a part of; its own by default. */
+  readonly retries?: RetryWindow;
 }
 
 export interface S3Bucket {
@@ -120,7 +122,7 @@ export async function openS3Bucket(settings: S3Settings): Promise<S3Bucket> {
 
   async function attempt<T>(request: S3Request<T>, bytes = 0): Promise<Outcome<T>> {
     const timeout = new AbortController();
-    const timeoutMs = limits.requestMs + bytes / minBytesPerMs;
+    const timeoutMs = limits.requestMs + Math.ceil(bytes / minBytesPerMs);
     const timer = setTimeout(() => timeout.abort(new Error(`no response within ${timeoutMs} ms`)), timeoutMs);
     try {
       return { kind: 'done', value: await request(s3, { abortSignal: timeout.signal }) };
@@ -132,7 +134,7 @@ export async function openS3Bucket(settings: S3Settings): Promise<S3Bucket> {
   }
 
   function openRetryWindow(what: string, bytes = 0): RetryWindow {
-    const callMs = limits.callMs + bytes / minBytesPerMs;
+    const callMs = limits.callMs + Math.ceil(bytes / minBytesPerMs);
     const deadline = performance.now() + callMs;
     const backoff = createBackoff(firstPauseMs, maxPauseMs);
     return {
@@ -158,13 +160,12 @@ export async function openS3Bucket(settings: S3Settings): Promise<S3Bucket> {
     async ask<T, A>(
       what: string,
       request: S3Request<T>,
-      { refusals = {}, bytes = 0 }: AskOptions<A> = {},
+      { refusals = {}, bytes = 0, retries = openRetryWindow(what, bytes) }: AskOptions<A> = {},
     ): Promise<T | A> {
-      const { wait } = openRetryWindow(what, bytes);
       for (;;) {
         const outcome = await attempt(request, bytes);
         if (outcome.kind === 'done') return outcome.value;
-        if (outcome.kind === 'unknown') await wait(outcome.error);
+        if (outcome.kind === 'unknown') await retries.wait(outcome.error);
         else if (Object.hasOwn(refusals, outcome.status)) return refusals[outcome.status] as A;
         else throw refusedError(what, outcome.error);
       }

@@ -104,13 +104,13 @@ function createReads(bucket: S3Bucket, prefix: string): Pick<S3Store, Reads> {
 
 /** Creates or replaces an object by its newest tag: an attempt that arrives late does not undo a later write. */
 async function putLatest(bucket: S3Bucket, key: string, bytes: Uint8Array): Promise<Tag> {
-  const { wait } = bucket.openRetryWindow(`write ${bucket.nameOf(key)}`, bytes.length);
+  const retries = bucket.openRetryWindow(`write ${bucket.nameOf(key)}`, bytes.length);
   for (;;) {
-    const head = await findHead(bucket, key);
+    const head = await findHead(bucket, key, retries);
     const condition: Condition = head === undefined ? { IfNoneMatch: '*' } : { IfMatch: toEtag(head.tag) };
-    const result = await putBytes(bucket, key, bytes, condition);
+    const result = await putBytes(bucket, key, bytes, condition, retries);
     if (result !== 'conflict') return result;
-    await wait(undefined);
+    await retries.wait(undefined);
   }
 }
 

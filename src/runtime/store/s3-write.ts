@@ -13,7 +13,7 @@ import { createMutex } from '../async/semaphore.ts';
 import { AppError } from '../errors.ts';
 import { openForReading, openNewFile } from '../files/open-file.ts';
 import type { Tag } from './object-store.ts';
-import { refusedError, type Outcome, type S3Bucket } from './s3-bucket.ts';
+import { refusedError, type Outcome, type RetryWindow, type S3Bucket } from './s3-bucket.ts';
 
 /** Files of this size and more are sent in parts of this size, bytes. */
 export const partBytes = 16 * 1024 * 1024;
@@ -37,7 +37,7 @@ interface Head {
 }
 
 /** Reads the metadata of an object; undefined if there is none. */
-export async function findHead(bucket: S3Bucket, key: string): Promise<Head | undefined> {
+export async function findHead(bucket: S3Bucket, key: string, retries?: RetryWindow): Promise<Head | undefined> {
   return await bucket.ask(
     `read ${bucket.nameOf(key)}`,
     async (s3, options) => {
@@ -45,7 +45,7 @@ export async function findHead(bucket: S3Bucket, key: string): Promise<Head | un
       const writer = found.Metadata?.[writerHeader];
       return { tag: toTag(found.ETag), sizeBytes: found.ContentLength ?? 0, writer };
     },
-    { refusals: { 404: undefined } },
+    { refusals: { 404: undefined }, ...(retries === undefined ? {} : { retries }) },
   );
 }
 
@@ -58,15 +58,15 @@ interface Call {
   readonly bytes: number;
   readonly condition: Condition;
   readonly writer: string;
+  readonly retries: RetryWindow;
 }
 
 /** Repeats an attempt, which returns the ETag, until its outcome is known. Errors: `store_away`, `store_refused`. */
 async function writeOnce(
-  { bucket, key, bytes, condition, writer }: Call,
+  { bucket, key, condition, writer, retries }: Call,
   attempt: (required: object) => Promise<Outcome<string | undefined>>,
 ): Promise<Tag | 'conflict'> {
   const what = `write ${bucket.nameOf(key)}`;
-  const { wait } = bucket.openRetryWindow(what, bytes);
   const required: { readonly IfNoneMatch?: '*'; readonly IfMatch?: string } = condition === 'any' ? {} : condition;
   const replaced = required.IfMatch === undefined ? undefined : toTag(required.IfMatch);
   for (let mayBeWritten = false; ;) {
@@ -79,11 +79,11 @@ async function writeOnce(
       if (!isConflict && !(outcome.status === 404 && mayBeWritten)) throw refusedError(what, outcome.error);
     }
     mayBeWritten = true;
-    const found = await findHead(bucket, key);
+    const found = await findHead(bucket, key, retries);
     if (found?.writer === writer) return found.tag;
     if (replaced !== undefined && found?.tag !== replaced) return 'conflict';
     if (required.IfNoneMatch !== undefined && found !== undefined) return 'conflict';
-    await wait(outcome.error);
+    await retries.wait(outcome.error);
   }
 }
 
@@ -93,8 +93,9 @@ export async function putBytes(
   key: string,
   bytes: Uint8Array,
   condition: Condition,
+  retries = bucket.openRetryWindow(`write ${bucket.nameOf(key)}`, bytes.length),
 ): Promise<Tag | 'conflict'> {
-  const call = { bucket, key, bytes: bytes.length, condition, writer: randomUUID() };
+  const call = { bucket, key, bytes: bytes.length, condition, writer: randomUUID(), retries };
   const put = { Bucket: bucket.name, Key: key, Body: bytes, Metadata: marked(call.writer) };
   return await writeOnce(call, (required) =>
     bucket.attempt(async (s3, options) => (await s3.putObject({ ...put, ...required }, options)).ETag, bytes.length),
@@ -154,17 +155,21 @@ async function sendParts(bucket: S3Bucket, upload: Upload, handle: FileHandle, b
 }
 
 /** Sends a large file in parts. Crash: the parts stay, unseen, until a lifecycle rule of the bucket removes them. */
-async function putParts(call: Call, handle: FileHandle, check: (sha256: string) => void): Promise<Tag | 'conflict'> {
-  const { bucket, bytes } = call;
-  const target = { Bucket: bucket.name, Key: call.key };
-  const { UploadId } = await bucket.ask(`write ${bucket.nameOf(call.key)}`, (s3, options) =>
-    s3.createMultipartUpload({ ...target, Metadata: marked(call.writer) }, options),
+async function putParts(
+  { bucket, key, bytes, condition }: Omit<Call, 'writer' | 'retries'>,
+  handle: FileHandle,
+  check: (sha256: string) => void,
+): Promise<Tag | 'conflict'> {
+  const [target, what, writer] = [{ Bucket: bucket.name, Key: key }, `write ${bucket.nameOf(key)}`, randomUUID()];
+  const { UploadId } = await bucket.ask(what, (s3, options) =>
+    s3.createMultipartUpload({ ...target, Metadata: marked(writer) }, options),
   );
   const upload = { ...target, UploadId };
   let result: Tag | 'conflict' = 'conflict';
   try {
     const { Parts, sha256 } = await sendParts(bucket, upload, handle, bytes);
     check(sha256);
+    const call = { bucket, key, bytes, condition, writer, retries: bucket.openRetryWindow(what, bytes) };
     result = await writeOnce(call, (required) =>
       bucket.attempt(async (s3, options) => {
         const complete = { ...upload, MultipartUpload: { Parts }, ...required };
@@ -189,8 +194,7 @@ export async function putFile(
   try {
     const { size } = await handle.stat();
     const check = (hash: string): void => assertHash(file, hash, sha256);
-    const call = { bucket, key, bytes: size, condition, writer: randomUUID() };
-    if (size >= partBytes) return await putParts(call, handle, check);
+    if (size >= partBytes) return await putParts({ bucket, key, bytes: size, condition }, handle, check);
     const bytes = await readPart(handle, 0, size);
     if (sha256 !== undefined) check(createHash('sha256').update(bytes).digest('hex'));
     return await putBytes(bucket, key, bytes, condition);

@@ -71,6 +71,22 @@ describe('a write to S3 whose answer is lost', () => {
     expect(await store.create('object', bytes('same'))).toBe('exists');
   });
 
+  test('A create whose lost first attempt arrives just before the second one succeeds', async () => {
+    const { server, store } = await open();
+    const puts: S3Request[] = [];
+    server.faultOf = (asked) => {
+      if (asked.method !== 'PUT' || puts.push(asked) > 2) return undefined;
+      const [first] = puts;
+      if (puts.length === 1 || first === undefined) return undone('cut');
+      const name = 'x-amz-meta-tributary-write';
+      const metadata = { [name]: String(first.headers[name]) };
+      server.objects.set('a/object', { bytes: first.body, etag: '"1"', metadata });
+      return undefined;
+    };
+    expect(await store.create('object', bytes('1'))).toBe('created');
+    expect(puts).toHaveLength(2);
+  });
+
   test('A refused condition is a conflict without another request', async () => {
     const { server, store } = await open();
     await store.create('object', bytes('1'));
@@ -81,6 +97,7 @@ describe('a write to S3 whose answer is lost', () => {
 
   test('A server that never answers ends a call with an error that says so, and may be tried again', async () => {
     const { server, store } = await open({}, { requestMs: 50, callMs: 300 });
+    const beganMs = performance.now();
     server.faultOf = () => undone('silence');
     const error = {
       code: 'store_away',
@@ -88,6 +105,7 @@ describe('a write to S3 whose answer is lost', () => {
       message: expect.stringMatching(/no definite response within 30\d ms/),
     };
     await expect(store.create('object', bytes('1'))).rejects.toMatchObject(error);
+    expect(performance.now() - beganMs).toBeLessThan(2000);
     await expect(store.get('object')).rejects.toMatchObject(error);
   });
 
