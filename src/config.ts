@@ -40,13 +40,13 @@ export function parseConfig(environment: Environment): Config {
       void problems.push(`${variable} ${rule}, not '${value.replace(/\/\/.*@/, '//...@')}'`);
     return setting.parse(value, refuse);
   };
-  const values = Object.fromEntries(Object.entries(settings).map(([key, setting]) => [key, parse(setting)]));
+  const values: object = Object.fromEntries(Object.entries(settings).map(([key, setting]) => [key, parse(setting)]));
   if (problems.length > 0) {
     throw new AppError('config_invalid', `bad settings: ${problems.join('; ')}`, {
       hint: 'Check docs/reference/settings.md.',
     });
   }
-  return Object.freeze(completeConfig(values as unknown as Values));
+  return Object.freeze(completeConfig(values as Values));
 }
 
 /** Variables of tests and benchmarks. */

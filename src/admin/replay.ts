@@ -8,6 +8,7 @@
  * Crash: atomic, by one change (lake/files/change.ts).
  */
 import path from 'node:path';
+import { membersOf } from '../runtime/files/checksummed-json.ts';
 import type { Clock } from '../runtime/clock.ts';
 import type { CrashPoint } from '../runtime/crash-point.ts';
 import { AppError, isAppError } from '../runtime/errors.ts';
@@ -73,7 +74,7 @@ function bytesOf(event: FailedEvent): Buffer {
 
 function isOfOtherTable(bytes: Buffer): boolean {
   const checked = parseLine(bytes);
-  const kind = 'text' in checked ? (JSON.parse(checked.text) as { readonly kind?: unknown }).kind : undefined;
+  const { kind } = membersOf('text' in checked ? JSON.parse(checked.text) : undefined);
   return typeof kind === 'string' && importKinds.has(kind) && !leader.kinds.includes(kind);
 }
 

@@ -1,4 +1,5 @@
 import path from 'node:path';
+import { defined } from '../runtime/files/checksummed-json.ts';
 import { listApps } from '../access/apps.ts';
 import { ensureLake, isCompactorRunning } from '../lake/lake.ts';
 import type { DrainDependencies } from '../admin/erase/drain.ts';
@@ -19,7 +20,7 @@ import { openConnection } from '../stream/connection.ts';
 import { openGuard } from '../stream/guard.ts';
 import { openPublisher } from '../stream/publisher.ts';
 import { defineDataCommand, queryScratchDir, type DataContext, type OpenData, type OptionValues } from './command.ts';
-import { file, flag, oneOf, positive, present, failUsage, text, withDefault } from './option-specs.ts';
+import { file, flag, oneOf, positive, failUsage, text, withDefault } from './option-specs.ts';
 import { withEvents } from './lake-engine.ts';
 import { findBroker } from './stop.ts';
 
@@ -88,7 +89,7 @@ export async function parseErasure(
   // `--account` alone would erase a whole account.
   if (users === undefined && devices === undefined && app === undefined)
     failUsage("'erase' needs --user, --device, --file or --app");
-  return present({ users, userKind, devices, apps });
+  return defined({ users, userKind, devices, apps });
 }
 
 function describeIds(ids: readonly string[]): string {

@@ -1,3 +1,4 @@
+import { defined } from '../runtime/files/checksummed-json.ts';
 import type { ExportArguments } from '../client/export-area.ts';
 import { getExport } from '../datasets/dataset.ts';
 import { findTimezone } from '../datasets/dictionaries.ts';
@@ -12,7 +13,7 @@ import {
 } from '../datasets/file-formats.ts';
 import { commonFields } from '../datasets/row-fields.ts';
 import type { OptionValues } from './command.ts';
-import { flag, many, oneOf, parsed, positive, present, failUsage, text } from './option-specs.ts';
+import { flag, many, oneOf, parsed, positive, failUsage, text } from './option-specs.ts';
 
 export const day = (about: string) =>
   parsed(about, 'DAY', (value, what) =>
@@ -136,7 +137,7 @@ export function toRequest(
   const compression =
     options.compression ?? (named === undefined || named.compression === 'none' ? undefined : named.compression);
   const days = findDays(event, options, timezone, nowMs);
-  const optional = present({
+  const optional = defined({
     dateFrom: days?.from,
     dateTo: days?.to,
     sinceVersion: options.all && days === undefined ? '0' : sinceVersion,

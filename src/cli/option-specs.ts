@@ -96,9 +96,3 @@ export function many<T>(optionSpec: OptionSpec<T | undefined>): OptionSpec<reado
 export function optional<T>(optionSpec: OptionSpec<T>): OptionSpec<T> & { readonly isOptional: true } {
   return { ...optionSpec, isOptional: true };
 }
-
-/** Returns the members that are not undefined. */
-export function present<T extends object>(members: T): { readonly [K in keyof T]?: Exclude<T[K], undefined> } {
-  const some = Object.entries(members).filter(([, value]) => value !== undefined);
-  return Object.fromEntries(some) as { readonly [K in keyof T]?: Exclude<T[K], undefined> };
-}

@@ -1,3 +1,4 @@
+import { defined } from '../runtime/files/checksummed-json.ts';
 import {
   changeProfiles,
   describeProfile,
@@ -10,7 +11,7 @@ import {
   type Profiles,
 } from '../client/profiles.ts';
 import { defineCommand, type CommandContext, type CommandGroup } from './command.ts';
-import { flag, parsed, positive, failUsage, present } from './option-specs.ts';
+import { flag, parsed, positive, failUsage } from './option-specs.ts';
 
 const name = { NAME: parsed('profile name', 'NAME', parseProfileName) };
 const maxSecretsBytes = 64 * 1024;
@@ -29,7 +30,7 @@ async function readSecrets({ input }: CommandContext): Promise<Pick<Profile, 'to
     if (line.trim() === '') continue;
     if (member === undefined || value === undefined)
       failUsage('standard input must have only lines of token=... and secret=...');
-    else secrets[member as 'token' | 'secret'] = value;
+    else Object.assign(secrets, { [member]: value });
   }
   return secrets;
 }
@@ -61,7 +62,7 @@ const add = defineCommand({
     const fromInput = stdin ? await readSecrets(context) : {};
     const token = fromInput.token ?? (environment['TRIBUTARY_TOKEN'] || undefined);
     const secret = fromInput.secret ?? (environment['TRIBUTARY_SECRET'] || undefined);
-    const changes: Profile = present({ importUrl, exportUrl, idApp: app, idUser: user?.toString(), token, secret });
+    const changes: Profile = defined({ importUrl, exportUrl, idApp: app, idUser: user?.toString(), token, secret });
     const changed = await changeProfiles(profilesPath(environment), ({ current = chosen, profiles }) => ({
       current,
       profiles: { ...profiles, [chosen]: { ...profiles[chosen], ...changes } },

@@ -1,6 +1,6 @@
 import { Argument, Command as Parser, CommanderError, Option, type Help } from 'commander';
 import { AppError, describeError, isAppError, isDiskFull } from '../runtime/errors.ts';
-import { readPackageJson } from '../runtime/files/package-files.ts';
+import { findBuild } from '../runtime/files/package-files.ts';
 import { createHumanOutput } from './human-output.ts';
 import { commonOptions, type Command, type CommandContext, type OptionSpecs, type CommandSpec } from './command.ts';
 import { replaceFormerNames } from './former-names.ts';
@@ -90,7 +90,7 @@ function createParser({ name, summary = '', details = [] }: Omit<Command, 'run' 
 }
 
 function addVersion(parser: Parser): Parser {
-  const { version } = readPackageJson('package.json') as { version: string };
+  const { version } = findBuild();
   return parser.version(version, '-V, --version', 'print the version');
 }
 
@@ -107,7 +107,7 @@ function parseOption(parser: Parser, option: Option, { parse, isRepeatable }: Op
     if (known.includes(text.replace(/=.*/s, '')) && !words.includes(`${flag}=${text}`))
       failUsage(`${flag} has no value: ${text} is an option`);
     const value = parse?.(text, flag);
-    return isRepeatable === true && isGiven ? [...(previous as unknown[]), ...(value as unknown[])] : value;
+    return isRepeatable === true && isGiven ? [previous, value].flat() : value;
   };
 }
 
@@ -138,7 +138,7 @@ function addWord(
   argument.argParser((text: string, previous: unknown) => {
     if (text === '') failUsage(`${name} is empty`);
     const value = parse?.(text, name);
-    return isRepeatable === true ? [...((previous as unknown[] | undefined) ?? []), ...(value as unknown[])] : value;
+    return isRepeatable === true ? [previous ?? [], value].flat() : value;
   });
   parser.addArgument(argument);
 }
@@ -152,7 +152,7 @@ function collect(
 ) {
   const values: Record<string, unknown> = {};
   Object.entries(words).forEach(([name, { default: fallback }], index) => {
-    values[name] = (parser.processedArgs as unknown[])[index] ?? fallback;
+    values[name] = parser.processedArgs[index] ?? fallback;
   });
   for (const [name, option] of options) {
     const key = option.attributeName();
@@ -160,7 +160,7 @@ function collect(
     const isFlag = declared[name]?.placeholder === undefined;
     // Checked here: the parser would report a missing option before a misspelled one.
     if (!isGiven && declared[name]?.isRequired === true) failUsage(`${String(option.long)} is missing`);
-    values[name] = isGiven ? isFlag || (parser.getOptionValue(key) as unknown) : declared[name]?.default;
+    values[name] = isGiven ? isFlag || parser.getOptionValue(key) : declared[name]?.default;
   }
   return values as Parameters<CommandSpec['run']>[0];
 }

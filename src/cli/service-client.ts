@@ -1,4 +1,5 @@
 import path from 'node:path';
+import { defined } from '../runtime/files/checksummed-json.ts';
 import { createExportArea, type ExportAccess, type ExportArea } from '../client/export-area.ts';
 import { createHttpClient, type HttpClient } from '../client/http-client.ts';
 import type { ImportAccess } from '../client/import-area.ts';
@@ -7,7 +8,7 @@ import { dataPaths } from '../config.ts';
 import { AppError } from '../runtime/errors.ts';
 import { exists } from '../runtime/files/file-checks.ts';
 import type { CommandContext, OptionValues } from './command.ts';
-import { parsePositive, text, present } from './option-specs.ts';
+import { parsePositive, text } from './option-specs.ts';
 
 export const callerOptions = {
   url: text('URL of the service (TRIBUTARY_IMPORT_URL, TRIBUTARY_EXPORT_URL, or the profile)', 'URL'),
@@ -22,7 +23,7 @@ type ServiceOptions = Partial<OptionValues<typeof callerOptions>>;
 function profileOf({ environment }: CommandContext): Profile {
   const read = (name: string): string | undefined => environment[`TRIBUTARY_${name}`] || undefined;
   const app = read('APP');
-  return present({
+  return defined({
     importUrl: read('IMPORT_URL'),
     exportUrl: read('EXPORT_URL'),
     idApp: app === undefined ? undefined : parsePositive(app, 'TRIBUTARY_APP'),
@@ -62,7 +63,7 @@ export async function resolveImport(
   serviceOptions: ServiceOptions & { readonly app?: number | undefined },
   context: CommandContext,
 ): Promise<ImportAccess> {
-  const options = present({ importUrl: serviceOptions.url, idApp: serviceOptions.app });
+  const options = defined({ importUrl: serviceOptions.url, idApp: serviceOptions.app });
   const { importUrl, idApp, token } = await resolve(serviceOptions, context, options);
   if (importUrl === undefined) throw missing('the URL of the import area', '--url or TRIBUTARY_IMPORT_URL');
   if (idApp === undefined) throw missing('the app', '--app or TRIBUTARY_APP');
@@ -75,7 +76,7 @@ export async function resolveExport(
   serviceOptions: ServiceOptions & { readonly user?: number | undefined },
   context: CommandContext,
 ): Promise<ExportAccess> {
-  const options = present({ exportUrl: serviceOptions.url, idUser: serviceOptions.user?.toString() });
+  const options = defined({ exportUrl: serviceOptions.url, idUser: serviceOptions.user?.toString() });
   const { exportUrl, idUser, secret } = await resolve(serviceOptions, context, options);
   if (exportUrl === undefined) throw missing('the URL of the export area', '--url or TRIBUTARY_EXPORT_URL');
   if (idUser === undefined) throw missing('the user', '--user or TRIBUTARY_USER');

@@ -1,4 +1,5 @@
 import path from 'node:path';
+import { defined } from '../runtime/files/checksummed-json.ts';
 import type { Environment } from '../config.ts';
 import { importMethods } from '../datasets/dataset.ts';
 import { parseImportRequest } from '../ingest/import-request.ts';
@@ -13,7 +14,7 @@ import { findReceiptInLake, type ReceiptEventState, type ReceiptInLake } from '.
 import { isManifestText, parseManifest, type Manifest } from '../reports/manifest.ts';
 import type { ReportFile } from '../reports/reports.ts';
 import { getBytes } from '../runtime/files/input-file.ts';
-import { file, flag, folder, many, parsed, failUsage, present } from './option-specs.ts';
+import { file, flag, folder, many, parsed, failUsage } from './option-specs.ts';
 
 interface ReceiptVerifyOptions {
   /** Public key of the service, hex. */
@@ -94,7 +95,7 @@ export async function verifyReceipt(
     ok: body?.ok !== false && lake?.events.some(({ state }) => notInLake.includes(state)) !== true,
     trusted: trusted !== undefined,
     receipt: { idApp, method, receivedAt, events: events.length, stream, sequence, storedAt, key },
-    ...present({ body, lake }),
+    ...defined({ body, lake }),
   };
 }
 

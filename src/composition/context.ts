@@ -46,7 +46,7 @@ export function withProblems(stage: Stage, watches: readonly FindProblems[]): St
     ...stage,
     facts() {
       const { problems = [], ...facts } = stage.facts?.() ?? {};
-      return { ...facts, problems: [...(problems as Problem[]), ...watches.flatMap((find) => find())] };
+      return { ...facts, problems: [problems, ...watches.map((find) => find())].flat() };
     },
   };
 }

@@ -4,7 +4,7 @@ import { findWarnings, findProblems } from '../ops/health.ts';
 import { withTimeout } from '../runtime/async/in-parallel.ts';
 import { readDisks } from '../runtime/files/disk-watch.ts';
 import { createLogger } from '../runtime/logger.ts';
-import { readPackageJson } from '../runtime/files/package-files.ts';
+import { findBuild } from '../runtime/files/package-files.ts';
 import { readServiceStates, type ServiceState } from '../runtime/processes/service-state.ts';
 import { openConnection } from '../stream/connection.ts';
 import { openReader } from '../stream/reader.ts';
@@ -74,7 +74,7 @@ async function readStream(
 export function openServiceStatus(compositionContext: CompositionContext): () => Promise<ServiceStatus> {
   const { config, clock } = compositionContext;
   const paths = dataPaths(config.dataDir);
-  const { version } = readPackageJson('package.json') as { version: string };
+  const { version } = findBuild();
   const { nats: stream, lake, reports } = paths;
   // A read of a blocked disk occupies a thread, so that at most one runs.
   const findDisks = shareFor(0, () => readDisks({ data: config.dataDir, stream, lake, reports }));

@@ -1,4 +1,5 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { membersOf } from '../runtime/files/checksummed-json.ts';
 import type { AccessReader, User } from '../access/access.ts';
 import { findUserBySecret } from '../access/authorization.ts';
 import { csrfHeader, isOfOtherSite, type RememberedBrowsers, type Session, type Sessions } from '../access/sessions.ts';
@@ -62,7 +63,7 @@ function refuse(reply: FastifyReply, code: Status, detail: string, waitSeconds?:
 /** Parses `{"idUser": "1", "secret": "..."}`. */
 function parseCredentials(body: unknown): { readonly idUser: string; readonly secret: string } | undefined {
   try {
-    const { idUser, secret } = JSON.parse(String(body)) as Readonly<Record<string, unknown>>;
+    const { idUser, secret } = membersOf(JSON.parse(String(body)));
     const isGood = typeof idUser === 'string' && typeof secret === 'string' && /^[1-9]\d{0,14}$/.test(idUser);
     return isGood ? { idUser, secret } : undefined;
   } catch {

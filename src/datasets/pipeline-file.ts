@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { listDatasetFiles, listPackageJson, readPackageJson } from '../runtime/files/package-files.ts';
-import { isRecord, renameMembers } from '../runtime/files/checksummed-json.ts';
+import { isRecord, membersOf, renameMembers } from '../runtime/files/checksummed-json.ts';
 
 /** A kind of imported event; in a file possibly its schema path alone. */
 export interface KindSpec {
@@ -55,7 +55,7 @@ const columnName = /^[a-z][a-z0-9_]*$/;
 const takenNames = ['failed', 'staging', 'quarantine', 'orphans', 'catalogue'];
 /** Members of a kind by their names before version 0.4; accepted until 0.5. */
 const formerMembers = { ofDevice: 'allowsDeviceOnly' };
-const requirements = [undefined, 'user', 'device'];
+const requirements: readonly unknown[] = [undefined, 'user', 'device'];
 const derivations = ['first', 'days', 'sessions'];
 
 function isNameList(value: unknown): value is readonly string[] {
@@ -122,9 +122,7 @@ function findFaultOfExport(event: string, spec: unknown, kinds: object, isOfRows
   const isGood = where === undefined || (isOfRows && isRecord(where));
   if (!isGood || values.some((value) => !Number.isSafeInteger(value) && typeof value !== 'string'))
     return `exports.${event}.where must have fields of the rows, each with a whole number or a text`;
-  return requirements.includes(requires as string | undefined)
-    ? undefined
-    : `exports.${event}.requires must be user or device`;
+  return requirements.includes(requires) ? undefined : `exports.${event}.requires must be user or device`;
 }
 
 /** Reports whether a folder of the lake can be a table, of these or other pipelines. */
@@ -151,7 +149,7 @@ function findFault(value: unknown): string | undefined {
   if (!isRecord(exports)) return 'exports must be an object';
   for (const [event, spec] of Object.entries(exports)) {
     if (!name.test(event)) return `exports.${event} must have a name of letters and digits`;
-    const faultOfExport = findFaultOfExport(event, spec, kinds as object, isOfRows);
+    const faultOfExport = findFaultOfExport(event, spec, membersOf(kinds), isOfRows);
     if (faultOfExport !== undefined) return faultOfExport;
   }
   return undefined;

@@ -1,4 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { membersOf } from '../runtime/files/checksummed-json.ts';
 import type { AccessReader, App } from '../access/access.ts';
 import { isUuid, makeRequestKeys, naturalKeyFields, readKeyTexts, type KeyMask } from '../datasets/event-id.ts';
 import { createQuotaCounter } from '../runtime/async/rate-limits.ts';
@@ -58,7 +59,7 @@ export function parseEventQuery(
 }
 
 const isNeverSeen = (reply: EventReply): boolean =>
-  'answer' in reply && (reply.answer as { readonly state?: unknown } | null)?.state === 'never_seen';
+  'answer' in reply && membersOf(reply.answer)['state'] === 'never_seen';
 
 /** Asks one query after the other until the event of one was seen. */
 async function queryEach(queryEvent: QueryEvent, queries: readonly EventQuery[]): Promise<EventReply> {

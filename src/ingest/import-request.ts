@@ -126,12 +126,12 @@ function refuse(pointer: string, reason: string, hint?: string): Refusal {
   return { reason: 'rules', detail: `${pointer === '' ? '/' : pointer} ${reason}${meant}`, validationError };
 }
 
-const isEvent = (value: unknown): value is InputFields =>
+/** Reports whether a value is an event, valid or not. */
+export const isEvent = (value: unknown): value is InputFields =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
-/** Returns why a value is not an event; undefined if it is one, valid or not. */
-export function findNonEventReason({ method }: Pick<ImportRequest, 'method'>, value: unknown): SchemaError | undefined {
-  if (isEvent(value)) return undefined;
+/** Returns why a value is not an event. */
+export function describeNonEvent({ method }: Pick<ImportRequest, 'method'>, value: unknown): SchemaError {
   const noEvent = { pointer: '', reason: 'must be an object' };
   const { kind, batch } = getMethod(method);
   const [other] = [...importMethods].find(([, spec]) => spec.kind === kind && spec.batch) ?? [];
@@ -142,10 +142,8 @@ export function findNonEventReason({ method }: Pick<ImportRequest, 'method'>, va
 /** Checks the schema and the identity of an event. Numbers written as strings become numbers, in place. */
 function findViolation(kind: EventKind, request: ImportRequest, value: unknown): SchemaError | undefined {
   const { platform } = request.app;
-  const noEvent = findNonEventReason(request, value);
-  if (noEvent !== undefined) return noEvent;
-  const fields = value as InputFields;
-  return validateEvent(kind, fields) ?? findMissingIdentity(kind, platform, fields);
+  if (!isEvent(value)) return describeNonEvent(request, value);
+  return validateEvent(kind, value) ?? findMissingIdentity(kind, platform, value);
 }
 
 const knownNames = new Map(
@@ -171,7 +169,7 @@ function listEvents({ method }: ImportRequest, value: unknown): readonly unknown
   if (!Array.isArray(value)) return refuse('', 'must be an array of events');
   if (value.length === 0) return refuse('', 'must have at least one event');
   if (value.length > maxBatchEvents) return refuse('', `must have at most ${maxBatchEvents} events`);
-  return value as unknown[];
+  return value;
 }
 
 /** Valid events, as given and rendered. */
@@ -199,7 +197,7 @@ function judgeEvents(request: ImportRequest, values: readonly unknown[]): ValidE
     const unknownNames = showUnknown(listUnknown(kind, values));
     return { ...refuse(`${batch ? `/${index}` : ''}${pointer}`, reason, hint), unknownNames };
   }
-  const inputs = values as readonly InputFields[];
+  const inputs = values.filter(isEvent);
   return {
     inputs,
     events: inputs.map((fields) => renderEvent(kind, request.app.platform, fields)),

@@ -51,9 +51,9 @@ const numberOrText = (number: OpenApiObject, notes: OpenApiObject): OpenApiObjec
 
 /** Describes a field: own keywords renamed, numbers also as JSON strings. */
 function describeField(schema: FieldSchema): OpenApiObject {
-  const range = schema['decimalRange'] as OpenApiObject | undefined;
-  if (range?.['places'] !== undefined) {
-    const bounds = { minimum: Number(range['minimum']), maximum: Number(range['maximum']) };
+  const range = schema.decimalRange;
+  if (range?.places !== undefined) {
+    const bounds = { minimum: Number(range.minimum), maximum: Number(range.maximum) };
     return numberOrText({ type: 'number', ...bounds }, { description: schema.description });
   }
   const described = Object.fromEntries(

@@ -1,3 +1,4 @@
+import { isRecord } from '../runtime/files/checksummed-json.ts';
 import type { App } from '../access/access.ts';
 import type { ImportMethod } from '../datasets/field-schema.ts';
 import type { BodyPolicy, RefusalRecord, RefusalFault } from '../refusals/refusal-files.ts';
@@ -71,9 +72,9 @@ function truncate(text: string, maxLength: number): string {
 /** Renders an event as JSON; of a long one only the faulty member. */
 function renderEvent(event: unknown, name: string | undefined): string {
   const text = JSON.stringify(event);
-  const isMember = name !== undefined && typeof event === 'object' && event !== null && Object.hasOwn(event, name);
+  const isMember = name !== undefined && isRecord(event) && Object.hasOwn(event, name);
   if (text.length <= maxExcerptLength || !isMember) return truncate(text, maxExcerptLength);
-  return truncate(JSON.stringify({ [name]: (event as Record<string, unknown>)[name] }), maxExcerptLength);
+  return truncate(JSON.stringify({ [name]: event[name] }), maxExcerptLength);
 }
 
 /** Renders the event with the fault, or the beginning of a body that is not a list of events. */

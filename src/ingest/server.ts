@@ -1,7 +1,8 @@
 import { createServer as createHttpServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
-import type { Socket, AddressInfo } from 'node:net';
+import type { Socket } from 'node:net';
 import { fastify, type FastifyInstance } from 'fastify';
 import { takeOverConnections } from '../runtime/http/connections.ts';
+import { portOf } from '../runtime/http/ports.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { describeHeadOverflow, findRequestHeadError, noRouteSchemas } from '../runtime/http/request-head.ts';
 import { writeRefusal } from './responses.ts';
@@ -165,5 +166,5 @@ export async function startUnavailableIngest(
     done();
   });
   await server.listen({ host, port });
-  return { port: (server.server.address() as AddressInfo).port, stop: () => server.close() };
+  return { port: portOf(server.server), stop: () => server.close() };
 }

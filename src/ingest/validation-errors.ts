@@ -1,7 +1,7 @@
 import { getMethod } from '../datasets/dataset.ts';
-import { listSchemaErrors, type InputFields } from '../datasets/schema-registry.ts';
+import { listSchemaErrors } from '../datasets/schema-registry.ts';
 import { findNearest } from '../runtime/nearest-name.ts';
-import { findKeyError, findNonEventReason, readEvents, type ImportRequest } from './import-request.ts';
+import { describeNonEvent, findKeyError, isEvent, readEvents, type ImportRequest } from './import-request.ts';
 import { answerOf, type ValidationError, type ValidationErrors, type Refusal } from './refusal.ts';
 import { listMissingIdentity } from './required-ids.ts';
 
@@ -27,12 +27,10 @@ export function prefersAllErrors({ headers }: ImportRequest['head']): boolean {
 }
 
 function faultsOf(request: ImportRequest, value: unknown, at: string): ValidationError[] {
-  const noEvent = findNonEventReason(request, value);
-  if (noEvent !== undefined) return [{ ...noEvent, pointer: at }];
+  if (!isEvent(value)) return [{ ...describeNonEvent(request, value), pointer: at }];
   const { method, app } = request;
   const { kind } = getMethod(method);
-  const fields = value as InputFields;
-  return [...listSchemaErrors(kind, fields), ...listMissingIdentity(kind, app.platform, fields)].map((schemaError) => ({
+  return [...listSchemaErrors(kind, value), ...listMissingIdentity(kind, app.platform, value)].map((schemaError) => ({
     ...schemaError,
     pointer: `${at}${schemaError.pointer}`,
   }));

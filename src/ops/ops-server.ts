@@ -1,7 +1,7 @@
-import { type AddressInfo, isIP, type Socket } from 'node:net';
+import { isIP, type Socket } from 'node:net';
 import { fastify, type FastifyInstance } from 'fastify';
 import { createMetrics, renderMetrics } from '../runtime/metrics.ts';
-import { httpAddress, settlePorts } from '../runtime/http/ports.ts';
+import { httpAddress, portOf, settlePorts } from '../runtime/http/ports.ts';
 import type { Problem } from '../runtime/problems/problem.ts';
 import { withFormerStatus } from '../runtime/former-names.ts';
 import { noRouteSchemas, addressOf } from '../runtime/http/request-head.ts';
@@ -132,5 +132,5 @@ export async function startOpsServer(
   });
   addRoutes(server, keep);
   await server.listen({ host, port });
-  return { url: httpAddress(host, (server.server.address() as AddressInfo).port), stop: () => server.close() };
+  return { url: httpAddress(host, portOf(server.server)), stop: () => server.close() };
 }

@@ -52,10 +52,10 @@ export interface Call extends Operation {
 export function listCalls({ paths }: OpenApiDocument): readonly Call[] {
   return Object.entries(paths).flatMap(([path, { servers, ...verbs }]) => {
     const [server] = servers as readonly Server[];
-    const operations = Object.entries(verbs) as [string, Operation][];
-    return operations
-      .filter(([, { operationId }]) => !/By(?:Get|Head)$/.test(operationId))
-      .map(([verb, operation]) => ({ ...operation, verb, path, server: server?.url ?? '' }));
+    return Object.entries(verbs).flatMap(([verb, operation]) => {
+      const isShown = 'operationId' in operation && !/By(?:Get|Head)$/.test(operation.operationId);
+      return isShown ? { ...operation, verb, path, server: server?.url ?? '' } : [];
+    });
   });
 }
 

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import path from 'node:path';
 import { isSystemError } from '../runtime/errors.ts';
-import { isRecord } from '../runtime/files/checksummed-json.ts';
+import { isRecord, membersOf } from '../runtime/files/checksummed-json.ts';
 import { findTextFile, removeEmptyFolder, removeFile } from '../runtime/files/durable-file.ts';
 import { findSize } from '../runtime/files/file-checks.ts';
 import { findNames } from '../runtime/files/folder-names.ts';
@@ -57,11 +57,11 @@ export interface RefusalRecord {
 }
 
 function isRefusalRecord(value: object): value is RefusalRecord {
-  const { time, method, status, error, detail, errors, requests } = value as Partial<RefusalRecord>;
+  const { time, method, status, error, detail, errors, requests } = membersOf(value);
   return (
     [time, method, error, detail].every((text) => typeof text === 'string') &&
     [status, requests].every((count) => Number.isSafeInteger(count)) &&
-    Number.isFinite(Date.parse(time ?? '')) &&
+    Number.isFinite(Date.parse(String(time))) &&
     Array.isArray(errors)
   );
 }
@@ -123,9 +123,10 @@ interface RefusalWriter {
 async function listFiles(folder: string): Promise<RefusalFile[]> {
   return (await findNames(folder))
     .flatMap((name) => {
-      const [, firstMs, bodies = 'on'] = namePattern.exec(name) ?? [];
+      const [, firstMs, policy] = namePattern.exec(name) ?? [];
       if (firstMs === undefined) return [];
-      return [{ path: path.join(folder, name), firstMs: Number(firstMs), bodies: bodies as BodyPolicy }];
+      const bodies = bodyPolicies.find((known) => known === policy) ?? 'on';
+      return [{ path: path.join(folder, name), firstMs: Number(firstMs), bodies }];
     })
     .toSorted((a, b) => a.firstMs - b.firstMs);
 }

@@ -113,7 +113,7 @@ export async function unlessMissing<T, U>(work: Promise<T>, otherwise: U, ...cod
   }
 }
 
-export function isDiskFull(error: unknown): boolean {
+export function isDiskFull(error: unknown): error is NodeJS.ErrnoException {
   return isSystemError(error, 'ENOSPC', 'EDQUOT');
 }
 

@@ -54,11 +54,11 @@ function detailOf(answer: unknown): string | undefined {
 }
 
 /** Returns the pairs of a query or form: one per member of an array, and those of an object under its own names. */
-function toPairs(given: CallParameters): [string, string][] {
-  return Object.entries(given).flatMap(([name, value]): [string, string][] => {
+function toPairs(given: object): [string, string][] {
+  return Object.entries(given).flatMap(([name, value]: [string, unknown]): [string, string][] => {
     if (value === undefined) return [];
     if (Array.isArray(value)) return value.map((one) => [name, String(one)]);
-    if (typeof value === 'object' && value !== null) return toPairs(value as CallParameters);
+    if (typeof value === 'object' && value !== null) return toPairs(value);
     return [[name, typeof value === 'string' ? value : JSON.stringify(value)]];
   });
 }

@@ -45,9 +45,9 @@ const defects: Readonly<Record<string, Defect>> = {
     to: "if (found === undefined || found === 'shortened' || found === 'replaced') return epoch;",
   },
   'an export request ends before its end is written': {
-    file: 'src/reports/job-records.ts',
-    from: 'await writeJob(reportsDir, job);\n      unsynced.delete(job.id);\n      return keep(job);',
-    to: 'const kept = keep(job); await writeJob(reportsDir, job); unsynced.delete(job.id); return kept;',
+    file: 'src/reports/jobs.ts',
+    from: '(before = stored) && to(stored)',
+    to: '(before = stored) && keep(to(stored))',
     part: 'export requests',
   },
 };

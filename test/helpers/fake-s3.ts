@@ -16,7 +16,7 @@ export interface FakeFlaws {
   readonly pageKeys?: number;
 }
 
-/** A server of one bucket in memory, without signatures, parts and ranges. */
+/** A server of one bucket in memory, without signatures and parts. */
 export interface FakeS3 extends S3Proxy {
   readonly objects: Map<string, FakeObject>;
   /** Methods and paths of all requests so far. */
@@ -50,12 +50,17 @@ function copy(objects: FakeS3['objects'], key: string, source: string): S3Answer
 
 function list(objects: FakeS3['objects'], query: URLSearchParams, { pageKeys = 1000 }: FakeFlaws): S3Answer {
   const after = query.get('continuation-token') ?? '';
-  const keys = [...objects.keys()].filter((key) => key.startsWith(query.get('prefix') ?? '') && key > after);
+  const prefix = query.get('prefix') ?? '';
+  const all = [...objects.keys()].filter((key) => key.startsWith(prefix) && key > after);
+  const isFolder = (key: string): boolean => query.has('delimiter') && key.slice(prefix.length).includes('/');
+  const folders = new Set(all.filter(isFolder).map((key) => key.slice(0, key.indexOf('/', prefix.length) + 1)));
+  const keys = all.filter((key) => !isFolder(key));
   const page = keys.toSorted().slice(0, pageKeys);
   const next = page.length < keys.length ? `<NextContinuationToken>${page.at(-1)}</NextContinuationToken>` : '';
   const contents = page.map((key) => `<Contents><Key>${key}</Key></Contents>`).join('');
   const isTruncated = `<IsTruncated>${next !== ''}</IsTruncated>`;
-  return { status: 200, body: `<ListBucketResult>${isTruncated}${contents}${next}</ListBucketResult>` };
+  const common = [...folders].map((folder) => `<CommonPrefixes><Prefix>${folder}</Prefix></CommonPrefixes>`).join('');
+  return { status: 200, body: `<ListBucketResult>${isTruncated}${contents}${common}${next}</ListBucketResult>` };
 }
 
 function removeMany(objects: FakeS3['objects'], { body }: S3Request, flaws: FakeFlaws): S3Answer {
@@ -86,6 +91,14 @@ export async function startFakeS3(flaws: FakeFlaws = {}): Promise<FakeS3> {
     if (query.has('list-type')) return list(objects, query, flaws);
     if (found === undefined) return errorAnswer(404, 'NoSuchKey');
     if (one.headers['if-none-match'] === found.etag) return { status: 304 };
+    const match = one.headers['if-match'];
+    if (match !== undefined && match !== found.etag) return errorAnswer(412, 'PreconditionFailed');
+    const [, first, last] = /^bytes=(\d+)-(\d+)$/.exec(one.headers.range ?? '') ?? [];
+    if (first !== undefined) {
+      const body = found.bytes.subarray(Number(first), Number(last) + 1);
+      const range = `bytes ${first}-${Number(first) + body.length - 1}/${found.bytes.length}`;
+      return { status: 206, headers: { etag: found.etag, 'content-range': range }, body };
+    }
     const length = String(found.bytes.length);
     return {
       status: 200,

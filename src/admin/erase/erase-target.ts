@@ -1,3 +1,4 @@
+import { isRecord } from '../../runtime/files/checksummed-json.ts';
 import { AppError } from '../../runtime/errors.ts';
 import { eventFields } from '../../datasets/event-fields.ts';
 import { parseJsonInteger } from '../../datasets/json-number.ts';
@@ -136,10 +137,7 @@ export function matchesFailed({ line, lineBase64 }: FailedEvent, parts: readonly
     // Not JSON: the bytes are searched.
   }
   const bytes = lineBase64 === undefined ? Buffer.from(line) : Buffer.from(lineBase64, 'base64');
-  const record =
-    typeof value === 'object' && value !== null && !Array.isArray(value)
-      ? (value as Readonly<Record<string, unknown>>)
-      : undefined;
+  const record = isRecord(value) ? value : undefined;
   return parts.every(({ columns, ids, wanted }) => {
     if (record === undefined) return ids.some((id) => isIn(bytes, id));
     return columns.some(({ name }) => {

@@ -45,9 +45,9 @@ async function* unpack(pieces: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8A
   }
   const gunzip = createGunzip();
   const unpacked = pipeline(Readable.from(all()), gunzip);
-  // The loop below throws the same error; this prevents an unhandled rejection.
+  // The read below throws the same error; this prevents an unhandled rejection.
   unpacked.catch(() => undefined);
-  for await (const piece of gunzip) yield piece as Uint8Array;
+  yield* gunzip;
   await unpacked;
 }
 

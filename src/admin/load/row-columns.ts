@@ -1,3 +1,4 @@
+import { isKeyOf } from '../../runtime/files/checksummed-json.ts';
 import { listCountries } from '../../datasets/dictionaries.ts';
 import type { RowField } from '../../datasets/row-fields.ts';
 import { sqlText } from '../../lake/sql/literals.ts';
@@ -7,7 +8,6 @@ import { listSql, valueSql, type CellKind } from './value-sql.ts';
 
 /** The fields of a country, in order of precedence, and their parts of a country code. */
 const countryFields = { idCountry: 'id', idCountryISOAlpha2: 'alpha2', idCountryISONumeric: 'numeric' } as const;
-type CountryField = keyof typeof countryFields;
 
 /** SQL of the country fields of a row, filled from the one that it has. */
 export interface CountrySql {
@@ -17,7 +17,7 @@ export interface CountrySql {
   readonly columns: readonly { readonly column: string; readonly stored: string }[];
 }
 
-const countryNames = Object.keys(countryFields) as CountryField[];
+const countryNames = Object.keys(countryFields).filter((name) => isKeyOf(countryFields, name));
 
 /** SQL of all countries by each of their codes; `said` is the name of the field and the code. */
 function countriesSql(): string {

@@ -1,3 +1,4 @@
+import { defined } from '../../runtime/files/checksummed-json.ts';
 import type { AccessPaths } from '../../access/access-file.ts';
 import { noAccount, type User } from '../../access/access.ts';
 import {
@@ -26,7 +27,7 @@ import type { Logger } from '../../runtime/logger.ts';
 import { withFormerStatus } from '../../runtime/former-names.ts';
 import type { ProcessState } from '../../runtime/processes/supervisor.ts';
 import type { Arguments } from '../api/arguments.ts';
-import { badRequest, defined, type ExportApiError } from '../api/envelope.ts';
+import { badRequest, type ExportApiError } from '../api/envelope.ts';
 import { parseId, single, type AddMethod } from '../api/methods-routes.ts';
 import {
   createOperatorMethods,

@@ -1,4 +1,5 @@
 /** The API reference on an account: apps and their data, webhooks and their messages. */
+import { membersOf } from '../../runtime/files/checksummed-json.ts';
 import { platforms } from '../../datasets/field-schema.ts';
 import { noticeKinds } from '../../lake/catalogue/catalogue-files.ts';
 import { parameterTypes } from '../../lake/catalogue/parameter-types.ts';
@@ -47,7 +48,7 @@ function describeApps(): Record<string, Schema> {
     '/api/app/v1/refusals.json': {
       get: method('List the newest rejected requests of an app.', parameters, list, notFoundResponse),
     },
-    '/api/app/v1/live': { get: { ...live, responses: { ...(live['responses'] as Schema), 200: events, 503: away } } },
+    '/api/app/v1/live': { get: { ...live, responses: { ...membersOf(live['responses']), 200: events, 503: away } } },
   };
 }
 

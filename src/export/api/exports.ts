@@ -123,7 +123,7 @@ export function createExports(
     ...createRequestLists({ store, clock, loaded }, options.loadWaitMs),
     /** Cancels a request; undefined if it has ended. */
     cancel: (job: ReportJob): Promise<ReportJob | undefined> => runner.cancel(job.id),
-    progress: (job: ReportJob): number => runner.progress(job.id),
+    progress: (job: ReportJob): Promise<number> => runner.progress(job.id),
   };
 }
 

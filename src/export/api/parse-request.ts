@@ -1,3 +1,4 @@
+import { defined } from '../../runtime/files/checksummed-json.ts';
 import { compressions, isFileFormat } from '../../datasets/file-formats.ts';
 import { parseCursor, findVersionUnavailableReason, type AvailableVersions } from '../../lake/log/change-feed.ts';
 import { isAppError } from '../../runtime/errors.ts';
@@ -11,7 +12,7 @@ import {
 } from '../jobs/export-spec.ts';
 import { quote, type Arguments } from './arguments.ts';
 import type { Calendar } from './calendar.ts';
-import { badRequest, defined, isApiError, type ExportApiError } from './envelope.ts';
+import { badRequest, isApiError, type ExportApiError } from './envelope.ts';
 import {
   customEvents,
   filterNames,

@@ -10,7 +10,7 @@ import { createKeyedSemaphore } from '../../runtime/async/semaphore.ts';
 import type { Problem } from '../../runtime/problems/problem.ts';
 import { describeError, isAppError } from '../../runtime/errors.ts';
 import type { Logger } from '../../runtime/logger.ts';
-import { readDeliveries, writeDeliveries, type Delivery } from '../../reports/report-records.ts';
+import type { Delivery } from '../../reports/report-records.ts';
 import { isExpired, isInProgress, type ReportJob } from '../../reports/reports.ts';
 import type { ReportStore } from '../../reports/store.ts';
 import { findWebhook, listWebhooks, type AccountWebhooks, type Webhook } from '../../webhooks/webhook-store.ts';
@@ -65,10 +65,9 @@ function createExportDelivery(
   }
 
   async function recordDelivery(id: number, delivery: Delivery): Promise<void> {
-    const folder = store.folderOf(id);
     await records.run(id, async () => {
-      const others = (await readDeliveries(folder)).filter(({ idWebhook }) => idWebhook !== delivery.idWebhook);
-      await writeDeliveries(folder, [...others, delivery]);
+      const others = (await store.readDeliveries(id)).filter(({ idWebhook }) => idWebhook !== delivery.idWebhook);
+      await store.writeDeliveries(id, [...others, delivery]);
     });
   }
 
@@ -88,7 +87,7 @@ function createExportDelivery(
     const webhook = await findOrDamaged(job.idAccount, idWebhook);
     if (webhook === undefined) return undefined;
     if (webhook === 'damaged') return clock.nowMs() + maxRetryDelay(options);
-    const before = (await readDeliveries(store.folderOf(id))).find((other) => other.idWebhook === idWebhook);
+    const before = (await store.readDeliveries(id)).find((other) => other.idWebhook === idWebhook);
     if (before === undefined ? !isWanted(webhook, job, hasJustEnded) : before.state !== 'waiting') return undefined;
     if (before !== undefined && !isAttemptDue(before.nextMs, clock.nowMs(), options)) return before.nextMs;
     const after = await attempt(job, webhook, before?.attempts ?? 0);
@@ -117,7 +116,7 @@ export function startNotifier(dependencies: NotifierDependencies, options = defa
     hasJustEnded: boolean,
   ): Promise<void> {
     if (known.length + damaged.length === 0) return;
-    const deliveries = await readDeliveries(store.folderOf(job.id));
+    const deliveries = await store.readDeliveries(job.id);
     const isNew = hasJustEnded && deliveries.length === 0;
     const isLeft = (id: string, isMeant: boolean): boolean => {
       const delivery = deliveries.find(({ idWebhook }) => idWebhook === id);

@@ -1,3 +1,4 @@
+import { defined } from '../../runtime/files/checksummed-json.ts';
 import type { AccessReader, User } from '../../access/access.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import { isAppError } from '../../runtime/errors.ts';
@@ -12,7 +13,7 @@ import {
 } from '../../schedules/schedule-store.ts';
 import { findDueSlot, findNextSlot, slotName, stopReason, weekdays, type Schedule } from '../../schedules/schedules.ts';
 import type { Arguments } from '../api/arguments.ts';
-import { badRequest, defined, isApiError, lacksPermission, notFound, type ExportApiError } from '../api/envelope.ts';
+import { badRequest, isApiError, lacksPermission, notFound, type ExportApiError } from '../api/envelope.ts';
 import { single, type AddMethod, type MethodResult } from '../api/methods-routes.ts';
 import type { ParseRequest } from '../api/parse-request.ts';
 import { argumentsOfSlot, parseScheduleRequest } from './schedule-arguments.ts';

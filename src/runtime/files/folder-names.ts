@@ -12,6 +12,12 @@ export async function findNames(folder: string): Promise<readonly string[]> {
   return await unlessMissing(listNames(folder), []);
 }
 
+/** Lists the names of the folders in a folder, in no order; empty without it. */
+export async function findFolders(folder: string): Promise<readonly string[]> {
+  const entries = await unlessMissing(readdir(folder, { withFileTypes: true }), []);
+  return entries.filter((entry) => entry.isDirectory()).map(({ name }) => name);
+}
+
 /** Lists the relative paths of the files and folders below a folder, in no order. Errors: the system's. */
 export async function listTree(folder: string): Promise<readonly string[]> {
   return await readdir(folder, { recursive: true });

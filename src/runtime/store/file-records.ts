@@ -111,12 +111,10 @@ export function openFileRecords<F extends Facts>(
   const store = openStore(folder);
   const records = isMarked ? openMarkedRecords(folder, fileKind) : createRecords(store, fileKind);
   const steps = createSteps(store, records);
-  const toFound = (id: string, { file, sizeBytes, fileSha256: sha256, ...facts }: Found): FoundFile<F> => ({
-    file: store.nameOf(folderOf(id) + file),
-    sizeBytes,
-    sha256,
-    facts: facts as unknown as F,
-  });
+  function toFound(id: string, found: Found): FoundFile<F> {
+    const { file, sizeBytes, fileSha256: sha256, ...facts }: FileDocument & object = found;
+    return { file: store.nameOf(folderOf(id) + file), sizeBytes, sha256, facts: facts as F };
+  }
 
   /** Publishes an uploaded file, also over a damaged record. Returns whether there was one. */
   async function swapAny(id: string, after: Found): Promise<boolean> {

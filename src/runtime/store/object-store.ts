@@ -5,6 +5,7 @@
  * Invariant: each change is durable when its promise resolves, and a reader sees the old object or the new one. Crash:
  * a temporary next to the object, with the suffix `.tmp`, which no list contains.
  */
+import type { Readable } from 'node:stream';
 
 /** Identifies a state of an object: two states of one key have different tags. */
 export type Tag = `#${string}`;
@@ -26,6 +27,18 @@ export interface NewObject {
   readonly file: string;
 }
 
+/** An object that is open for reads. They return the bytes of one version, or fail if another one replaced it. */
+export interface OpenObject {
+  readonly sizeBytes: number;
+  /** Another text after each write to the object. */
+  readonly version: string;
+  /** Reads all bytes in order. A block is valid until the next one. */
+  blocks(): AsyncIterable<Uint8Array>;
+  /** Streams the bytes from `first` to `last`, all by default. The end of the stream closes the object. */
+  stream(range?: { readonly first: number; readonly last: number }): Readable & { readonly bytesRead: number };
+  close(): Promise<void>;
+}
+
 /** Objects under one prefix. A key is a relative path with `/`. Errors: those of the system behind it. */
 export interface ObjectStore {
   /** Returns the name of an object for people: its path or address. */
@@ -36,6 +49,8 @@ export interface ObjectStore {
   add(key: string, bytes: Uint8Array): Promise<void>;
   /** Replaces an object that still has `ifTag`; with `any`, creates or replaces it. */
   replace(key: string, bytes: Uint8Array, ifTag: Tag | 'any'): Promise<Tag | 'conflict'>;
+  /** Creates or replaces an object, not durably: a power cut may undo it. */
+  note(key: string, bytes: Uint8Array): Promise<void>;
   /** Returns a new path for a local file that will be uploaded as the object of a key. */
   localPath(key: string): string;
   /**
@@ -48,6 +63,10 @@ export interface ObjectStore {
   /** Renames an object, replacing one of the new key. A power cut may undo it. */
   move(key: string, to: string): Promise<void>;
   get(key: string): Promise<StoredObject | undefined>;
+  /** Opens an object for reads at any position. Undefined if there is none; a symbolic link is none. */
+  open(key: string): Promise<OpenObject | undefined>;
+  /** Makes durable what was read of an object: its writer may have been killed before. Error: ENOENT. */
+  settle(key: string): Promise<void>;
   findSize(key: string): Promise<number | undefined>;
   /** Reads an object unless it still has `tag`. Cheap while it has. */
   getIfChanged(key: string, tag: Tag): Promise<StoredObject | 'unchanged' | undefined>;
@@ -55,6 +74,8 @@ export interface ObjectStore {
   onHint(keys: readonly string[], listener: () => void): () => void;
   /** Lists the keys that begin with a prefix, which is empty or ends with `/`, in no order. */
   list(prefix: string): Promise<readonly string[]>;
+  /** Lists the names between a prefix and the next `/` of the keys under it, in no order. One may have lost its keys. */
+  folders(prefix: string): Promise<readonly string[]>;
   /** Returns a tag that changes with the keys under a prefix; undefined if that costs as much as a list. */
   findListTag(prefix: string): Promise<Tag | undefined>;
   remove(keys: readonly string[]): Promise<void>;

@@ -12,7 +12,8 @@ import { AppError } from '../errors.ts';
 import { removeFile } from '../files/durable-file.ts';
 import { missingObject, type ObjectStore, type StoredObject, type Tag } from './object-store.ts';
 import type { S3Bucket, S3Request } from './s3-bucket.ts';
-import { fetchObject, findHead, putBytes, putFile, toEtag, toTag, type Condition } from './s3-write.ts';
+import { fetchObject, findHead, listAll, openObject, toEtag, toTag } from './s3-read.ts';
+import { putBytes, putFile, type Condition } from './s3-write.ts';
 
 /** S3's limit of keys per removal. */
 const removedAtOnce = 1000;
@@ -44,18 +45,6 @@ async function inTurn<T>(name: string, work: () => Promise<T>): Promise<T> {
   return await turns.run(name, () => held.run([...outer, name], work));
 }
 
-/** Lists the full keys that begin with a prefix. */
-async function listKeys(bucket: S3Bucket, prefix: string): Promise<string[]> {
-  const keys: string[] = [];
-  for (let after: string | undefined; ;) {
-    const page = { Bucket: bucket.name, Prefix: prefix, ...(after === undefined ? {} : { ContinuationToken: after }) };
-    const found = await bucket.ask(`list ${bucket.nameOf(prefix)}`, (s3, options) => s3.listObjectsV2(page, options));
-    for (const { Key } of found.Contents ?? []) if (Key !== undefined) keys.push(Key);
-    after = found.NextContinuationToken;
-    if (found.IsTruncated !== true || after === undefined) return keys;
-  }
-}
-
 /** Removes objects. Error: `store_refused`, also if only some could not be removed. */
 async function removeKeys(bucket: S3Bucket, keys: readonly string[]): Promise<void> {
   for (let from = 0; from < keys.length; from += removedAtOnce) {
@@ -74,7 +63,18 @@ async function removeKeys(bucket: S3Bucket, keys: readonly string[]): Promise<vo
   }
 }
 
-type Reads = 'nameOf' | 'get' | 'getIfChanged' | 'findSize' | 'onHint' | 'list' | 'findListTag' | 'fetch';
+type Reads =
+  | 'nameOf'
+  | 'get'
+  | 'getIfChanged'
+  | 'open'
+  | 'settle'
+  | 'findSize'
+  | 'onHint'
+  | 'list'
+  | 'folders'
+  | 'findListTag'
+  | 'fetch';
 
 function createReads(bucket: S3Bucket, prefix: string): Pick<S3Store, Reads> {
   async function read<A>(key: string, condition: object, refusals: Readonly<Record<number, A>>) {
@@ -90,9 +90,17 @@ function createReads(bucket: S3Bucket, prefix: string): Pick<S3Store, Reads> {
     get: (key) => read(key, {}, { 404: undefined }),
     getIfChanged: (key, tag) => read(key, { IfNoneMatch: toEtag(tag) }, { 304: 'unchanged' as const, 404: undefined }),
     findSize: async (key) => (await findHead(bucket, prefix + key))?.sizeBytes,
+    open: (key) => openObject(bucket, prefix + key),
+    async settle(key) {
+      if ((await findHead(bucket, prefix + key)) === undefined) throw missingObject(bucket.nameOf(prefix + key));
+    },
+    async folders(below) {
+      const { folders } = await listAll(bucket, prefix + below, true);
+      return folders.map((folder) => folder.slice(prefix.length + below.length, -1));
+    },
     onHint: () => () => undefined,
     async list(below) {
-      const keys = await listKeys(bucket, prefix + below);
+      const { keys } = await listAll(bucket, prefix + below);
       return keys
         .map((key) => key.slice(prefix.length))
         .filter((key) => !key.endsWith('/') && !key.startsWith('.', key.lastIndexOf('/') + 1));
@@ -151,10 +159,10 @@ async function probeBucket(bucket: S3Bucket, prefix: string): Promise<void> {
     assertSafe((await put('3', known)) !== 'conflict', 'does not replace an object by its ETag');
     assertSafe((await put('4', known)) === 'conflict', 'replaces an object by a stale ETag: it ignores If-Match');
     assertSafe((await readText()) === '3', 'returns an earlier state of an object');
-    assertSafe((await listKeys(bucket, key)).includes(key), 'does not list a new object');
+    assertSafe((await listAll(bucket, key)).keys.includes(key), 'does not list a new object');
     await removeKeys(bucket, [key]);
     assertSafe((await put('5', known)) === 'conflict', 'replaces a missing object: it ignores If-Match');
-    assertSafe((await listKeys(bucket, key)).length === 0, 'lists a removed object');
+    assertSafe((await listAll(bucket, key)).keys.length === 0, 'lists a removed object');
   } finally {
     await removeKeys(bucket, [key]);
   }
@@ -180,6 +188,9 @@ export function createS3Store({ bucket, prefix, scratchFolder }: S3StoreOptions)
       ifTag === 'any'
         ? putLatest(bucket, keyOf(key), bytes)
         : putBytes(bucket, keyOf(key), bytes, { IfMatch: toEtag(ifTag) }),
+    async note(key, bytes) {
+      await putLatest(bucket, keyOf(key), bytes);
+    },
     localPath: (key) => path.join(scratchFolder, `.${path.posix.basename(key)}.${randomUUID()}.tmp`),
     async upload(key, localFile, sha256) {
       await putFile(bucket, keyOf(key), localFile, 'any', sha256);

@@ -11,8 +11,9 @@ import type { FileHandle } from 'node:fs/promises';
 import { inParallel } from '../async/in-parallel.ts';
 import { createMutex } from '../async/semaphore.ts';
 import { AppError } from '../errors.ts';
-import { openForReading, openNewFile } from '../files/open-file.ts';
+import { openForReading } from '../files/open-file.ts';
 import type { Tag } from './object-store.ts';
+import { findHead, toTag, writerHeader } from './s3-read.ts';
 import { refusedError, type Outcome, type RetryWindow, type S3Bucket } from './s3-bucket.ts';
 
 /** Files of this size and more are sent in parts of this size, bytes. */
@@ -21,33 +22,9 @@ export const partBytes = 16 * 1024 * 1024;
 const partsAtOnce = 4;
 /** S3's limit of parts per object. */
 const maxParts = 10_000;
-const writerHeader = 'tributary-write';
-const noBytes = new Uint8Array();
 
 /** The state that a write requires. `any`: the object may have any state. */
 export type Condition = { readonly IfNoneMatch: '*' } | { readonly IfMatch: string } | 'any';
-
-export const toTag = (etag: string | undefined): Tag => `#${etag ?? ''}`;
-export const toEtag = (tag: Tag): string => tag.slice(1);
-
-interface Head {
-  readonly tag: Tag;
-  readonly sizeBytes: number;
-  readonly writer: string | undefined;
-}
-
-/** Reads the metadata of an object; undefined if there is none. */
-export async function findHead(bucket: S3Bucket, key: string, retries?: RetryWindow): Promise<Head | undefined> {
-  return await bucket.ask(
-    `read ${bucket.nameOf(key)}`,
-    async (s3, options) => {
-      const found = await s3.headObject({ Bucket: bucket.name, Key: key }, options);
-      const writer = found.Metadata?.[writerHeader];
-      return { tag: toTag(found.ETag), sizeBytes: found.ContentLength ?? 0, writer };
-    },
-    { refusals: { 404: undefined }, ...(retries === undefined ? {} : { retries }) },
-  );
-}
 
 /** Metadata that marks an object as that of a call. */
 const marked = (writer: string) => ({ [writerHeader]: writer });
@@ -110,11 +87,6 @@ async function readPart(handle: FileHandle, position: number, length: number): P
     at += bytesRead;
   }
   return part;
-}
-
-async function writeAt(handle: FileHandle, bytes: Uint8Array, position: number): Promise<void> {
-  for (let at = 0; at < bytes.length;)
-    at += (await handle.write(bytes, at, bytes.length - at, position + at)).bytesWritten;
 }
 
 /** Throws `file_damaged` for a local file that differs from its hash. */
@@ -200,48 +172,5 @@ export async function putFile(
     return await putBytes(bucket, key, bytes, condition);
   } finally {
     await handle.close();
-  }
-}
-
-/** Reads a range of an object, of one state if a tag is given; undefined if there is none. */
-async function readRange(bucket: S3Bucket, key: string, start: number, tag?: Tag) {
-  const range = {
-    Range: `bytes=${start}-${start + partBytes - 1}`,
-    ...(tag === undefined ? {} : { IfMatch: toEtag(tag) }),
-  };
-  return await bucket.ask(
-    `read ${bucket.nameOf(key)}`,
-    async (s3, options) => {
-      const found = await s3.getObject({ Bucket: bucket.name, Key: key, ...range }, options);
-      const bytes = (await found.Body?.transformToByteArray()) ?? noBytes;
-      const sizeBytes = Number(/\d+$/.exec(found.ContentRange ?? '')?.[0] ?? bytes.length);
-      if (bytes.length !== Math.min(partBytes, sizeBytes - start)) throw new Error('the response is incomplete');
-      return { bytes, sizeBytes, tag: toTag(found.ETag) };
-    },
-    {
-      // An empty object has no range.
-      refusals: { 404: undefined, 412: undefined, 416: { bytes: noBytes, sizeBytes: 0, tag: toTag('') } },
-      bytes: partBytes * partsAtOnce,
-    },
-  );
-}
-
-/** Fetches an object into a new local file. Returns whether there is one; an incomplete file stays after an error. */
-export async function fetchObject(bucket: S3Bucket, key: string, file: string): Promise<boolean> {
-  const first = await readRange(bucket, key, 0);
-  if (first === undefined) return false;
-  const target = await openNewFile(file);
-  try {
-    await writeAt(target, first.bytes, 0);
-    const others = Array.from({ length: Math.ceil(first.sizeBytes / partBytes) }, (_, n) => n * partBytes).slice(1);
-    let isThere = true;
-    await inParallel(others, partsAtOnce, async (start) => {
-      const part = await readRange(bucket, key, start, first.tag);
-      if (part === undefined) isThere = false;
-      else await writeAt(target, part.bytes, start);
-    });
-    return isThere;
-  } finally {
-    await target.close();
   }
 }

@@ -1,8 +1,9 @@
 import path from 'node:path';
 import { existsSync, writeFileSync } from 'node:fs';
+import { text as textOfStream } from 'node:stream/consumers';
 import { setImmediate as turn } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
-import type { ObjectStore, Tag } from '../../../../src/runtime/store/object-store.ts';
+import type { ObjectStore, OpenObject, Tag } from '../../../../src/runtime/store/object-store.ts';
 import { testFolder } from '../../../helpers/folder.ts';
 
 const bytes = (text: string): Uint8Array => Buffer.from(text);
@@ -21,6 +22,12 @@ async function put(store: ObjectStore, key: string, text: string, ifTag: Tag | '
 
 async function tagOf(store: ObjectStore, key: string): Promise<Tag> {
   return (await store.get(key))?.tag ?? '#';
+}
+
+async function getOpen(store: ObjectStore, key: string): Promise<OpenObject> {
+  const opened = await store.open(key);
+  if (opened === undefined) throw new Error(`${key} is missing`);
+  return opened;
 }
 
 /** Opens two clients of one new store, as two processes have them, or skips the test. */
@@ -143,6 +150,40 @@ export function describeObjectStore(open: Open): void {
       await one.upload('a/object', file);
       expect([await textOf(other, 'a/object'), await other.findSize('a/object')]).toEqual(['second', 6]);
       expect(await other.findSize('a/no-object')).toBeUndefined();
+    });
+
+    it('An open object is read from its start and in ranges, in one version, and has another version after each write', async ({
+      skip,
+    }) => {
+      const [one, other] = await open(skip);
+      const text = '0123456789'.repeat(200_000);
+      await put(one, 'a/object', text);
+      const [first, again] = [await getOpen(other, 'a/object'), await getOpen(one, 'a/object')];
+      expect([first.sizeBytes, again.version]).toEqual([text.length, first.version]);
+      const blocks: string[] = [];
+      for await (const block of first.blocks()) blocks.push(Buffer.from(block).toString());
+      expect(blocks.join('') === text).toBe(true);
+      const range = again.stream({ first: 1_000_005, last: 1_000_014 });
+      expect([await textOfStream(range), range.bytesRead]).toEqual(['5678901234', 10]);
+      await put(one, 'a/object', '0123456789');
+      const rest = await textOfStream(first.stream()).catch(() => text);
+      expect(rest === text).toBe(true);
+      const replaced = await getOpen(other, 'a/object');
+      expect(replaced.version).not.toBe(first.version);
+      await replaced.close();
+      for (const key of ['a/no-object', 'no/object']) expect(await other.open(key)).toBeUndefined();
+    });
+
+    it('The folders of the keys are listed without reading them, and an object that is noted is seen by all', async ({
+      skip,
+    }) => {
+      const [one, other] = await open(skip);
+      for (const key of ['object', 'a/object', 'a/b/object', 'a/b/other', 'a/c/object'])
+        await one.note(key, bytes('x'));
+      expect([await other.folders(''), (await other.folders('a/')).toSorted()]).toEqual([['a'], ['b', 'c']]);
+      expect(await other.folders('no/')).toEqual([]);
+      await one.note('a/object', bytes('y'));
+      expect(await textOf(other, 'a/object')).toBe('y');
     });
 
     it('An object that a later commit names is added once, and gets another key, in the place of what has it', async ({
