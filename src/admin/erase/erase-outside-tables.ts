@@ -204,7 +204,7 @@ export async function eraseQuarantined(
       await useQuarantined(lakeDir, file, target, (source, matches) =>
         writeDataFile(duckdb, `SELECT * FROM ${source} WHERE NOT (${matches})`, staged),
       );
-      await store.upload(key, staged, true);
+      await store.upload(key, staged, { isSynced: true });
     }
   } finally {
     await staging.close();

@@ -160,7 +160,7 @@ export function createYoungFile(table: Table, commitId: string) {
       const file = store.localPath(youngPath);
       try {
         const written = await toFile(file);
-        if (written !== undefined) await store.upload(youngPath, file, true);
+        if (written !== undefined) await store.upload(youngPath, file, { isSynced: true, sha256: written.sha256 });
         return written;
       } catch (error) {
         await removeFile(file);

@@ -85,7 +85,8 @@ export async function openChange(
   const { store, toKey, stagedKey } = objects;
 
   async function linkFiles(record: ChangeRecord, files: readonly NewFile[]): Promise<void> {
-    for (const { name } of record.moves) await store.upload(stagedKey(name), path.join(folder, name), true);
+    for (const { name } of record.moves)
+      await store.upload(stagedKey(name), path.join(folder, name), { isSynced: true });
     await store.replace(objects.record, Buffer.from(renderRecord(record)), 'any');
     // A power failure could otherwise lose the folder and leave links without a record.
     await syncFolder(stagingDir);

@@ -177,6 +177,7 @@ async function removeWithFolders(root: string, files: readonly string[]): Promis
 
 function createReads(folder: string, fileOf: (key: string) => string) {
   return {
+    isShared: false,
     nameOf: fileOf,
     get: (key) => readObject(fileOf(key)),
     async getIfChanged(key, tag) {
@@ -212,7 +213,7 @@ function createReads(folder: string, fileOf: (key: string) => string) {
 function createMoves(fileOf: (key: string) => string, writing: typeof inItsFolder, folderMode: number) {
   return {
     localPath: (key) => localPathOf(fileOf(key)),
-    async upload(key, localFile, isSynced = false) {
+    async upload(key, localFile, { isSynced = false } = {}) {
       const file = fileOf(key);
       if (!isSynced) await syncFile(localFile);
       await writing(file, () => moveFile(localFile, file));

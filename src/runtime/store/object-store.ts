@@ -1,6 +1,6 @@
 /**
- * Store: objects and records behind one interface; nothing here depends on events. A folder is the only implementation;
- * any other has to pass the same suite (test/unit/runtime/store).
+ * Store: objects and records behind one interface; nothing here depends on events. The implementations, a folder and a
+ * bucket (s3-store.ts), pass the same suite (test/unit/runtime/store).
  *
  * Invariant: each change is durable when its promise resolves, and a reader sees the old object or the new one. Crash:
  * a temporary next to the object, with the suffix `.tmp`, which no list contains.
@@ -39,6 +39,14 @@ export interface OpenObject {
   close(): Promise<void>;
 }
 
+/** What is known of a local file that is uploaded. */
+export interface KnownBytes {
+  /** SHA-256, hex. */
+  readonly sha256?: string | undefined;
+  /** Whether its bytes are fsynced. */
+  readonly isSynced?: boolean;
+}
+
 /** Objects under one prefix. A key is a relative path with `/`. Errors: those of the system behind it. */
 export interface ObjectStore {
   /** The folder of the objects, for promises to readers of folders. Undefined: objects are not files. */
@@ -55,8 +63,11 @@ export interface ObjectStore {
   note(key: string, bytes: Uint8Array): Promise<void>;
   /** Returns a new path for a local file that will be uploaded as the object of a key. */
   localPath(key: string): string;
-  /** Moves a finished local file into the store, replacing an object of the key. `isSynced`: its bytes are fsynced. */
-  upload(key: string, localFile: string, isSynced?: boolean): Promise<void>;
+  /**
+   * Moves a finished local file into the store, replacing an object of the key. A store that sends the bytes compares
+   * them with the SHA-256, if it is known. Error: `file_damaged`.
+   */
+  upload(key: string, localFile: string, known?: KnownBytes): Promise<void>;
   /** Creates objects from durable local files, which stay unchanged. Calls `onEach` after each. Error if one exists. */
   publish(objects: readonly NewObject[], onEach?: () => Promise<void>): Promise<void>;
   /** Renames an object, replacing one of the new key. A power cut may undo it until `sync`. Error: ENOENT. */
@@ -85,7 +96,16 @@ export interface ObjectStore {
   sweep(prefix: string): Promise<void>;
   /** Lists the keys of unfinished writes directly under a prefix, for `remove` while others may write. */
   listUnfinished(prefix: string): Promise<readonly string[]>;
-  /** Runs one task per name at a time, across processes; comparing changes use the empty name. Error: `locked`. */
+  /** Whether processes on other hosts may change objects too. */
+  readonly isShared: boolean;
+  /**
+   * Runs one task per name at a time; comparing changes use the empty name. In a shared store, this holds within the
+   * process only. Error: `locked`.
+   *
+   * Users in a shared store: records and file records need no exclusion, since they compare and swap. Adding a schedule
+   * or a webhook counts those of the account first: hosts that add at the same moment may exceed the limit, and may add
+   * two equal schedules. A backup copies folders only.
+   */
   hold<T>(name: string, work: () => Promise<T>): Promise<T>;
   /** Throws for storage that cannot keep the promises of this interface. Error: `start_failed`. */
   probe(): Promise<void>;
