@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { datasets, events } from '../datasets/dataset.ts';
-import { localFiles } from '../runtime/store/open-store.ts';
+import { findStoredSize, hashStored, localFiles } from '../runtime/store/open-store.ts';
 import { describeError, isAppError } from '../runtime/errors.ts';
 import { pause } from '../runtime/async/retry.ts';
 import { checkCheckpoints, checkCommits, logPath, type Finding, checkVersionLedger } from './check-log.ts';
@@ -8,11 +8,9 @@ import { openDuckdb, type Duckdb } from './sql/duckdb.ts';
 import { sqlText, sqlList } from './sql/literals.ts';
 import { listFailedFiles, readFailedFile, failedRowsFolder, listFailedRows } from './files/failed-events.ts';
 import { createErasedIdsSearch, findErasedIdsDamage } from './event-index/erased-ids.ts';
-import { findFileDamage, listDataFiles } from './files/data-file.ts';
+import { findFileDamage, lakeStore, listDataFiles } from './files/data-file.ts';
 import { findPublished } from './files/deferred-replacement.ts';
 import { findNamesInProgress } from './files/staging.ts';
-import { exists, findSize, hashFile } from '../runtime/files/file-checks.ts';
-import { findNames } from '../runtime/files/folder-names.ts';
 import {
   isCompactorRunning,
   lakePaths,
@@ -54,11 +52,11 @@ function wrongTotals(tableDir: string, detail: string): Finding {
 
 async function checkFile(duckdb: Duckdb, tableDir: string, file: DataFile): Promise<Finding | undefined> {
   const at = path.posix.join(path.basename(tableDir), file.path);
-  const size = await findSize(file.absolutePath);
+  const size = await findStoredSize(file);
   if (size === undefined) return { problem: 'missing_file', path: at, detail: 'in the log, but missing on disk' };
   if (size !== file.sizeBytes)
     return { problem: 'truncated_file', path: at, detail: `${size} bytes instead of ${file.sizeBytes}` };
-  if (file.sha256 !== undefined && (await hashFile(file.absolutePath)) !== file.sha256)
+  if (file.sha256 !== undefined && (await hashStored(file)) !== file.sha256)
     return { problem: 'damaged_file', path: at, detail: 'checksum mismatch' };
   try {
     const [row] = await localFiles.use([file], (paths) =>
@@ -97,7 +95,7 @@ async function isLive(tableDir: string, file: DataFile): Promise<boolean> {
 
 async function checkEmptyFile(duckdb: Duckdb, { tableDir, emptyFile, schemaString }: Snapshot): Promise<Finding[]> {
   const at = path.posix.join(path.basename(tableDir), path.basename(emptyFile));
-  if ((await findSize(emptyFile)) === undefined)
+  if ((await findStoredSize({ absolutePath: emptyFile })) === undefined)
     return [{ problem: 'missing_file', path: at, detail: 'the next start writes it' }];
   const detail = 'remove it: the next start writes it';
   try {
@@ -266,7 +264,7 @@ async function checkTable(lakeDir: string, tableDir: string): Promise<TableRepor
 
 /** Lists the secondary tables with a folder: those of datasets, then those that no pipeline names. */
 async function listFollowerFolders(lakeDir: string, unnamed: readonly TableName[]): Promise<TableName[]> {
-  const names = new Set(await findNames(lakeDir));
+  const names = new Set(await lakeStore(lakeDir).folders(''));
   const named = [...datasets.values()].filter((dataset) => dataset !== events && names.has(dataset.table));
   return [...named, ...unnamed];
 }
@@ -282,7 +280,8 @@ async function checkErasedIds(lakeDir: string): Promise<Finding[]> {
   // A damaged log is reported separately.
   if (isAppError(found, 'log_damaged')) return [];
   if (isAppError(found)) {
-    const problem = (await exists(paths.erasedIds)) ? 'damaged_file' : 'missing_file';
+    const size = await findStoredSize({ absolutePath: paths.erasedIds });
+    const problem = size === undefined ? 'missing_file' : 'damaged_file';
     return [{ problem, path: at, detail: describeError(found) }];
   }
   if (found.file === undefined) return [];

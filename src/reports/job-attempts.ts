@@ -62,7 +62,9 @@ export function createJobAttempts(dependencies: JobAttemptsDependencies) {
   /** Uploads the files of an attempt, after what an interrupted upload left was removed. */
   async function upload(id: number, files: readonly ReportFile[], folder: string): Promise<void> {
     await objects.remove(await objects.list(partsPrefix(id)));
-    await inParallel(files, width, ({ name }) => objects.upload(partKey(id, name), path.join(folder, name)));
+    await inParallel(files, width, ({ name, sha256 }) =>
+      objects.upload(partKey(id, name), path.join(folder, name), { sha256 }),
+    );
   }
 
   async function end(id: number, how: ReportEnd, attemptFolder: string | undefined): Promise<ReportJob> {

@@ -63,7 +63,7 @@ const furtherDefects: Readonly<Record<string, Defect>> = {
   'a seal takes young files away before its commit': {
     file: 'src/lake/files/change.ts',
     from: 'await linkFiles(record, files);',
-    to: 'await linkFiles(record, files); for (const { remove } of build(table.state(), table.lake()).actions) if (remove !== undefined) await removeFile(path.join(table.dir, remove.path));',
+    to: 'await linkFiles(record, files); for (const { remove } of build(table.state(), table.lake()).actions) if (remove !== undefined) await tableStore(table.dir).remove([remove.path]);',
   },
   'a key stands for its method alone': {
     file: 'src/datasets/event-id.ts',
@@ -80,8 +80,8 @@ const furtherDefects: Readonly<Record<string, Defect>> = {
     about: 'copies',
     seed: 23,
     file: 'src/lake/files/change-record.ts',
-    from: 'return path.join(lakeDir, stored);',
-    to: "return path.join(lakeDir.replace(/copy-\\d+/, 'original'), stored);",
+    from: 'return stored;',
+    to: 'return `../../original/lake/${stored}`;',
   },
   'a flush for which memory is short ends the compactor': {
     seed: 66,

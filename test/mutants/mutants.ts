@@ -465,13 +465,13 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     test: 'unit/segments/segment-store.test.ts',
   },
   'the files of a commit that is in doubt are removed': {
-    find: 'if (!(await isCommitted(table.dir, record.baseVersion, id))) await withdraw(folder, record);',
-    replace: 'await withdraw(folder, record);',
+    find: 'if (!(await isCommitted(table.dir, record.baseVersion, id))) await withdraw(objects, record);',
+    replace: 'await withdraw(objects, record);',
     test: 'unit/lake/change.test.ts',
   },
   'what follows a commit is not done after a crash': {
-    find: 'await follow(table, folder, record); await endRecord(folder);',
-    replace: 'await endRecord(folder);',
+    find: 'await follow(table, objects, record); await endRecord(objects);',
+    replace: 'await endRecord(objects);',
     test: 'unit/lake/change.test.ts',
   },
   'a rewrite takes its place while readers use what is there': {

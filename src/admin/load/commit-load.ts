@@ -307,7 +307,8 @@ export async function commitLoad(dependencies: CommitDependencies, load: StagedL
     const erasedIds = (await load.findErased?.())?.file;
     if (erasedIds !== undefined) {
       const before = countRows(files);
-      files = await removeErased(duckdb, files, erasedIds, makeRoom);
+      const staged = files;
+      files = await localFiles.use([erasedIds], ([local = '']) => removeErased(duckdb, staged, local, makeRoom));
       erased += before - countRows(files);
     }
     if (files.length > 0 && table.lake().availableAtMs >= availableAtMs) {

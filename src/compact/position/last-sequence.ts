@@ -1,5 +1,7 @@
+import path from 'node:path';
 import { parseChecksummed, renderChecksummed } from '../../runtime/files/checksummed-json.ts';
-import { findTextFile, writeFileDurably } from '../../runtime/files/durable-file.ts';
+import { findText, type ObjectStore } from '../../runtime/store/object-store.ts';
+import { openStore } from '../../runtime/store/open-store.ts';
 import { describeError, isAppError } from '../../runtime/errors.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import { createMutex } from '../../runtime/async/semaphore.ts';
@@ -27,8 +29,10 @@ interface Mark {
 
 const pollIntervalMs = 500;
 
+const storeOf = (file: string): ObjectStore => openStore(path.dirname(file), { isGrowing: true });
+
 async function findMark(file: string): Promise<Mark | undefined> {
-  const text = await findTextFile(file);
+  const text = await findText(storeOf(file), path.basename(file));
   try {
     return text === undefined ? undefined : (parseChecksummed(text) as unknown as Mark);
   } catch {
@@ -76,7 +80,7 @@ export async function startLastSequenceTracker({
     if (text === writtenText) return state;
     try {
       assertFolder();
-      await writeFileDurably(file, text);
+      await storeOf(file).replace(path.basename(file), Buffer.from(text), 'any');
       writtenText = text;
       failing = false;
     } catch (error) {

@@ -15,13 +15,14 @@ import { AppError } from '../../runtime/errors.ts';
 import type { AddAction, FileStats } from '../log/actions.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
-import { hashFile, findSize } from '../../runtime/files/file-checks.ts';
+import { hashFile } from '../../runtime/files/file-checks.ts';
 import { emptyFileName, type DataFile } from '../log/snapshot.ts';
 import { logFolder } from '../log/log-files.ts';
 import { datasets, type Dataset } from '../../datasets/dataset.ts';
 import { formerYoungFolders, sealedFolder, youngFolder } from '../log/young-folder.ts';
 import { listReadableNames } from '../../runtime/files/folder-names.ts';
-import { openStore } from '../../runtime/store/open-store.ts';
+import type { FolderStoreOptions } from '../../runtime/store/folder-store.ts';
+import { findStoredSize, hashStored, openStore } from '../../runtime/store/open-store.ts';
 
 export interface WrittenFile {
   readonly sizeBytes: number;
@@ -182,6 +183,11 @@ export function toAdd(
   };
 }
 
+/** Opens the objects of a lake, by keys relative to its folder. */
+export function lakeStore(lakeDir: string, options: FolderStoreOptions = {}): ObjectStore {
+  return openStore(path.resolve(lakeDir), { isGrowing: true, ...options });
+}
+
 export function tableStore(tableDir: string): ObjectStore {
   return openStore(tableDir, { mode: tableFileMode, folderMode: tableFolderMode, isGrowing: true });
 }
@@ -201,13 +207,13 @@ export async function findFileDamage({
   sizeBytes,
   sha256,
 }: Pick<DataFile, 'absolutePath' | 'sizeBytes' | 'sha256'>): Promise<AppError | undefined> {
-  const size = await findSize(absolutePath);
+  const size = await findStoredSize({ absolutePath });
   if (size === undefined) return new AppError('file_damaged', `${absolutePath} is missing`, { retryable: true, hint });
   if (size !== sizeBytes)
     return new AppError('file_damaged', `${absolutePath} is damaged: it has ${size} bytes instead of ${sizeBytes}`, {
       hint,
     });
-  if (sha256 === undefined || (await hashFile(absolutePath)) === sha256) return undefined;
+  if (sha256 === undefined || (await hashStored({ absolutePath })) === sha256) return undefined;
   return new AppError('file_damaged', `${absolutePath} is damaged: checksum mismatch`, {
     hint,
   });

@@ -6,10 +6,13 @@ import { exists } from '../../runtime/files/file-checks.ts';
 import { tableFolderMode } from '../../runtime/files/group-access.ts';
 import { AppError } from '../../runtime/errors.ts';
 import type { Change, Table } from '../log/table.ts';
-import { assertInsideLake, damagedRecord, toAbsolute, toMoves, toPaths, type Move } from './change-record.ts';
+import { assertInsideLake, damagedRecord, toKey, toKeys, toMoves, type Move } from './change-record.ts';
 import { isCommitted } from './failed-events.ts';
 
-/** An unfinished rewrite of 0.2 or 0.3 is completed; one with `movesAfter` and without a commit is dropped. */
+/**
+ * An unfinished rewrite of 0.2 or 0.3 is completed; one with `movesAfter` and without a commit is dropped. Those
+ * versions had lakes in folders only.
+ */
 
 export const intentName = 'intent.json';
 
@@ -25,30 +28,31 @@ export interface StagedRewrite {
 /** End of an absolute path of version 0.2: a data file or a file of failed events. */
 const lakePath = /\/((?:events\/(?:fresh\/[^/]+|kind=[^/]+\/date=[^/]+\/[^/]+)|failed\/[^/]+))$/;
 
+function parseKey(stored: unknown): string {
+  const isAbsolute = typeof stored === 'string' && path.isAbsolute(stored);
+  return toKey(isAbsolute ? lakePath.exec(path.posix.normalize(stored))?.[1] : stored);
+}
+
 /** Parses an intent's text. `file`: for errors. Error: `rewrite_damaged`, also for a path outside the lake. */
-export function parseStagedRewrite(file: string, text: string, lakeDir: string): StagedRewrite {
-  const toPath = (stored: unknown): string => {
-    const isAbsolute = typeof stored === 'string' && path.isAbsolute(stored);
-    return toAbsolute(lakeDir, isAbsolute ? lakePath.exec(path.posix.normalize(stored))?.[1] : stored);
-  };
+export function parseStagedRewrite(file: string, text: string): StagedRewrite {
   try {
     const stagedRewrite = parseChecksummed(text) as unknown as StagedRewrite;
     return {
       ...stagedRewrite,
-      moves: toMoves(stagedRewrite.moves, toPath),
-      ...(stagedRewrite.movesAfter === undefined ? {} : { movesAfter: toMoves(stagedRewrite.movesAfter, toPath) }),
-      unlink: toPaths(stagedRewrite.unlink, toPath),
+      moves: toMoves(stagedRewrite.moves, parseKey),
+      ...(stagedRewrite.movesAfter === undefined ? {} : { movesAfter: toMoves(stagedRewrite.movesAfter, parseKey) }),
+      unlink: toKeys(stagedRewrite.unlink, parseKey),
     };
   } catch (error) {
     throw damagedRecord(`${file} is damaged`, error);
   }
 }
 
-async function moveStaged(folder: string, moves: readonly Move[]): Promise<void> {
-  const folders = moves.map(({ to }) => path.dirname(to));
+async function moveStaged(lakeDir: string, folder: string, moves: readonly Move[]): Promise<void> {
+  const folders = moves.map(({ to }) => path.dirname(path.join(lakeDir, to)));
   await ensureFolders(folders, tableFolderMode);
-  for (const { name, to } of moves) {
-    const from = path.join(folder, name);
+  for (const { name, to: key } of moves) {
+    const [from, to] = [path.join(folder, name), path.join(lakeDir, key)];
     if (await exists(from)) await moveFile(from, to);
     // Another engine's VACUUM may have removed a renamed file that no commit named yet.
     else if (!(await exists(to)))
@@ -63,16 +67,16 @@ async function moveStaged(folder: string, moves: readonly Move[]): Promise<void>
 export async function finishEarlier(table: Table, folder: string, text: string): Promise<boolean> {
   const lakeDir = path.dirname(table.dir);
   const file = path.join(folder, intentName);
-  const { commitId, baseVersion, moves, change, unlink, movesAfter } = parseStagedRewrite(file, text, lakeDir);
+  const { commitId, baseVersion, moves, change, unlink, movesAfter } = parseStagedRewrite(file, text);
   const targets = [...moves, ...(movesAfter ?? [])].map(({ to }) => to);
   await assertInsideLake(lakeDir, commitId, [...targets, ...unlink]);
   const committed = await isCommitted(table.dir, baseVersion, commitId);
   if (movesAfter !== undefined && !committed) {
-    for (const { to } of moves) await removeFile(to);
+    for (const { to } of moves) await removeFile(path.join(lakeDir, to));
     return false;
   }
   if (!committed) {
-    await moveStaged(folder, moves);
+    await moveStaged(lakeDir, folder, moves);
     await table.commit((state) => {
       const replacedFile = change.actions.find(({ remove }) => remove !== undefined && !state.files.has(remove.path));
       if (replacedFile !== undefined)
@@ -80,7 +84,7 @@ export async function finishEarlier(table: Table, folder: string, text: string):
       return change;
     }, commitId);
   }
-  await moveStaged(folder, movesAfter ?? []);
-  for (const one of unlink) await removeFile(one);
+  await moveStaged(lakeDir, folder, movesAfter ?? []);
+  for (const one of unlink) await removeFile(path.join(lakeDir, one));
   return true;
 }

@@ -1,13 +1,14 @@
+import path from 'node:path';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
 import { type Action, type AddAction, logDamaged } from './actions.ts';
-import { parseActions, checkpointHashName, checkpointName, logStore } from './log-files.ts';
+import { parseActions, checkpointHashName, checkpointName, logFolder, logStore } from './log-files.ts';
 import { removeFile, syncFile } from '../../runtime/files/durable-file.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
 import { hashFile, getSize } from '../../runtime/files/file-checks.ts';
 import type { TableState } from './table-state.ts';
 import { openNewFile } from '../../runtime/files/open-file.ts';
-import { localFiles } from '../../runtime/store/open-store.ts';
+import { hashStored, localFiles } from '../../runtime/store/open-store.ts';
 import { missingObject, findText } from '../../runtime/store/object-store.ts';
 
 /**
@@ -260,8 +261,7 @@ async function findCheckpointHash(tableDir: string, version: number): Promise<st
 export async function isCheckpointIntact(tableDir: string, version: number): Promise<boolean> {
   const sha256 = await findCheckpointHash(tableDir, version);
   if (sha256 === undefined) return true;
-  const name = logStore(tableDir).nameOf(checkpointName(version));
-  return await localFiles.use([{ absolutePath: name }], async ([file = '']) => (await hashFile(file)) === sha256);
+  return (await hashStored({ absolutePath: path.join(logFolder(tableDir), checkpointName(version)) })) === sha256;
 }
 
 /** Reads the actions of a checkpoint in batches. Errors: ENOENT; `log_damaged` or `sql` for an incomplete read. */
@@ -275,7 +275,8 @@ export async function readCheckpoint(
   const name = store.nameOf(checkpointName(version));
   if ((await store.findSize(checkpointName(version))) === undefined) throw missingObject(name);
   if (!(await isCheckpointIntact(tableDir, version))) throw logDamaged(`${name} is damaged: checksum mismatch`);
-  await localFiles.use([{ absolutePath: name }], async ([file = '']) => {
+  const absolutePath = path.join(logFolder(tableDir), checkpointName(version));
+  await localFiles.use([{ absolutePath }], async ([file = '']) => {
     for await (const actions of readActions(duckdb, file)) take(actions);
   });
 }

@@ -1,8 +1,8 @@
 import path from 'node:path';
 import { localFiles } from '../../runtime/store/open-store.ts';
-import { removeFile } from '../../runtime/files/durable-file.ts';
 import type { Action, AddAction } from '../log/actions.ts';
-import { toAdd, writeDataFile } from '../files/data-file.ts';
+import { keyOf } from '../files/change-record.ts';
+import { lakeStore, toAdd, writeDataFile } from '../files/data-file.ts';
 import { sqlList, sqlName, sqlText } from '../sql/literals.ts';
 import { openChange, type NewFile } from '../files/change.ts';
 import { findPublished } from '../files/deferred-replacement.ts';
@@ -32,6 +32,7 @@ export async function dropKnownCopies(
   copies: readonly string[],
 ): Promise<string[]> {
   const { files, emptyFile } = table.snapshot();
+  const lakeDir = path.dirname(table.dir);
   const dropped: string[] = [];
   const hasOnlyKnownRows = async (copy: string): Promise<boolean> => {
     const [range] = await duckdb.rows(
@@ -48,8 +49,9 @@ export async function dropKnownCopies(
   };
   for (const copy of copies) {
     // Unreadable copies, and those with other columns, stay.
-    if (!(await hasOnlyKnownRows(copy).catch(() => false))) continue;
-    await removeFile(copy);
+    const isKnown = localFiles.use([{ absolutePath: copy }], ([local = '']) => hasOnlyKnownRows(local));
+    if (!(await isKnown.catch(() => false))) continue;
+    await lakeStore(lakeDir).remove([keyOf(lakeDir, copy)]);
     dropped.push(copy);
   }
   return dropped;
@@ -133,8 +135,12 @@ export async function recoverRows(
     for (const [index, recovery] of recoveries.entries()) {
       const file = path.join(open.folder, `${index}.parquet`);
       const { rewrite } = recovery;
-      const written = await localFiles.use(presentFiles, (paths) =>
-        writeDataFile(duckdb, recoverySql(dependencies, recovery, recoveries, copies, paths), file),
+      const written = await localFiles.use(
+        [...copies.map((copy) => ({ absolutePath: copy })), ...presentFiles],
+        (paths) => {
+          const [local, present] = [paths.slice(0, copies.length), paths.slice(copies.length)];
+          return writeDataFile(duckdb, recoverySql(dependencies, recovery, recoveries, local, present), file);
+        },
       );
       found += written.numRecords;
       // Without a rewrite nothing would replace the shown file, whose rows no longer belong to the table.

@@ -1,8 +1,9 @@
 import { sqlText } from './literals.ts';
 import { events, type Dataset, datasets } from '../../datasets/dataset.ts';
-import { findTextFile, writeFileDurably } from '../../runtime/files/durable-file.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import { tableFileMode } from '../../runtime/files/group-access.ts';
+import { findText, type ObjectStore } from '../../runtime/store/object-store.ts';
+import { openStore } from '../../runtime/store/open-store.ts';
 
 /**
  * Renders snapshot.sql, plain DuckDB SQL (>= 1.3) for `.read` in the CLI or any client. It lists the live files from
@@ -26,6 +27,7 @@ export interface SnapshotSqlOptions {
   readonly writtenAtMs?: number;
 }
 
+const fileName = 'snapshot.sql';
 const writtenMark = '-- Written at ';
 
 /** Tolerance between a text and the file it was read from, ms, since each commit rewrites the file. */
@@ -49,7 +51,7 @@ const variable = (name: string): string => `getvariable('tributary_${name}')`;
 function rootSql({ root, writtenAtMs }: SnapshotSqlOptions): string {
   if (writtenAtMs === undefined) return `SET VARIABLE tributary_at = ${sqlText(root)};`;
   // Both open a file by name and list no folder, which the lake's group may not.
-  const file = sqlText(`${root}/snapshot.sql`);
+  const file = sqlText(`${root}/${fileName}`);
   const accepted = sqlText(`${writtenAtMs} ${root}`);
   const isGone = `The lake of this snapshot.sql is no longer at ${root}. Set its path with SET VARIABLE tributary_root = '/path/of/lake', or start its service once, which rewrites the file.`;
   const isCopy = `This is not the newest text of ${root}/snapshot.sql: it is from a copy of that lake, or outdated. Read that file again, or set the lake's path with SET VARIABLE tributary_root = '/path/of/lake'. For a text that stays valid, run 'tributary lake snapshot'.`;
@@ -215,7 +217,6 @@ ${[...used, ...tables.map(filesOf)].map((name) => `RESET VARIABLE ${name};`).joi
 }
 
 export interface SnapshotFileOptions {
-  readonly file: string;
   readonly root: string;
   readonly clock: Clock;
   readonly retentionMs: number;
@@ -223,22 +224,21 @@ export interface SnapshotFileOptions {
 
 const isSecondary = (dataset: Dataset): boolean => dataset !== events;
 
+const openRoot = (root: string): ObjectStore => openStore(root, { mode: tableFileMode, isGrowing: true });
+
 async function writeSnapshotFile(
-  { file, root, clock, retentionMs }: SnapshotFileOptions,
+  { root, clock, retentionMs }: SnapshotFileOptions,
   tables: readonly Dataset[],
 ): Promise<void> {
   const secondaryDatasets = tables.filter(isSecondary);
-  await writeFileDurably(
-    file,
-    snapshotSql({ root, secondaryDatasets, retentionMs, writtenAtMs: clock.nowMs() }),
-    tableFileMode,
-  );
+  const text = snapshotSql({ root, secondaryDatasets, retentionMs, writtenAtMs: clock.nowMs() });
+  await openRoot(root).replace(fileName, Buffer.from(text), 'any');
 }
 
 /** Ensures that the file exists, names the lake's tables, and is not a copy, which names the original folder. */
 export async function ensureSnapshotFile(options: SnapshotFileOptions, tables: readonly Dataset[]): Promise<void> {
-  const { file, root, retentionMs } = options;
-  const text = await findTextFile(file);
+  const { root, retentionMs } = options;
+  const text = await findText(openRoot(root), fileName);
   const secondaryDatasets = tables.filter(isSecondary);
   if (
     text === undefined ||

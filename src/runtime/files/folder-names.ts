@@ -23,11 +23,6 @@ export async function listTree(folder: string): Promise<readonly string[]> {
   return await readdir(folder, { recursive: true });
 }
 
-/** As `listTree`; empty without the folder, or if one below it is removed concurrently. */
-export async function findTree(folder: string): Promise<readonly string[]> {
-  return await unlessMissing(listTree(folder), []);
-}
-
 /** Lists the relative paths of the files below a folder, unordered; empty without the folder. */
 export async function findFiles(folder: string): Promise<readonly string[]> {
   const entries = await unlessMissing(readdir(folder, { recursive: true, withFileTypes: true }), undefined);

@@ -175,10 +175,9 @@ async function removeWithFolders(root: string, files: readonly string[]): Promis
   }
 }
 
-type Reads = 'nameOf' | 'get' | 'getIfChanged' | 'open' | 'findSize' | 'onHint' | 'list' | 'folders' | 'findListTag';
-
-function createReads(folder: string, fileOf: (key: string) => string): Pick<ObjectStore, Reads> {
+function createReads(folder: string, fileOf: (key: string) => string) {
   return {
+    isShared: false,
     nameOf: fileOf,
     get: (key) => readObject(fileOf(key)),
     async getIfChanged(key, tag) {
@@ -187,6 +186,7 @@ function createReads(folder: string, fileOf: (key: string) => string): Pick<Obje
     },
     open: (key) => openObject(fileOf(key)),
     findSize: (key) => findSize(fileOf(key)),
+    findTag: async (key) => findTag(fileOf(key)),
     onHint(keys, listener) {
       const folders = new Set(keys.map((key) => path.dirname(fileOf(key))));
       const watchers = [...folders].map((parent) => watchFolder(parent, listener));
@@ -198,12 +198,48 @@ function createReads(folder: string, fileOf: (key: string) => string): Pick<Obje
         .map((name) => prefix + name.split(path.sep).join('/'))
         .filter((key) => !key.endsWith('.tmp') && !key.startsWith('.', key.lastIndexOf('/') + 1));
     },
+    async listUnfinished(prefix) {
+      const names = await findNames(path.join(folder, prefix));
+      return names.filter((name) => name.endsWith('.tmp')).map((name) => prefix + name);
+    },
     folders: (prefix) => findFolders(path.join(folder, prefix)),
     async findListTag(prefix) {
       const changedMs = findChangeMs(path.join(folder, prefix));
       return changedMs === undefined || Date.now() - changedMs <= sameTimeMs ? undefined : `#${changedMs}`;
     },
-  };
+  } satisfies Partial<ObjectStore>;
+}
+
+function createMoves(fileOf: (key: string) => string, writing: typeof inItsFolder, folderMode: number) {
+  return {
+    localPath: (key) => localPathOf(fileOf(key)),
+    async upload(key, localFile, { isSynced = false } = {}) {
+      const file = fileOf(key);
+      if (!isSynced) await syncFile(localFile);
+      await writing(file, () => moveFile(localFile, file));
+      await syncFolder(path.dirname(file));
+    },
+    async publish(objects, onEach) {
+      const folders = objects.map(({ key }) => path.dirname(fileOf(key)));
+      await ensureFolders(folders, folderMode);
+      for (const { key, file } of objects) {
+        await linkFile(file, fileOf(key));
+        await onEach?.();
+      }
+      await syncFolders(folders);
+    },
+    async move(key, to) {
+      const [file, target] = [fileOf(key), fileOf(to)];
+      const rename = (): Promise<void> => moveFile(file, target);
+      // With the object, its store exists: only the folder of the new key may be missing.
+      await rename().catch(async (error: unknown) => {
+        if (findTag(file) === undefined || !isSystemError(error, 'ENOENT')) throw error;
+        await ensureFolder(path.dirname(target), folderMode);
+        await rename();
+      });
+    },
+    sync: (keys) => syncFolders(keys.map((key) => path.dirname(fileOf(key)))),
+  } satisfies Partial<ObjectStore>;
 }
 
 interface UpkeepOptions extends Required<Pick<FolderStoreOptions, 'lockFolder' | 'isGrowing'>> {
@@ -221,8 +257,9 @@ function createUpkeep(
     async remove(keys) {
       const files = keys.map(fileOf);
       if (owned !== undefined) return await removeWithFolders(path.dirname(fileOf('object')), files);
-      if (!files.some((file) => findTag(file) !== undefined)) return;
-      await (isGrowing ? removeFiles(files) : inTurn(lockFolder, () => removeFiles(files)));
+      const present = files.filter((file) => findTag(file) !== undefined);
+      if (present.length === 0) return;
+      await (isGrowing ? removeFiles(present) : inTurn(lockFolder, () => removeFiles(present)));
     },
     async sweep(prefix) {
       const parent = path.join(folder, prefix);
@@ -261,7 +298,9 @@ export function createFolderStore(
   }
 
   return {
+    folder,
     ...createReads(folder, fileOf),
+    ...createMoves(fileOf, writing, folderMode),
     async create(key, bytes, { onWritten, onCreated } = {}) {
       const file = fileOf(key);
       const steps = {
@@ -289,23 +328,6 @@ export function createFolderStore(
       await writing(file, () => replaceFile(file, bytes, mode));
     },
     settle: (key) => syncFolder(path.dirname(fileOf(key))),
-    localPath: (key) => localPathOf(fileOf(key)),
-    async upload(key, localFile) {
-      const file = fileOf(key);
-      await syncFile(localFile);
-      await writing(file, () => moveFile(localFile, file));
-      await syncFolder(path.dirname(file));
-    },
-    async publish(objects, onEach) {
-      const folders = objects.map(({ key }) => path.dirname(fileOf(key)));
-      await ensureFolders(folders, folderMode);
-      for (const { key, file } of objects) {
-        await linkFile(file, fileOf(key));
-        await onEach?.();
-      }
-      await syncFolders(folders);
-    },
-    move: (key, to) => moveFile(fileOf(key), fileOf(to)),
     ...createUpkeep(folder, fileOf, { lockFolder, isGrowing, owned }),
   };
 }

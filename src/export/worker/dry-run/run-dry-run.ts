@@ -9,7 +9,7 @@
 import path from 'node:path';
 import { getSelector } from '../../../datasets/dictionaries.ts';
 import { describeError, isAppError, isDamage } from '../../../runtime/errors.ts';
-import { findSize } from '../../../runtime/files/file-checks.ts';
+import { findStoredSize } from '../../../runtime/store/open-store.ts';
 import { openUnnamedFile, unnamedFolder } from '../../../runtime/files/work-files.ts';
 import type {
   EstimateRange,
@@ -242,7 +242,7 @@ async function preview(dryRun: DryRun): Promise<Omit<Preview, 'basis'>> {
 /** Compares the sizes of files, and the hash only if a size differs. */
 function createSizeCheck(verify: Verify): Verify {
   return async (files) => {
-    for (const file of files) if ((await findSize(file.absolutePath)) !== file.sizeBytes) await verify([file]);
+    for (const file of files) if ((await findStoredSize(file)) !== file.sizeBytes) await verify([file]);
   };
 }
 

@@ -52,6 +52,7 @@ test('Objects in a folder are private to their owner, and leftovers of killed wr
   expect(statSync(path.join(folder, 'keys')).mode & 0o777).toBe(0o700);
   writeFileSync(path.join(folder, 'keys', 'other.123.tmp'), '');
   expect(await store.list('')).toEqual(['keys/secret']);
+  expect(await store.listUnfinished('keys/')).toEqual(['keys/other.123.tmp']);
   await store.sweep('keys/');
   expect(readdirSync(path.join(folder, 'keys'))).toEqual(['secret']);
 });
@@ -70,4 +71,6 @@ test('A store that only grows has the modes that it was given, takes no lock, an
   expect(readdirSync(folder)).toEqual(['a']);
   const gone = createFolderStore(path.join(folder, 'gone'), { isGrowing: true });
   await expect(gone.create('object', Buffer.from('x'))).rejects.toMatchObject({ code: 'ENOENT' });
+  await expect(gone.move('object', 'a/object')).rejects.toMatchObject({ code: 'ENOENT' });
+  expect(readdirSync(folder)).toEqual(['a']);
 });
