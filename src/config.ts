@@ -40,23 +40,34 @@ function completeConfig({
 
 const variableOf = ({ name }: { readonly name: string }): string => `TRIBUTARY_${name}`;
 
-const secretFileOf = (setting: Setting<unknown>): string | undefined =>
-  setting.isSecret === true ? `${variableOf(setting)}_FILE` : undefined;
-
-/** Returns a value of the environment; a secret may be the first line of a file. Empty values count as unset. */
-function findValue(environment: Environment, setting: Setting<unknown>, problems: string[]): string | undefined {
-  const value = environment[variableOf(setting)];
-  const inFile = secretFileOf(setting);
-  const file = inFile === undefined ? undefined : environment[inFile];
-  if (inFile === undefined || file === undefined || file === '') return value === '' ? undefined : value;
-  if (value !== undefined && value !== '') {
-    problems.push(`${variableOf(setting)} and ${inFile} must not be set together`);
-    return undefined;
-  }
+/**
+ * Returns a secret of the environment: the value of a variable, or the first line of the file that the variable with
+ * `_FILE` names. Empty values count as unset. Error: `config_invalid`.
+ */
+export function findSecret(environment: Environment, variable: string): string | undefined {
+  const value = environment[variable] || undefined;
+  const file = environment[`${variable}_FILE`] || undefined;
+  if (file === undefined) return value;
+  if (value !== undefined)
+    throw new AppError('config_invalid', `${variable} and ${variable}_FILE must not be set together`);
   try {
     return getTextSync(file).split('\n', 1)[0]?.trim();
   } catch (error) {
-    problems.push(`${inFile} must name a file that the service can read: ${describeError(error)}`);
+    const text = `${variable}_FILE must name a file that this process can read: ${describeError(error)}`;
+    throw new AppError('config_invalid', text);
+  }
+}
+
+/** Returns the variables of a setting, with that of its file. */
+const variablesOf = (setting: Setting<unknown>): readonly string[] =>
+  setting.isSecret === true ? [variableOf(setting), `${variableOf(setting)}_FILE`] : [variableOf(setting)];
+
+function findValue(environment: Environment, setting: Setting<unknown>, problems: string[]): string | undefined {
+  if (setting.isSecret !== true) return environment[variableOf(setting)] || undefined;
+  try {
+    return findSecret(environment, variableOf(setting));
+  } catch (error) {
+    problems.push(describeError(error));
     return undefined;
   }
 }
@@ -105,8 +116,11 @@ const testVariables = /^TRIBUTARY_(CHAOS|SAMPLE_EVENTS|(TEST|BENCH)_.*)$/;
 export function findUnknownSettings(
   environment: Environment,
 ): readonly { readonly variable: string; readonly probably: string | undefined }[] {
-  const known = Object.values(settings).flatMap((setting) => [variableOf(setting), secretFileOf(setting) ?? []].flat());
-  const others = Object.keys(commandVariables).map((name) => variableOf({ name }));
+  const known = Object.values(settings).flatMap((setting) => variablesOf(setting));
+  const others = Object.keys(commandVariables).flatMap((name) => [
+    variableOf({ name }),
+    `${variableOf({ name })}_FILE`,
+  ]);
   const unknown = Object.keys(environment).filter(
     (name) =>
       name.startsWith('TRIBUTARY_') && !known.includes(name) && !others.includes(name) && !testVariables.test(name),

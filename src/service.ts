@@ -95,6 +95,8 @@ async function build(start: ServiceStart): Promise<Service> {
     TRIBUTARY_DATA_DIR: config.dataDir,
     TRIBUTARY_NATS_URL: broker?.url ?? config.natsUrl,
     TRIBUTARY_NATS_URL_FILE: undefined,
+    TRIBUTARY_NATS_SYSTEM_URL: undefined,
+    TRIBUTARY_NATS_SYSTEM_URL_FILE: undefined,
     TRIBUTARY_STREAM: config.streamName,
   };
   const { pins, watch } = folders;

@@ -10,6 +10,7 @@ import {
   type Profile,
   type Profiles,
 } from '../client/profiles.ts';
+import { findSecret } from '../config.ts';
 import { defineCommand, type CommandContext, type CommandGroup } from './command.ts';
 import { flag, parsed, positive, failUsage } from './option-specs.ts';
 
@@ -51,7 +52,7 @@ const add = defineCommand({
   },
   isWithoutData: true,
   details: [
-    'Secrets are read from TRIBUTARY_TOKEN and TRIBUTARY_SECRET or from standard input, never from the command line.',
+    'Secrets are read from TRIBUTARY_TOKEN and TRIBUTARY_SECRET, from the files that TRIBUTARY_TOKEN_FILE and TRIBUTARY_SECRET_FILE name, or from standard input, never from the command line.',
     'The first profile becomes the current one.',
   ],
   examples: [
@@ -60,8 +61,8 @@ const add = defineCommand({
   async run({ NAME: chosen, importUrl, exportUrl, app, user, stdin }, context) {
     const { environment } = context;
     const fromInput = stdin ? await readSecrets(context) : {};
-    const token = fromInput.token ?? (environment['TRIBUTARY_TOKEN'] || undefined);
-    const secret = fromInput.secret ?? (environment['TRIBUTARY_SECRET'] || undefined);
+    const token = fromInput.token ?? findSecret(environment, 'TRIBUTARY_TOKEN');
+    const secret = fromInput.secret ?? findSecret(environment, 'TRIBUTARY_SECRET');
     const changes: Profile = defined({ importUrl, exportUrl, idApp: app, idUser: user?.toString(), token, secret });
     const changed = await changeProfiles(profilesPath(environment), ({ current = chosen, profiles }) => ({
       current,

@@ -4,7 +4,7 @@ import { createExportArea, type ExportAccess, type ExportArea } from '../client/
 import { createHttpClient, type HttpClient } from '../client/http-client.ts';
 import type { ImportAccess } from '../client/import-area.ts';
 import { chooseProfile, parseServiceUrl, profilesPath, readProfiles, type Profile } from '../client/profiles.ts';
-import { dataPaths } from '../config.ts';
+import { dataPaths, findSecret } from '../config.ts';
 import { AppError } from '../runtime/errors.ts';
 import { exists } from '../runtime/files/file-checks.ts';
 import type { CommandContext, OptionValues } from './command.ts';
@@ -27,9 +27,9 @@ function profileOf({ environment }: CommandContext): Profile {
     importUrl: read('IMPORT_URL'),
     exportUrl: read('EXPORT_URL'),
     idApp: app === undefined ? undefined : parsePositive(app, 'TRIBUTARY_APP'),
-    token: read('TOKEN'),
+    token: findSecret(environment, 'TRIBUTARY_TOKEN'),
     idUser: read('USER'),
-    secret: read('SECRET'),
+    secret: findSecret(environment, 'TRIBUTARY_SECRET'),
   });
 }
 

@@ -413,7 +413,7 @@ export const commandVariables: Readonly<Record<string, string>> = {
   IMPORT_URL: 'Address of the import port.',
   EXPORT_URL: 'Address of the export port.',
   APP: 'Id of the app.',
-  TOKEN: 'Token of the app.',
+  TOKEN: 'Token of the app. `TRIBUTARY_TOKEN_FILE` names a file with it.',
   USER: 'Id of the user.',
-  SECRET: 'Secret of the user.',
+  SECRET: 'Secret of the user. `TRIBUTARY_SECRET_FILE` names a file with it.',
 };

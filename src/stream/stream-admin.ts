@@ -187,7 +187,7 @@ export async function createStream(
   }
 }
 
-/** Time in which new copies get the messages of the stream before a start goes on, ms. */
+/** Time in which new copies get the messages of the stream before a start continues, ms. */
 const copyMs = 30_000;
 const copyCheckMs = 200;
 

@@ -73,9 +73,17 @@ function renderSettings(): string {
     const variable = `TRIBUTARY_${name}`;
     return [`${anchor(variable.toLowerCase())}${code(variable)}`, showDefault(setting), unit, values, about];
   });
-  const notes = all.flatMap(({ name, notes: text }) =>
-    text === undefined ? [] : [`- [${code(`TRIBUTARY_${name}`)}](#tributary_${name.toLowerCase()}): ${text}`],
-  );
+  const withFile = ({ name, notes: text, isSecret }: Setting<unknown>): string | undefined => {
+    if (isSecret !== true) return text;
+    return [text, `${code(`TRIBUTARY_${name}_FILE`)} names a file with the value.`]
+      .filter((part) => part !== undefined)
+      .join(' ');
+  };
+  const notes = all
+    .map((setting) => [setting.name, withFile(setting)] as const)
+    .flatMap(([name, text]) =>
+      text === undefined ? [] : [`- [${code(`TRIBUTARY_${name}`)}](#tributary_${name.toLowerCase()}): ${text}`],
+    );
   const others = Object.entries(commandVariables).map(([name, about]) => [
     `${anchor(`tributary_${name.toLowerCase()}`)}${code(`TRIBUTARY_${name}`)}`,
     about,

@@ -39,7 +39,7 @@ export interface OpenObject {
   close(): Promise<void>;
 }
 
-/** What is known of a local file that is uploaded. */
+/** Known facts about a local file that is uploaded. */
 export interface KnownBytes {
   /** SHA-256, hex. */
   readonly sha256?: string | undefined;
