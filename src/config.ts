@@ -3,7 +3,8 @@ import { dataFormatPath } from './runtime/files/data-format.ts';
 import { AppError, describeError } from './runtime/errors.ts';
 import { getTextSync } from './runtime/files/open-file.ts';
 import { addNatsFiles } from './runtime/processes/nats-url.ts';
-import { commandVariables, settings, type Setting } from './config/settings.ts';
+import type { Setting } from './config/setting-kinds.ts';
+import { commandVariables, settings } from './config/settings.ts';
 import { findNearest } from './runtime/nearest-name.ts';
 
 export type Environment = Readonly<Record<string, string | undefined>>;
@@ -49,12 +50,14 @@ export function findSecret(environment: Environment, variable: string): string |
   const file = environment[`${variable}_FILE`] || undefined;
   if (file === undefined) return value;
   if (value !== undefined)
-    throw new AppError('config_invalid', `${variable} and ${variable}_FILE must not be set together`);
+    throw new AppError('config_invalid', `${variable} and ${variable}_FILE must not be set together`, {
+      hint: 'Unset one of them.',
+    });
   try {
     return getTextSync(file).split('\n', 1)[0]?.trim();
   } catch (error) {
     const text = `${variable}_FILE must name a file that this process can read: ${describeError(error)}`;
-    throw new AppError('config_invalid', text);
+    throw new AppError('config_invalid', text, { hint: 'Check its path and its permissions.' });
   }
 }
 
@@ -67,7 +70,7 @@ function findValue(environment: Environment, setting: Setting<unknown>, problems
   try {
     return findSecret(environment, variableOf(setting));
   } catch (error) {
-    problems.push(describeError(error));
+    problems.push(error instanceof Error ? error.message : String(error));
     return undefined;
   }
 }

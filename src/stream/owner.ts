@@ -142,7 +142,13 @@ export async function ownStream(connection: StreamConnection, options: OwnerOpti
   ownerLivenessResponder.begin();
   let problems: readonly Problem[] = [];
   const replicas = createReplicaWatch(options.streamName, options.replicas);
-  const inspection = { manager, options, repair, ownerLivenessResponder, watchReplicas: replicas.see };
+  const inspection = {
+    manager,
+    options,
+    repair,
+    ownerLivenessResponder,
+    watchReplicas: (info: StreamInfo) => replicas.see(info),
+  };
   const inspect = async (): Promise<void> => {
     problems = await whileConnected(connection, 'inspect the stream', () => inspectStream(inspection));
   };

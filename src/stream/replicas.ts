@@ -1,4 +1,4 @@
-import type { StreamInfo } from '@nats-io/jetstream';
+import type { PeerInfo, StreamInfo } from '@nats-io/jetstream';
 import type { Problem } from '../runtime/problems/problem.ts';
 
 /** Time for which a replica may lack messages, as it does under load or after its server's restart, ms. */
@@ -18,8 +18,13 @@ export interface Replica {
 export function listReplicas({ cluster }: Pick<StreamInfo, 'cluster'>): readonly Replica[] {
   if (cluster === undefined) return [];
   const { leader, replicas = [] } = cluster;
-  const others = replicas.map(({ name, current, offline = false, active = 0, lag = 0 }): Replica => {
-    return { server: name, state: offline || active >= silentNs ? 'offline' : current ? 'current' : 'behind', lag };
+  // The server omits what is false or 0.
+  const others = replicas.map(({ name = '', current, offline, active = 0, lag = 0 }: Partial<PeerInfo>): Replica => {
+    return {
+      server: name,
+      state: offline === true || active >= silentNs ? 'offline' : current === true ? 'current' : 'behind',
+      lag,
+    };
   });
   return leader === undefined || leader === '' ? others : [{ server: leader, state: 'leader', lag: 0 }, ...others];
 }

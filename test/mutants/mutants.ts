@@ -208,8 +208,8 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     test: 'unit/datasets/schema-registry.test.ts',
   },
   'an export whose filter is unknown selects more': {
-    find: 'return isKnown && Object.entries(members)',
-    replace: 'return Object.entries(members)',
+    find: 'return isExportSpec(renamed) && Object.keys(renamed).every((name) => Object.hasOwn(members, name))',
+    replace: 'return isExportSpec(renamed)',
     test: 'unit/export/jobs/export-spec.test.ts',
   },
   'an import sends again what the service may have forgotten, without asking': {

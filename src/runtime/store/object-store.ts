@@ -39,7 +39,7 @@ export interface OpenObject {
   close(): Promise<void>;
 }
 
-/** Known facts about a local file that is uploaded. */
+/** Properties of a local file that is uploaded, if they are known. */
 export interface KnownBytes {
   /** SHA-256, hex. */
   readonly sha256?: string | undefined;

@@ -96,7 +96,9 @@ export async function openObject(bucket: S3Bucket, key: string): Promise<OpenObj
     for (let start = first; start < end; start += blockBytes) {
       const range = await readRange(bucket, key, [start, Math.min(blockBytes, end - start)], tag);
       if (range === undefined)
-        throw new AppError('conflict', `${bucket.nameOf(key)} was replaced or removed while it was read`);
+        throw new AppError('conflict', `${bucket.nameOf(key)} was replaced or removed while it was read`, {
+          hint: 'Retry the request.',
+        });
       yield range.bytes;
     }
   }

@@ -92,7 +92,9 @@ async function readPart(handle: FileHandle, position: number, length: number): P
 /** Throws `file_damaged` for a local file that differs from its hash. */
 function assertHash(file: string, found: string, sha256: string | undefined): void {
   if (sha256 !== undefined && found !== sha256)
-    throw new AppError('file_damaged', `${file} does not match its checksum; it was not uploaded`);
+    throw new AppError('file_damaged', `${file} does not match its checksum; it was not uploaded`, {
+      hint: 'Check the disk of the data folder. The work is repeated.',
+    });
 }
 
 interface Upload {
