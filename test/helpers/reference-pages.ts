@@ -67,6 +67,13 @@ function showDefault({ usual, fallback, unit }: Setting<unknown>): string {
   return typeof fallback === 'string' ? code(fallback) : 'none';
 }
 
+function describeNotes({ name, notes: text, isSecret }: Setting<unknown>): string | undefined {
+  if (isSecret !== true) return text;
+  return [text, `${code(`TRIBUTARY_${name}_FILE`)} names a file with the value.`]
+    .filter((part) => part !== undefined)
+    .join(' ');
+}
+
 function renderSettings(): string {
   const all: readonly Setting<unknown>[] = Object.values(settings);
   const rows = all.map((setting) => {
@@ -74,14 +81,8 @@ function renderSettings(): string {
     const variable = `TRIBUTARY_${name}`;
     return [`${anchor(variable.toLowerCase())}${code(variable)}`, showDefault(setting), unit, values, about];
   });
-  const withFile = ({ name, notes: text, isSecret }: Setting<unknown>): string | undefined => {
-    if (isSecret !== true) return text;
-    return [text, `${code(`TRIBUTARY_${name}_FILE`)} names a file with the value.`]
-      .filter((part) => part !== undefined)
-      .join(' ');
-  };
   const notes = all
-    .map((setting) => [setting.name, withFile(setting)] as const)
+    .map((setting) => [setting.name, describeNotes(setting)] as const)
     .flatMap(([name, text]) =>
       text === undefined ? [] : [`- [${code(`TRIBUTARY_${name}`)}](#tributary_${name.toLowerCase()}): ${text}`],
     );
