@@ -7,6 +7,7 @@ import { promisify } from 'node:util';
 import { cacheFolder } from '../../src/nats-setup/ensure-nats-server.ts';
 import type { S3Settings } from '../../src/runtime/store/s3-bucket.ts';
 import { findPythonS3 } from './python-engines.ts';
+import { isWhole } from './in-turn.ts';
 import { waitFor } from './wait.ts';
 
 const gateway = 'github.com/versity/versitygw/cmd/versitygw@v1.8.0';
@@ -20,14 +21,18 @@ export interface S3Server {
   stop(): Promise<void>;
 }
 
-/** Returns the path of versitygw, which the first call builds into the cache folder; undefined, with a notice, without Go. */
+function noServer(why: string): undefined {
+  process.stderr.write(`skipped: ${why}\n`);
+}
+
+/** Returns the path of versitygw, which a nightly run builds into the cache folder; undefined, with a notice, without it. */
 async function findGateway(): Promise<string | undefined> {
   const folder = path.join(cacheFolder(process.env), 'test-go', path.basename(gateway));
   const binary = path.join(folder, 'versitygw');
   if (existsSync(binary)) return binary;
+  if (!isWhole) return noServer('versitygw is built in the nightly run (TRIBUTARY_TEST_WHOLE=1)');
   if (spawnSync('go', ['version']).status !== 0) {
-    process.stderr.write('skipped: versitygw cannot be built here, because Go is missing\n');
-    return undefined;
+    return noServer('versitygw cannot be built here, because Go is missing');
   }
   const staging = `${folder}.${process.pid}`;
   try {
@@ -37,8 +42,7 @@ async function findGateway(): Promise<string | undefined> {
     renameSync(path.join(staging, 'versitygw'), binary);
     return binary;
   } catch (error) {
-    process.stderr.write(`skipped: versitygw cannot be built here (${String(error).split('\n')[0]})\n`);
-    return undefined;
+    return noServer(`versitygw cannot be built here (${String(error).split('\n')[0]})`);
   } finally {
     rmSync(staging, { recursive: true, force: true });
   }
@@ -103,6 +107,7 @@ export async function startGateway(folder: string): Promise<S3Server | undefined
 
 /** Starts moto, which keeps objects in memory; undefined, with a notice, if it is not available. */
 export async function startMoto(): Promise<S3Server | undefined> {
+  if (!isWhole) return noServer('moto runs in the nightly run (TRIBUTARY_TEST_WHOLE=1)');
   const python = await findPythonS3();
   if (python === undefined) return undefined;
   return await startServer('moto', (port) => [python, '-m', 'moto.server', '-H', '127.0.0.1', '-p', String(port)]);
