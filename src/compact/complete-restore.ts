@@ -19,7 +19,6 @@ import { AppError } from '../runtime/errors.ts';
 import { waitForLock } from '../runtime/files/lock.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { createMetrics } from '../runtime/metrics.ts';
-import type { Problem } from '../runtime/problems/problem.ts';
 import { pause } from '../runtime/async/retry.ts';
 import { removeTree } from '../runtime/files/work-files.ts';
 import type { StreamReader } from '../stream/stream.ts';
@@ -68,7 +67,7 @@ async function takeIn(
         throw new AppError('stopping', 'the restore was stopped', { hint: 'Run the restore again; it starts over.' });
       if (failure !== undefined) throw failure;
       if (purged.below > before) movedMs = performance.now();
-      const [problem] = compactor.facts()['problems'] as readonly Problem[];
+      const [problem] = compactor.facts().problems;
       if (problem !== undefined && performance.now() - movedMs > stuckMs)
         throw new AppError('disk', problem.message, {
           retryable: false,

@@ -1,6 +1,7 @@
 import type { JetStreamManager, StreamInfo } from '@nats-io/jetstream';
 import { pause } from '../runtime/async/retry.ts';
 import { AppError } from '../runtime/errors.ts';
+import { defined } from '../runtime/files/checksummed-json.ts';
 import type { FolderLocation } from '../runtime/files/folder-id.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { StreamConnection } from './connection.ts';
@@ -197,9 +198,7 @@ const noticeTodo =
 /** Returns the settings that a recreated stream keeps: its replicas and the operator's. */
 function operatorsSettings({ config }: StreamInfo): Partial<StreamInfo['config']> {
   const { num_replicas, placement, compression, description, metadata } = config;
-  return JSON.parse(JSON.stringify({ num_replicas, placement, compression, description, metadata })) as Partial<
-    StreamInfo['config']
-  >;
+  return defined({ num_replicas, placement, compression, description, metadata });
 }
 
 export type StreamRepair = ReturnType<typeof createStreamRepair>;

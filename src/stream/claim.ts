@@ -101,7 +101,7 @@ export async function findKeptClaim(file: string): Promise<Claim | undefined> {
     });
   });
   try {
-    const { lake, token, generation } = parseChecksummed(text ?? '') as Partial<Claim>;
+    const { lake, token, generation } = parseChecksummed(text ?? '');
     if (typeof lake !== 'string' || typeof token !== 'string' || typeof generation !== 'number') return undefined;
     return { lake, token, generation };
   } catch {

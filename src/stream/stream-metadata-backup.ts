@@ -1,5 +1,5 @@
 import path from 'node:path';
-import { parseChecksummed, renderChecksummed } from '../runtime/files/checksummed-json.ts';
+import { membersOf, parseChecksummed, renderChecksummed } from '../runtime/files/checksummed-json.ts';
 import { ensureFolder, findTextFile, syncFolder, writeFileDurably } from '../runtime/files/durable-file.ts';
 import { findNames, listTree } from '../runtime/files/folder-names.ts';
 import { getSize } from '../runtime/files/file-checks.ts';
@@ -39,7 +39,7 @@ async function findStreams(serverFolder: string): Promise<readonly DescribedStre
 /** Returns the creation time of a stream, which distinguishes a recreated one; undefined unless the text is JSON. */
 function findCreated(text = ''): unknown {
   try {
-    const { Created, created = Created } = JSON.parse(text) as { Created?: unknown; created?: unknown };
+    const { Created, created = Created } = membersOf(JSON.parse(text));
     return created;
   } catch {
     return undefined;
@@ -61,7 +61,7 @@ async function readDescription({ folder }: DescribedStream): Promise<Partial<Des
 async function findKept({ keptFile }: DescribedStream): Promise<Description | undefined> {
   const text = await findTextFile(keptFile);
   try {
-    const { inf, sum } = parseChecksummed(text ?? '') as Partial<Description>;
+    const { inf, sum } = parseChecksummed(text ?? '');
     return typeof inf === 'string' && typeof sum === 'string' ? { inf, sum } : undefined;
   } catch {
     return undefined;

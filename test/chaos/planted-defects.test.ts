@@ -35,7 +35,7 @@ const defects: Readonly<Record<string, Defect>> = {
   'a data file is committed without an fsync': {
     seed: 161,
     file: 'src/lake/files/data-file.ts',
-    from: "await syncFile(file);\n    const numRecords = Number(row['count']);",
+    from: "await syncFile(file);\n  const numRecords = Number(row['count']);",
     to: "const numRecords = Number(row['count']);",
   },
   'a shortened stream is followed in silence': {

@@ -2,6 +2,7 @@ import path from 'node:path';
 import { parseChecksummed, renderChecksummed } from '../../runtime/files/checksummed-json.ts';
 import { findText, type ObjectStore } from '../../runtime/store/object-store.ts';
 import { openStore } from '../../runtime/store/open-store.ts';
+import { isCount, isText, optional, shapeOf } from '../../runtime/store/shape.ts';
 import { describeError, isAppError } from '../../runtime/errors.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import { createMutex } from '../../runtime/async/semaphore.ts';
@@ -27,6 +28,8 @@ interface Mark {
   readonly hash: string | undefined;
 }
 
+const isMark = shapeOf<Mark>({ stream: isText, lastSequence: isCount, hash: optional(isText) });
+
 const pollIntervalMs = 500;
 
 const storeOf = (file: string): ObjectStore => openStore(path.dirname(file), { isGrowing: true });
@@ -34,7 +37,8 @@ const storeOf = (file: string): ObjectStore => openStore(path.dirname(file), { i
 async function findMark(file: string): Promise<Mark | undefined> {
   const text = await findText(storeOf(file), path.basename(file));
   try {
-    return text === undefined ? undefined : (parseChecksummed(text) as unknown as Mark);
+    const mark = text === undefined ? undefined : parseChecksummed(text);
+    return isMark(mark) ? mark : undefined;
   } catch {
     return undefined;
   }

@@ -7,6 +7,7 @@ import { type Statements, type SqlValue, openDuckdb } from '../sql/duckdb.ts';
 import { sqlList, sqlName, sqlText } from '../sql/literals.ts';
 import { isKeyedId, receivedAtOf } from '../../datasets/event-id.ts';
 import { AppError } from '../../runtime/errors.ts';
+import { membersOf } from '../../runtime/files/checksummed-json.ts';
 import { type FileFilter, pruneFiles } from '../files/prune.ts';
 import { type CandidateFile, type IdIndex, type IndexResult, indexKeyOf } from './id-index.ts';
 
@@ -205,7 +206,7 @@ export async function findFullRows(
     );
     return rows.map((row) => ({
       ...toRow(row),
-      values: JSON.parse(String(row['line'])) as Readonly<Record<string, unknown>>,
+      values: membersOf(JSON.parse(String(row['line']))),
     }));
   } finally {
     duckdb.close();

@@ -1,6 +1,6 @@
 import { findRealFolder } from '../../runtime/files/folder-id.ts';
 import path from 'node:path';
-import { parseChecksummed, renderChecksummed } from '../../runtime/files/checksummed-json.ts';
+import { membersOf, parseChecksummed, renderChecksummed } from '../../runtime/files/checksummed-json.ts';
 import { AppError } from '../../runtime/errors.ts';
 
 /** The record of a change has keys of the lake, so that a copy changes only its own files. */
@@ -56,7 +56,8 @@ export function toKey(stored: unknown): string {
 /** Parses stored moves. Throws if one has an unexpected name or key. */
 export function toMoves(stored: unknown, parse: (stored: unknown) => string): Move[] {
   if (!Array.isArray(stored)) throw new Error('moves are not a list');
-  return (stored as readonly Record<string, unknown>[]).map(({ name, to }) => {
+  return stored.map((move: unknown) => {
+    const { name, to } = membersOf(move);
     if (typeof name !== 'string' || path.basename(name) !== name || name === '' || name === '..')
       throw new Error(`${String(name)} is not the name of a file`);
     return { name, to: parse(to) };

@@ -1,10 +1,11 @@
 import { logDamaged } from '../log/actions.ts';
 import path from 'node:path';
 import { ensureFolders, removeFile, syncFolders, moveFile } from '../../runtime/files/durable-file.ts';
-import { parseChecksummed } from '../../runtime/files/checksummed-json.ts';
+import { membersOf, parseChecksummed } from '../../runtime/files/checksummed-json.ts';
 import { exists } from '../../runtime/files/file-checks.ts';
 import { tableFolderMode } from '../../runtime/files/group-access.ts';
 import { AppError } from '../../runtime/errors.ts';
+import { isInteger, isText } from '../../runtime/store/shape.ts';
 import type { Change, Table } from '../log/table.ts';
 import { assertInsideLake, damagedRecord, toKey, toKeys, toMoves, type Move } from './change-record.ts';
 import { isCommitted } from './failed-events.ts';
@@ -16,14 +17,7 @@ import { isCommitted } from './failed-events.ts';
 
 export const intentName = 'intent.json';
 
-export interface StagedRewrite {
-  readonly commitId: string;
-  readonly baseVersion: number;
-  readonly moves: readonly Move[];
-  readonly change: Change;
-  readonly unlink: readonly string[];
-  readonly movesAfter?: readonly Move[];
-}
+const isChange = (value: unknown): value is Change => Array.isArray(membersOf(value)['actions']);
 
 /** End of an absolute path of version 0.2: a data file or a file of failed events. */
 const lakePath = /\/((?:events\/(?:fresh\/[^/]+|kind=[^/]+\/date=[^/]+\/[^/]+)|failed\/[^/]+))$/;
@@ -34,14 +28,17 @@ function parseKey(stored: unknown): string {
 }
 
 /** Parses an intent's text. `file`: for errors. Error: `rewrite_damaged`, also for a path outside the lake. */
-export function parseStagedRewrite(file: string, text: string): StagedRewrite {
+export function parseStagedRewrite(file: string, text: string) {
   try {
-    const stagedRewrite = parseChecksummed(text) as unknown as StagedRewrite;
+    const { commitId, baseVersion, moves, change, unlink, movesAfter } = parseChecksummed(text);
+    if (!isText(commitId) || !isInteger(baseVersion) || !isChange(change)) throw new Error('it lacks members');
     return {
-      ...stagedRewrite,
-      moves: toMoves(stagedRewrite.moves, parseKey),
-      ...(stagedRewrite.movesAfter === undefined ? {} : { movesAfter: toMoves(stagedRewrite.movesAfter, parseKey) }),
-      unlink: toKeys(stagedRewrite.unlink, parseKey),
+      commitId,
+      baseVersion,
+      moves: toMoves(moves, parseKey),
+      change,
+      unlink: toKeys(unlink, parseKey),
+      movesAfter: movesAfter === undefined ? undefined : toMoves(movesAfter, parseKey),
     };
   } catch (error) {
     throw damagedRecord(`${file} is damaged`, error);

@@ -93,7 +93,7 @@ async function findPage(
   let workedSince = performance.now();
   for (const [index, place] of places.entries()) {
     const lookupResult = find(texts[index], others[index]);
-    numbers[place as number] =
+    numbers[Number(place)] =
       lookupResult === timedOut
         ? skipped
         : ((lookupResult === undefined ? undefined : resultDictionary.numberOf(lookupResult)) ?? unknown);

@@ -9,6 +9,7 @@ import { hashFile, getSize } from '../../runtime/files/file-checks.ts';
 import type { TableState } from './table-state.ts';
 import { openNewFile } from '../../runtime/files/open-file.ts';
 import { hashStored, localFiles } from '../../runtime/store/open-store.ts';
+import { isCount, isText, optional, shapeOf } from '../../runtime/store/shape.ts';
 import { missingObject, findText } from '../../runtime/store/object-store.ts';
 
 /**
@@ -281,13 +282,16 @@ export async function readCheckpoint(
   });
 }
 
+type Pointer = { readonly version: number; readonly sha256?: string };
+
+const isPointer = shapeOf<Pointer>({ version: isCount, sha256: optional(isText) });
+
 /** Reads `_last_checkpoint`; undefined if it is missing or unreadable. */
-export async function findLastCheckpoint(
-  tableDir: string,
-): Promise<{ readonly version: number; readonly sha256?: string } | undefined> {
+export async function findLastCheckpoint(tableDir: string): Promise<Pointer | undefined> {
   const text = await findText(logStore(tableDir), '_last_checkpoint');
   try {
-    return text === undefined ? undefined : (JSON.parse(text) as { version: number; sha256?: string });
+    const pointer: unknown = JSON.parse(text ?? 'null');
+    return isPointer(pointer) ? pointer : undefined;
   } catch {
     return undefined;
   }

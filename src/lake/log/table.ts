@@ -22,6 +22,7 @@ import {
   assertContinuity,
   assertPosition,
   findLakeState,
+  perTotal,
   type CommitCause,
   type Epoch,
   type ErasedIdsState,
@@ -149,9 +150,7 @@ function moveTimes(
 export function toCommitInfo(before: LakeState, change: Change, stamp: Stamp): CommitInfoAction {
   const { commitId, nowMs, previous } = stamp;
   const add = change.totals ?? {};
-  const totals = Object.fromEntries(
-    Object.entries(before.totals).map(([name, value]) => [name, value + (add[name as keyof Totals] ?? 0)]),
-  ) as unknown as Totals;
+  const totals = { ...before.totals, ...perTotal((name) => before.totals[name] + (add[name] ?? 0)) };
   const epoch = change.epoch ?? before.epoch;
   const writer = change.writer ?? before.writer;
   const { forgetBefore, forgetAtMs } = change.forgetBefore === undefined ? before : change;

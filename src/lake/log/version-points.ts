@@ -3,6 +3,7 @@ import path from 'node:path';
 import { AppError, isAppError } from '../../runtime/errors.ts';
 import { findText } from '../../runtime/store/object-store.ts';
 import { openStore } from '../../runtime/store/open-store.ts';
+import { listOf } from '../../runtime/store/shape.ts';
 import { parseChecksummed, renderChecksummed } from '../../runtime/files/checksummed-json.ts';
 import { type LakeState, type Restamp, findStateOf } from './lake-state.ts';
 import { listLog, readCommit, findCommit } from './log-files.ts';
@@ -22,6 +23,10 @@ import {
 
 export type RestampStep = readonly [oldMs: number, newMs: number];
 
+const isSteps = listOf(
+  (step): step is RestampStep => Array.isArray(step) && step.length === 2 && step.every(Number.isFinite),
+);
+
 /** Folder of the steps of clock repairs, in the table's folder. */
 export const restampsFolder = '_restamps';
 
@@ -37,7 +42,9 @@ export async function readSteps(tableDir: string, name: string): Promise<readonl
   const text = await findText(openStore(tableDir), name);
   if (text === undefined) throw new AppError('log_damaged', `${file} is missing`, { hint });
   try {
-    return parseChecksummed(text)['steps'] as readonly RestampStep[];
+    const { steps } = parseChecksummed(text);
+    if (isSteps(steps)) return steps;
+    throw new Error('it has no steps');
   } catch (error) {
     throw new AppError('log_damaged', `${file} is damaged`, { cause: error, hint });
   }

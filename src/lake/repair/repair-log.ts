@@ -73,12 +73,8 @@ async function findDamage(tableDir: string): Promise<Damage | undefined> {
   return { own, newest, commits };
 }
 
-/** Members that only another engine's protocol has. */
-type Extra = Readonly<Record<string, unknown>>;
-
-function hasDeletionVector(add: AddAction): boolean {
-  const vector = (add as unknown as Extra)['deletionVector'];
-  return vector !== undefined && vector !== null;
+function hasDeletionVector({ deletionVector }: AddAction): boolean {
+  return deletionVector !== undefined && deletionVector !== null;
 }
 
 function isSameAdd(one: AddAction, other: AddAction): boolean {
@@ -86,13 +82,12 @@ function isSameAdd(one: AddAction, other: AddAction): boolean {
 }
 
 function toRemove(add: AddAction, nowMs: number, dataChange: boolean): Action {
-  const { deletionVector } = add as unknown as Extra;
   return {
     remove: {
       path: add.path,
       deletionTimestamp: nowMs,
       dataChange,
-      ...(hasDeletionVector(add) ? { deletionVector } : {}),
+      ...(hasDeletionVector(add) ? { deletionVector: add.deletionVector } : {}),
     },
   };
 }
