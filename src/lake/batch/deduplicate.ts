@@ -33,11 +33,12 @@ async function findLookUpFiles(duckdb: Duckdb, files: readonly DataFile[]): Prom
   );
 }
 
-async function dropKnown(duckdb: Duckdb): Promise<void> {
+/** Drops rows that lookups have found; with `mayRepeat` also equal rows of the batch after the first one. */
+async function dropKnown(duckdb: Duckdb, mayRepeat: boolean): Promise<void> {
   await duckdb.run(
     `INSERT INTO dropped SELECT r, 'repeat'
      FROM (SELECT rowid AS r, row_number() OVER (PARTITION BY event_id, received_at ORDER BY rowid) AS n FROM batch WHERE NOT bad)
-     WHERE n > 1 OR r IN (SELECT r FROM stored_before)`,
+     WHERE ${mayRepeat ? 'n > 1 OR ' : ''}r IN (SELECT r FROM stored_before)`,
   );
 }
 
@@ -100,11 +101,19 @@ async function classifyKeys(duckdb: Duckdb, rule: DedupeRule, keys: IdempotencyK
   }
 }
 
-/** Classifies the rows of `batch`; with `lookedUp` also by results of lookups. */
-async function classify(duckdb: Duckdb, keys: IdempotencyKeyTable, rule: DedupeRule, lookedUp: boolean) {
+/** Lookups that were used for a batch. */
+interface LookupsUsed {
+  events: boolean;
+  former: boolean;
+}
+
+/** Classifies the rows of `batch`, also by results of the lookups that were used. */
+async function classify(duckdb: Duckdb, keys: IdempotencyKeyTable, rule: DedupeRule, used: Readonly<LookupsUsed>) {
   await duckdb.run('DELETE FROM dropped');
   await duckdb.run('DELETE FROM batch_keys');
-  if (lookedUp) await dropKnown(duckdb);
+  // Equal rows are one event if the stream may deliver messages again. Otherwise each was acknowledged, and its key
+  // decides.
+  if (used.events || used.former) await dropKnown(duckdb, used.events);
   for (const dataset of importDatasets) await dropStoredRows(duckdb, dataset);
   await classifyKeys(duckdb, rule, keys);
   const kinds = await duckdb.rows(
@@ -223,16 +232,16 @@ async function lookUpFormer(
 }
 
 function createLookup(duckdb: Duckdb, keys: IdempotencyKeyTable) {
-  let isUsed = false;
+  const used: LookupsUsed = { events: false, former: false };
   return {
-    isUsed: () => isUsed,
+    used,
     keyedHours: () => readKeyedHours(duckdb),
     /**
      * Finds events in files, since a recreated stream delivers them again; also within the batch. Error:
      * `file_damaged`.
      */
     async lookUpEvents(lakeFiles: readonly DataFile[]) {
-      isUsed = true;
+      used.events = true;
       const files = await findLookUpFiles(duckdb, lakeFiles);
       if (files.length === 0) return;
       // A damaged file hides ids, and their events would be stored again.
@@ -251,7 +260,7 @@ function createLookup(duckdb: Duckdb, keys: IdempotencyKeyTable) {
     formerTimes: () => findFormerTimes(duckdb, keys),
     /** Finds the events of those requests in files by their values: they are duplicates. */
     async lookUpFormer(files: readonly DataFile[], emptyFile: string) {
-      isUsed = true;
+      used.former = true;
       await localFiles.use(files, (paths) => lookUpFormer(duckdb, keys, [emptyFile, ...paths]));
     },
     readNaturalKeys(dataset: Dataset) {
@@ -291,7 +300,7 @@ export function createClassifier(
     for (const name of isForgotten ? [] : ['stored_before', 'stored_rows']) await duckdb.run(`DELETE FROM ${name}`);
     isForgotten = true;
     await known.load(lookUp);
-    return classify(duckdb, keys, known.rule, lookUp.isUsed());
+    return classify(duckdb, keys, known.rule, lookUp.used);
   };
 }
 

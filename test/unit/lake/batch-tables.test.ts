@@ -105,6 +105,29 @@ test('Lookups of a batch do not affect the next batch', async () => {
   expect(await (await load([line, line])).classify(lookUp([]))).toMatchObject({ rows: 1, repeats: 1 });
 });
 
+test('A lookup of retries of version 0.2 does not drop another request that the batch has twice', async () => {
+  const { load, spool, file } = await openTables();
+  // As version 0.2 stored a batch of two events: the first one alone under the key, the other under another key.
+  const single = (key: string, name: string) => linesOf({ key, names: [name], receivedMs, method: 'customEvent' });
+  const stored = await (await load([...single('k', 'a'), ...single('of b', 'b')])).classify(nothing);
+  await stored.writeRows(file, receivedMs);
+  await stored.keepKeys();
+  const [retry, other] = [keyed('ab'), keyed('abc')];
+  const loaded = await load([...retry, ...retry, ...other, ...other]);
+  expect(await loaded.classify(nothing)).toMatchObject({ reusesKeys: true });
+  const judged = await loaded.classify({
+    rule: 'stream',
+    async load(batch) {
+      await batch.formerTimes();
+      await batch.lookUpFormer([], file);
+    },
+  });
+  expect(judged).toMatchObject({ rows: 0, repeats: 4 });
+  expect(await readFailures(spool, judged.failedLines)).toEqual(
+    [...other, ...other].map((line) => ({ reason: 'key_reused', line: JSON.stringify(line) })),
+  );
+});
+
 test('A batch is classified again when more events are known', async () => {
   const { tables, load } = await openTables();
   const loaded = await load(keyed('ab'));
