@@ -38,7 +38,7 @@ async function startClosed(role: Role, { config, logger, closed = '' }: Composit
           await import('./export/api/server.ts')
         ).startUnavailableExport({ host, port: apiPort }, addRoutes, logger);
   const problem = {
-    code: 'role_closed',
+    code: 'process_closed',
     subject: role,
     message: `${role} rejects every request: ${closed}`,
     action: 'Resolve that problem, which is listed too: the process then restarts automatically.',

@@ -1,7 +1,10 @@
 import path from 'node:path';
 import { dataFormatPath } from './runtime/files/data-format.ts';
-import { AppError } from './runtime/errors.ts';
-import { commandVariables, settings, type Setting } from './config/settings.ts';
+import { AppError, describeError } from './runtime/errors.ts';
+import { getTextSync } from './runtime/files/open-file.ts';
+import { addNatsFiles } from './runtime/processes/nats-url.ts';
+import type { Setting } from './config/setting-kinds.ts';
+import { commandVariables, settings } from './config/settings.ts';
 import { findNearest } from './runtime/nearest-name.ts';
 
 export type Environment = Readonly<Record<string, string | undefined>>;
@@ -13,13 +16,23 @@ type Values = {
 /** The service's settings; docs/reference/settings.md lists the variables. Paths are absolute. */
 export type Config = Readonly<ReturnType<typeof completeConfig>>;
 
-/** Adds the values that depend on others. */
-function completeConfig({ enrich, ...values }: Values) {
-  const { opsPort, apiPort, datasetsDir } = values;
+/** Adds the values that depend on others. The address of the cluster contains its files. */
+function completeConfig({
+  enrich,
+  natsCredentialsFile: credentials,
+  natsCaFile: ca,
+  natsCertFile: cert,
+  natsKeyFile: key,
+  ...values
+}: Values) {
+  const { opsPort, apiPort, datasetsDir, natsUrl, natsSystemUrl } = values;
   const dataDir = values.dataDir ?? path.resolve('data');
   return {
     ...values,
     dataDir,
+    natsUrl: natsUrl === undefined ? undefined : addNatsFiles(natsUrl, { credentials, ca, cert, key }),
+    natsSystemUrl:
+      natsSystemUrl === undefined ? undefined : addNatsFiles(natsSystemUrl, { credentials: undefined, ca, cert, key }),
     enriches: enrich === 'on',
     opsPort: opsPort >= 0 ? opsPort : apiPort === 0 ? 0 : 8082,
     datasetsDir: datasetsDir ?? dataPaths(dataDir).datasets,
@@ -28,25 +41,75 @@ function completeConfig({ enrich, ...values }: Values) {
 
 const variableOf = ({ name }: { readonly name: string }): string => `TRIBUTARY_${name}`;
 
+/**
+ * Returns a secret of the environment: the value of a variable, or the first line of the file that the variable with
+ * `_FILE` names. Empty values count as unset. Error: `config_invalid`.
+ */
+export function findSecret(environment: Environment, variable: string): string | undefined {
+  const value = environment[variable] || undefined;
+  const file = environment[`${variable}_FILE`] || undefined;
+  if (file === undefined) return value;
+  if (value !== undefined)
+    throw new AppError('config_invalid', `${variable} and ${variable}_FILE must not be set together`, {
+      hint: 'Unset one of them.',
+    });
+  try {
+    return getTextSync(file).split('\n', 1)[0]?.trim();
+  } catch (error) {
+    const text = `${variable}_FILE must name a file that this process can read: ${describeError(error)}`;
+    throw new AppError('config_invalid', text, { hint: 'Check its path and its permissions.' });
+  }
+}
+
+/** Returns the variables of a setting, with that of its file. */
+const variablesOf = (setting: Setting<unknown>): readonly string[] =>
+  setting.isSecret === true ? [variableOf(setting), `${variableOf(setting)}_FILE`] : [variableOf(setting)];
+
+function findValue(environment: Environment, setting: Setting<unknown>, problems: string[]): string | undefined {
+  if (setting.isSecret !== true) return environment[variableOf(setting)] || undefined;
+  try {
+    return findSecret(environment, variableOf(setting));
+  } catch (error) {
+    problems.push(error instanceof Error ? error.message : String(error));
+    return undefined;
+  }
+}
+
+/** Settings of an external cluster. */
+const clusterSettings = ['natsCredentialsFile', 'natsCaFile', 'natsCertFile', 'natsKeyFile', 'natsSystemUrl'] as const;
+
+function findClusterProblems(values: Readonly<Record<string, unknown>>): readonly string[] {
+  const { natsUrl, natsCertFile, natsKeyFile } = values;
+  const unused = natsUrl === undefined ? clusterSettings.filter((name) => values[name] !== undefined) : [];
+  return [
+    ...unused.map((name) => `${variableOf(settings[name])} needs TRIBUTARY_NATS_URL`),
+    ...((natsCertFile === undefined) === (natsKeyFile === undefined)
+      ? []
+      : ['TRIBUTARY_NATS_CERT_FILE and TRIBUTARY_NATS_KEY_FILE must be set together']),
+  ];
+}
+
 /** Parses the environment; unset and empty variables have defaults. Error: `config_invalid`, with all bad ones. */
 export function parseConfig(environment: Environment): Config {
   const problems: string[] = [];
   const parse = (setting: Setting<unknown>): unknown => {
     const variable = variableOf(setting);
-    const given = environment[variable];
-    if (given === undefined || given === '') return setting.fallback;
+    const value = findValue(environment, setting, problems);
+    if (value === undefined) return setting.fallback;
     // Credentials before the host of an address are secret.
     const refuse = (rule: string): void =>
-      void problems.push(`${variable} ${rule}, not '${given.replace(/\/\/.*@/, '//...@')}'`);
-    return setting.parse(given, refuse);
+      void problems.push(`${variable} ${rule}, not '${value.replace(/\/\/.*@/, '//...@')}'`);
+    return setting.parse(value, refuse);
   };
-  const values = Object.fromEntries(Object.entries(settings).map(([key, setting]) => [key, parse(setting)]));
+  const parsed = Object.fromEntries(Object.entries(settings).map(([key, setting]) => [key, parse(setting)]));
+  problems.push(...findClusterProblems(parsed));
+  const values: object = parsed;
   if (problems.length > 0) {
     throw new AppError('config_invalid', `bad settings: ${problems.join('; ')}`, {
       hint: 'Check docs/reference/settings.md.',
     });
   }
-  return Object.freeze(completeConfig(values as unknown as Values));
+  return Object.freeze(completeConfig(values as Values));
 }
 
 /** Variables of tests and benchmarks. */
@@ -56,8 +119,11 @@ const testVariables = /^TRIBUTARY_(CHAOS|SAMPLE_EVENTS|(TEST|BENCH)_.*)$/;
 export function findUnknownSettings(
   environment: Environment,
 ): readonly { readonly variable: string; readonly probably: string | undefined }[] {
-  const known = Object.values(settings).map(variableOf);
-  const others = Object.keys(commandVariables).map((name) => variableOf({ name }));
+  const known = Object.values(settings).flatMap((setting) => variablesOf(setting));
+  const others = Object.keys(commandVariables).flatMap((name) => [
+    variableOf({ name }),
+    `${variableOf({ name })}_FILE`,
+  ]);
   const unknown = Object.keys(environment).filter(
     (name) =>
       name.startsWith('TRIBUTARY_') && !known.includes(name) && !others.includes(name) && !testVariables.test(name),

@@ -83,8 +83,8 @@ function toHelp(words: readonly string[]): readonly string[] {
   return ['help', '--help', '-h'].includes(first) ? [...rest.filter((word) => !word.startsWith('-')), '--help'] : words;
 }
 
-async function main(given: readonly string[], unread: AbortSignal): Promise<number> {
-  const words = toHelp(given);
+async function main(args: readonly string[], unread: AbortSignal): Promise<number> {
+  const words = toHelp(args);
   const [name] = words;
   const signals = name === 'role' ? ignoreInterrupts() : listenForSignals();
   // Loaded on demand, so that V8's compiled code is used.

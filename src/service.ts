@@ -63,14 +63,14 @@ async function openOps({ options, closers }: ServiceStart) {
     names: [config.opsHost, ...config.opsNames],
     addRoutes: addLoadRoute({ entry, dataDir: config.dataDir, keysDir: keys }),
   };
-  let shown: OpsView | undefined;
+  let currentView: OpsView | undefined;
   const ops = withOps
-    ? await startOpsServer(await resolveHost(config.opsHost), config.opsPort, () => shown, parts)
+    ? await startOpsServer(await resolveHost(config.opsHost), config.opsPort, () => currentView, parts)
     : undefined;
   closers.add('ops server', () => ops?.stop());
   return {
     url: ops?.url,
-    show: (view: OpsView): void => void (shown = view),
+    show: (view: OpsView): void => void (currentView = view),
   };
 }
 
@@ -94,6 +94,9 @@ async function build(start: ServiceStart): Promise<Service> {
   const settings = {
     TRIBUTARY_DATA_DIR: config.dataDir,
     TRIBUTARY_NATS_URL: broker?.url ?? config.natsUrl,
+    TRIBUTARY_NATS_URL_FILE: undefined,
+    TRIBUTARY_NATS_SYSTEM_URL: undefined,
+    TRIBUTARY_NATS_SYSTEM_URL_FILE: undefined,
     TRIBUTARY_STREAM: config.streamName,
   };
   const { pins, watch } = folders;

@@ -221,7 +221,7 @@ export async function keepAccessRevision(paths: AccessPaths): Promise<void> {
 }
 
 /** A pure function from the old access data to the new; may be called again. */
-type Change<T> = (access: AccessFile) => { access: AccessFile; answer: T };
+type Change<T> = (access: AccessFile) => { access: AccessFile; result: T };
 
 /** Changes the access data, durably. If `change` throws, nothing changes. */
 export async function changeAccessFile<T>(paths: AccessPaths, change: Change<T>): Promise<T> {
@@ -229,14 +229,14 @@ export async function changeAccessFile<T>(paths: AccessPaths, change: Change<T>)
   // A change that fails on an empty file must create nothing.
   if (before === empty) change(empty);
   await ensureDataFolder(path.dirname(paths.access), [paths.keys]);
-  const answers: T[] = [];
+  const results: T[] = [];
   const changed = await openAccessStore(paths).records.change(path.basename(paths.access, '.json'), (found) => {
     if (found === undefined && before !== empty) throw goneError(paths);
-    const { access, answer } = change(found ?? empty);
-    answers.push(answer);
+    const { access, result } = change(found ?? empty);
+    results.push(result);
     return { ...access, revision: (found?.revision ?? 0) + 1 };
   });
   // A crash before this line leaves access data that is newer than the stored revision, which is valid.
   await keepRevision(paths, changed?.revision ?? 0);
-  return answers.at(-1) as T;
+  return results.at(-1) as T;
 }

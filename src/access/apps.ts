@@ -97,8 +97,8 @@ function changeApp<T>(
 ): Promise<T> {
   return changeAccessFile(paths, (access) => {
     const app = getApp(access, idApp);
-    const [changed, answer] = change(app);
-    return { access: { ...access, apps: access.apps.map((other) => (other === app ? changed : other)) }, answer };
+    const [changed, result] = change(app);
+    return { access: { ...access, apps: access.apps.map((other) => (other === app ? changed : other)) }, result };
   });
 }
 
@@ -144,7 +144,7 @@ export async function addApp(paths: AccessPaths, app: NewApp, nowMs: number): Pr
   const added: AppRecord = { idApp, platform, title, sdkKey, idAccount, ...project, tokens: [record] };
   return changeAccessFile(paths, (access) => {
     assertNewApp(access, idApp, sdkKey);
-    return { access: { ...access, apps: [...access.apps, added] }, answer: issued };
+    return { access: { ...access, apps: [...access.apps, added] }, result: issued };
   });
 }
 
@@ -164,20 +164,20 @@ export async function revokeAppToken(
   prefix: string,
 ): Promise<{ idApp: string; revoked: string; tokens: readonly string[] }> {
   return changeApp(paths, idApp, (app) => {
-    const shown = prefix.slice(0, tokenPrefixLength);
-    const matching = app.tokens.filter((token) => token.prefix.startsWith(shown));
+    const shownPrefix = prefix.slice(0, tokenPrefixLength);
+    const matching = app.tokens.filter((token) => token.prefix.startsWith(shownPrefix));
     const [token] = matching;
-    if (shown.length < 4 || token === undefined || matching.length > 1) {
+    if (shownPrefix.length < 4 || token === undefined || matching.length > 1) {
       const live = app.tokens.map((kept) => kept.prefix).join(', ') || '(none)';
       throw new AppError(
         token === undefined ? 'not_found' : 'conflict',
-        `'${shown}' does not match exactly one token of app ${idApp}`,
+        `'${shownPrefix}' does not match exactly one token of app ${idApp}`,
         { hint: `Pass the start of a live token: ${live}.` },
       );
     }
     const tokens = app.tokens.filter((kept) => kept !== token);
-    const answer = { idApp: String(idApp), revoked: token.prefix, tokens: tokens.map((kept) => kept.prefix) };
-    return [{ ...app, tokens }, answer];
+    const result = { idApp: String(idApp), revoked: token.prefix, tokens: tokens.map((kept) => kept.prefix) };
+    return [{ ...app, tokens }, result];
   });
 }
 
@@ -192,8 +192,8 @@ export async function removeApp(
     const { tokens, ...kept } = app;
     const apps = access.apps.filter((other) => other !== app);
     const removedApps = [...(access.removedApps ?? []), { ...kept, removedAt }];
-    const answer = { idApp: String(idApp), removedAt, revoked: tokens.map(({ prefix }) => prefix) };
-    return { access: { ...access, apps, removedApps }, answer };
+    const result = { idApp: String(idApp), removedAt, revoked: tokens.map(({ prefix }) => prefix) };
+    return { access: { ...access, apps, removedApps }, result };
   });
 }
 
@@ -211,7 +211,7 @@ export async function restoreApp(paths: AccessPaths, idApp: number, nowMs: numbe
     const { removedAt: _, ...app } = removed;
     const apps = [...access.apps, { ...app, tokens: [record] }];
     const removedApps = access.removedApps?.filter((other) => other !== removed) ?? [];
-    return { access: { ...access, apps, removedApps }, answer: issued };
+    return { access: { ...access, apps, removedApps }, result: issued };
   });
 }
 

@@ -87,8 +87,8 @@ async function changeUser(
 ): Promise<UserRecord> {
   return await changeAccessFile(paths, (access) => {
     const user = getUser(access, idUser);
-    const answer = change(user);
-    return { access: { ...access, users: access.users.map((other) => (other === user ? answer : other)) }, answer };
+    const result = change(user);
+    return { access: { ...access, users: access.users.map((other) => (other === user ? result : other)) }, result };
   });
 }
 
@@ -125,7 +125,7 @@ export async function addUser(paths: AccessPaths, user: NewUser): Promise<{ idUs
     };
     return {
       access: { ...access, nextIdUser: idUser + 1, users: [...access.users, added] },
-      answer: { idUser: String(idUser), secret },
+      result: { idUser: String(idUser), secret },
     };
   });
 }
@@ -135,7 +135,7 @@ export async function removeUser(paths: AccessPaths, idUser: number): Promise<{ 
     const user = getUser(access, idUser);
     return {
       access: { ...access, users: access.users.filter((other) => other.idUser !== idUser) },
-      answer: { idUser: String(idUser), name: user.name },
+      result: { idUser: String(idUser), name: user.name },
     };
   });
 }
@@ -166,17 +166,17 @@ export async function rotateUserSecret(
  */
 export async function setUser(paths: AccessPaths, idUser: number, settings: UserSettings): Promise<ListedUser> {
   const changed = await changeUser(paths, idUser, (user) => {
-    const { maxExports: before, files: filesBefore, ...kept } = user;
+    const { maxExports: before, files: filesBefore, ...unchanged } = user;
     const { canExport = user.canExport, maxExports, files = filesBefore } = settings;
     if (canExport && user.idAccount === noAccount)
       throw new AppError('usage', `user ${idUser} has no account, and cannot create exports`, {
         hint: "Run 'tributary user add' to add a user of an account.",
       });
-    const most = maxExports === undefined ? before : (maxExports ?? undefined);
+    const newMaxExports = maxExports === undefined ? before : (maxExports ?? undefined);
     return {
-      ...kept,
+      ...unchanged,
       canExport,
-      ...(most === undefined ? {} : { maxExports: most }),
+      ...(newMaxExports === undefined ? {} : { maxExports: newMaxExports }),
       ...(files === 'gzip' ? { files } : {}),
     };
   });

@@ -8,6 +8,7 @@
  * Crash: atomic, by one change (lake/files/change.ts).
  */
 import path from 'node:path';
+import { membersOf } from '../runtime/files/checksummed-json.ts';
 import type { Clock } from '../runtime/clock.ts';
 import type { CrashPoint } from '../runtime/crash-point.ts';
 import { AppError, isAppError } from '../runtime/errors.ts';
@@ -73,7 +74,7 @@ function bytesOf(event: FailedEvent): Buffer {
 
 function isOfOtherTable(bytes: Buffer): boolean {
   const checked = parseLine(bytes);
-  const kind = 'text' in checked ? (JSON.parse(checked.text) as { readonly kind?: unknown }).kind : undefined;
+  const { kind } = membersOf('text' in checked ? JSON.parse(checked.text) : undefined);
   return typeof kind === 'string' && importKinds.has(kind) && !leader.kinds.includes(kind);
 }
 
@@ -89,14 +90,15 @@ function keepFailed(files: readonly FailedFile[], { failedLines }: ClassifiedBat
   let line = 0;
   return files.map(({ file, events }) => {
     // A kept event keeps its bytes and the time of its first failure.
-    const kept = events.flatMap((event) => {
+    const remaining = events.flatMap((event) => {
       if (!isCandidate(event)) return [event];
       const reason = reasons.get(line);
       line += 1;
       return reason === undefined ? [] : [{ ...event, reason }];
     });
-    const isChanged = kept.length < events.length || kept.some(({ reason }, index) => reason !== events[index]?.reason);
-    return { file, events: kept, isChanged };
+    const isChanged =
+      remaining.length < events.length || remaining.some(({ reason }, index) => reason !== events[index]?.reason);
+    return { file, events: remaining, isChanged };
   });
 }
 
@@ -109,9 +111,9 @@ async function commitReplay(
   const { table, clock, crashPoint, lakeDir } = dependencies;
   const { staging } = lakePaths(lakeDir);
   const { keysCommit, availableAtMs } = table.lake();
-  const kept = keepFailed(files, classified);
+  const replayedFiles = keepFailed(files, classified);
   const count = (some: readonly FailedFile[]): number => some.reduce((sum, { events }) => sum + events.length, 0);
-  const changed = kept.filter(({ isChanged }) => isChanged);
+  const changed = replayedFiles.filter(({ isChanged }) => isChanged);
   if (changed.length === 0) return { stored: 0, repeats: 0, stillFailed: count(files) };
 
   const nowMs = nextAvailableAtMs(clock, table.lake());
@@ -125,7 +127,7 @@ async function commitReplay(
     const change: Change = {
       cause: 'replay',
       actions,
-      totals: { failed: count(kept) - count(files), stored, repeats: classified.repeats },
+      totals: { failed: count(replayedFiles) - count(files), stored, repeats: classified.repeats },
       availableAtMs: nowMs,
       addsKeys: classified.addsKeys,
       metrics: { rows: stored, bytes: written.sizeBytes },
@@ -139,7 +141,7 @@ async function commitReplay(
       },
       await rewriteFailed(open, changed),
     );
-    return { stored, repeats: classified.repeats, stillFailed: count(kept) };
+    return { stored, repeats: classified.repeats, stillFailed: count(replayedFiles) };
   } finally {
     await open.close();
   }

@@ -1,3 +1,4 @@
+import { defined } from '../runtime/files/checksummed-json.ts';
 import {
   addApp,
   addAppToken,
@@ -16,7 +17,6 @@ import {
   parsed,
   parsePositiveOrNone,
   positive,
-  present,
   failUsage,
   required,
   text,
@@ -41,7 +41,7 @@ const add = defineDataCommand({
   run: ({ ID: idApp, platform, title, sdkKey, account, project }, { paths, clock }) =>
     addApp(
       paths,
-      { idApp, platform, idAccount: account, ...present({ title, sdkKey, idProject: project }) },
+      { idApp, platform, idAccount: account, ...defined({ title, sdkKey, idProject: project }) },
       clock.nowMs(),
     ),
 });
@@ -58,7 +58,7 @@ const set = defineDataCommand({
   examples: ['app set 7 --title "My shop"', 'app set 7 --project none'],
   async run({ ID: idApp, title, project }, { paths }) {
     if (title === undefined && project === undefined) failUsage('nothing to change: pass --title or --project');
-    return setApp(paths, idApp, present({ title, idProject: project === 'none' ? null : project }));
+    return setApp(paths, idApp, defined({ title, idProject: project === 'none' ? null : project }));
   },
 });
 

@@ -23,9 +23,9 @@ export const refusalsCommand = defineDataCommand({
   examples: ['refusals 7', 'refusals 7 --limit 10'],
   async run({ APP: idApp, limit: most }, { config, paths, clock, printMessage }) {
     // The operator sees everything that the service has kept, regardless of its setting.
-    const kept = { folder: paths.refusals, bodies: 'on', ageMs: config.refusalsAgeMs } as const;
+    const refusalFolder = { folder: paths.refusals, bodies: 'on', ageMs: config.refusalsAgeMs } as const;
     const nowMs = clock.nowMs();
-    const refusals = await readRefusals(kept, idApp, { nowMs, most });
+    const refusals = await readRefusals(refusalFolder, idApp, { nowMs, most });
     const apps = [...(await listApps(paths)), ...(await listApps(paths, true))];
     if (refusals.length === 0 && !apps.some((app) => app.idApp === String(idApp)))
       printMessage(`app ${idApp} does not exist; 'tributary app list' lists all apps`);

@@ -8,9 +8,10 @@
  * Crash: that of the stage; a killed command can be repeated.
  */
 import type { Interface } from 'node:readline';
+import { defined } from '../runtime/files/checksummed-json.ts';
 import { parseConfig, type Config, type Environment, dataPaths } from '../config.ts';
 import { assertDataFormat } from '../runtime/files/data-format.ts';
-import { flag, folder, present, type OptionSpec } from './option-specs.ts';
+import { flag, folder, type OptionSpec } from './option-specs.ts';
 import path from 'node:path';
 import { createClock, type Clock } from '../runtime/clock.ts';
 import { useDatasetsFolder } from '../runtime/files/package-files.ts';
@@ -148,7 +149,7 @@ export function resolveConfig(
   options: Readonly<Record<string, string | undefined>>,
   use: DataFolderUse = 'existing',
 ): Config {
-  const config = parseConfig({ ...environment, ...present(options) });
+  const config = parseConfig({ ...environment, ...defined(options) });
   const isNamed = (options['TRIBUTARY_DATA_DIR'] ?? environment['TRIBUTARY_DATA_DIR'] ?? '') !== '';
   if (use !== 'any') assertDataFolder(config.dataDir, use, isNamed);
   assertDataFormat(config.dataDir);

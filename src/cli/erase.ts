@@ -1,4 +1,5 @@
 import path from 'node:path';
+import { defined } from '../runtime/files/checksummed-json.ts';
 import { listApps } from '../access/apps.ts';
 import { ensureLake, isCompactorRunning } from '../lake/lake.ts';
 import type { DrainDependencies } from '../admin/erase/drain.ts';
@@ -19,7 +20,7 @@ import { openConnection } from '../stream/connection.ts';
 import { openGuard } from '../stream/guard.ts';
 import { openPublisher } from '../stream/publisher.ts';
 import { defineDataCommand, queryScratchDir, type DataContext, type OpenData, type OptionValues } from './command.ts';
-import { file, flag, oneOf, positive, present, failUsage, text, withDefault } from './option-specs.ts';
+import { file, flag, oneOf, positive, failUsage, text, withDefault } from './option-specs.ts';
 import { withEvents } from './lake-engine.ts';
 import { findBroker } from './stop.ts';
 
@@ -88,7 +89,7 @@ export async function parseErasure(
   // `--account` alone would erase a whole account.
   if (users === undefined && devices === undefined && app === undefined)
     failUsage("'erase' needs --user, --device, --file or --app");
-  return present({ users, userKind, devices, apps });
+  return defined({ users, userKind, devices, apps });
 }
 
 function describeIds(ids: readonly string[]): string {
@@ -241,7 +242,7 @@ export const eraseCommand = defineDataCommand({
   details: ['Erases the events that match all of --user, --device, --file, --app and --account.'],
   options: eraseOptions,
   examples: ['erase --user 4711 --dry-run', 'erase --file ids.txt --id-type device --account 1'],
-  async run(given, context) {
+  async run(commandOptions, context) {
     const { config, paths, clock } = context;
     // An unreadable list is an error only if it is needed: not with --app.
     const listAllApps = await Promise.all([listApps(paths), listApps(paths, true)]).then(
@@ -250,20 +251,20 @@ export const eraseCommand = defineDataCommand({
         throw error;
       },
     );
-    const target = await parseErasure(given, listAllApps);
+    const target = await parseErasure(commandOptions, listAllApps);
     const erasure = {
       target,
-      forgotten: findIdsToRemove(target, given),
+      forgotten: findIdsToRemove(target, commandOptions),
       listAllApps,
       context,
-      now: given.skipRetention,
+      now: commandOptions.skipRetention,
     };
     await ensureLake(paths.lake, { clock, retentionMs: config.retentionMs });
-    if (given.dryRun || (!given.yes && context.confirm !== undefined)) {
+    if (commandOptions.dryRun || (!commandOptions.yes && context.confirm !== undefined)) {
       const survey = await withEvents(context, engineLimits(context), (events) => dryRunErasure(events, target));
       assertUnambiguousIds(survey.meanings, target, listAllApps);
       const { meanings: _, ...counts } = survey;
-      if (given.dryRun) return { dryRun: true, ...counts };
+      if (commandOptions.dryRun) return { dryRun: true, ...counts };
       await confirmErasure(erasure, survey);
     }
     const logger = createLogger(config.logLevel, { role: 'erase' });

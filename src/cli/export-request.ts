@@ -1,3 +1,4 @@
+import { defined } from '../runtime/files/checksummed-json.ts';
 import type { ExportArguments } from '../client/export-area.ts';
 import { getExport } from '../datasets/dataset.ts';
 import { findTimezone } from '../datasets/dictionaries.ts';
@@ -12,7 +13,7 @@ import {
 } from '../datasets/file-formats.ts';
 import { commonFields } from '../datasets/row-fields.ts';
 import type { OptionValues } from './command.ts';
-import { flag, many, oneOf, parsed, positive, present, failUsage, text } from './option-specs.ts';
+import { flag, many, oneOf, parsed, positive, failUsage, text } from './option-specs.ts';
 
 export const day = (about: string) =>
   parsed(about, 'DAY', (value, what) =>
@@ -98,8 +99,8 @@ interface ExportRequest {
 }
 
 /** Returns the days of a request. `--all` of a derived event needs days; of other events it has none. */
-function findDays(event: string, given: GivenRequest, timezone: string, nowMs: number): ExportRequest['days'] {
-  const { from, to, sinceVersion, where, all } = given;
+function findDays(event: string, options: GivenRequest, timezone: string, nowMs: number): ExportRequest['days'] {
+  const { from, to, sinceVersion, where, all } = options;
   if (all && (from ?? to ?? sinceVersion) !== undefined) failUsage('--all excludes --from, --to and --since-version');
   if (all)
     return 'derive' in getExport(event).event ? { from: '1970-01-01', to: dayBefore(0, timezone, nowMs) } : undefined;
@@ -114,32 +115,32 @@ function findDays(event: string, given: GivenRequest, timezone: string, nowMs: n
 /** Builds the arguments of a request with the defaults of the command line. Error: `usage`. */
 export function toRequest(
   event: string,
-  given: GivenRequest,
+  options: GivenRequest,
   output: string | undefined,
   nowMs: number,
 ): ExportRequest {
-  const { app, eventName, where, selectors, sinceVersion, asOf } = given;
+  const { app, eventName, where, selectors, sinceVersion, asOf } = options;
   const machineZone = findTimezone(new Intl.DateTimeFormat().resolvedOptions().timeZone) ?? 'UTC';
-  const timezone = given.timezone === undefined ? machineZone : findTimezone(given.timezone);
+  const timezone = options.timezone === undefined ? machineZone : findTimezone(options.timezone);
   if (timezone === undefined)
-    return failUsage(`--timezone must be a time zone such as Europe/Berlin, not '${given.timezone ?? ''}'`);
+    return failUsage(`--timezone must be a time zone such as Europe/Berlin, not '${options.timezone ?? ''}'`);
   const named = output === undefined ? undefined : findForm(output);
-  const format = given.format ?? named?.format ?? defaultFormat;
+  const format = options.format ?? named?.format ?? defaultFormat;
   if (named !== undefined && named.format !== format)
     failUsage(`--format ${format} conflicts with the file name ${output ?? ''}`);
   // The client unpacks gzip, but not zstd.
   const isZstd = (packing: string | undefined): boolean => packing === 'zstd' && getFormat(format).kind === 'text';
-  const { compression: asked = named?.compression } = given;
-  if (named !== undefined && isZstd(asked) !== isZstd(named.compression))
-    failUsage(`--compression ${asked ?? ''} conflicts with the file name ${output ?? ''}`);
+  const { compression: requestedCompression = named?.compression } = options;
+  if (named !== undefined && isZstd(requestedCompression) !== isZstd(named.compression))
+    failUsage(`--compression ${requestedCompression ?? ''} conflicts with the file name ${output ?? ''}`);
   // Parquet is compressed already; text is uncompressed unless the file name has an extension of a compressed file.
   const compression =
-    given.compression ?? (named === undefined || named.compression === 'none' ? undefined : named.compression);
-  const days = findDays(event, given, timezone, nowMs);
-  const optional = present({
+    options.compression ?? (named === undefined || named.compression === 'none' ? undefined : named.compression);
+  const days = findDays(event, options, timezone, nowMs);
+  const optional = defined({
     dateFrom: days?.from,
     dateTo: days?.to,
-    sinceVersion: given.all && days === undefined ? '0' : sinceVersion,
+    sinceVersion: options.all && days === undefined ? '0' : sinceVersion,
     asOf,
     compression,
   });
@@ -153,7 +154,7 @@ export function toRequest(
     ...eventName.map((name) => ['eventName', name ?? ''] as const),
     ...where,
   ];
-  return { parameters, form: { format, compression: given.compression ?? 'none' }, days, timezone };
+  return { parameters, form: { format, compression: options.compression ?? 'none' }, days, timezone };
 }
 
 /** Returns the default file of an export, in the working folder. */

@@ -78,14 +78,14 @@ async function downloadExportTo(
   const { id: idRawExport, data } = report;
   const { version, nextSinceVersion, timestampKeptUntil, timestampWatermark } = data;
   const isOut = output === standardOutput;
-  const place = isOut ? `export-${idRawExport}.stdout${ending}` : output;
-  const { files, rows, bytes } = await fetchFiles(caller, report, place, output, context);
+  const downloadPath = isOut ? `export-${idRawExport}.stdout${ending}` : output;
+  const { files, rows, bytes } = await fetchFiles(caller, report, downloadPath, output, context);
   context.printProgress?.('');
   const where = isOut ? 'on standard output' : `in ${files.join(', ')}`;
   context.printMessage(`tributary: ${formatCount(rows)} rows, ${formatBytes(bytes)} ${where}`);
   const basis = { version, nextSinceVersion, timestampKeptUntil, timestampWatermark };
   if (!isOut) return context.printResult({ url: caller.url, idRawExport, files, rows, bytes, ...basis });
-  await writeOut(place, context);
+  await writeOut(downloadPath, context);
   context.printMessage(`tributary: version ${String(version)}, nextSinceVersion ${String(nextSinceVersion)}`);
 }
 
@@ -176,11 +176,11 @@ const order = (event: string) =>
       `export ${event} --from 2026-05-01 --to 2026-05-31 --timezone Europe/Berlin --selectors eventId,tsEvent -o ${event}.parquet`,
     ],
     exitCodes: interrupted,
-    run: (given, context) =>
+    run: (commandOptions, context) =>
       interruptibly(context, () =>
-        withExportClient(given, context, async (caller) => {
-          const request = toRequest(event, given, fileOf(given.output), Date.now());
-          await assertOutput(given.output);
+        withExportClient(commandOptions, context, async (caller) => {
+          const request = toRequest(event, commandOptions, fileOf(commandOptions.output), Date.now());
+          await assertOutput(commandOptions.output);
           const created = await caller.area.call('/api/raw/v1/export/create.json', request.parameters, true);
           const exportId = String(created['idRawExport']);
           const { days, timezone } = request;
@@ -188,11 +188,15 @@ const order = (event: string) =>
           context.printMessage(`tributary: export ${exportId} of ${event}${when}, from ${caller.url}`);
           await noteUnknownApps(caller, request.parameters, context);
           const report = await awaitEnd(caller, exportId, context);
-          const output = given.output ?? defaultOutput(event, exportId, request);
+          const output = commandOptions.output ?? defaultOutput(event, exportId, request);
           await downloadExportTo(caller, report, { output, ending: endingOf(request.form) }, context);
         }),
       ),
   });
+
+/** Returns a part of a response whose table has the current names only, and whose JSON has the former ones too. */
+const withCurrentNames = (of: 'export' | 'overLimit' | 'preview', answer: object): Readonly<Record<string, unknown>> =>
+  withFormerNames(of, acceptFormerNames(of, answer));
 
 const known = oneOf(eventNames, 'event to export', 'EVENT');
 const eventWord: typeof known = {
@@ -213,8 +217,10 @@ const dryRun = (name: 'estimate' | 'preview', summary: string) =>
       withExportClient(given, context, async ({ area }) => {
         const { parameters } = toRequest(event, given, undefined, Date.now());
         const answer = await area.call(`/api/raw/v1/export/${name}.json`, parameters);
-        // A table shows current names only.
-        return withFormerNames('preview', acceptFormerNames('preview', answer));
+        const { overLimits } = answer;
+        if (!Array.isArray(overLimits)) return withCurrentNames('preview', answer);
+        const current = overLimits.map((overLimit: object) => withCurrentNames('overLimit', overLimit));
+        return withCurrentNames('preview', { ...answer, overLimits: current });
       }),
   });
 
@@ -228,7 +234,7 @@ const list = defineCommand({
   run: (given, context) =>
     withExportClient(given, context, async ({ area }) => {
       const { reports } = await area.call('/api/report/v1/file/list.json', []);
-      return Array.isArray(reports) ? reports : [];
+      return Array.isArray(reports) ? reports.map((report: object) => withCurrentNames('export', report)) : [];
     }),
 });
 
@@ -240,7 +246,7 @@ const get = defineCommand({
   ...ofOneExport,
   examples: ['export get 17'],
   run: ({ ID: exportId, ...given }, context) =>
-    withExportClient(given, context, async ({ area }) => (await area.get(exportId)).data),
+    withExportClient(given, context, async ({ area }) => withCurrentNames('export', (await area.get(exportId)).data)),
 });
 
 const wait = defineCommand({
@@ -251,7 +257,9 @@ const wait = defineCommand({
   exitCodes: interrupted,
   run: ({ ID: exportId, ...given }, context) =>
     interruptibly(context, () =>
-      withExportClient(given, context, async (caller) => (await awaitEnd(caller, exportId, context)).data),
+      withExportClient(given, context, async (caller) =>
+        withCurrentNames('export', (await awaitEnd(caller, exportId, context)).data),
+      ),
     ),
 });
 
@@ -273,14 +281,14 @@ const download = defineCommand({
   options: { ...outputOption, ...userOptions },
   examples: ['export download 17 -o may.csv', 'export download 17 -o may/'],
   exitCodes: interrupted,
-  run: ({ ID: exportId, ...given }, context) =>
+  run: ({ ID: exportId, ...commandOptions }, context) =>
     interruptibly(context, () =>
-      withExportClient(given, context, async (caller) => {
-        await assertOutput(given.output);
+      withExportClient(commandOptions, context, async (caller) => {
+        await assertOutput(commandOptions.output);
         const report = await awaitEnd(caller, exportId, context);
         const [first] = report.files ?? [];
         const kind = /\.[a-z]+(?:\.zst)?(?=(?:\.gz)?$)/.exec(first?.name ?? '')?.[0] ?? '.csv';
-        const output = given.output ?? `export-${exportId}${kind}`;
+        const output = commandOptions.output ?? `export-${exportId}${kind}`;
         await downloadExportTo(caller, report, { output, ending: kind }, context);
       }),
     ),

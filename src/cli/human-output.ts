@@ -101,13 +101,13 @@ const graphemes = new Intl.Segmenter();
 
 export function cutText(text: string, columns: number): string {
   if (stringWidth(text) <= columns) return text;
-  let [kept, width] = ['', 0];
+  let [shortened, width] = ['', 0];
   for (const { segment } of graphemes.segment(text)) {
     width += stringWidth(segment);
     if (width > columns - 1) break;
-    kept += segment;
+    shortened += segment;
   }
-  return `${kept}…`;
+  return `${shortened}…`;
 }
 
 export function padText(text: string, width: number, toRight = false): string {
@@ -159,10 +159,10 @@ function fitWidths(columns: readonly Column[], available: number): readonly numb
     columns.slice(0, count).reduce((sum, column) => sum + widthOfColumn(column) + gap, -gap);
   let count = columns.length;
   while (count > 1 && total(count, ({ least }) => least) > available) count -= 1;
-  let most = Math.max(...columns.slice(0, count).map(({ width }) => width));
-  const cut = ({ width, least }: Column): number => Math.max(least, Math.min(width, most));
-  while (most > 1 && total(count, cut) > available) most -= 1;
-  return columns.slice(0, count).map((column) => Math.min(cut(column), available));
+  let maxWidth = Math.max(...columns.slice(0, count).map(({ width }) => width));
+  const cutWidth = ({ width, least }: Column): number => Math.max(least, Math.min(width, maxWidth));
+  while (maxWidth > 1 && total(count, cutWidth) > available) maxWidth -= 1;
+  return columns.slice(0, count).map((column) => Math.min(cutWidth(column), available));
 }
 
 /** Lays out columns of equal length as a table with a head. Cut texts and dropped columns are marked. */
@@ -194,12 +194,12 @@ export function renderTable(rows: readonly ResultRow[], columns: number): string
   const names = [...new Set(rows.flatMap((row) => Object.keys(row).filter((name) => row[name] !== undefined)))];
   const grid = names.map((name): GridColumn => {
     const values = rows.map((row) => row[name]);
-    const given = values.filter((value) => value !== undefined);
+    const presentValues = values.filter((value) => value !== undefined);
     return {
       name,
       cells: values.map((value) => (value === undefined ? '' : formatValue(value, name))),
-      isNumeric: given.every((value) => ['number', 'bigint'].includes(typeof value)),
-      isWhole: given.every((value) => isWholeValue(value, name)),
+      isNumeric: presentValues.every((value) => ['number', 'bigint'].includes(typeof value)),
+      isWhole: presentValues.every((value) => isWholeValue(value, name)),
     };
   });
   return renderGrid(grid, columns);
@@ -254,15 +254,15 @@ export function createHumanOutput(
 ): { readonly context: CommandContext; readonly end: (isDone: boolean) => void } {
   const { print, printMessage } = context;
   let parts: ReturnType<typeof toPart>[] = [];
-  let shown = 0;
+  let printedTables = 0;
   const flush = (): void => {
     const [{ name } = { name: '' }] = parts;
     const rows = parts.map(({ row }) => row);
     parts = [];
     if (rows.length === 0) return;
-    if (shown > 0) print('');
+    if (printedTables > 0) print('');
     if (name !== '') print(name);
-    shown += rows.length;
+    printedTables += rows.length;
     for (const line of renderTable(rows, columns)) print(line);
   };
   const printResult = (value: unknown): void => {
@@ -282,7 +282,7 @@ export function createHumanOutput(
     context: { ...context, printResult, print: after(print), printMessage: after(printMessage) },
     end(isDone) {
       flush();
-      if (isDone && isList && shown === 0) printMessage('none');
+      if (isDone && isList && printedTables === 0) printMessage('none');
     },
   };
 }

@@ -114,16 +114,16 @@ export const importCommand = defineCommand({
     2: 'some events were rejected; the others are stored',
     [interruptedExit]: 'interrupted: repeat the command to resume',
   },
-  async run({ FILE: files, ...given }, context) {
+  async run({ FILE: files, ...commandOptions }, context) {
     const { input, stop, printResult, printProgress, printMessage } = context;
     if (files.filter((name) => name === '-').length > 1) failUsage('standard input can be given only once');
-    if (given.state !== undefined && (files.length > 1 || files[0] === '-'))
+    if (commandOptions.state !== undefined && (files.length > 1 || files[0] === '-'))
       failUsage('--state needs exactly one file');
-    const { key } = importKinds.get(getMethod(given.event).kind) ?? {};
-    if (given.wait && (key?.length ?? 0) > 0)
-      failUsage(`--wait does not support ${given.event}: its events have no Idempotency-Key`);
-    const access = await resolveImport(given, context);
-    const http = createHttpClient({ connections: given.parallel });
+    const { key } = importKinds.get(getMethod(commandOptions.event).kind) ?? {};
+    if (commandOptions.wait && (key?.length ?? 0) > 0)
+      failUsage(`--wait does not support ${commandOptions.event}: its events have no Idempotency-Key`);
+    const access = await resolveImport(commandOptions, context);
+    const http = createHttpClient({ connections: commandOptions.parallel });
     const area = createImportArea(http, access);
     let exitCode = 0;
     try {
@@ -139,30 +139,34 @@ export const importCommand = defineCommand({
         const hooks: ImportHooks = { onProgress: createMeter(name, context), onWait: createWaitReporter(context) };
         const options: ImportOptions = {
           idApp: access.idApp,
-          event: given.event,
-          format: given.format ?? formatOf(name),
-          map: Object.fromEntries(given.map),
-          parallel: given.parallel,
-          giveUpAfterMs: given.retryTimeout * 1000,
-          again: given.reimport,
+          event: commandOptions.event,
+          format: commandOptions.format ?? formatOf(name),
+          map: Object.fromEntries(commandOptions.map),
+          parallel: commandOptions.parallel,
+          giveUpAfterMs: commandOptions.retryTimeout * 1000,
+          again: commandOptions.reimport,
           nowMs: () => Date.now(),
           signal: stop,
-          ...(given.state === undefined ? {} : { stateFile: given.state }),
+          ...(commandOptions.state === undefined ? {} : { stateFile: commandOptions.state }),
         };
         const bytes = name === '-' ? (input?.() ?? failUsage('standard input is not available')) : undefined;
         const outcome =
           bytes === undefined
             ? await importFile(name, area, options, hooks)
             : await importInput(bytes, nameInputRefused(), area, options, hooks);
-        const { lastKeys, ...shown } = outcome;
+        const { lastKeys, ...printedOutcome } = outcome;
         printOutcome(outcome, context);
-        if (given.wait && !outcome.isInterrupted) {
+        if (commandOptions.wait && !outcome.isInterrupted) {
           const onWait = (why: string | undefined): void => printProgress?.(why ?? '');
-          await waitForLake(area, lastKeys, { signal: stop, giveUpAfterMs: given.retryTimeout * 1000, onWait });
+          await waitForLake(area, lastKeys, {
+            signal: stop,
+            giveUpAfterMs: commandOptions.retryTimeout * 1000,
+            onWait,
+          });
           printProgress?.('');
         }
         const seconds = Math.round((performance.now() - startedAt) / 100) / 10;
-        printResult({ url: access.url, idApp: access.idApp, event: given.event, ...shown, seconds });
+        printResult({ url: access.url, idApp: access.idApp, event: commandOptions.event, ...printedOutcome, seconds });
         exitCode = Math.max(exitCode, exitCodeOf(outcome));
       }
       return exitCode;

@@ -33,7 +33,7 @@ const stopMs = 60_000;
 interface FirstAccess {
   readonly apps: readonly ListedApp[];
   readonly users: readonly ListedUser[];
-  readonly made: Pick<Profile, 'idApp' | 'token' | 'idUser' | 'secret'>;
+  readonly created: Pick<Profile, 'idApp' | 'token' | 'idUser' | 'secret'>;
 }
 
 async function ensureAccess(
@@ -41,16 +41,16 @@ async function ensureAccess(
   clock: Clock,
   first: { readonly platform: Platform; readonly title: string },
 ): Promise<FirstAccess> {
-  let made: FirstAccess['made'] = {};
+  let created: FirstAccess['created'] = {};
   if ((await listApps(paths)).length === 0 && (await listApps(paths, true)).length === 0) {
     const { token } = await addApp(paths, { idApp: firstApp, ...first, idAccount: firstAccount }, clock.nowMs());
-    made = { idApp: firstApp, token };
+    created = { idApp: firstApp, token };
   }
   if ((await listUsers(paths)).length === 0) {
     const idAccount = Number((await listApps(paths))[0]?.idAccount ?? firstAccount);
-    made = { ...made, ...(await addUser(paths, { name: 'analyst', idAccount, canExport: true })) };
+    created = { ...created, ...(await addUser(paths, { name: 'analyst', idAccount, canExport: true })) };
   }
-  return { apps: await listApps(paths), users: await listUsers(paths), made };
+  return { apps: await listApps(paths), users: await listUsers(paths), created };
 }
 
 /** Returns the addresses of the running service, or those of its settings. */
@@ -178,19 +178,19 @@ async function init({ platform, title, profile: wanted, wait, started, log }: In
       },
     );
   const access = await ensureAccess(paths, clock, { platform, title });
-  const isNew = Object.keys(access.made).length > 0;
+  const isNew = Object.keys(access.created).length > 0;
   const name = wanted ?? nameProfile(found, addresses, dataDir, isNew);
   const before = found.profiles[name];
   // A running service reports its own address.
   const current = before?.dataDir === dataDir && running !== undefined ? addresses : {};
-  const profile = { ...addresses, ...before, ...current, ...access.made, dataDir };
+  const profile = { ...addresses, ...before, ...current, ...access.created, dataDir };
   const isKept = isNew || before !== undefined;
   if (isKept)
     await changeProfiles(profiles, ({ current: first = name, profiles: known }) => ({
       current: first,
       profiles: { ...known, [name]: { ...known[name], ...profile } },
     }));
-  if (running !== undefined && access.made.token !== undefined) await awaitKnown(profile, stop);
+  if (running !== undefined && access.created.token !== undefined) await awaitKnown(profile, stop);
   printResult({
     dataDir,
     isRunning: running !== undefined,
@@ -198,7 +198,7 @@ async function init({ platform, title, profile: wanted, wait, started, log }: In
     exportUrl: profile.exportUrl,
     apps: access.apps.map(({ idApp }) => idApp),
     users: access.users.map(({ idUser }) => idUser),
-    made: Object.keys(access.made).filter((member) => member.startsWith('id')),
+    made: Object.keys(access.created).filter((member) => member.startsWith('id')),
     ...(isKept ? { profile: name } : {}),
   });
   if (isKept) for (const line of examplesOf(profile)) printMessage(line);

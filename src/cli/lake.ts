@@ -26,13 +26,13 @@ import { flag, oneOf, positive, text, withDefault } from './option-specs.ts';
  * of `findSinceMs`.
  */
 export async function readChanges(tableDir: string, since: string | undefined) {
-  const place = parseCursor(since ?? '0');
-  if (place === undefined)
+  const cursor = parseCursor(since ?? '0');
+  if (cursor === undefined)
     throw new AppError('usage', `'${since}' is not a valid cursor`, {
       hint: "Pass a version, or 'next' of the last output of 'tributary lake changes'.",
     });
   const { snapshot, watermarkMs } = await readSnapshotWithWatermark(tableDir, machineClock);
-  const sinceMs = since === undefined ? 0 : await findSinceMs(place, snapshot);
+  const sinceMs = since === undefined ? 0 : await findSinceMs(cursor, snapshot);
   const files = pruneFiles(snapshot.files, { availableAt: { fromMs: sinceMs } });
   const named = {
     next: nextCursor(snapshot),

@@ -19,11 +19,11 @@ import {
   type ParsedOptions,
   type CommandGroup,
 } from './command.ts';
-import { file, flag, oneOf, parsed, positive, failUsage, many, text, present } from './option-specs.ts';
+import { file, flag, oneOf, parsed, positive, failUsage, many, text } from './option-specs.ts';
 import { loadTitles } from '../admin/lists/load-titles.ts';
 import { engineLimits } from './lake-engine.ts';
 import { printRejectedLists, openList, toListOptions } from './segment.ts';
-import { isRecord } from '../runtime/files/checksummed-json.ts';
+import { defined, isRecord } from '../runtime/files/checksummed-json.ts';
 
 const loadable: readonly Dataset[] = [...datasets.values()].filter(({ isLoadable }) => isLoadable);
 
@@ -48,13 +48,15 @@ const loadOptions = {
   },
 } as const;
 
+const isFieldMap = (value: unknown): value is FieldMap =>
+  isRecord(value) && Object.values(value).every((field) => field === null || typeof field === 'string');
+
 async function readMap(name: string): Promise<FieldMap> {
   const hint = 'Pass a JSON object with the field of each column, or null to drop it: {"sum": "total", "note": null}.';
   try {
     const value: unknown = JSON.parse(await getTextFile(name));
-    if (!isRecord(value) || Object.values(value).some((field) => field !== null && typeof field !== 'string'))
-      throw new Error('it is not an object of field names');
-    return value as FieldMap;
+    if (isFieldMap(value)) return value;
+    throw new Error('it is not an object of field names');
   } catch (error) {
     throw new AppError('usage', `cannot use --map ${name}: ${describeError(error)}`, { hint });
   }
@@ -65,7 +67,7 @@ type LoadArguments = Omit<ParsedOptions<typeof loadOptions>, 'data'>;
 async function toOptions({ map, app, maxBad, format, restoreErased, allowEmpty }: LoadArguments): Promise<LoadOptions> {
   return {
     ...(map === undefined ? {} : { map: await readMap(map) }),
-    ...present({ idApp: app, maxBad, format }),
+    ...defined({ idApp: app, maxBad, format }),
     restoreErased,
     allowsEmpty: allowEmpty,
   };

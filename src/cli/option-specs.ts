@@ -67,12 +67,12 @@ export function positive(about: string, shown = 'N', most = Number.MAX_SAFE_INTE
 export function oneOf<const T extends string>(
   choices: readonly T[],
   about: string,
-  shown: string = choices.join('|'),
+  placeholder: string = choices.join('|'),
 ): OptionSpec<T | undefined> {
   const find = (value: string, what: string): T =>
     choices.find((choice) => choice === value) ??
     failUsage(`${what} must be one of ${choices.join(', ')}, not '${value}'`);
-  return { ...parsed(about, shown, find), choices };
+  return { ...parsed(about, placeholder, find), choices };
 }
 
 export function required<T>(optionSpec: OptionSpec<T | undefined>): OptionSpec<T> {
@@ -95,10 +95,4 @@ export function many<T>(optionSpec: OptionSpec<T | undefined>): OptionSpec<reado
 
 export function optional<T>(optionSpec: OptionSpec<T>): OptionSpec<T> & { readonly isOptional: true } {
   return { ...optionSpec, isOptional: true };
-}
-
-/** Returns the members that are not undefined. */
-export function present<T extends object>(members: T): { readonly [K in keyof T]?: Exclude<T[K], undefined> } {
-  const some = Object.entries(members).filter(([, value]) => value !== undefined);
-  return Object.fromEntries(some) as { readonly [K in keyof T]?: Exclude<T[K], undefined> };
 }

@@ -1,3 +1,4 @@
+import { defined } from '../runtime/files/checksummed-json.ts';
 import {
   changeProfiles,
   describeProfile,
@@ -9,8 +10,9 @@ import {
   type Profile,
   type Profiles,
 } from '../client/profiles.ts';
+import { findSecret } from '../config.ts';
 import { defineCommand, type CommandContext, type CommandGroup } from './command.ts';
-import { flag, parsed, positive, failUsage, present } from './option-specs.ts';
+import { flag, parsed, positive, failUsage } from './option-specs.ts';
 
 const name = { NAME: parsed('profile name', 'NAME', parseProfileName) };
 const maxSecretsBytes = 64 * 1024;
@@ -18,18 +20,18 @@ const maxSecretsBytes = 64 * 1024;
 const url = (about: string) => parsed(about, 'URL', parseServiceUrl);
 
 async function readSecrets({ input }: CommandContext): Promise<Pick<Profile, 'token' | 'secret'>> {
-  let given = '';
+  let inputText = '';
   for await (const piece of input?.() ?? []) {
-    given += Buffer.from(piece).toString('utf8');
-    if (given.length > maxSecretsBytes) failUsage('standard input is larger than a token and a secret');
+    inputText += Buffer.from(piece).toString('utf8');
+    if (inputText.length > maxSecretsBytes) failUsage('standard input is larger than a token and a secret');
   }
   const secrets: { token?: string; secret?: string } = {};
-  for (const line of given.split(/\r?\n/)) {
+  for (const line of inputText.split(/\r?\n/)) {
     const [, member, value] = /^(token|secret)=(\S+)$/.exec(line.trim()) ?? [];
     if (line.trim() === '') continue;
     if (member === undefined || value === undefined)
       failUsage('standard input must have only lines of token=... and secret=...');
-    else secrets[member as 'token' | 'secret'] = value;
+    else Object.assign(secrets, { [member]: value });
   }
   return secrets;
 }
@@ -50,7 +52,7 @@ const add = defineCommand({
   },
   isWithoutData: true,
   details: [
-    'Secrets are read from TRIBUTARY_TOKEN and TRIBUTARY_SECRET or from standard input, never from the command line.',
+    'Secrets are read from TRIBUTARY_TOKEN and TRIBUTARY_SECRET, from the files that TRIBUTARY_TOKEN_FILE and TRIBUTARY_SECRET_FILE name, or from standard input, never from the command line.',
     'The first profile becomes the current one.',
   ],
   examples: [
@@ -59,12 +61,12 @@ const add = defineCommand({
   async run({ NAME: chosen, importUrl, exportUrl, app, user, stdin }, context) {
     const { environment } = context;
     const fromInput = stdin ? await readSecrets(context) : {};
-    const token = fromInput.token ?? (environment['TRIBUTARY_TOKEN'] || undefined);
-    const secret = fromInput.secret ?? (environment['TRIBUTARY_SECRET'] || undefined);
-    const given: Profile = present({ importUrl, exportUrl, idApp: app, idUser: user?.toString(), token, secret });
+    const token = fromInput.token ?? findSecret(environment, 'TRIBUTARY_TOKEN');
+    const secret = fromInput.secret ?? findSecret(environment, 'TRIBUTARY_SECRET');
+    const changes: Profile = defined({ importUrl, exportUrl, idApp: app, idUser: user?.toString(), token, secret });
     const changed = await changeProfiles(profilesPath(environment), ({ current = chosen, profiles }) => ({
       current,
-      profiles: { ...profiles, [chosen]: { ...profiles[chosen], ...given } },
+      profiles: { ...profiles, [chosen]: { ...profiles[chosen], ...changes } },
     }));
     return shown(changed, chosen);
   },

@@ -1,6 +1,6 @@
 import { Argument, Command as Parser, CommanderError, Option, type Help } from 'commander';
 import { AppError, describeError, isAppError, isDiskFull } from '../runtime/errors.ts';
-import { readPackageJson } from '../runtime/files/package-files.ts';
+import { findBuild } from '../runtime/files/package-files.ts';
 import { createHumanOutput } from './human-output.ts';
 import { commonOptions, type Command, type CommandContext, type OptionSpecs, type CommandSpec } from './command.ts';
 import { replaceFormerNames } from './former-names.ts';
@@ -33,14 +33,14 @@ export function usagesOf(commandSpec: CommandSpec, path: string): readonly strin
   );
   // Every command has --json; its own help shows it.
   const { json: _, ...options } = optionsOf(commandSpec);
-  const shown = Object.entries(options)
+  const optionTexts = Object.entries(options)
     .filter(([, { isHidden }]) => isHidden !== true)
     .toSorted(([, a], [, b]) => Number(b.isRequired ?? false) - Number(a.isRequired ?? false))
     .map(([name, { placeholder: value, letter, isRequired, isRepeatable }]) => {
       const flag = letter === undefined ? flagOf(name) : `-${letter}`;
       return show(value === undefined ? flag : `${flag} ${value}`, isRequired === true, isRepeatable);
     });
-  return [[path, ...words, ...shown].join(' ')];
+  return [[path, ...words, ...optionTexts].join(' ')];
 }
 
 const exitCodes: Readonly<Record<number, string>> = {
@@ -90,7 +90,7 @@ function createParser({ name, summary = '', details = [] }: Omit<Command, 'run' 
 }
 
 function addVersion(parser: Parser): Parser {
-  const { version } = readPackageJson('package.json') as { version: string };
+  const { version } = findBuild();
   return parser.version(version, '-V, --version', 'print the version');
 }
 
@@ -107,17 +107,17 @@ function parseOption(parser: Parser, option: Option, { parse, isRepeatable }: Op
     if (known.includes(text.replace(/=.*/s, '')) && !words.includes(`${flag}=${text}`))
       failUsage(`${flag} has no value: ${text} is an option`);
     const value = parse?.(text, flag);
-    return isRepeatable === true && isGiven ? [...(previous as unknown[]), ...(value as unknown[])] : value;
+    return isRepeatable === true && isGiven ? [previous, value].flat() : value;
   };
 }
 
 function addOption(parser: Parser, name: string, optionSpec: OptionSpec<unknown>, call: Call): Option {
   const { description, placeholder, letter, choices, default: fallback, isHidden = false } = optionSpec;
-  const taken = choices === undefined || placeholder === choices.join('|') ? '' : `: ${choices.join(', ')}`;
+  const choiceList = choices === undefined || placeholder === choices.join('|') ? '' : `: ${choices.join(', ')}`;
   const isShown = placeholder !== undefined && (typeof fallback === 'string' || typeof fallback === 'number');
   const option = new Option(
     `${letter === undefined ? '' : `-${letter}, `}${flagOf(name)}${placeholder === undefined ? '' : ` <${placeholder}>`}`,
-    `${description}${taken}${isShown ? ` (${fallback})` : ''}`,
+    `${description}${choiceList}${isShown ? ` (${fallback})` : ''}`,
   ).hideHelp(isHidden);
   if (placeholder !== undefined) option.argParser(parseOption(parser, option, optionSpec, call));
   parser.addOption(option);
@@ -129,13 +129,16 @@ function addWord(
   name: string,
   { description, parse, choices, isRepeatable, isOptional }: OptionSpec<unknown>,
 ): void {
-  const shown = isRepeatable === true ? `${name}...` : name;
-  const taken = choices === undefined ? '' : `: ${choices.join(', ')}`;
-  const argument = new Argument(isOptional === true ? `[${shown}]` : `<${shown}>`, `${description}${taken}`);
+  const shownName = isRepeatable === true ? `${name}...` : name;
+  const choiceList = choices === undefined ? '' : `: ${choices.join(', ')}`;
+  const argument = new Argument(
+    isOptional === true ? `[${shownName}]` : `<${shownName}>`,
+    `${description}${choiceList}`,
+  );
   argument.argParser((text: string, previous: unknown) => {
     if (text === '') failUsage(`${name} is empty`);
     const value = parse?.(text, name);
-    return isRepeatable === true ? [...((previous as unknown[] | undefined) ?? []), ...(value as unknown[])] : value;
+    return isRepeatable === true ? [previous ?? [], value].flat() : value;
   });
   parser.addArgument(argument);
 }
@@ -147,9 +150,9 @@ function collect(
   options: ReadonlyMap<string, Option>,
   declared: OptionSpecs,
 ) {
-  const given: Record<string, unknown> = {};
+  const values: Record<string, unknown> = {};
   Object.entries(words).forEach(([name, { default: fallback }], index) => {
-    given[name] = (parser.processedArgs as unknown[])[index] ?? fallback;
+    values[name] = parser.processedArgs[index] ?? fallback;
   });
   for (const [name, option] of options) {
     const key = option.attributeName();
@@ -157,23 +160,25 @@ function collect(
     const isFlag = declared[name]?.placeholder === undefined;
     // Checked here: the parser would report a missing option before a misspelled one.
     if (!isGiven && declared[name]?.isRequired === true) failUsage(`${String(option.long)} is missing`);
-    given[name] = isGiven ? isFlag || (parser.getOptionValue(key) as unknown) : declared[name]?.default;
+    values[name] = isGiven ? isFlag || parser.getOptionValue(key) : declared[name]?.default;
   }
-  return given as Parameters<CommandSpec['run']>[0];
+  return values as Parameters<CommandSpec['run']>[0];
 }
 
 /** Runs a verb, and formats its output for a terminal unless `--json` is given. Error: `disk` for a full disk. */
 async function runVerb(
   commandSpec: CommandSpec,
-  given: Parameters<CommandSpec['run']>[0],
+  values: Parameters<CommandSpec['run']>[0],
   context: CommandContext,
 ): Promise<number> {
-  const isShown = context.screen !== undefined && !given.json;
-  const shown = isShown ? createHumanOutput(context, context.screen.columns, commandSpec.isList === true) : undefined;
-  const used = shown?.context ?? context;
+  const isShown = context.screen !== undefined && !values.json;
+  const humanOutput = isShown
+    ? createHumanOutput(context, context.screen.columns, commandSpec.isList === true)
+    : undefined;
+  const used = humanOutput?.context ?? context;
   let isDone = false;
   try {
-    const result = await commandSpec.run(given, used);
+    const result = await commandSpec.run(values, used);
     const exitCode = typeof result === 'number' ? result : 0;
     if (typeof result === 'object') for (const one of Array.isArray(result) ? result : [result]) used.printResult(one);
     isDone = exitCode === 0;
@@ -182,7 +187,7 @@ async function runVerb(
     if (!isDiskFull(error)) throw error;
     throw new AppError('disk', describeError(error), { hint: 'Free space there, then repeat the command.' });
   } finally {
-    shown?.end(isDone);
+    humanOutput?.end(isDone);
   }
 }
 
@@ -257,16 +262,16 @@ function joinVerb(command: Command | undefined, words: readonly string[]): reado
 }
 
 /**
- * Runs the command that `given` names; handles `help`, `--help` and `--version`. Returns the exit code. Errors: `usage`,
+ * Runs the command that `args` names; handles `help`, `--help` and `--version`. Returns the exit code. Errors: `usage`,
  * with the usage as its hint; those of the command.
  */
 export async function runProgram(
   commands: readonly Command[],
-  given: readonly string[],
+  args: readonly string[],
   context: CommandContext,
 ): Promise<number> {
-  const command = commands.find(({ name }) => name === given[0]);
-  const words = joinVerb(command, replaceFormerNames(given, context));
+  const command = commands.find(({ name }) => name === args[0]);
+  const words = joinVerb(command, replaceFormerNames(args, context));
   const call: Call = { words, context, exitCode: 0 };
   const details = ['Events in over HTTP, an open Parquet lake, raw exports out.'];
   const program = addVersion(createParser({ name: 'tributary', details }, call))

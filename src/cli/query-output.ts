@@ -43,8 +43,11 @@ export interface QueryFile {
 
 /** Names the temporary file next to the output. */
 export function toQueryFile(file: string): QueryFile {
-  const whole = path.resolve(file);
-  return { file: whole, written: path.join(path.dirname(whole), `.${path.basename(whole)}.${randomUUID()}`) };
+  const absolutePath = path.resolve(file);
+  return {
+    file: absolutePath,
+    written: path.join(path.dirname(absolutePath), `.${path.basename(absolutePath)}.${randomUUID()}`),
+  };
 }
 
 const copyFormats = { csv: 'csv, HEADER', json: 'json', parquet: 'parquet, COMPRESSION zstd' } as const;
@@ -103,24 +106,24 @@ const isNumber = /^-?\d+(\.\d+)?(e[-+]\d+)?$/;
 export async function showQueryTable(
   engine: ReadOnlyEngine,
   sql: string,
-  most: number,
+  maxRows: number,
   { print, columns }: Pick<CommandContext, 'print'> & { readonly columns: number },
-): Promise<{ readonly shown: number; readonly isCut: boolean }> {
+): Promise<{ readonly shownRows: number; readonly isCut: boolean }> {
   const { names, rows } = await engine.stream(sql);
-  const kept: TextRow[] = [];
+  const readRows: TextRow[] = [];
   for await (const piece of rows) {
-    kept.push(...piece.slice(0, most + 1 - kept.length));
-    if (kept.length > most) break;
+    readRows.push(...piece.slice(0, maxRows + 1 - readRows.length));
+    if (readRows.length > maxRows) break;
   }
-  const shown = kept.slice(0, most);
+  const visibleRows = readRows.slice(0, maxRows);
   const grid = names.map((name, index) => {
-    const cells = shown.map((row) => row[index] ?? null);
+    const cells = visibleRows.map((row) => row[index] ?? null);
     const isNumeric =
       cells.every((cell) => cell === null || isNumber.test(cell)) && cells.some((cell) => cell !== null);
     return { name, cells: cells.map((cell) => cell ?? 'NULL'), isNumeric };
   });
   for (const line of renderGrid(grid, columns)) print(line);
-  return { shown: shown.length, isCut: kept.length > most };
+  return { shownRows: visibleRows.length, isCut: readRows.length > maxRows };
 }
 
 type OpenedEngine = ReadOnlyEngine & { readonly remove: () => Promise<void> };
@@ -168,7 +171,7 @@ export async function runQueryPrompt(openPrompt: () => Interface, work: PromptWo
   const prompt = openPrompt();
   let written = '';
   let isRunning = false;
-  const ask = (): void => {
+  const showPrompt = (): void => {
     prompt.setPrompt(written === '' ? first : further);
     prompt.prompt();
   };
@@ -176,7 +179,7 @@ export async function runQueryPrompt(openPrompt: () => Interface, work: PromptWo
     if (isRunning) return engine.interrupt();
     written = '';
     printMessage('');
-    ask();
+    showPrompt();
   });
   stop.addEventListener('abort', () => prompt.close(), { once: true });
   /** Returns whether the prompt continues. */
@@ -200,7 +203,7 @@ export async function runQueryPrompt(openPrompt: () => Interface, work: PromptWo
   };
   try {
     printMessage("Read-only SQL on the current version of the lake. '.help' lists the commands.");
-    ask();
+    showPrompt();
     for await (const line of prompt) {
       isRunning = true;
       try {
@@ -210,7 +213,7 @@ export async function runQueryPrompt(openPrompt: () => Interface, work: PromptWo
       } finally {
         isRunning = false;
       }
-      ask();
+      showPrompt();
     }
     return 0;
   } finally {

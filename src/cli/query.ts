@@ -46,7 +46,7 @@ export async function renderLakeSnapshot(config: Config, root: string | undefine
 
 const typedViews = /\bapp_\d+"?\s*\./;
 
-interface QueryAnswers {
+interface QueryOutputOptions {
   readonly format: QueryFormat;
   readonly rows: number;
   readonly output?: QueryFile | undefined;
@@ -106,7 +106,7 @@ function explainMissing(error: unknown, sql: string): unknown {
 async function runStatement(
   engine: ReadOnlyEngine,
   sql: string,
-  { format, rows, output }: QueryAnswers,
+  { format, rows, output }: QueryOutputOptions,
   context: CommandContext,
 ): Promise<void> {
   const { print, printMessage, screen } = context;
@@ -122,11 +122,11 @@ async function runStatement(
       return context.printResult({ file: output.file, rows: await writeQueryFile(engine, sql, output, format) });
     if (format === 'csv' || format === 'json')
       return void (await writeQueryRows(engine, sql, format, { ...context, write }));
-    const begun = performance.now();
-    const { shown, isCut } = await showQueryTable(engine, sql, rows, { print, columns: screen?.columns ?? 120 });
-    const seconds = ((performance.now() - begun) / 1000).toFixed(2);
+    const startedAt = performance.now();
+    const { shownRows, isCut } = await showQueryTable(engine, sql, rows, { print, columns: screen?.columns ?? 120 });
+    const seconds = ((performance.now() - startedAt) / 1000).toFixed(2);
     const more = isCut ? `; there are more: raise --rows, or use --format csv or -o FILE for all rows` : '';
-    printMessage(`${isCut ? 'the first ' : ''}${shown} ${shown === 1 ? 'row' : 'rows'} in ${seconds} s${more}`);
+    printMessage(`${isCut ? 'the first ' : ''}${shownRows} ${shownRows === 1 ? 'row' : 'rows'} in ${seconds} s${more}`);
   } catch (error) {
     throw explainMissing(error, sql);
   }
@@ -159,17 +159,17 @@ async function readInput({ input }: CommandContext): Promise<string> {
 async function runStatements(
   config: Config,
   sql: string,
-  answers: QueryAnswers,
+  outputOptions: QueryOutputOptions,
   context: CommandContext,
 ): Promise<number> {
   const { statements, rest } = splitSql(sql);
   const all = rest === '' ? statements : [...statements, rest];
   if (all.length === 0) failUsage('no SQL given: pass it as an argument or on standard input');
-  if (answers.output !== undefined && all.length > 1) failUsage('-o needs exactly one statement');
-  const engine = await openEngine(config, typedViews.test(sql), answers.output);
+  if (outputOptions.output !== undefined && all.length > 1) failUsage('-o needs exactly one statement');
+  const engine = await openEngine(config, typedViews.test(sql), outputOptions.output);
   const settle = interruptOn(engine, context);
   try {
-    for (const statement of all) await runStatement(engine, statement, answers, context);
+    for (const statement of all) await runStatement(engine, statement, outputOptions, context);
     return 0;
   } catch (error) {
     if (context.unread?.aborted === true) return 0;
@@ -206,15 +206,15 @@ export const queryCommand = defineDataCommand({
     const isForPerson = context.screen !== undefined && !json;
     const chosen = chooseQueryFormat(format, name, isForPerson);
     const output = name === undefined ? undefined : toQueryFile(name);
-    const answers = { format: chosen, rows, output };
+    const outputOptions = { format: chosen, rows, output };
     const { config, openPrompt } = context;
     if (sql !== undefined || openPrompt === undefined)
-      return runStatements(config, sql ?? (await readInput(context)), answers, context);
+      return runStatements(config, sql ?? (await readInput(context)), outputOptions, context);
     if (output !== undefined) failUsage('-o needs a statement as an argument');
     return runQueryPrompt(openPrompt, {
       context,
       openEngine: () => openEngine(config, true, undefined),
-      runStatement: (engine, statement) => runStatement(engine, statement, answers, context),
+      runStatement: (engine, statement) => runStatement(engine, statement, outputOptions, context),
     });
   },
 });

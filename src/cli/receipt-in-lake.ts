@@ -227,17 +227,17 @@ export async function findReceiptInLake(lakeDir: string, receipt: Receipt): Prom
   const { kind } = getMethod(receipt.method);
   const dataset = importDatasets.find(({ kinds }) => kinds.includes(kind)) ?? leader;
   const { table } = tablePaths(lakeDir, leader);
-  let looked = await lookOnce(lakeDir, dataset, receipt);
+  let lookup = await lookOnce(lakeDir, dataset, receipt);
   for (
     let looks = 1;
-    looks < maxLooks && looked.events.some(({ state }) => state === 'missing' || state === 'erased');
+    looks < maxLooks && lookup.events.some(({ state }) => state === 'missing' || state === 'erased');
   ) {
     // A failed event may have been stored between the two reads, or the reverse.
     const { version } = await readSnapshot(table);
-    if (version === looked.logVersion) break;
-    looked = await lookOnce(lakeDir, dataset, receipt);
+    if (version === lookup.logVersion) break;
+    lookup = await lookOnce(lakeDir, dataset, receipt);
     looks += 1;
   }
-  const { logVersion: _, ...answer } = looked;
-  return answer;
+  const { logVersion: _, ...result } = lookup;
+  return result;
 }

@@ -20,7 +20,7 @@ export const roleCommand = defineCommand({
       throw new AppError('usage', "'role' is an internal command of the service", {
         hint: "Use 'tributary start --role ROLE'.",
       });
-    const logger = createLogger(config.logLevel, { role });
+    const logger = createLogger(config.logLevel, { role, process: environment['TRIBUTARY_PROCESS'] ?? role });
     const metrics = createMetrics();
     const folders = JSON.parse(environment['TRIBUTARY_FOLDERS']) as FolderIds;
     const closed = environment['TRIBUTARY_CLOSED'];

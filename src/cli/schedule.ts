@@ -76,15 +76,15 @@ const add = defineDataCommand({
   ],
   async run({ ARGUMENTS: query, user: id }, context) {
     const idUser = String(id);
-    const given = parseArguments(`?${query.join('&')}`, undefined);
-    assertDone(given);
+    const parsedArguments = parseArguments(`?${query.join('&')}`, undefined);
+    assertDone(parsedArguments);
     return withSchedules(context, async ({ schedules, findUser }) => {
       const user = findUser(idUser);
       if (user === undefined)
         throw new AppError('not_found', `user ${idUser} does not exist`, {
           hint: "Run 'tributary user list' for all users.",
         });
-      const added = await schedules.create(user, given);
+      const added = await schedules.create(user, parsedArguments);
       assertDone(added);
       return added;
     });

@@ -1,13 +1,14 @@
 import path from 'node:path';
+import { defined } from '../runtime/files/checksummed-json.ts';
 import { createExportArea, type ExportAccess, type ExportArea } from '../client/export-area.ts';
 import { createHttpClient, type HttpClient } from '../client/http-client.ts';
 import type { ImportAccess } from '../client/import-area.ts';
 import { chooseProfile, parseServiceUrl, profilesPath, readProfiles, type Profile } from '../client/profiles.ts';
-import { dataPaths } from '../config.ts';
+import { dataPaths, findSecret } from '../config.ts';
 import { AppError } from '../runtime/errors.ts';
 import { exists } from '../runtime/files/file-checks.ts';
 import type { CommandContext, OptionValues } from './command.ts';
-import { parsePositive, text, present } from './option-specs.ts';
+import { parsePositive, text } from './option-specs.ts';
 
 export const callerOptions = {
   url: text('URL of the service (TRIBUTARY_IMPORT_URL, TRIBUTARY_EXPORT_URL, or the profile)', 'URL'),
@@ -22,13 +23,13 @@ type ServiceOptions = Partial<OptionValues<typeof callerOptions>>;
 function profileOf({ environment }: CommandContext): Profile {
   const read = (name: string): string | undefined => environment[`TRIBUTARY_${name}`] || undefined;
   const app = read('APP');
-  return present({
+  return defined({
     importUrl: read('IMPORT_URL'),
     exportUrl: read('EXPORT_URL'),
     idApp: app === undefined ? undefined : parsePositive(app, 'TRIBUTARY_APP'),
-    token: read('TOKEN'),
+    token: findSecret(environment, 'TRIBUTARY_TOKEN'),
     idUser: read('USER'),
-    secret: read('SECRET'),
+    secret: findSecret(environment, 'TRIBUTARY_SECRET'),
   });
 }
 
@@ -41,14 +42,14 @@ async function resolve({ profile }: ServiceOptions, context: CommandContext, opt
   const name = profile ?? (environment['TRIBUTARY_PROFILE'] || undefined);
   const dataDir = path.resolve(environment['TRIBUTARY_DATA_DIR'] || 'data');
   const chosen = chooseProfile(await readProfiles(profilesPath(environment)), name, dataDir);
-  const given = { ...profileOf(context), ...options };
+  const settings = { ...profileOf(context), ...options };
   const isOther = name === undefined && chosen.dataDir !== undefined && chosen.dataDir !== dataDir;
-  const isByAddress = (given.importUrl ?? given.exportUrl) !== undefined;
+  const isByAddress = (settings.importUrl ?? settings.exportUrl) !== undefined;
   if (isOther && !isByAddress && (await exists(dataPaths(dataDir).access)))
     throw new AppError('usage', `the current profile belongs to the data folder ${chosen.dataDir}, not to ${dataDir}`, {
       hint: "Run 'tributary init' to create a profile of this folder, or pass --profile or --url.",
     });
-  return { ...chosen, ...given };
+  return { ...chosen, ...settings };
 }
 
 function missing(what: string, way: string): AppError {
@@ -59,11 +60,11 @@ function missing(what: string, way: string): AppError {
 
 /** Resolves the URL, app and token of an import. Errors: `usage` for a missing value; those of profiles. */
 export async function resolveImport(
-  given: ServiceOptions & { readonly app?: number | undefined },
+  serviceOptions: ServiceOptions & { readonly app?: number | undefined },
   context: CommandContext,
 ): Promise<ImportAccess> {
-  const options = present({ importUrl: given.url, idApp: given.app });
-  const { importUrl, idApp, token } = await resolve(given, context, options);
+  const options = defined({ importUrl: serviceOptions.url, idApp: serviceOptions.app });
+  const { importUrl, idApp, token } = await resolve(serviceOptions, context, options);
   if (importUrl === undefined) throw missing('the URL of the import area', '--url or TRIBUTARY_IMPORT_URL');
   if (idApp === undefined) throw missing('the app', '--app or TRIBUTARY_APP');
   if (token === undefined) throw missing(`the token of app ${idApp}`, 'TRIBUTARY_TOKEN');
@@ -72,11 +73,11 @@ export async function resolveImport(
 
 /** Resolves the URL, user and secret of an export. Errors as `resolveImport`. */
 export async function resolveExport(
-  given: ServiceOptions & { readonly user?: number | undefined },
+  serviceOptions: ServiceOptions & { readonly user?: number | undefined },
   context: CommandContext,
 ): Promise<ExportAccess> {
-  const options = present({ exportUrl: given.url, idUser: given.user?.toString() });
-  const { exportUrl, idUser, secret } = await resolve(given, context, options);
+  const options = defined({ exportUrl: serviceOptions.url, idUser: serviceOptions.user?.toString() });
+  const { exportUrl, idUser, secret } = await resolve(serviceOptions, context, options);
   if (exportUrl === undefined) throw missing('the URL of the export area', '--url or TRIBUTARY_EXPORT_URL');
   if (idUser === undefined) throw missing('the user', '--user or TRIBUTARY_USER');
   if (secret === undefined) throw missing(`the secret of user ${idUser}`, 'TRIBUTARY_SECRET');
@@ -106,11 +107,11 @@ export interface ExportCommandClient {
 
 /** Runs work with the export area of a user, and closes the connections. */
 export async function withExportClient<T>(
-  given: ServiceOptions & { readonly user?: number | undefined },
+  serviceOptions: ServiceOptions & { readonly user?: number | undefined },
   context: CommandContext,
   run: (caller: ExportCommandClient) => Promise<T>,
 ): Promise<T> {
-  const access = await resolveExport(given, context);
+  const access = await resolveExport(serviceOptions, context);
   const http = createHttpClient();
   const onWait = createWaitReporter(context);
   try {

@@ -9,7 +9,7 @@ import { parsed, failUsage, text } from './option-specs.ts';
 
 function parseRoles(list: string): readonly Role[] {
   const named = list.split(',');
-  const unknown = named.find((name) => !roles.includes(name as Role));
+  const unknown = named.find((name) => !roles.some((role) => role === name));
   if (unknown !== undefined) failUsage(`--role must be one of ${roles.join(', ')}, not '${unknown}'`);
   return roles.filter((role) => named.includes(role));
 }

@@ -34,8 +34,8 @@ async function readStream({ url, streamName }: BrokerConnection): Promise<Stream
 
 /** Reads the state of the lake and its problems; files, rows and bytes are those of the events table. */
 async function readLake(lakeDir: string, nowMs: number) {
-  const leader = await readSnapshot(lakePaths(lakeDir).table);
-  const { version, files, lake, foreign } = leader;
+  const eventsSnapshot = await readSnapshot(lakePaths(lakeDir).table);
+  const { version, files, lake, foreign } = eventsSnapshot;
   const secondaryTables = await readSecondaryTables(lakeDir);
   const availableAtMs = lake?.availableAtMs ?? 0;
   const problems = [
@@ -46,7 +46,7 @@ async function readLake(lakeDir: string, nowMs: number) {
     ...(isClockBehind(availableAtMs, nowMs) ? [describeClock(availableAtMs, nowMs)] : []),
     ...(await findUnnamedTables(lakeDir)),
   ];
-  const answer = {
+  const status = {
     version,
     files: files.length,
     youngFiles: files.filter((file) => file.young).length,
@@ -55,10 +55,12 @@ async function readLake(lakeDir: string, nowMs: number) {
     streamId: lake?.epoch?.streamId,
     position: lake?.epoch?.position ?? 0,
     totals: lake?.totals,
-    tables: summarizeTables(version < 0 ? secondaryTables : new Map([[events.table, leader], ...secondaryTables])),
+    tables: summarizeTables(
+      version < 0 ? secondaryTables : new Map([[events.table, eventsSnapshot], ...secondaryTables]),
+    ),
     ...(await describeWaiting(lakeDir, files, lake)),
   };
-  return { answer, problems };
+  return { status, problems };
 }
 
 /** Describes the sealed files that wait to be replaced, and the end of an erasure, which is a retention later. */
@@ -136,7 +138,7 @@ export const statusCommand = defineDataCommand({
           { code: 'lake_unreadable', message: 'cannot read the lake', action: "Run 'tributary lake check'." },
           () => readLake(paths.lake, nowMs),
         );
-    const lake = readOut?.answer;
+    const lake = readOut?.status;
     addNew(readOut?.problems ?? []);
     addNew(await findMissingRecords(config.dataDir));
     const exports = await attempt(

@@ -57,26 +57,26 @@ async function findLastSentence(log: string): Promise<string | undefined> {
 /** Waits for the service on a data folder. Errors: `start_failed`, at once if its process has ended; `stopping`. */
 export async function awaitService(awaited: AwaitedService): Promise<ServiceState> {
   const { dataDir, runFolder, pid, log, signal, note } = awaited;
-  const begun = performance.now();
+  const waitingSince = performance.now();
   let isNoted = false;
-  const whole = log === undefined ? 'the start log' : log;
+  const logName = log === undefined ? 'the start log' : log;
   for (;;) {
     // Checked before the states are read: a second service exits because the first one runs, which is returned.
     const isOver = pid !== undefined && hasEnded(pid);
     const running = readServiceStates(runFolder).find(({ s2s, api }) => s2s !== undefined && api !== undefined);
     if (running !== undefined) return running;
-    const seconds = Math.round((performance.now() - begun) / 1000);
+    const seconds = Math.round((performance.now() - waitingSince) / 1000);
     if (isOver) {
       const why = log === undefined ? undefined : await findLastSentence(log);
       throw new AppError('start_failed', `the service did not start: ${why || `the process ${pid} has ended`}`, {
-        hint: `Check ${whole}, then retry the command.`,
+        hint: `Check ${logName}, then retry the command.`,
       });
     }
     if (signal.aborted)
       throw new AppError('stopping', `interrupted after ${seconds} s: no service runs on ${dataDir} yet`);
-    if (performance.now() - begun > startPatienceMs)
+    if (performance.now() - waitingSince > startPatienceMs)
       throw new AppError('start_failed', `no service runs on ${dataDir} after ${seconds} s`, {
-        hint: `Check ${whole}, or run 'tributary start'.`,
+        hint: `Check ${logName}, or run 'tributary start'.`,
       });
     if (!isNoted)
       note(`tributary: waiting for the service on ${dataDir}${log === undefined ? '' : `, which logs into ${log}`}`);
@@ -111,11 +111,11 @@ export const stopCommand = defineDataCommand({
     const services = readServiceStates(paths.run);
     if (services.length === 0) printMessage(`No service runs on ${config.dataDir}.`);
     services.forEach(askToStop);
-    const begun = performance.now();
+    const requestedAt = performance.now();
     for (const { pid, processStart, startedAt } of services) {
       while (isSameProcess(pid, processStart)) {
-        const seconds = Math.round((performance.now() - begun) / 1000);
-        if (stop.aborted || performance.now() - begun > patienceMs)
+        const seconds = Math.round((performance.now() - requestedAt) / 1000);
+        if (stop.aborted || performance.now() - requestedAt > patienceMs)
           throw new AppError('stopping', `the service of pid ${pid} still runs ${seconds} s after SIGTERM`, {
             hint: 'Run the command again to wait longer, or check the log.',
           });

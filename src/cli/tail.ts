@@ -47,9 +47,9 @@ export function tailHead(columns: number): string {
 export function formatLiveEvent(line: string, columns: number): string {
   const event = parseObject(line);
   const { kind, received_at: at, custom_event_name: name, custom_event_params: params, ...others } = event;
-  const subject = subjects.find((column) => ![undefined, null, ''].includes(others[column] as string));
-  const rest = Object.entries(others).filter(([column]) => column !== subject && !common.includes(column));
-  const fields = [...(isRecord(params) ? Object.entries(params) : []), ...rest];
+  const subject = subjects.find((column) => (others[column] ?? '') !== '');
+  const otherFields = Object.entries(others).filter(([column]) => column !== subject && !common.includes(column));
+  const fields = [...(isRecord(params) ? Object.entries(params) : []), ...otherFields];
   const what = [
     ...(name === undefined ? [] : [show(name)]),
     ...fields.map(([column, value]) => `${column}=${show(value)}`),

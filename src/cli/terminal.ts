@@ -19,11 +19,11 @@ async function write(stdout: NodeJS.WriteStream, text: string | Uint8Array): Pro
 /** Asks for yes or no on the terminal. */
 async function confirm({ stdin, stderr }: Streams, question: string): Promise<boolean> {
   const terminal = createInterface({ input: stdin, output: stderr });
-  const given = new AbortController();
+  const interruption = new AbortController();
   // Ctrl-C and the end of the input mean no.
-  terminal.on('close', () => given.abort()).on('SIGINT', () => given.abort());
+  terminal.on('close', () => interruption.abort()).on('SIGINT', () => interruption.abort());
   try {
-    return /^y(es)?$/i.test((await terminal.question(`${question} (yes/no) `, { signal: given.signal })).trim());
+    return /^y(es)?$/i.test((await terminal.question(`${question} (yes/no) `, { signal: interruption.signal })).trim());
   } catch {
     return false;
   } finally {

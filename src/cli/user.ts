@@ -1,17 +1,8 @@
+import { defined } from '../runtime/files/checksummed-json.ts';
 import { noAccount } from '../access/access.ts';
 import { addUser, listUsers, removeUser, rotateUserSecret, setUser } from '../access/users.ts';
 import { assertConfirmed, defineDataCommand, yesOption, type CommandGroup } from './command.ts';
-import {
-  flag,
-  oneOf,
-  parsed,
-  parsePositiveOrNone,
-  positive,
-  present,
-  failUsage,
-  text,
-  withDefault,
-} from './option-specs.ts';
+import { flag, oneOf, parsed, parsePositiveOrNone, positive, failUsage, text, withDefault } from './option-specs.ts';
 
 const id = { ID: positive("user id, see 'tributary user list'") };
 const files = oneOf(['auto', 'gzip'], 'default compression of files: gzip, or auto for large files only');
@@ -36,7 +27,7 @@ const add = defineDataCommand({
       idAccount: account ?? noAccount,
       canExport: account !== undefined && !noExport,
       ...(operator ? { operator: true as const } : {}),
-      ...present({ files: form === 'gzip' ? form : undefined, maxExports }),
+      ...defined({ files: form === 'gzip' ? form : undefined, maxExports }),
     });
   },
 });
@@ -59,7 +50,7 @@ const set = defineDataCommand({
   async run({ ID: idUser, export: mayExport, maxExports, files: form }, { paths }) {
     if ((mayExport ?? maxExports ?? form) === undefined)
       failUsage('nothing to change: pass --export, --max-exports or --files');
-    const settings = present({
+    const settings = defined({
       canExport: mayExport === undefined ? undefined : mayExport === 'yes',
       maxExports: maxExports === 'none' ? null : maxExports,
       files: form,

@@ -1,4 +1,5 @@
 import path from 'node:path';
+import { defined } from '../runtime/files/checksummed-json.ts';
 import type { Environment } from '../config.ts';
 import { importMethods } from '../datasets/dataset.ts';
 import { parseImportRequest } from '../ingest/import-request.ts';
@@ -13,7 +14,7 @@ import { findReceiptInLake, type ReceiptEventState, type ReceiptInLake } from '.
 import { isManifestText, parseManifest, type Manifest } from '../reports/manifest.ts';
 import type { ReportFile } from '../reports/reports.ts';
 import { getBytes } from '../runtime/files/input-file.ts';
-import { file, flag, folder, many, parsed, failUsage, present } from './option-specs.ts';
+import { file, flag, folder, many, parsed, failUsage } from './option-specs.ts';
 
 interface ReceiptVerifyOptions {
   /** Public key of the service, hex. */
@@ -57,19 +58,19 @@ function compareBody(body: Buffer, { method, idApp, platform, receivedAt, salt, 
 
 /** Returns the lake to search and the trusted keys; undefined if unknown. */
 async function findPlaces({ key, data, lake }: ReceiptVerifyOptions, environment: Environment) {
-  const given = key === undefined ? undefined : [key];
+  const trustedKeys = key === undefined ? undefined : [key];
   if (lake !== undefined) {
     const lakeDir = path.resolve(lake);
     if (!(await exists(lakeDir)))
       throw new AppError('not_found', `folder ${lakeDir} does not exist`, {
         hint: 'Pass the folder of a lake with --lake.',
       });
-    return { lakeDir, trusted: given };
+    return { lakeDir, trusted: trustedKeys };
   }
-  if (data === undefined) return { lakeDir: undefined, trusted: given };
+  if (data === undefined) return { lakeDir: undefined, trusted: trustedKeys };
   const { paths } = openData(data, { environment }, 'lake');
   const known = await findReceiptKeys(paths.keys);
-  return { lakeDir: paths.lake, trusted: given ?? (known.length === 0 ? undefined : known) };
+  return { lakeDir: paths.lake, trusted: trustedKeys ?? (known.length === 0 ? undefined : known) };
 }
 
 const notInLake: readonly ReceiptEventState[] = ['missing', 'changed', 'failed'];
@@ -94,7 +95,7 @@ export async function verifyReceipt(
     ok: body?.ok !== false && lake?.events.some(({ state }) => notInLake.includes(state)) !== true,
     trusted: trusted !== undefined,
     receipt: { idApp, method, receivedAt, events: events.length, stream, sequence, storedAt, key },
-    ...present({ body, lake }),
+    ...defined({ body, lake }),
   };
 }
 
@@ -139,20 +140,20 @@ async function getManifest(name: string, trusted: string | undefined): Promise<M
 /** A given file with its content. */
 interface GivenFile extends Pick<ReportFile, 'sha256' | 'bytes'> {
   readonly name: string;
-  readonly place: string;
+  readonly absolutePath: string;
 }
 
 /** Matches files to the parts of a manifest, one to one; identical parts first by name. Returns the rest of the parts, too. */
-function matchParts({ files }: Manifest, given: readonly GivenFile[]) {
+function matchParts({ files }: Manifest, givenFiles: readonly GivenFile[]) {
   const left = [...files];
   const matched = new Map<string, ReportFile>();
   for (const byName of [true, false])
-    for (const { place, sha256, bytes } of given) {
-      if (matched.has(place)) continue;
+    for (const { absolutePath, sha256, bytes } of givenFiles) {
+      if (matched.has(absolutePath)) continue;
       const isPart = (part: ReportFile): boolean => part.sha256 === sha256 && part.bytes === bytes;
-      const index = left.findIndex((part) => isPart(part) && (!byName || part.name === path.basename(place)));
+      const index = left.findIndex((part) => isPart(part) && (!byName || part.name === path.basename(absolutePath)));
       const [part] = index === -1 ? [] : left.splice(index, 1);
-      if (part !== undefined) matched.set(place, part);
+      if (part !== undefined) matched.set(absolutePath, part);
     }
   return { matched, missing: left.map(({ name }) => name) };
 }
@@ -165,7 +166,7 @@ function describeOdd({ name, sha256, bytes }: GivenFile, { files }: Manifest): s
 
 async function readGiven(name: string): Promise<GivenFile> {
   const [sha256, bytes] = await readable(name, async () => [await hashFile(name), await getSize(name)] as const);
-  return { name, place: path.resolve(name), sha256, bytes };
+  return { name, absolutePath: path.resolve(name), sha256, bytes };
 }
 
 const options = {
@@ -216,24 +217,24 @@ export const verifyCommand = defineCommand({
   exitCodes: {
     1: 'a file differs, is missing or is given twice; an event is missing or changed; or the key is not trusted',
   },
-  async run({ FILE: names, ...given }, context) {
-    const { key: trusted, anyKey, partial } = given;
+  async run({ FILE: names, ...commandOptions }, context) {
+    const { key: trusted, anyKey, partial } = commandOptions;
     if (anyKey && trusted !== undefined) failUsage('--key and --any-key exclude each other');
     const manifestFile = names.at(-1) ?? '';
     if (names.length < 2) {
       if (partial) failUsage('--partial needs a manifest');
-      return await runReceipt(manifestFile, given, context);
+      return await runReceipt(manifestFile, commandOptions, context);
     }
     for (const name of ['body', 'data', 'lake'] as const)
-      if (given[name] !== undefined) failUsage(`--${name} needs a receipt`);
+      if (commandOptions[name] !== undefined) failUsage(`--${name} needs a receipt`);
     const { printResult, printMessage } = context;
     const manifest = await getManifest(manifestFile, trusted);
     const files: GivenFile[] = [];
     for (const name of names.slice(0, -1)) files.push(await readGiven(name));
     const { matched, missing } = matchParts(manifest, files);
     const verdicts = files.map((one) => {
-      const part = matched.get(one.place);
-      matched.delete(one.place);
+      const part = matched.get(one.absolutePath);
+      matched.delete(one.absolutePath);
       return part === undefined
         ? { file: one.name, ok: false, why: describeOdd(one, manifest) }
         : { file: one.name, ok: true, rows: part.rows };

@@ -3,7 +3,7 @@ import { removeFile } from '../runtime/files/durable-file.ts';
 import {
   maxBodyBytes,
   type EventSource,
-  type RefusedEvent,
+  type RejectedEvent,
   type SourceEvent,
   type InputPosition,
 } from './event-source.ts';
@@ -18,7 +18,7 @@ export interface ImportBatch {
   readonly next: InputPosition;
   readonly events: readonly SourceEvent[];
   /** Lines that are not events, and are not sent. */
-  readonly refused: readonly RefusedEvent[];
+  readonly rejected: readonly RejectedEvent[];
 }
 
 export function renderBody(events: readonly SourceEvent[]): string {
@@ -36,31 +36,31 @@ export async function* cutBatches(
   let number = from.number;
   let next = from.place;
   let events: SourceEvent[] = [];
-  let refused: RefusedEvent[] = [];
+  let rejected: RejectedEvent[] = [];
   let bytes = 2;
-  const cut = (): ImportBatch => {
-    const batch = { number, next, events, refused };
-    [number, events, refused, bytes] = [number + 1, [], [], 2];
+  const cutBatch = (): ImportBatch => {
+    const batch = { number, next, events, rejected };
+    [number, events, rejected, bytes] = [number + 1, [], [], 2];
     return batch;
   };
   for await (const item of source.items(from.place)) {
     if (item.event !== undefined) {
       const size = Buffer.byteLength(item.event.json) + 1;
       const isFull = events.length === maxBatchEvents || bytes + size - 1 > maxBodyBytes;
-      if (events.length > 0 && isFull) yield cut();
+      if (events.length > 0 && isFull) yield cutBatch();
       events.push(item.event);
       bytes += size;
-    } else if (item.refused !== undefined) {
-      refused.push(item.refused);
+    } else if (item.rejected !== undefined) {
+      rejected.push(item.rejected);
     }
     next = item.next;
-    if (refused.length >= maxBatchEvents) yield cut();
+    if (rejected.length >= maxBatchEvents) yield cutBatch();
   }
-  if (events.length + refused.length > 0) yield cut();
+  if (events.length + rejected.length > 0) yield cutBatch();
 }
 
 /** Renders the line of a rejected event, whose JSON is copied byte for byte. */
-export function renderRefused({ json, ...what }: RefusedEvent): string {
+export function renderRejected({ json, ...what }: RejectedEvent): string {
   const text = JSON.stringify(what);
   return json === undefined ? `${text}\n` : `${text.slice(0, -1)},"event":${json}}\n`;
 }
@@ -69,17 +69,17 @@ export function renderRefused({ json, ...what }: RefusedEvent): string {
  * Truncates the file of rejected events to `atByte` bytes, appends lines and fsyncs the file, but not its folder. An
  * empty file is removed. Returns the length of the file.
  */
-export async function writeRefused(file: string, lines: string, atByte: number): Promise<number> {
+export async function writeRejected(file: string, lines: string, atByte: number): Promise<number> {
   if (lines === '' && atByte === 0) {
     await removeFile(file);
     return 0;
   }
-  const refused = await openAppendedFile(file, atByte);
+  const rejectedFile = await openAppendedFile(file, atByte);
   try {
-    await refused.append(lines);
-    await refused.sync();
-    return refused.bytes;
+    await rejectedFile.append(lines);
+    await rejectedFile.sync();
+    return rejectedFile.bytes;
   } finally {
-    await refused.close();
+    await rejectedFile.close();
   }
 }

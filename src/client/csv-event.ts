@@ -87,9 +87,9 @@ function assertUseful(name: string, event: string, columns: readonly string[], f
     lacking.unshift(getKind(kind).allowsDeviceOnly ? `any of ${ids.join(', ')}` : 'customUserId');
   if (lacking.length === 0) return;
   const unknown = columns.filter((_, index) => !Object.hasOwn(properties, heads[index] ?? ''));
-  const shown = unknown.slice(0, shownColumns).map((column) => JSON.stringify(column));
+  const shownNames = unknown.slice(0, shownColumns).map((column) => JSON.stringify(column));
   const more = unknown.length > shownColumns ? ', ...' : '';
-  const what = unknown.length === 0 ? '' : `; unknown fields are ${shown.join(', ')}${more}`;
+  const what = unknown.length === 0 ? '' : `; unknown fields are ${shownNames.join(', ')}${more}`;
   throw new AppError('usage', `${name} has no column for ${lacking.join(', and none for ')} of ${event}${what}`, {
     hint: 'Pass --map COLUMN=FIELD for a column of another name, such as --map user=customUserId. No event was sent.',
   });

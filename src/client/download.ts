@@ -23,37 +23,37 @@ const firstWaitMs = 500;
 const maxWaitMs = 10_000;
 const defaultPatienceMs = 120_000;
 
-/** Outcome of one attempt; `other`: the local part is of another file; `ended`: the link has expired. */
-type Tried = 'whole' | 'cut' | 'other' | 'ended';
+/** Outcome of one attempt; `changed`: the local part is of another file; `expired`: the link has expired. */
+type AttemptResult = 'complete' | 'interrupted' | 'changed' | 'expired';
 
 /** Downloads the missing bytes of a file. */
-async function fetchRest(file: ExportFile, place: string, options: DownloadOptions): Promise<Tried> {
+async function fetchRest(file: ExportFile, target: string, options: DownloadOptions): Promise<AttemptResult> {
   const { http, signal, onBytes } = options;
-  let part = await openAppendedFile(place, file.bytes);
+  let part = await openAppendedFile(target, file.bytes);
   try {
     const from = part.bytes;
-    if (from === file.bytes) return 'whole';
+    if (from === file.bytes) return 'complete';
     // The ETag is the file's hash: a part is continued only for the same file.
     const range: Record<string, string> = from === 0 ? {} : { range: `bytes=${from}-`, 'if-match': `"${file.sha256}"` };
     const { answer, body } = await http.open({ method: 'GET', url: file.link, headers: range });
-    if (answer.status === 403 || answer.status === 404) return 'ended';
-    if (answer.status === 412 || answer.status === 416) return from > 0 ? 'other' : 'cut';
+    if (answer.status === 403 || answer.status === 404) return 'expired';
+    if (answer.status === 412 || answer.status === 416) return from > 0 ? 'changed' : 'interrupted';
     if (answer.status !== 200 && (from === 0 || answer.status !== 206))
       throw new AppError('service_away', `the download of ${file.name} failed with status ${answer.status}`);
     if (from > 0 && answer.status === 200) {
       // A proxy may ignore ranges: the file restarts.
       await part.close();
-      part = await openAppendedFile(place, 0);
+      part = await openAppendedFile(target, 0);
       onBytes(-from);
     }
     for await (const piece of body) {
-      if (signal.aborted) return 'cut';
-      if (part.bytes + piece.length > file.bytes) return 'cut';
+      if (signal.aborted) return 'interrupted';
+      if (part.bytes + piece.length > file.bytes) return 'interrupted';
       await part.append(piece);
       onBytes(piece.length);
     }
     await part.sync();
-    return part.bytes === file.bytes ? 'whole' : 'cut';
+    return part.bytes === file.bytes ? 'complete' : 'interrupted';
   } finally {
     await part.close();
   }
@@ -74,26 +74,26 @@ async function isRight({ sha256, bytes }: ExportFile, place: string): Promise<bo
  */
 export async function downloadFile(wanted: ExportFile, folder: string, options: DownloadOptions): Promise<string> {
   const { signal, onWait, onBytes, giveUpAfterMs = defaultPatienceMs } = options;
-  const place = path.join(folder, wanted.name);
+  const target = path.join(folder, wanted.name);
   const backoff = createBackoff(firstWaitMs, maxWaitMs);
   let [file, wrong] = [wanted, 0];
-  let [size, movedAt] = [(await findSize(place)) ?? 0, performance.now()];
+  let [size, movedAt] = [(await findSize(target)) ?? 0, performance.now()];
   onBytes(Math.min(size, wanted.bytes));
   for (;;) {
     if (signal.aborted) throw new AppError('stopping', `the download of ${file.name} was interrupted`);
     let why: string | undefined;
     try {
-      const tried = await fetchRest(file, place, options);
+      const attemptResult = await fetchRest(file, target, options);
       onWait(undefined);
-      if (tried === 'whole') {
-        if (await isRight(file, place)) return place;
+      if (attemptResult === 'complete') {
+        if (await isRight(file, target)) return target;
         onBytes(-file.bytes);
         wrong += 1;
         if (wrong === 3)
           throw new AppError('file_damaged', `${file.name} failed checksum verification three times`, {
             hint: 'Check proxies between you and the service, then retry.',
           });
-      } else if (tried === 'ended') {
+      } else if (attemptResult === 'expired') {
         const renewed = (await options.renew()).find(({ sha256 }) => sha256 === wanted.sha256);
         if (renewed === undefined || renewed.link === file.link)
           throw new AppError('service_refused', `${file.name} has expired`, {
@@ -101,15 +101,15 @@ export async function downloadFile(wanted: ExportFile, folder: string, options: 
           });
         file = renewed;
         continue;
-      } else if (tried === 'other') {
-        onBytes(-Math.min((await findSize(place)) ?? 0, file.bytes));
-        await removeFile(place);
+      } else if (attemptResult === 'changed') {
+        onBytes(-Math.min((await findSize(target)) ?? 0, file.bytes));
+        await removeFile(target);
       } else why = 'the connection was closed';
     } catch (error) {
       if (!isAppError(error, 'service_away')) throw error;
       why = describeError(error);
     }
-    const now = (await findSize(place)) ?? 0;
+    const now = (await findSize(target)) ?? 0;
     if (now !== size) [size, movedAt] = [now, performance.now()];
     if (performance.now() - movedAt > giveUpAfterMs)
       throw new AppError(

@@ -53,12 +53,12 @@ function take(begun: Begun, piece: Buffer, hasQuotes: boolean): void {
 }
 
 function end({ line, pieces, isCut }: Begun, next: InputPosition): InputRecord {
-  const whole = pieces.length === 1 && pieces[0] !== undefined ? pieces[0] : Buffer.concat(pieces);
-  const last = whole.at(-1) === lineFeed ? whole.length - 1 : whole.length;
+  const joined = pieces.length === 1 && pieces[0] !== undefined ? pieces[0] : Buffer.concat(pieces);
+  const last = joined.at(-1) === lineFeed ? joined.length - 1 : joined.length;
   return {
     line,
     next,
-    bytes: whole.subarray(0, whole[last - 1] === carriageReturn ? last - 1 : last),
+    bytes: joined.subarray(0, joined[last - 1] === carriageReturn ? last - 1 : last),
     isCut,
   };
 }
@@ -73,7 +73,7 @@ async function* readRecords(
   hasQuotes: boolean,
 ): AsyncGenerator<InputRecord, void, void> {
   let { line, offset } = from;
-  let begun = begin(line);
+  let partialRecord = begin(line);
   // Whether the last line ends with a break.
   let isBroken = true;
   for await (const piece of pieces) {
@@ -83,17 +83,17 @@ async function* readRecords(
       const feed = buffer.indexOf(lineFeed, at);
       isBroken = feed !== -1;
       const stop = feed === -1 ? buffer.length : feed + 1;
-      take(begun, buffer.subarray(at, stop), hasQuotes);
+      take(partialRecord, buffer.subarray(at, stop), hasQuotes);
       offset += stop - at;
       at = stop;
       if (feed === -1) break;
       line += 1;
-      if (begun.isQuoted) continue;
-      yield end(begun, { line, offset });
-      begun = begin(line);
+      if (partialRecord.isQuoted) continue;
+      yield end(partialRecord, { line, offset });
+      partialRecord = begin(line);
     }
   }
-  if (begun.bytes > 0) yield end(begun, { line: isBroken ? line : line + 1, offset });
+  if (partialRecord.bytes > 0) yield end(partialRecord, { line: isBroken ? line : line + 1, offset });
 }
 
 export interface SourceEvent {
@@ -102,7 +102,7 @@ export interface SourceEvent {
 }
 
 /** A rejected event, or a line that is not an event. */
-export interface RefusedEvent {
+export interface RejectedEvent {
   readonly line: number;
   /** Path of the wrong field, without its first slash. */
   readonly field?: string;
@@ -117,7 +117,7 @@ export interface RefusedEvent {
 interface SourceItem {
   readonly next: InputPosition;
   readonly event?: SourceEvent;
-  readonly refused?: RefusedEvent;
+  readonly rejected?: RejectedEvent;
 }
 
 export type SourceFormat = 'ndjson' | 'csv';
@@ -136,9 +136,9 @@ const maxEventBytes = maxBodyBytes - 2;
 const tooLarge = `is larger than the maximum of ${maxEventBytes} bytes per event`;
 const shownText = 1000;
 
-const refuse = ({ line, next, bytes }: InputRecord, reason: string, hint?: string): SourceItem => ({
+const reject = ({ line, next, bytes }: InputRecord, reason: string, hint?: string): SourceItem => ({
   next,
-  refused: {
+  rejected: {
     line,
     reason,
     ...(hint === undefined ? {} : { hint }),
@@ -148,7 +148,7 @@ const refuse = ({ line, next, bytes }: InputRecord, reason: string, hint?: strin
 
 function withinSize(record: InputRecord, json: string): SourceItem {
   return Buffer.byteLength(json) > maxEventBytes
-    ? refuse(record, tooLarge)
+    ? reject(record, tooLarge)
     : { next: record.next, event: { line: record.line, json } };
 }
 
@@ -161,27 +161,27 @@ function readJson(record: InputRecord): SourceItem {
   try {
     if (isRecord(JSON.parse(text))) return withinSize(record, text);
   } catch {
-    return refuse(record, 'is not JSON', oneOnEach);
+    return reject(record, 'is not JSON', oneOnEach);
   }
-  return refuse(record, 'is not a JSON object', oneOnEach);
+  return reject(record, 'is not a JSON object', oneOnEach);
 }
 
 function readCsv(record: InputRecord, { separator, fields }: CsvColumns): SourceItem {
   const text = record.bytes.toString('utf8');
   if (text.trim() === '') return { next: record.next };
   const cells = parseCells(text, separator);
-  if (cells === undefined) return refuse(record, 'is not a CSV record: unexpected quote');
+  if (cells === undefined) return reject(record, 'is not a CSV record: unexpected quote');
   if (cells.length !== fields.length)
-    return refuse(record, `has ${cells.length} cells, but the header has ${fields.length}`);
+    return reject(record, `has ${cells.length} cells, but the header has ${fields.length}`);
   return withinSize(record, JSON.stringify(toEvent(fields, cells)));
 }
 
 function readItem(record: InputRecord, columns: CsvColumns | undefined): SourceItem {
   const last = record.next.line - 1;
   if (record.isCut && last > record.line)
-    return refuse(record, tooLarge, `Check for an unclosed quote: the record extends to line ${last}.`);
-  if (record.isCut) return refuse(record, tooLarge);
-  if (!isUtf8(record.bytes)) return refuse(record, 'is not UTF-8');
+    return reject(record, tooLarge, `Check for an unclosed quote: the record extends to line ${last}.`);
+  if (record.isCut) return reject(record, tooLarge);
+  if (!isUtf8(record.bytes)) return reject(record, 'is not UTF-8');
   return columns === undefined ? readJson(record) : readCsv(record, columns);
 }
 

@@ -1,3 +1,4 @@
+import { membersOf } from '../runtime/files/checksummed-json.ts';
 import { createBackoff, pause } from '../runtime/async/retry.ts';
 import { AppError, isAppError, isSystemError } from '../runtime/errors.ts';
 import { parseObject, retryAfterMs, toLine, type HttpResponse, type HttpClient } from './http-client.ts';
@@ -85,7 +86,7 @@ const hints: Readonly<Record<number, string>> = {
 function hintOfFull({ text }: HttpResponse): string | undefined {
   const exports = parseEnvelope(text).data?.error?.info?.exports;
   if (!Array.isArray(exports) || exports.length === 0) return undefined;
-  const ids = (exports as { readonly idRawExport?: unknown }[]).map(({ idRawExport }) => toLine(String(idRawExport)));
+  const ids = exports.map((one: unknown) => toLine(String(membersOf(one)['idRawExport'])));
   return `Wait until one of these exports ends, or run 'tributary export cancel ID': ${ids.join(', ')}.`;
 }
 
@@ -116,7 +117,7 @@ function nameOf(link: string): string {
 }
 
 function toFile(value: unknown): ExportFile {
-  const { link, rows, bytes, sha256 } = value as Readonly<Record<string, unknown>>;
+  const { link, rows, bytes, sha256 } = membersOf(value);
   const [address, hash] = [String(link), String(sha256)];
   return { name: nameOf(address), link: address, rows: Number(rows), bytes: Number(bytes), sha256: hash };
 }
@@ -124,7 +125,7 @@ function toFile(value: unknown): ExportFile {
 function toReport(id: string, data: ExportData): ExportReport {
   const { status, progress, errorMessage, files: listed, hasHeader, manifest } = data;
   const files = Array.isArray(listed) ? listed.map(toFile) : undefined;
-  const link = (manifest as { readonly link?: unknown } | undefined)?.link;
+  const { link } = membersOf(manifest);
   return {
     id,
     status: toLine(String(status)),
@@ -193,12 +194,12 @@ export function createExportArea(
     const backoff = createBackoff(firstWaitMs, maxWaitMs);
     const untilMs = performance.now() + giveUpAfterMs;
     for (;;) {
-      const tried = await tryOnce(method, parameters, isChange);
-      if ('data' in tried) {
+      const attempt = await tryOnce(method, parameters, isChange);
+      if ('data' in attempt) {
         onWait(undefined);
-        return tried.data;
+        return attempt.data;
       }
-      const { why, waitMs, isQuota } = tried;
+      const { why, waitMs, isQuota } = attempt;
       // Waits for quotas, up to an hour.
       if (!isQuota && performance.now() > untilMs)
         throw new AppError('service_away', `${url} is unavailable: ${why}`, {

@@ -1,4 +1,5 @@
 import path from 'node:path';
+import { membersOf } from '../runtime/files/checksummed-json.ts';
 import { endingOf, findForm, formatNames, getFormat } from '../datasets/file-formats.ts';
 import { AppError, isSystemError } from '../runtime/errors.ts';
 import { moveFile, syncFolder, writeFileDurably } from '../runtime/files/durable-file.ts';
@@ -94,9 +95,9 @@ async function assemble(
   if (only !== undefined && isAsItIs(parts, output)) {
     await moveFile(only, output);
   } else {
-    const whole = path.join(work, 'whole');
-    await writePieces(join(parts, hasHeader), whole, { gzip: packingOf(output) === 'gz', signal });
-    await moveFile(whole, output);
+    const joinedFile = path.join(work, 'whole');
+    await writePieces(join(parts, hasHeader), joinedFile, { gzip: packingOf(output) === 'gz', signal });
+    await moveFile(joinedFile, output);
   }
   await syncFolder(path.dirname(path.resolve(output)));
 }
@@ -175,5 +176,5 @@ export async function fetchExport(
 export async function getManifestKey(url: string, { http }: Pick<DownloadOptions, 'http'>): Promise<string> {
   const { status, text } = await http.send({ method: 'GET', url: `${url}/manifest-key.json`, headers: {} });
   if (status !== 200) throw new AppError('service_away', `${url}/manifest-key.json failed with status ${status}`);
-  return String((JSON.parse(text) as { readonly data?: { readonly key?: unknown } }).data?.key);
+  return String(membersOf(membersOf(JSON.parse(text))['data'])['key']);
 }

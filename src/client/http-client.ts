@@ -48,20 +48,20 @@ function headOf({ statusCode = 0, headers }: IncomingMessage): Omit<HttpResponse
   };
 }
 
-async function readText(body: IncomingMessage): Promise<string> {
+async function readText(body: AsyncIterable<Buffer>): Promise<string> {
   const pieces: Buffer[] = [];
   let bytes = 0;
   for await (const piece of body) {
-    bytes += (piece as Buffer).length;
+    bytes += piece.length;
     if (bytes > maxAnswerBytes) throw new Error(`the response is larger than ${maxAnswerBytes} bytes`);
-    pieces.push(piece as Buffer);
+    pieces.push(piece);
   }
   return Buffer.concat(pieces).toString('utf8');
 }
 
 async function* readPieces(url: string, body: IncomingMessage): AsyncGenerator<Uint8Array, void, void> {
   try {
-    for await (const piece of body) yield piece as Uint8Array;
+    yield* body;
   } catch (error) {
     throw away(url, error);
   }

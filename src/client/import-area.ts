@@ -23,7 +23,7 @@ export interface ServiceValidationError {
 /** Response to a batch. `later`: send it again with the same key; it may be stored already. */
 export type BatchResponse =
   | { readonly state: 'stored'; readonly unknownParameters: readonly string[] }
-  | { readonly state: 'refused'; readonly faults: readonly ServiceValidationError[] }
+  | { readonly state: 'rejected'; readonly validationErrors: readonly ServiceValidationError[] }
   | { readonly state: 'later'; readonly why: string; readonly waitMs: number | undefined };
 
 /** State of the events of a key. `receivedAtMs`: of the first event, if known. */
@@ -132,7 +132,7 @@ export function createImportArea(http: HttpClient, access: ImportAccess): Import
     }
     if (answer.status === 400) {
       parseOurs(access, answer, 'error');
-      return { state: 'refused', faults: readFaults(answer) };
+      return { state: 'rejected', validationErrors: readFaults(answer) };
     }
     if (isLater(answer.status)) return { state: 'later', ...later(answer) };
     throw refusal(access, answer);
@@ -178,16 +178,16 @@ interface InsistOptions {
   readonly onWait: (why: string | undefined) => void;
 }
 
-/** Retries a request until the response is definite; undefined if aborted. Errors: those of `ask`. */
+/** Retries a request until the response is definite; undefined if aborted. Errors: those of `request`. */
 export type RetryUntilAnswered = <T extends object>(ask: () => Promise<T | RetryLater>) => Promise<T | undefined>;
 
 /** Creates the retries of one import, which share their timeout. */
 export function createRetryUntilAnswered({ signal, giveUpAfterMs, onWait }: InsistOptions): RetryUntilAnswered {
   let answeredAt = performance.now();
-  return async (ask) => {
+  return async (request) => {
     const backoff = createBackoff(firstWaitMs, maxWaitMs);
     for (;;) {
-      const answer = await ask().catch((error: unknown): RetryLater => {
+      const answer = await request().catch((error: unknown): RetryLater => {
         if (!isAppError(error, 'service_away')) throw error;
         return { why: describeError(error), waitMs: undefined };
       });

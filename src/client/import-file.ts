@@ -17,7 +17,7 @@ import {
   type ImportOptions,
   type ImportState,
 } from './import-state.ts';
-import { writeRefused } from './batches.ts';
+import { writeRejected } from './batches.ts';
 import { runImport, type ImportHooks, type ImportOutcome } from './run-import.ts';
 
 /** Rejects a truncated gzip file: the complete one would be another import. */
@@ -47,8 +47,8 @@ function openRecord(stateFile: string, refusedFile: string): ImportRecord {
         });
       }
     },
-    async writeRefused(lines, atByte) {
-      const bytes = await writeRefused(refusedFile, lines, atByte);
+    async writeRejected(lines, atByte) {
+      const bytes = await writeRejected(refusedFile, lines, atByte);
       await syncFolder(path.dirname(refusedFile));
       return bytes;
     },
@@ -95,30 +95,31 @@ export async function importFile(
   const retryUntilAnswered = createRetryUntilAnswered({ ...options, onWait: hooks.onWait });
   const lock = acquireFileLock(file, 'import');
   try {
-    const begun = await openImportState({ file, stateFile, area, options, retryUntilAnswered });
-    if (begun === undefined || begun.finishedAt !== undefined) return atRest(file, refusedFile, begun);
+    const importState = await openImportState({ file, stateFile, area, options, retryUntilAnswered });
+    if (importState === undefined || importState.finishedAt !== undefined)
+      return atRest(file, refusedFile, importState);
     const source = createFileSource(file, { format, event, map: new Map(Object.entries(map)) });
-    if (begun.sendLimit === 0) {
+    if (importState.sendLimit === 0) {
       await assertWhole(file, options);
       // Rejects an invalid header before the state permits sending.
       await assertReadable(source);
     }
     // Keys depend on content and method; a repeated import has a salt.
-    const seed = `${begun.identity.sha256} ${event} ${begun.salt}`;
+    const seed = `${importState.identity.sha256} ${event} ${importState.salt}`;
     const method = batchMethods.get(event) ?? '';
-    const { acknowledgedThrough, sendLimit, aheadMs = 0 } = begun;
+    const { acknowledgedThrough, sendLimit, aheadMs = 0 } = importState;
     const from = { number: acknowledgedThrough.batches, place: acknowledgedThrough.place };
-    const earlierMs = mayBeBehind(begun, nowMs())
+    const earlierMs = mayBeBehind(importState, nowMs())
       ? await checkPreviousImport({ source, area, retryUntilAnswered, method, seed, from, first: sendLimit })
       : undefined;
     // Nothing is written either, so that the next call asks again.
-    if (options.signal.aborted) return atRest(file, refusedFile, begun);
+    if (options.signal.aborted) return atRest(file, refusedFile, importState);
     const totals = await runImport({
       source,
       area,
       method,
       seed,
-      state: earlierMs === undefined ? begun : { ...begun, unconfirmedSinceMs: earlierMs + aheadMs },
+      state: earlierMs === undefined ? importState : { ...importState, unconfirmedSinceMs: earlierMs + aheadMs },
       record: openRecord(stateFile, refusedFile),
       sizeBytes: isPacked(file) ? undefined : await getSize(file),
       ...options,

@@ -1,7 +1,7 @@
 import { isDiskFull } from '../runtime/errors.ts';
 import { pause } from '../runtime/async/retry.ts';
-import { renderRefused, type ImportBatch } from './batches.ts';
-import type { RefusedEvent, InputPosition } from './event-source.ts';
+import { renderRejected, type ImportBatch } from './batches.ts';
+import type { RejectedEvent, InputPosition } from './event-source.ts';
 import type { ImportState, AcknowledgedPosition } from './import-state.ts';
 import type { SendOutcome } from './send-batch.ts';
 
@@ -16,7 +16,7 @@ const diskPauseMs = 1000;
 export interface ImportRecord {
   writeState(state: ImportState): Promise<void>;
   /** Truncates the file of rejected events to `atByte` and appends lines; returns its length. */
-  writeRefused(lines: string, atByte: number): Promise<number>;
+  writeRejected(lines: string, atByte: number): Promise<number>;
 }
 
 interface ProgressOptions {
@@ -33,7 +33,7 @@ interface ProgressOptions {
 interface Open {
   readonly next: InputPosition;
   readonly sinceMs: number;
-  outcome?: { readonly stored: number; readonly refused: readonly RefusedEvent[] };
+  outcome?: { readonly stored: number; readonly rejected: readonly RejectedEvent[] };
 }
 
 /** Advances the position to the first open batch; `lines` are those of rejected events. */
@@ -43,8 +43,8 @@ function advance(acknowledgedThrough: AcknowledgedPosition, open: ReadonlyMap<nu
   for (let next = open.get(batches); next?.outcome !== undefined; next = open.get(batches)) {
     place = next.next;
     stored += next.outcome.stored;
-    refused += next.outcome.refused.length;
-    lines += next.outcome.refused.map(renderRefused).join('');
+    refused += next.outcome.rejected.length;
+    lines += next.outcome.rejected.map(renderRejected).join('');
     batches += 1;
   }
   return { reached: { ...acknowledgedThrough, batches, place, stored, refused }, lines };
@@ -95,19 +95,19 @@ function createWriter(writeOnce: (isFinished: boolean) => Promise<void>, { signa
 
 /** Creates the progress of an import, in memory and on disk. */
 export function createImportProgress(options: ProgressOptions) {
-  const { state: begun, record, nowMs, parallel } = options;
-  const { unconfirmedSinceMs } = begun;
+  const { state: initial, record, nowMs, parallel } = options;
+  const { unconfirmedSinceMs } = initial;
   const open = new Map<number, Open>();
-  const apart = new Map(Object.entries(begun.apart).map(([number, lines]) => [Number(number), lines]));
-  let { acknowledgedThrough, lastKeys } = begun;
-  let [taken, sendLimit] = [acknowledgedThrough.batches, 0];
+  const apart = new Map(Object.entries(initial.apart).map(([number, lines]) => [Number(number), lines]));
+  let { acknowledgedThrough, lastKeys } = initial;
+  let [takenBatches, sendLimit] = [acknowledgedThrough.batches, 0];
   let [stored, refused] = [acknowledgedThrough.stored, acknowledgedThrough.refused];
 
   /** Returns since when any batch from this one on may have been sent. */
   function sinceOf(from: number): number {
     const times = [...open].filter(([number]) => number >= from).map(([, { sinceMs }]) => sinceMs);
     // Batches of an earlier run that this run has not reached stay unconfirmed.
-    if (taken < begun.sendLimit) times.push(begun.sinceMs);
+    if (takenBatches < initial.sendLimit) times.push(initial.sinceMs);
     return Math.min(nowMs(), ...times);
   }
 
@@ -116,12 +116,12 @@ export function createImportProgress(options: ProgressOptions) {
     const refusedBytes =
       lines === ''
         ? acknowledgedThrough.refusedBytes
-        : await record.writeRefused(lines, acknowledgedThrough.refusedBytes);
-    const permitted = Math.max(begun.sendLimit, taken + maxInFlightBatches);
+        : await record.writeRejected(lines, acknowledgedThrough.refusedBytes);
+    const permitted = Math.max(initial.sendLimit, takenBatches + maxInFlightBatches);
     const isOpen = ([number]: readonly [number, unknown]): boolean => number >= reached.batches;
     const next = { ...reached, refusedBytes };
     await record.writeState({
-      ...begun,
+      ...initial,
       acknowledgedThrough: next,
       sendLimit: permitted,
       sinceMs: sinceOf(reached.batches),
@@ -146,9 +146,9 @@ export function createImportProgress(options: ProgressOptions) {
     async take(importBatch: ImportBatch) {
       while (importBatch.number >= sendLimit) await writer.write();
       writer.assertWritable();
-      taken = Math.max(taken, importBatch.number + 1);
-      const isBefore = importBatch.number < begun.sendLimit;
-      const sinceMs = Math.min(unconfirmedSinceMs ?? Number.POSITIVE_INFINITY, isBefore ? begun.sinceMs : nowMs());
+      takenBatches = Math.max(takenBatches, importBatch.number + 1);
+      const isBefore = importBatch.number < initial.sendLimit;
+      const sinceMs = Math.min(unconfirmedSinceMs ?? Number.POSITIVE_INFINITY, isBefore ? initial.sinceMs : nowMs());
       open.set(importBatch.number, { next: importBatch.next, sinceMs });
       return { sinceMs, isInDoubt: isBefore || unconfirmedSinceMs !== undefined };
     },
@@ -159,11 +159,11 @@ export function createImportProgress(options: ProgressOptions) {
       apart.set(number, lines);
       await writer.write();
     },
-    settle({ number, refused: before }: ImportBatch, outcome: SendOutcome): void {
+    settle({ number, rejected: before }: ImportBatch, outcome: SendOutcome): void {
       const entry = open.get(number);
       if (entry === undefined) return;
-      const all = [...before, ...outcome.refused].toSorted((a, b) => a.line - b.line);
-      entry.outcome = { stored: outcome.stored, refused: all };
+      const all = [...before, ...outcome.rejected].toSorted((a, b) => a.line - b.line);
+      entry.outcome = { stored: outcome.stored, rejected: all };
       stored += outcome.stored;
       refused += all.length;
       writer.recordAcknowledged();

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { AppError, describeError, isSystemError } from '../runtime/errors.ts';
-import { parseChecksummed, renameMembers, renderChecksummed } from '../runtime/files/checksummed-json.ts';
+import { membersOf, parseChecksummed, renameMembers, renderChecksummed } from '../runtime/files/checksummed-json.ts';
 import { findTextFile, writeFileDurably } from '../runtime/files/durable-file.ts';
 import { hashFile } from '../runtime/files/file-checks.ts';
 import { inputStart, type SourceFormat, type InputPosition } from './event-source.ts';
@@ -59,8 +59,10 @@ export function refusedPath(file: string, stateFile: string): string {
   return `${stateFile === statePath(file) ? file : stateFile}.refused.ndjson`;
 }
 
-const isState = (value: Readonly<Record<string, unknown>>): boolean =>
-  value['format'] === 2 && typeof value['acknowledgedThrough'] === 'object' && typeof value['identity'] === 'object';
+function isState(value: unknown): value is ImportState {
+  const { format, acknowledgedThrough, identity } = membersOf(value);
+  return format === 2 && typeof acknowledgedThrough === 'object' && typeof identity === 'object';
+}
 
 /** Members of format 1, which version 0.3 wrote; it is read until version 0.5. */
 const formerMembers = {
@@ -76,7 +78,7 @@ async function findImportState(file: string): Promise<ImportState | undefined> {
   try {
     const { version: _, ...found } = parseChecksummed(text);
     const state = found['format'] === 1 ? { ...renameMembers(found, formerMembers), format: 2 } : found;
-    if (isState(state)) return state as unknown as ImportState;
+    if (isState(state)) return state;
     throw new Error('it has an unknown format');
   } catch (error) {
     throw new AppError('record_damaged', `${file} is not an import state: ${describeError(error)}`, {

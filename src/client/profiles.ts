@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { AppError, describeError } from '../runtime/errors.ts';
-import { isRecord } from '../runtime/files/checksummed-json.ts';
+import { isRecord, membersOf } from '../runtime/files/checksummed-json.ts';
 import { ensureFolder, writeFileDurably } from '../runtime/files/durable-file.ts';
 import { waitForLock } from '../runtime/files/lock.ts';
 import { findPrivateFile } from '../runtime/files/input-file.ts';
@@ -65,17 +65,17 @@ function isProfile(value: unknown): value is Profile {
   );
 }
 
+const areProfiles = (value: unknown): value is Profiles['profiles'] =>
+  isRecord(value) && Object.entries(value).every(([name, profile]) => nameRule.test(name) && isProfile(profile));
+
 function parseProfiles(file: string, text: string): Profiles {
   try {
-    const { current, profiles } = JSON.parse(text) as Record<string, unknown>;
-    const isKnown =
-      isRecord(profiles) &&
-      Object.entries(profiles).every(([name, profile]) => nameRule.test(name) && isProfile(profile)) &&
-      (current === undefined || typeof current === 'string');
-    if (!isKnown) throw new Error('a member is missing or invalid');
-    for (const profile of Object.values(profiles as Record<string, Profile>))
+    const { current, profiles } = membersOf(JSON.parse(text));
+    if (!areProfiles(profiles) || (current !== undefined && typeof current !== 'string'))
+      throw new Error('a member is missing or invalid');
+    for (const profile of Object.values(profiles))
       for (const member of urlMembers) if (profile[member] !== undefined) parseServiceUrl(profile[member], member);
-    return { profiles: profiles as Profiles['profiles'], ...(current === undefined ? {} : { current }) };
+    return { profiles, ...(current === undefined ? {} : { current }) };
   } catch (error) {
     throw new AppError('config_invalid', `cannot read the profiles in ${file}: ${describeError(error)}`, {
       hint: "Fix the file, or move it away and run 'tributary profile add'.",

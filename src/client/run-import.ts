@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { AppError, isAppError } from '../runtime/errors.ts';
-import { cutBatches, writeRefused } from './batches.ts';
+import { cutBatches, writeRejected } from './batches.ts';
 import { createInputSource, inputStart, type EventSource } from './event-source.ts';
 import { batchMethods, createRetryUntilAnswered, type ImportArea } from './import-area.ts';
 import { createImportProgress, type ImportRecord } from './import-progress.ts';
@@ -114,7 +114,7 @@ export async function runImport(options: RunImportOptions): Promise<ImportTotals
   const progress = createImportProgress({ ...options, onWait: hooks.onWait });
   const unknown = new Set<string>();
   // A killed run may have written more rejected events than its state names.
-  await options.record.writeRefused('', options.state.acknowledgedThrough.refusedBytes);
+  await options.record.writeRejected('', options.state.acknowledgedThrough.refusedBytes);
   try {
     await sendAll(options, progress, unknown);
   } catch (error) {
@@ -179,7 +179,7 @@ export async function importInput(
     state: newState({ idApp, event, format, map, sha256: '' }, nowMs()),
     record: {
       writeState: async ({ acknowledgedThrough }) => void ({ line } = acknowledgedThrough.place),
-      writeRefused: (lines, atByte) => writeRefused(refusedFile, lines, atByte),
+      writeRejected: (lines, atByte) => writeRejected(refusedFile, lines, atByte),
     },
     sizeBytes: undefined,
     hooks,

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { cutBatches, renderBody } from './batches.ts';
-import type { EventSource, RefusedEvent, SourceEvent, InputPosition } from './event-source.ts';
+import type { EventSource, RejectedEvent, SourceEvent, InputPosition } from './event-source.ts';
 import type {
   BatchResponse,
   ImportArea,
@@ -27,7 +27,7 @@ interface InFlightBatch {
 
 export interface SendOutcome {
   readonly stored: number;
-  readonly refused: readonly RefusedEvent[];
+  readonly rejected: readonly RejectedEvent[];
 }
 
 export interface SendDependencies {
@@ -47,12 +47,14 @@ function keyOf(seed: string, line: number, body: string): string {
   return `import-${createHash('sha256').update(`${seed}\n${line}\n`).update(body).digest('hex').slice(0, 48)}`;
 }
 
-function toRefused({ line, json }: SourceEvent, faults: readonly ServiceValidationError[]): RefusedEvent {
-  const [first] = faults;
+function toRejected({ line, json }: SourceEvent, validationErrors: readonly ServiceValidationError[]): RejectedEvent {
+  const [first] = validationErrors;
   return {
     line,
     ...(first?.field === undefined || first.field === '' ? {} : { field: first.field }),
-    reason: faults.map(({ field, reason }, index) => (index === 0 ? reason : `${field ?? ''} ${reason}`)).join('; '),
+    reason: validationErrors
+      .map(({ field, reason }, index) => (index === 0 ? reason : `${field ?? ''} ${reason}`))
+      .join('; '),
     ...(first?.hint === undefined ? {} : { hint: first.hint }),
     json,
   };
@@ -92,16 +94,16 @@ function createPost(dependencies: SendDependencies, { sinceMs, isInDoubt }: InFl
 }
 
 /** Splits a rejected batch. If no error names an event, `alone` has all: each is sent individually. */
-function splitRejected(events: readonly SourceEvent[], faults: readonly ServiceValidationError[]) {
+function splitRejected(events: readonly SourceEvent[], validationErrors: readonly ServiceValidationError[]) {
   const ofEvent = (at: number): readonly ServiceValidationError[] =>
-    events.length === 1 ? faults : faults.filter(({ index }) => index === at);
-  const refused = events.flatMap((event, at) => {
-    const own = ofEvent(at);
-    return own.length === 0 ? [] : [toRefused(event, own)];
+    events.length === 1 ? validationErrors : validationErrors.filter(({ index }) => index === at);
+  const rejected = events.flatMap((event, at) => {
+    const eventErrors = ofEvent(at);
+    return eventErrors.length === 0 ? [] : [toRejected(event, eventErrors)];
   });
-  const isNamed = refused.length > 0;
-  const rest = isNamed ? events.filter((_, at) => ofEvent(at).length === 0) : [];
-  return { refused, alone: isNamed ? [] : events, rest };
+  const isNamed = rejected.length > 0;
+  const others = isNamed ? events.filter((_, at) => ofEvent(at).length === 0) : [];
+  return { rejected, alone: isNamed ? [] : events, others };
 }
 
 /**
@@ -117,7 +119,7 @@ export async function sendBatch(
 ): Promise<SendOutcome | undefined> {
   const post = createPost(dependencies, inFlightBatch);
   const alone = inFlightBatch.events.filter(({ line }) => inFlightBatch.sentAlone.has(line));
-  const refused: RefusedEvent[] = [];
+  const rejected: RejectedEvent[] = [];
   let stored = 0;
   let together = inFlightBatch.events.filter(({ line }) => !inFlightBatch.sentAlone.has(line));
   while (together.length > 0) {
@@ -127,20 +129,20 @@ export async function sendBatch(
       stored += together.length;
       break;
     }
-    const parted = splitRejected(together, answer.faults);
-    refused.push(...parted.refused);
-    alone.push(...parted.alone);
-    together = [...parted.rest];
-    const apart = [...alone, ...refused].map(({ line }) => line);
-    if (parted.rest.length + parted.alone.length > 0) await persistRejectedLines(apart.toSorted((a, b) => a - b));
+    const split = splitRejected(together, answer.validationErrors);
+    rejected.push(...split.rejected);
+    alone.push(...split.alone);
+    together = [...split.others];
+    const apart = [...alone, ...rejected].map(({ line }) => line);
+    if (split.others.length + split.alone.length > 0) await persistRejectedLines(apart.toSorted((a, b) => a - b));
   }
   for (const event of alone) {
     const answer = await post([event]);
     if (answer === undefined) return undefined;
     if (answer.state === 'stored') stored += 1;
-    else refused.push(toRefused(event, answer.faults));
+    else rejected.push(toRejected(event, answer.validationErrors));
   }
-  return { stored, refused: refused.toSorted((a, b) => a.line - b.line) };
+  return { stored, rejected: rejected.toSorted((a, b) => a.line - b.line) };
 }
 
 /** A lookup of events that the state does not know. */
@@ -152,8 +154,8 @@ interface EarlierLookup extends Pick<SendDependencies, 'area' | 'retryUntilAnswe
   readonly first: number;
 }
 
-/** `refused`: all events were rejected, so that the batch proves nothing. */
-type Known = KeyLookupResult | 'refused';
+/** `rejected`: all events were rejected, so that the batch proves nothing. */
+type Known = KeyLookupResult | 'rejected';
 
 /**
  * Looks up whether a batch was stored, without the events that `sendBatch` would omit, since they change the key.
@@ -162,7 +164,7 @@ type Known = KeyLookupResult | 'refused';
 async function lookUpBatch(events: readonly SourceEvent[], lookup: EarlierLookup): Promise<Known | undefined> {
   const { area, retryUntilAnswered, method, seed } = lookup;
   const [first] = events;
-  if (first === undefined) return 'refused';
+  if (first === undefined) return 'rejected';
   const body = renderBody(events);
   const found = await retryUntilAnswered<KeyLookupResult>(async () => {
     const answer = await area.findKey(keyOf(seed, first.line, body));
@@ -177,14 +179,14 @@ async function lookUpBatch(events: readonly SourceEvent[], lookup: EarlierLookup
     const answer = await area.checkBatch(method, body);
     return answer.state === 'later' ? { why: answer.why, waitMs: answer.waitMs } : answer;
   });
-  if (checked?.state !== 'refused') return checked === undefined ? undefined : found;
-  if (events.length === 1) return 'refused';
-  const { alone, rest } = splitRejected(events, checked.faults);
+  if (checked?.state !== 'rejected') return checked === undefined ? undefined : found;
+  if (events.length === 1) return 'rejected';
+  const { alone, others } = splitRejected(events, checked.validationErrors);
   for (const event of alone) {
     const answer = await lookUpBatch([event], lookup);
-    if (answer !== 'refused') return answer;
+    if (answer !== 'rejected') return answer;
   }
-  return lookUpBatch(rest, lookup);
+  return lookUpBatch(others, lookup);
 }
 
 /**
@@ -196,7 +198,7 @@ export async function checkPreviousImport(lookup: EarlierLookup): Promise<number
   for await (const { number, events } of cutBatches(lookup.source, lookup.from)) {
     if (number < lookup.first || events.length === 0) continue;
     const answer = await lookUpBatch(events, lookup);
-    if (answer !== 'refused') return answer?.isKnown === true ? (answer.receivedAtMs ?? 0) : undefined;
+    if (answer !== 'rejected') return answer?.isKnown === true ? (answer.receivedAtMs ?? 0) : undefined;
   }
   return undefined;
 }

@@ -152,7 +152,7 @@ export function createObservationRecorder({ logger, clock, counted, table }: Fac
       }
     },
     /** Returns the status. `problems` make the service not ready; `warnings` only deserve attention. */
-    facts(states: PartStates): Readonly<Record<string, unknown>> {
+    facts(states: PartStates) {
       const { watermarkMs, brokerAheadMs, secondaryTables } = states;
       const { totals, epoch } = table.lake();
       const { version, files } = table.state();

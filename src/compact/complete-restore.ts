@@ -19,7 +19,6 @@ import { AppError } from '../runtime/errors.ts';
 import { waitForLock } from '../runtime/files/lock.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { createMetrics } from '../runtime/metrics.ts';
-import type { Problem } from '../runtime/problems/problem.ts';
 import { pause } from '../runtime/async/retry.ts';
 import { removeTree } from '../runtime/files/work-files.ts';
 import type { StreamReader } from '../stream/stream.ts';
@@ -46,13 +45,13 @@ const lockWaitMs = 10_000;
 
 /** Commits the tail to the lake. Errors: those of the compactor; `disk` if its flushes keep failing. */
 async function takeIn(
-  tail: StreamReader,
+  backlog: StreamReader,
   { clock, logger, signal }: CompleteRestoreDependencies,
   options: CompleteRestoreOptions,
 ): Promise<void> {
-  const { lastSequence } = await tail.state();
+  const { lastSequence } = await backlog.state();
   const purged = { below: 0 };
-  const reader: StreamReader = { ...tail, purgeBelow: async (sequence) => void (purged.below = sequence) };
+  const reader: StreamReader = { ...backlog, purgeBelow: async (sequence) => void (purged.below = sequence) };
   const compactor = await startCompact(
     { reader, clock, metrics: createMetrics(), logger },
     { ...options, flushAgeMs, sealAgeMs: Number.MAX_SAFE_INTEGER },
@@ -68,7 +67,7 @@ async function takeIn(
         throw new AppError('stopping', 'the restore was stopped', { hint: 'Run the restore again; it starts over.' });
       if (failure !== undefined) throw failure;
       if (purged.below > before) movedMs = performance.now();
-      const [problem] = compactor.facts()['problems'] as readonly Problem[];
+      const [problem] = compactor.facts().problems;
       if (problem !== undefined && performance.now() - movedMs > stuckMs)
         throw new AppError('disk', problem.message, {
           retryable: false,
@@ -110,14 +109,14 @@ async function settleTable(
 /** Completes a restored lake. Errors: those of the compactor, of `applyDueReplacements` and of `openTable`. */
 export async function completeRestore(
   dependencies: CompleteRestoreDependencies,
-  tail: StreamReader | undefined,
+  backlog: StreamReader | undefined,
   madeAt: string,
   options: CompleteRestoreOptions,
 ): Promise<void> {
   const { clock } = dependencies;
   const { lakeDir, retentionMs } = options;
   await ensureLake(lakeDir, { clock, retentionMs });
-  if (tail !== undefined) await takeIn(tail, dependencies, options);
+  if (backlog !== undefined) await takeIn(backlog, dependencies, options);
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1, tempDir: path.join(options.spoolDir, 'restore') });
   try {
     for (const dataset of await listTables(lakeDir)) await settleTable(duckdb, dataset, clock, madeAt, options);

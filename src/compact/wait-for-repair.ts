@@ -2,11 +2,12 @@ import { pause } from '../runtime/async/retry.ts';
 import { AppError, isAppError } from '../runtime/errors.ts';
 import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
+import type { Problem } from '../runtime/problems/problem.ts';
 
 /** A running compactor. `failed` rejects when it cannot continue: the process ends, and a new one starts. */
 export interface Compactor extends Stoppable {
   readonly failed: Promise<never>;
-  facts(): Readonly<Record<string, unknown>>;
+  facts(): { readonly problems: readonly Problem[]; readonly [fact: string]: unknown };
 }
 
 const retryEveryMs = 1000;

@@ -6,7 +6,7 @@ import { describeScheduleApi } from '../export/schedules/openapi.ts';
 import { describeHealth } from '../ops/openapi.ts';
 import { describeImport } from '../ingest/openapi.ts';
 import { describeDiagnostics } from '../ingest/diagnostics-openapi.ts';
-import { readPackageJson } from '../runtime/files/package-files.ts';
+import { findBuild } from '../runtime/files/package-files.ts';
 import { assembleOpenApi, type OpenApiServer } from '../runtime/http/openapi.ts';
 import { httpAddress } from '../runtime/http/ports.ts';
 
@@ -30,7 +30,7 @@ function describeImportServer({ publicS2sUrl, host, s2sPort }: Config, exportUrl
 
 /** Returns the OpenAPI document of all areas for the address `exportUrl`. */
 export function describeApi(config: Config): (exportUrl: string) => object {
-  const { version } = readPackageJson('package.json') as { version: string };
+  const { version } = findBuild();
   const parts = [
     describeImport(),
     describeDiagnostics(),

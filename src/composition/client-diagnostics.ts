@@ -40,8 +40,8 @@ export function openRefusalReader({
   config,
   clock,
 }: CompositionContext): (idApp: number, most: number) => Promise<readonly RefusalRecord[]> {
-  const kept = refusalFolder(config);
-  return (idApp, most) => readRefusals(kept, idApp, { nowMs: clock.nowMs(), most });
+  const folder = refusalFolder(config);
+  return (idApp, most) => readRefusals(folder, idApp, { nowMs: clock.nowMs(), most });
 }
 
 /** Interval of sweeping expired refusals, ms. A sweep lists one folder per app. */
@@ -50,25 +50,25 @@ const sweepEveryMs = 300_000;
 /** Opens rejected requests and live events of an ingest process, to debug clients. Failures never delay imports. */
 export function openRefusalsAndLive(compositionContext: CompositionContext, isDiskLow: () => boolean) {
   const { config, clock, logger, closers, folders = {} } = compositionContext;
-  const kept = refusalFolder(config);
-  const { bodies } = kept;
+  const folder = refusalFolder(config);
+  const { bodies } = folder;
   const channel = openLiveChannel(compositionContext, 'ingest');
   if (channel === undefined) throw new Error('the supervisor names the broker to its children');
   const live = createLiveSource(channel);
   closers.add('live', () => live.stop());
-  const writer = createRefusalWriter(kept.folder, bodies);
+  const writer = createRefusalWriter(folder.folder, bodies);
 
   async function write(idApp: number, records: readonly RefusalRecord[]): Promise<void> {
     live.refused(idApp, records);
     // Another service's folder may be at this path now.
-    if (kept.ageMs > 0 && !isDiskLow() && areSameFolders(folders)) await writer.append(idApp, records, clock.nowMs());
+    if (folder.ageMs > 0 && !isDiskLow() && areSameFolders(folders)) await writer.append(idApp, records, clock.nowMs());
   }
   const refusals = createRefusalRecorder({ clock, logger, bodies, write });
   closers.add('refusals', () => refusals.stop());
 
   const sweep = startPollLoop(
     async () => {
-      if (areSameFolders(folders)) await sweepRefusals(kept, clock.nowMs());
+      if (areSameFolders(folders)) await sweepRefusals(folder, clock.nowMs());
     },
     {
       everyMs: sweepEveryMs,

@@ -8,7 +8,7 @@ import { createSignInGuard } from '../console/sign-in-guard.ts';
 import type { ApiServer } from '../export/api/server.ts';
 import { describeExportForm } from '../export/api/export-form-metadata.ts';
 import { defaultTimezone } from '../export/api/parse-request.ts';
-import { readPackageJson } from '../runtime/files/package-files.ts';
+import { findBuild } from '../runtime/files/package-files.ts';
 import type { CompositionContext } from './context.ts';
 
 export async function openConsole(compositionContext: CompositionContext, access: AccessReader) {
@@ -16,7 +16,7 @@ export async function openConsole(compositionContext: CompositionContext, access
   const { publicApiUrl: publicUrl, dataDir, quotaIp } = config;
   // Operators behind a proxy turn the quota of addresses off.
   const hasClientAddresses = quotaIp.length > 0;
-  const { version } = readPackageJson('package.json') as { version: string };
+  const { version } = findBuild();
   const key = await openSessionKey(dataPaths(dataDir).keys, logger);
   closers.add('session key', () => key.close());
   const nowSeconds = (): number => Math.floor(clock.nowMs() / 1000);

@@ -16,7 +16,7 @@ import type { Logger } from '../runtime/logger.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 import type { ServiceView, Stage } from '../runtime/processes/role-process.ts';
 import { startBrokerPing } from '../stream/broker-monitor.ts';
-import { openConnection } from '../stream/connection.ts';
+import { awaitLeader, openConnection } from '../stream/connection.ts';
 import { openGuard } from '../stream/guard.ts';
 import { assertBroker } from '../stream/stream-admin.ts';
 
@@ -46,7 +46,7 @@ export function withProblems(stage: Stage, watches: readonly FindProblems[]): St
     ...stage,
     facts() {
       const { problems = [], ...facts } = stage.facts?.() ?? {};
-      return { ...facts, problems: [...(problems as Problem[]), ...watches.flatMap((find) => find())] };
+      return { ...facts, problems: [problems, ...watches.map((find) => find())].flat() };
     },
   };
 }
@@ -90,15 +90,13 @@ export async function watchRecords({
 
 /** Connects to the broker and watches the stream, which the supervisor has claimed. */
 export async function openStream({ config, logger, closers }: CompositionContext, name: string) {
-  assert(config.natsUrl !== undefined, 'the supervisor names the broker to its children');
-  const connection = await openConnection({ url: config.natsUrl, name: `tributary-${name}`, logger });
+  const { natsUrl: url } = config;
+  assert(url !== undefined, 'the supervisor names the broker to its children');
+  const connection = await awaitLeader(() => openConnection({ url, name: `tributary-${name}`, logger }));
   closers.add('broker connection', () => connection.close());
   assertBroker(connection);
-  const guard = await openGuard(connection, {
-    streamName: config.streamName,
-    claimFile: dataPaths(config.dataDir).claim,
-    logger,
-  });
+  const claimFile = dataPaths(config.dataDir).claim;
+  const guard = await awaitLeader(() => openGuard(connection, { streamName: config.streamName, claimFile, logger }));
   closers.add('stream guard', () => guard.stop());
   const ping = startBrokerPing(connection);
   closers.add('broker ping', () => ping.stop());

@@ -4,7 +4,7 @@ import { findWarnings, findProblems } from '../ops/health.ts';
 import { withTimeout } from '../runtime/async/in-parallel.ts';
 import { readDisks } from '../runtime/files/disk-watch.ts';
 import { createLogger } from '../runtime/logger.ts';
-import { readPackageJson } from '../runtime/files/package-files.ts';
+import { findBuild } from '../runtime/files/package-files.ts';
 import { readServiceStates, type ServiceState } from '../runtime/processes/service-state.ts';
 import { openConnection } from '../stream/connection.ts';
 import { openReader } from '../stream/reader.ts';
@@ -43,14 +43,14 @@ function describeIngest({ facts, processes }: ServiceState): IngestCounts[] {
 
 /** Shares a read with all callers while it runs and for `forMs` after it. */
 function shareFor<T>(forMs: number, read: () => Promise<T>): () => Promise<T> {
-  let shared: { readonly answer: Promise<T>; untilMs: number } | undefined;
+  let shared: { readonly result: Promise<T>; untilMs: number } | undefined;
   return () => {
-    if (shared !== undefined && performance.now() < shared.untilMs) return shared.answer;
-    const begun = { answer: read(), untilMs: Infinity };
-    const end = (): void => void (begun.untilMs = performance.now() + forMs);
-    begun.answer.then(end, end);
-    shared = begun;
-    return begun.answer;
+    if (shared !== undefined && performance.now() < shared.untilMs) return shared.result;
+    const started = { result: read(), untilMs: Infinity };
+    const end = (): void => void (started.untilMs = performance.now() + forMs);
+    started.result.then(end, end);
+    shared = started;
+    return started.result;
   };
 }
 
@@ -74,7 +74,7 @@ async function readStream(
 export function openServiceStatus(compositionContext: CompositionContext): () => Promise<ServiceStatus> {
   const { config, clock } = compositionContext;
   const paths = dataPaths(config.dataDir);
-  const { version } = readPackageJson('package.json') as { version: string };
+  const { version } = findBuild();
   const { nats: stream, lake, reports } = paths;
   // A read of a blocked disk occupies a thread, so that at most one runs.
   const findDisks = shareFor(0, () => readDisks({ data: config.dataDir, stream, lake, reports }));

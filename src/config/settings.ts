@@ -1,120 +1,14 @@
 /** Settings: one declaration each, for the parser (src/config.ts) and docs/reference/settings.md. */
 import { availableParallelism } from 'node:os';
-import path from 'node:path';
-import type { Quota } from '../runtime/async/rate-limits.ts';
 import { createEgressPolicy } from '../runtime/http/egress-policy.ts';
-import { parseNatsUrl } from '../runtime/processes/nats-url.ts';
+import { address, integer, natsServers, oneOf, pathSetting, quotas, setting, word } from './setting-kinds.ts';
 
 const mebibyte = 1024 * 1024;
 const logLevels = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const;
-const quotaUnitsMs: Readonly<Record<string, number>> = { s: 1000, min: 60_000, h: 3_600_000 };
-
-export interface Setting<T> {
-  /** Variable, without `TRIBUTARY_`. */
-  readonly name: string;
-  /** Meaning, for the page: a noun phrase first. */
-  readonly about: string;
-  /** Permitted values, for the page. */
-  readonly values: string;
-  /** Default, for the page, if it is not the fallback as it is. */
-  readonly usual?: string;
-  readonly unit?: 'bytes' | 'MiB' | 'ms' | 's';
-  /** Further sentences, for the page. */
-  readonly notes?: string;
-  /** Value of an unset or empty variable. */
-  readonly fallback: T;
-  /** Parses a text that is not empty. `refuse` collects a rule that it breaks. */
-  readonly parse: (text: string, refuse: (rule: string) => void) => T;
-}
-
-const setting = <T>(declared: Setting<T>): Setting<T> => declared;
-
-type Texts = Pick<Setting<unknown>, 'about' | 'usual' | 'unit' | 'notes'>;
-
-interface Range {
-  readonly fallback: number;
-  readonly min: number;
-  readonly max?: number;
-}
-
-function integer(name: string, { fallback, min, max, ...texts }: Range & Texts): Setting<number> {
-  const most = max ?? Number.MAX_SAFE_INTEGER;
-  return {
-    name,
-    ...texts,
-    values: max === undefined ? `at least ${min}` : `${min} to ${max}`,
-    fallback,
-    parse(given, refuse) {
-      const value = /^-?\d{1,16}$/.test(given) ? Number(given) : Number.NaN;
-      if (value >= min && value <= most) return value;
-      refuse(`must be a whole number from ${min} to ${most}`);
-      return fallback;
-    },
-  };
-}
-
-type Rest<T> = Texts & Pick<Setting<T>, 'values' | 'fallback'>;
-
-function word<T extends string | undefined>(name: string, rest: Rest<T>): Setting<string | T> {
-  return { name, ...rest, parse: (given) => given };
-}
-
-/** The absolute path of a file or a folder. */
-function place<T extends string | undefined>(name: string, rest: Omit<Rest<T>, 'values'>): Setting<string | T> {
-  return { name, ...rest, values: 'path', parse: (given) => path.resolve(given) };
-}
-
-function oneOf<const Word extends string>(
-  name: string,
-  choices: readonly Word[],
-  { fallback, ...texts }: Texts & { readonly fallback: NoInfer<Word> },
-): Setting<Word> {
-  return {
-    name,
-    ...texts,
-    values: choices.join(', '),
-    fallback,
-    parse(given, refuse) {
-      const found = choices.find((choice) => choice === given);
-      if (found === undefined) refuse(`must be one of ${choices.join(', ')}`);
-      return found ?? fallback;
-    },
-  };
-}
-
-/** An HTTP address, without a trailing slash. */
-function address(name: string, texts: Texts): Setting<string | undefined> {
-  return {
-    name,
-    ...texts,
-    values: 'address',
-    fallback: undefined,
-    parse(given, refuse) {
-      const url = URL.canParse(given) ? new URL(given) : undefined;
-      if (url === undefined || !['http:', 'https:'].includes(url.protocol))
-        refuse('must be an address that starts with http:// or https://');
-      return given.replace(/\/+$/, '');
-    },
-  };
-}
-
-function parseQuotas(given: string, refuse: (rule: string) => void): readonly Quota[] {
-  if (given === 'off') return [];
-  const parts = given.split(',').map((part) => /^([1-9]\d{0,8})\/(s|min|h)$/.exec(part.trim()));
-  if (parts.some((quota) => quota === null)) refuse("must be limits such as '10/s,100/min,1000/h', or 'off'");
-  return parts.flatMap((quota) =>
-    quota === null ? [] : [{ limit: Number(quota[1]), windowMs: quotaUnitsMs[quota[2] ?? ''] ?? 0 }],
-  );
-}
-
-function quotas(name: string, usual: string, about: string): Setting<readonly Quota[]> {
-  const fallback = parseQuotas(usual, () => undefined);
-  return { name, about, values: 'limits per s, min or h, or off', usual, fallback, parse: parseQuotas };
-}
 
 /** All settings of the service, in the order of the page. */
 export const settings = {
-  dataDir: place('DATA_DIR', {
+  dataDir: pathSetting('DATA_DIR', {
     fallback: undefined,
     usual: './data',
     about: 'Data folder, on a local file system with hard links.',
@@ -168,18 +62,36 @@ export const settings = {
     notes:
       'Links, AuthHMAC signatures and `/openapi.json` use it. If it is unset, links use the `Host` header of each caller, over plain HTTP.',
   }),
-  natsUrl: setting<string | undefined>({
-    name: 'NATS_URL',
-    values: 'addresses, separated by commas',
+  natsUrl: natsServers('NATS_URL', {
     usual: "the service's own server",
     about: 'External NATS cluster: `nats://user:password@host:4222`, `tls://...` or `nats://token@...`.',
-    notes: 'Any of several addresses may have the credentials.',
+    notes: 'Several addresses, as in `nats://user:password@a,b,c`, are the servers of one cluster.',
+  }),
+  natsCredentialsFile: pathSetting('NATS_CREDENTIALS_FILE', {
     fallback: undefined,
-    parse(given, refuse) {
-      const servers = parseNatsUrl(given);
-      if ('problem' in servers) refuse(servers.problem);
-      return given;
-    },
+    about: "Credentials file of the service's user, as `nsc generate creds` writes it.",
+    notes: 'It is read at each connection.',
+  }),
+  natsCaFile: pathSetting('NATS_CA_FILE', {
+    fallback: undefined,
+    about: 'PEM file of the certificate authorities of the cluster. Unset: those of Node.js.',
+  }),
+  natsCertFile: pathSetting('NATS_CERT_FILE', {
+    fallback: undefined,
+    about: 'PEM file of the client certificate for the cluster.',
+  }),
+  natsKeyFile: pathSetting('NATS_KEY_FILE', { fallback: undefined, about: 'PEM file of the key of that certificate.' }),
+  natsSystemUrl: natsServers('NATS_SYSTEM_URL', {
+    about: 'Addresses of the same cluster with a user of its system account.',
+    notes:
+      'With it, the service checks every minute that each server fsyncs before it acknowledges (`sync_interval: always`).',
+  }),
+  streamReplicas: integer('STREAM_REPLICAS', {
+    fallback: 0,
+    usual: 'as many as the cluster has servers, at most 3',
+    min: 0,
+    max: 5,
+    about: 'Copies of the stream in a cluster. A start raises the number of an existing stream and never lowers it.',
   }),
   streamName: setting({
     name: 'STREAM',
@@ -357,13 +269,13 @@ export const settings = {
     about:
       'Whether events are stored with the country of their address and the device and browser of their User-Agent.',
   }),
-  geoDatabase: place('GEO_DB', {
+  geoDatabase: pathSetting('GEO_DB', {
     fallback: undefined,
     usual: "the package's database of countries",
     about: 'MMDB file (such as GeoLite2-City) with countries, and regions if it has them.',
     notes: 'The next flush reads a replaced file.',
   }),
-  datasetsDir: place('DATASETS_DIR', {
+  datasetsDir: pathSetting('DATASETS_DIR', {
     fallback: undefined,
     usual: '`datasets/` in the data folder',
     about: 'Folder of custom datasets. It must exist if it is set.',
@@ -377,7 +289,7 @@ export const commandVariables: Readonly<Record<string, string>> = {
   IMPORT_URL: 'Address of the import port.',
   EXPORT_URL: 'Address of the export port.',
   APP: 'Id of the app.',
-  TOKEN: 'Token of the app.',
+  TOKEN: 'Token of the app. `TRIBUTARY_TOKEN_FILE` names a file with it.',
   USER: 'Id of the user.',
-  SECRET: 'Secret of the user.',
+  SECRET: 'Secret of the user. `TRIBUTARY_SECRET_FILE` names a file with it.',
 };

@@ -1,4 +1,5 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { membersOf } from '../runtime/files/checksummed-json.ts';
 import type { AccessReader, User } from '../access/access.ts';
 import { findUserBySecret } from '../access/authorization.ts';
 import { csrfHeader, isOfOtherSite, type RememberedBrowsers, type Session, type Sessions } from '../access/sessions.ts';
@@ -47,20 +48,22 @@ const messages = {
 type Status = keyof typeof messages;
 
 /** Sends the envelope of the export API. */
-function answer(reply: FastifyReply, code: Status, data: unknown): FastifyReply {
+function sendEnvelope(reply: FastifyReply, code: Status, data: unknown): FastifyReply {
   const body = JSON.stringify({ code, message: messages[code], data });
   return reply.code(code).header('cache-control', 'no-store').type('application/json; charset=utf-8').send(body);
 }
 
 function refuse(reply: FastifyReply, code: Status, detail: string, waitSeconds?: number): FastifyReply {
   if (waitSeconds !== undefined) reply.header('retry-after', waitSeconds);
-  return answer(reply, code, { error: { detail, ...(waitSeconds === undefined ? {} : { info: { waitSeconds } }) } });
+  return sendEnvelope(reply, code, {
+    error: { detail, ...(waitSeconds === undefined ? {} : { info: { waitSeconds } }) },
+  });
 }
 
 /** Parses `{"idUser": "1", "secret": "..."}`. */
 function parseCredentials(body: unknown): { readonly idUser: string; readonly secret: string } | undefined {
   try {
-    const { idUser, secret } = JSON.parse(String(body)) as Readonly<Record<string, unknown>>;
+    const { idUser, secret } = membersOf(JSON.parse(String(body)));
     const isGood = typeof idUser === 'string' && typeof secret === 'string' && /^[1-9]\d{0,14}$/.test(idUser);
     return isGood ? { idUser, secret } : undefined;
   } catch {
@@ -115,7 +118,7 @@ export function addSessionRoutes(
     if (session === undefined) return refuse(reply, 500, 'The session could not be started', retryAfterSeconds);
     cookies.setSession(reply, value);
     cookies.setBrowser(reply, user);
-    return answer(reply, 200, describe(session));
+    return sendEnvelope(reply, 200, describe(session));
   }
 
   const onRequest = async (_: FastifyRequest, reply: FastifyReply): Promise<FastifyReply | undefined> =>
@@ -123,10 +126,10 @@ export function addSessionRoutes(
 
   server.post('/console/session', { bodyLimit: maxBodyBytes, onRequest }, (request, reply) => {
     if (isFromElsewhere(request, publicUrl)) return refuse(reply, 403, fromElsewhere);
-    const given = parseCredentials(request.body);
-    if (given === undefined) return refuse(reply, 400, 'idUser must be a whole number, and secret a string');
+    const credentials = parseCredentials(request.body);
+    if (credentials === undefined) return refuse(reply, 400, 'idUser must be a whole number, and secret a string');
     const nowMs = performance.now();
-    const { idUser, secret } = given;
+    const { idUser, secret } = credentials;
     const who = { idUser, address: request.ip, browser: browsers.find(idUser, request.headers.cookie) };
     const waitSeconds = guard.waitSeconds(who, nowMs);
     if (waitSeconds > 0)
@@ -150,10 +153,10 @@ export function addSessionRoutes(
     if (session === undefined && access.mayMissUsers())
       return refuse(reply, 500, 'The service cannot read its users', retryAfterSeconds);
     // A page without a token opens: browsers would log a 401 of its first request as an error.
-    if (session === undefined && request.headers[csrfHeader] === '') return answer(reply, 200, null);
+    if (session === undefined && request.headers[csrfHeader] === '') return sendEnvelope(reply, 200, null);
     if (session === undefined) return refuse(reply, 401, 'Not signed in');
     cookies.setSession(reply, sessions.renew(session));
-    return answer(reply, 200, describe(session));
+    return sendEnvelope(reply, 200, describe(session));
   });
 
   server.delete('/console/session', { onRequest }, async (request, reply) => {
@@ -166,6 +169,6 @@ export function addSessionRoutes(
       await sessions.end(session);
     }
     cookies.setSession(reply, '', '; Max-Age=0');
-    return answer(reply, 200, {});
+    return sendEnvelope(reply, 200, {});
   });
 }

@@ -1,3 +1,4 @@
+import { isKeyOf } from '../runtime/files/checksummed-json.ts';
 import { readPackageJson } from '../runtime/files/package-files.ts';
 import { datasets, exportNames, getExport } from './dataset.ts';
 import type { EventKind, ColumnType, FieldSchema } from './field-schema.ts';
@@ -51,16 +52,23 @@ export const dictionaryNames = [
 ] as const;
 type DictionaryName = (typeof dictionaryNames)[number];
 
-type JsonFile = Readonly<Record<DictionaryName, unknown>>;
+type TitleName = Exclude<DictionaryName, 'events' | 'selectors' | 'timezones'>;
 
-const files = Object.fromEntries(
+interface DictionaryFiles extends Readonly<Record<TitleName, TitleDictionary>> {
+  readonly events: EventsFile;
+  readonly selectors: readonly Selector[];
+  readonly timezones: readonly string[];
+}
+
+const read: object = Object.fromEntries(
   dictionaryNames.map((name) => [name, readPackageJson(`schemas/dictionaries/${name}.json`)]),
-) as JsonFile;
+);
+const files = read as DictionaryFiles;
 
 export function findDictionary({ 'x-dictionary': name }: FieldSchema): TitleDictionary | undefined {
   if (name === undefined) return undefined;
-  if (!dictionaryNames.some((known) => known === name)) throw new Error(`schemas: no dictionary ${name}`);
-  return files[name as DictionaryName] as TitleDictionary;
+  if (!isKeyOf(files, name)) throw new Error(`schemas: no dictionary ${name}`);
+  return files[name] as TitleDictionary;
 }
 
 function toSelectorType({ type, 'x-column-type': columnType }: FieldSchema): Selector['type'] {
@@ -73,7 +81,7 @@ function toSelectorType({ type, 'x-column-type': columnType }: FieldSchema): Sel
 
 /** Members that are equal for fields of one name in all datasets. */
 const shared = ['description', 'type', 'x-column', 'x-column-type', 'x-dictionary', 'x-title-of', 'x-filter'];
-const ownSelectors = files.selectors as readonly Selector[];
+const ownSelectors = files.selectors;
 
 export const rowFields: ReadonlyMap<string, FieldSchema> = (() => {
   const fields = new Map<string, FieldSchema>();
@@ -133,7 +141,7 @@ function isOfUsers(name: string): boolean {
 }
 
 const eventsFile: EventsFile = (() => {
-  const { device, user, legacyAliases } = files.events as EventsFile;
+  const { device, user, legacyAliases } = files.events;
   const known = new Set([...device, ...user]);
   // An added dataset brings its own.
   const added = exportNames.filter((name) => !known.has(name));
@@ -144,7 +152,7 @@ const eventsFile: EventsFile = (() => {
   };
 })();
 
-export const dictionaries: Readonly<Record<DictionaryName, unknown>> = Object.freeze({
+export const dictionaries = Object.freeze({
   ...files,
   events: eventsFile,
   selectors: [...selectors.values()].map(({ name, type, meaning }) => ({ name, type, meaning })),
@@ -155,7 +163,7 @@ export const eventNames: readonly string[] = [...eventsFile.device, ...eventsFil
 /** Older singular names of events, with the current ones (docs/api.md#events-and-selectors). */
 export const eventAliases: ReadonlyMap<string, string> = new Map(Object.entries(eventsFile.legacyAliases));
 
-export const timezones: ReadonlySet<string> = new Set(dictionaries.timezones as string[]);
+export const timezones: ReadonlySet<string> = new Set(dictionaries.timezones);
 
 function findCanonicalZone(name: string): string | undefined {
   try {
@@ -173,7 +181,7 @@ export function findTimezone(name: string): string | undefined {
   return canonical === undefined ? undefined : [...timezones].find((zone) => findCanonicalZone(zone) === canonical);
 }
 
-export const countries = dictionaries.countries as TitleDictionary;
+export const { countries } = dictionaries;
 
 /** Ids such as `__proto__` must not reach the prototype. */
 export function findTitle(dictionary: TitleDictionary, id: string): string | undefined {

@@ -84,7 +84,7 @@ export interface KeyedRequest {
   readonly idApp: number;
   readonly key: string;
   readonly method: ImportMethod;
-  readonly given: readonly string[];
+  readonly eventTexts: readonly string[];
   readonly mask?: KeyMask | undefined;
 }
 
@@ -171,14 +171,14 @@ export function readKeyTexts(told: string): readonly string[] {
  * Makes UUIDv8 ids in the layout above. A retry has the same ids, which the compactor stores once; another request
  * under the key differs in all its ids, even if it shares events.
  */
-export function keyedEventIds({ idApp, key, method, given, mask = 0 }: KeyedRequest): EventIds {
+export function keyedEventIds({ idApp, key, method, eventTexts, mask = 0 }: KeyedRequest): EventIds {
   const identity = keyIdentity(idApp, key, mask);
   // As in earlier versions, except for the mask: retries across an upgrade are recognized.
   if (!getMethod(method).batch) {
-    const fingerprint = sha256(given.join('\n')).slice(0, fingerprintDigits + placeDigits);
+    const fingerprint = sha256(eventTexts.join('\n')).slice(0, fingerprintDigits + placeDigits);
     return () => formatUuid(`${identity}${fingerprint}`, '8');
   }
-  const fingerprint = sha256([method, ...given].join('\n')).slice(0, fingerprintDigits);
+  const fingerprint = sha256([method, ...eventTexts].join('\n')).slice(0, fingerprintDigits);
   return (index) => formatUuid(`${identity}${fingerprint}${index.toString(16).padStart(placeDigits, '0')}`, '8');
 }
 

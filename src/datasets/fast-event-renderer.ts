@@ -1,8 +1,8 @@
+import { isRecord } from '../runtime/files/checksummed-json.ts';
 import { type FieldSchema, platforms, type EventKind, type Platform } from './field-schema.ts';
 import assert from 'node:assert/strict';
 import { eventFields, eventSchemas } from './event-fields.ts';
 import { planFields, type RenderedEvent } from './event-line.ts';
-import type { InputFields } from './schema-registry.ts';
 
 /** Renders a plainly valid value as JSON; undefined for others, which the schema decides on (schema-registry.ts). */
 type FastValueRenderer = (value: unknown) => string | undefined;
@@ -41,13 +41,10 @@ function createInteger(least: number, most: number): FastValueRenderer {
 
 function createTextMap(ofNames: Lengths, ofTexts: Lengths): FastValueRenderer {
   return (value) => {
-    if (typeof value !== 'object' || value === null) return undefined;
     // PHP writes an empty map as an empty array.
-    if (Array.isArray(value)) return value.length === 0 ? '{}' : undefined;
-    const members = value as Readonly<Record<string, unknown>>;
+    if (!isRecord(value)) return Array.isArray(value) && value.length === 0 ? '{}' : undefined;
     // Parsed JSON has own members only.
-    for (const name in members)
-      if (!isPlainText(name, ofNames) || !isPlainText(members[name], ofTexts)) return undefined;
+    for (const name in value) if (!isPlainText(name, ofNames) || !isPlainText(value[name], ofTexts)) return undefined;
     return JSON.stringify(value);
   };
 }
@@ -166,9 +163,8 @@ export function renderEventsFast(
   if (plan === undefined) return undefined;
   let unknownParameters = 0;
   const events: RenderedEvent[] = [];
-  for (const value of values) {
-    if (typeof value !== 'object' || value === null || Array.isArray(value)) return undefined;
-    const fields = value as InputFields;
+  for (const fields of values) {
+    if (!isRecord(fields)) return undefined;
     let [members, seen] = ['', 0];
     let time: number | undefined;
     for (const name in fields) {
@@ -177,12 +173,12 @@ export function renderEventsFast(
         unknownParameters += 1;
         continue;
       }
-      const given = fields[name];
-      const text = field.render?.(given);
+      const value = fields[name];
+      const text = field.render?.(value);
       if (text === undefined) return undefined;
       seen |= field.bit;
-      if (field.isTime) time = given as number;
-      else if (given !== '' || !field.isUserId) members += field.label + text;
+      if (field.isTime) time = Number(value);
+      else if (value !== '' || !field.isUserId) members += field.label + text;
     }
     if ((seen & plan.required) !== plan.required) return undefined;
     for (const { bit, fallback } of plan.defaults) if ((seen & bit) === 0) members += fallback;

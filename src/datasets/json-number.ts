@@ -59,6 +59,6 @@ const textAndNumber = /("(?:[^"\\]|\\.)*")(?:(\s*:\s*)(-?\d[\d.eE+-]*))?/g;
 /** Quotes the numbers of the members, digit by digit: a parser would make doubles of them. `json` is valid. */
 export function quoteNumbers(json: string, members: ReadonlySet<string>): string {
   return json.replaceAll(textAndNumber, (all, name: string, colon?: string, number?: string) =>
-    colon !== undefined && members.has(JSON.parse(name) as string) ? `${name}${colon}"${number}"` : all,
+    colon !== undefined && members.has(JSON.parse(name)) ? `${name}${colon}"${number}"` : all,
   );
 }

@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { listDatasetFiles, listPackageJson, readPackageJson } from '../runtime/files/package-files.ts';
-import { isRecord, renameMembers } from '../runtime/files/checksummed-json.ts';
+import { isRecord, membersOf, renameMembers } from '../runtime/files/checksummed-json.ts';
 
 /** A kind of imported event; in a file possibly its schema path alone. */
 export interface KindSpec {
@@ -55,7 +55,7 @@ const columnName = /^[a-z][a-z0-9_]*$/;
 const takenNames = ['failed', 'staging', 'quarantine', 'orphans', 'catalogue'];
 /** Members of a kind by their names before version 0.4; accepted until 0.5. */
 const formerMembers = { ofDevice: 'allowsDeviceOnly' };
-const requirements = [undefined, 'user', 'device'];
+const requirements: readonly unknown[] = [undefined, 'user', 'device'];
 const derivations = ['first', 'days', 'sessions'];
 
 function isNameList(value: unknown): value is readonly string[] {
@@ -91,8 +91,8 @@ function findFaultOfKinds(kinds: unknown, methods: unknown, isOfRows: boolean): 
     const parts = typeof spec === 'string' ? { schema: spec } : spec;
     if (!columnName.test(kind) || !isRecord(parts) || typeof parts['schema'] !== 'string')
       return `kinds.${kind} must be a lower-case name with the path of a schema file`;
-    const fault = findFaultOfKind(renameMembers(parts, formerMembers), isOfRows);
-    if (fault !== undefined) return `kinds.${kind}.${fault}`;
+    const error = findFaultOfKind(renameMembers(parts, formerMembers), isOfRows);
+    if (error !== undefined) return `kinds.${kind}.${error}`;
   }
   if (!isRecord(methods)) return 'methods must be an object';
   for (const [method, spec] of Object.entries(methods)) {
@@ -122,9 +122,7 @@ function findFaultOfExport(event: string, spec: unknown, kinds: object, isOfRows
   const isGood = where === undefined || (isOfRows && isRecord(where));
   if (!isGood || values.some((value) => !Number.isSafeInteger(value) && typeof value !== 'string'))
     return `exports.${event}.where must have fields of the rows, each with a whole number or a text`;
-  return requirements.includes(requires as string | undefined)
-    ? undefined
-    : `exports.${event}.requires must be user or device`;
+  return requirements.includes(requires) ? undefined : `exports.${event}.requires must be user or device`;
 }
 
 /** Reports whether a folder of the lake can be a table, of these or other pipelines. */
@@ -144,14 +142,14 @@ function findFault(value: unknown): string | undefined {
   if (!Array.isArray(enriched) || enriched.some((item) => typeof item !== 'string'))
     return 'enriched must be a list of fields';
   const isOfRows = rows !== undefined;
-  const fault = findFaultOfKinds(kinds, methods, isOfRows);
-  if (fault !== undefined) return fault;
+  const error = findFaultOfKinds(kinds, methods, isOfRows);
+  if (error !== undefined) return error;
   if (!isRecord(sealing) || !isNameList(sealing['partitionBy']) || !isNameList(sealing['sortBy']))
     return 'sealing must have partitionBy and sortBy, lists of columns';
   if (!isRecord(exports)) return 'exports must be an object';
   for (const [event, spec] of Object.entries(exports)) {
     if (!name.test(event)) return `exports.${event} must have a name of letters and digits`;
-    const faultOfExport = findFaultOfExport(event, spec, kinds as object, isOfRows);
+    const faultOfExport = findFaultOfExport(event, spec, membersOf(kinds), isOfRows);
     if (faultOfExport !== undefined) return faultOfExport;
   }
   return undefined;
@@ -159,15 +157,21 @@ function findFault(value: unknown): string | undefined {
 
 /** Checks a pipeline file, whose schemas are in `root`. Throws an error that names file and member. */
 export function parsePipeline(file: string, value: unknown, root = ''): PipelineFile {
-  const fault = findFault(value);
-  if (fault !== undefined) throw new Error(`${file}: ${fault}`);
-  const { kinds: some = {}, enriched = [], methods: given = {}, rows, ...pipeline } = value as Partial<PipelineFile>;
-  const kinds = Object.entries(some).map(([kind, spec]: [string, string | Partial<KindSpec>]) => {
+  const error = findFault(value);
+  if (error !== undefined) throw new Error(`${file}: ${error}`);
+  const {
+    kinds: declaredKinds = {},
+    enriched = [],
+    methods: declaredMethods = {},
+    rows,
+    ...pipeline
+  } = value as Partial<PipelineFile>;
+  const kinds = Object.entries(declaredKinds).map(([kind, spec]: [string, string | Partial<KindSpec>]) => {
     const { schema = '', ...more }: Partial<KindSpec> =
       typeof spec === 'string' ? { schema: spec } : renameMembers({ ...spec }, formerMembers);
     return [kind, { allowsDeviceOnly: false, key: [], values: {}, ...more, schema: path.join(root, schema) }];
   });
-  const methods = Object.entries(given).map(
+  const methods = Object.entries(declaredMethods).map(
     ([method, { kind, batch = false }]: [string, Partial<ImportMethodSpec>]) => [method, { kind, batch }],
   );
   return {

@@ -1,6 +1,6 @@
 import { type FieldSchema, sharedFieldsSchema, serviceRowColumns, toColumn, type Column } from './field-schema.ts';
 import { readPackageJson } from '../runtime/files/package-files.ts';
-import { isRecord } from '../runtime/files/checksummed-json.ts';
+import { isRecord, membersOf } from '../runtime/files/checksummed-json.ts';
 
 const ownColumnNames = serviceRowColumns.map(({ name }) => name);
 const fieldName = /^[a-zA-Z][a-zA-Z0-9]*$/;
@@ -25,16 +25,16 @@ function resolveReference({ $ref, ...own }: Readonly<Record<string, unknown>>): 
   return { ...rest, ...own };
 }
 
-function findFault(name: string, schema: Readonly<Record<string, unknown>>): string | undefined {
-  const { description, 'x-column': column, 'x-column-type': type } = schema;
-  const { 'x-filter': filter, 'x-dictionary': dictionary } = schema;
+function findFault(name: string, schema: object): string | undefined {
+  const { description, 'x-column': column, 'x-column-type': type, ...others } = membersOf(schema);
+  const { 'x-filter': filter, 'x-dictionary': dictionary } = others;
   if (!fieldName.test(name)) return 'must have a name of letters and digits';
   if (typeof description !== 'string' || description === '') return 'must have a description';
   if (typeof column !== 'string' || !columnName.test(column) || ownColumnNames.includes(column))
     return `must have an x-column of lower-case letters, digits and underscores, other than ${ownColumnNames.join(', ')}`;
   if (typeof type !== 'string' || !(columnTypes.includes(type) || isDecimal(type)))
     return `must have an x-column-type of ${columnTypes.join(', ')} or DECIMAL(digits,scale)`;
-  if (dictionary !== undefined && !titleDictionaries.includes(dictionary as string))
+  if (dictionary !== undefined && !titleDictionaries.some((known) => known === dictionary))
     return `must have an x-dictionary of ${titleDictionaries.join(', ')}`;
   if (filter !== undefined && filter !== 'one' && filter !== 'set') return 'must have an x-filter of one or set';
   const isFilterable = type === 'VARCHAR' || type === 'SMALLINT' || type === 'BIGINT';
@@ -49,12 +49,12 @@ export function parseRowSchemas(
 ): { readonly name: string; readonly schema: FieldSchema }[] {
   if (!isRecord(value)) throw new Error(`${file}: properties must be an object with the schemas of the fields`);
   const columns = new Map<string, string>();
-  return Object.entries(value).map(([name, given]) => {
-    const schema = isRecord(given) ? resolveReference(given) : undefined;
+  return Object.entries(value).map(([name, fieldSpec]) => {
+    const schema = isRecord(fieldSpec) ? resolveReference(fieldSpec) : undefined;
     if (schema === undefined)
       throw new Error(`${file}: ${name} must be a schema, or refer to one of ${sharedFieldsSchema.$id}`);
-    const fault = findFault(name, schema as Readonly<Record<string, unknown>>);
-    if (fault !== undefined) throw new Error(`${file}: ${name} ${fault}`);
+    const error = findFault(name, schema);
+    if (error !== undefined) throw new Error(`${file}: ${name} ${error}`);
     const field = schema as FieldSchema;
     const known = columns.get(field['x-column']);
     if (known !== undefined && known !== field['x-column-type'])
@@ -76,7 +76,7 @@ const commonFile = 'schemas/rows/common.json';
 
 export const commonFields: readonly RowField[] = parseRowSchemas(
   commonFile,
-  (readPackageJson(commonFile) as { readonly $defs?: unknown }).$defs,
+  membersOf(readPackageJson(commonFile))['$defs'],
 );
 
 export function getCommonField(name: string): RowField {
@@ -86,7 +86,7 @@ export function getCommonField(name: string): RowField {
 }
 
 export function readRowFields(file: string): readonly RowField[] {
-  const own = parseRowSchemas(file, (readPackageJson(file) as { readonly properties?: unknown }).properties);
+  const own = parseRowSchemas(file, membersOf(readPackageJson(file))['properties']);
   const names = new Set(own.map(({ name }) => name));
   return [...own, ...commonFields.filter(({ name }) => !names.has(name))];
 }

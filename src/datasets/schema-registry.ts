@@ -93,7 +93,7 @@ function describeViolation(errors: readonly ErrorObject[]): SchemaError {
     case 'enum':
       return {
         pointer: first.instancePath,
-        reason: `must be one of ${(first.params['allowedValues'] as unknown[]).join(', ')}`,
+        reason: `must be one of ${first.params['allowedValues'].join(', ')}`,
       };
     case 'decimalRange': {
       const { minimum, maximum } = first.schema as DecimalRange;
@@ -169,8 +169,8 @@ function groupByPlace(errors: readonly ErrorObject[]): ErrorObject[][] {
   const groups = new Map<string, ErrorObject[]>();
   for (const error of errors) {
     const missing = error.keyword === 'required' ? `/${String(error.params['missingProperty'])}` : '';
-    const place = `${error.instancePath}${missing}`;
-    groups.set(place, [...(groups.get(place) ?? []), error]);
+    const pointer = `${error.instancePath}${missing}`;
+    groups.set(pointer, [...(groups.get(pointer) ?? []), error]);
   }
   return [...groups.values()];
 }
@@ -195,7 +195,7 @@ const decimalNames: ReadonlyMap<EventKind, ReadonlySet<string>> = new Map(
 export function parseEventJson(kind: EventKind, text: string): unknown {
   const value: unknown = JSON.parse(text);
   const names = decimalNames.get(kind);
-  return names === undefined || names.size === 0 ? value : (JSON.parse(quoteNumbers(text, names)) as unknown);
+  return names === undefined || names.size === 0 ? value : JSON.parse(quoteNumbers(text, names));
 }
 
 /**

@@ -14,7 +14,7 @@ import type { Environment } from '../config.ts';
 import { retry } from '../runtime/async/retry.ts';
 import { AppError, describeError, isAppError } from '../runtime/errors.ts';
 import { openAppendedFile } from '../runtime/files/appended-file.ts';
-import { isRecord } from '../runtime/files/checksummed-json.ts';
+import { isRecord, membersOf } from '../runtime/files/checksummed-json.ts';
 import { assertReadable } from '../runtime/files/file-checks.ts';
 import { getTextFile, readPlain } from '../runtime/files/input-file.ts';
 
@@ -174,9 +174,9 @@ async function postBatch(batch: Batch, key: string, { s2s, idApp, token, signal 
     signal.throwIfAborted();
     // Without the signal: each request would add a listener to it, and the service responds within two seconds.
     const response = await fetch(url, { method: 'POST', headers, body: batch.body });
-    const answer = await response.text();
+    const responseText = await response.text();
     if (response.status === 200) return;
-    const problem = `${response.status} ${answer.slice(0, 200)}`;
+    const problem = `${response.status} ${responseText.slice(0, 200)}`;
     if (response.status === 500) throw new Error(problem);
     const first = batch.events[0]?.json.slice(0, 200);
     throw new AppError('usage', `the service rejected a batch: ${problem}; its first event: ${first}`);
@@ -208,13 +208,13 @@ export async function waitForReport(
   id: string,
   onProgress: (text: string) => void = ignore,
 ): Promise<readonly ExportFile[]> {
-  let shown = '';
+  let lastProgress = '';
   const { files = [] } = await waitForExport(area, id, {
     signal,
     onProgress({ status, data }) {
       const progress = status === 'In progress' ? `${status}, ${String(data['progress'])}` : status;
-      if (progress !== shown) onProgress(progress);
-      shown = progress;
+      if (progress !== lastProgress) onProgress(progress);
+      lastProgress = progress;
     },
   });
   return files;
@@ -248,7 +248,7 @@ export async function runCommand(
 ): Promise<Readonly<Record<string, unknown>>> {
   const given = [entry, ...words, '--data', dataDir];
   const { stdout } = await promisify(execFile)(process.execPath, given, { env: environment });
-  return JSON.parse(stdout) as Readonly<Record<string, unknown>>;
+  return membersOf(JSON.parse(stdout));
 }
 
 /**
@@ -261,8 +261,8 @@ export async function startServiceChild({ entry, dataDir, environment }: Service
   const words = [entry, 'start', '--data', dataDir, '--s2s-port', '0', '--api-port', '0'];
   const child = spawn(process.execPath, words, { env: environment, stdio: ['ignore', 'pipe', log.fd] });
   await log.close();
-  const exited = once(child, 'exit') as Promise<[number | null, NodeJS.Signals | null]>;
-  const firstLine = once(createInterface({ input: child.stdout as Readable }), 'line') as Promise<[string]>;
+  const exited: Promise<(number | NodeJS.Signals | null)[]> = once(child, 'exit');
+  const firstLine = once(createInterface({ input: child.stdout as Readable }), 'line');
 
   const ended = async (what: string): Promise<AppError> => {
     const lines = (await getTextFile(logFile)).trim().split('\n').slice(-5);
@@ -270,7 +270,7 @@ export async function startServiceChild({ entry, dataDir, environment }: Service
   };
   const started = await Promise.race([firstLine, exited.then(() => undefined)]);
   if (started === undefined) throw await ended('did not start');
-  const { s2s, api } = JSON.parse(started[0]) as { s2s: string; api: string };
+  const { s2s, api } = membersOf(JSON.parse(String(started[0])));
 
   let stopping: Promise<void> | undefined;
   const stop = async (): Promise<void> => {
@@ -279,8 +279,8 @@ export async function startServiceChild({ entry, dataDir, environment }: Service
     if (code !== 0) throw await ended(`ended with ${signal ?? `exit code ${code}`}`);
   };
   return {
-    s2s,
-    api,
+    s2s: String(s2s),
+    api: String(api),
     /** Drains the service. Idempotent. Error: `start_failed` if the exit code is not 0. */
     stop: (): Promise<void> => (stopping ??= stop()),
   };

@@ -68,17 +68,17 @@ export function* generateGameSessions(options: GameSessionsOptions): Generator<C
   );
   const span = Math.max(0, options.days * daySeconds - maxSessionSeconds);
   const from = options.until - options.days * daySeconds;
-  for (let made = 0; made < options.events;) {
+  for (let madeEvents = 0; madeEvents < options.events;) {
     // Squared: few players play often.
     const player = players[Math.floor(random.next() ** 2 * players.length)] as Player;
-    const start = from + Math.floor((span * made) / options.events);
+    const start = from + Math.floor((span * madeEvents) / options.events);
     let elapsed = 0;
     for (const step of playSession(player, random)) {
       elapsed = Math.min(elapsed + step.after, maxSessionSeconds - 1);
       const { name: customEventName, params: customEventParams } = step;
       yield { eventTimestamp: start + elapsed, ...player.identity, customEventName, customEventParams };
-      made += 1;
-      if (made === options.events) return;
+      madeEvents += 1;
+      if (madeEvents === options.events) return;
     }
   }
 }

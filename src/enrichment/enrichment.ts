@@ -33,23 +33,23 @@ function createAgentMemory(): (userAgent: string) => UserAgentInfo {
 
 /** Caches places by record: the database returns the same object for all addresses of a record. */
 function createPlaceMemory(): (record: unknown) => GeoLocation | undefined {
-  const known = new WeakMap<object, { readonly place: GeoLocation | undefined }>();
+  const known = new WeakMap<object, { readonly location: GeoLocation | undefined }>();
   return (record) => {
     if (typeof record !== 'object' || record === null) return undefined;
-    const remembered = known.get(record) ?? { place: parseGeoRecord(record) };
+    const remembered = known.get(record) ?? { location: parseGeoRecord(record) };
     known.set(record, remembered);
-    return remembered.place;
+    return remembered.location;
   };
 }
 
-function describeGeoFault(subject: string, fault: string, dateInUse: string | undefined): Problem {
+function describeGeoFault(subject: string, error: string, dateInUse: string | undefined): Problem {
   return {
     code: 'geo_database_unreadable',
     subject,
     message:
       dateInUse === undefined
-        ? `events are stored without the place of their address: ${fault}`
-        : `the geo database of ${dateInUse} stays in use: ${fault}`,
+        ? `events are stored without the place of their address: ${error}`
+        : `the geo database of ${dateInUse} stays in use: ${error}`,
     action:
       "Replace the MMDB file, which the next flush reads. Then run 'tributary lake enrich' to fill the missing values.",
   };
@@ -125,10 +125,12 @@ export async function openEnrichment({ geoDatabase }: { readonly geoDatabase?: s
       failure = undefined;
     },
     problems() {
-      const fault = watched.fault();
+      const databaseError = watched.fault();
       return [
-        ...(fault === undefined ? [] : [describeGeoFault(file, fault, database()?.date)]),
-        ...(fault !== undefined || lookUpFault === undefined ? [] : [describeGeoFault(file, lookUpFault, undefined)]),
+        ...(databaseError === undefined ? [] : [describeGeoFault(file, databaseError, database()?.date)]),
+        ...(databaseError !== undefined || lookUpFault === undefined
+          ? []
+          : [describeGeoFault(file, lookUpFault, undefined)]),
         ...(agentFault === undefined ? [] : [describeAgentFault(agentFault)]),
         ...(failure === undefined ? [] : [describeFailure(failure)]),
       ];

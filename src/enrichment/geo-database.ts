@@ -95,17 +95,17 @@ function readStamp(file: string): string | undefined {
 export async function openWatchedDatabase(file: string) {
   let stamp: string | undefined;
   let database: Awaited<ReturnType<typeof openGeoDatabase>> | undefined;
-  let fault: string | undefined;
+  let openError: string | undefined;
 
   async function read(): Promise<boolean> {
     // First: a change during the read is seen by the next check.
     stamp = readStamp(file);
     try {
       database = await openGeoDatabase(file);
-      fault = undefined;
+      openError = undefined;
       return true;
     } catch (error) {
-      fault = describeError(error);
+      openError = describeError(error);
       return false;
     }
   }
@@ -113,7 +113,7 @@ export async function openWatchedDatabase(file: string) {
   await read();
   return {
     current: () => database,
-    fault: () => fault,
+    fault: () => openError,
     /** Reads a changed file; returns whether it replaced the database. */
     refresh: async (): Promise<boolean> => readStamp(file) !== stamp && (await read()),
   };

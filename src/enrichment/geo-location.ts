@@ -1,3 +1,4 @@
+import { isRecord } from '../runtime/files/checksummed-json.ts';
 import { findCountry } from '../datasets/dictionaries.ts';
 
 /** The location of an IP address, as event fields. Unknown values are absent. */
@@ -16,9 +17,7 @@ export interface GeoLocation {
 const maxTitleLength = 255;
 
 function member(value: unknown, name: string): unknown {
-  return typeof value === 'object' && value !== null && Object.hasOwn(value, name)
-    ? (value as Readonly<Record<string, unknown>>)[name]
-    : undefined;
+  return isRecord(value) && Object.hasOwn(value, name) ? value[name] : undefined;
 }
 
 function toTitle(value: unknown): string | undefined {

@@ -29,11 +29,11 @@ import {
   describeWaiting,
 } from './lookup-result.ts';
 
-/** Passes the messages of the stream after a sequence to `see`. */
+/** Passes the messages of the stream after a sequence to `onMessage`. */
 export type ReadBacklog = (
   from: { readonly streamId: string | undefined; readonly after: number },
   limits: BacklogLimits,
-  see: (payload: Uint8Array) => void,
+  onMessage: (payload: Uint8Array) => void,
 ) => Promise<BacklogReadResult>;
 
 /** The sources that a lookup searches. */
@@ -59,11 +59,11 @@ export interface EventLookupRequest {
 }
 
 /** Limits of reading the stream, and after an event was found already. */
-const maxTailBytes = 64 * 1024 * 1024;
-const maxMoreBytes = 8 * 1024 * 1024;
-const maxMoreMs = 100;
+const maxBacklogBytes = 64 * 1024 * 1024;
+const maxExtraBacklogBytes = 8 * 1024 * 1024;
+const maxExtraBacklogMs = 100;
 /** Time reserved for the stream, ms. */
-const tailMs = 250;
+const backlogReserveMs = 250;
 /** Retries while the lake advances: a flush takes longer than a lookup. */
 const maxSearches = 5;
 const maxWaiting = 256;
@@ -105,18 +105,18 @@ async function findInLake(
   return found;
 }
 
-const unseen = {
-  cut: 'and the backlog of the stream is too large to search',
-  other: 'and the lake is not yet compared with the stream',
+const uncheckedReasons = {
+  limited: 'and the backlog of the stream is too large to search',
+  otherStream: 'and the lake is not yet compared with the stream',
 } as const;
 
-type Looked = Required<Pick<EventLookupResult, 'events' | 'unchecked'>>;
+type SearchResult = Required<Pick<EventLookupResult, 'events' | 'unchecked'>>;
 
 /** Searches all sources once. Undefined: the lake has advanced meanwhile, and the next search finds the event. */
 async function searchOnce(
   lookupSources: LookupSources,
   eventLookupRequest: EventLookupRequest,
-): Promise<Looked | undefined> {
+): Promise<SearchResult | undefined> {
   const { failed, tables, readBacklog } = lookupSources;
   const { target, idApps, deadlineMs } = eventLookupRequest;
   // The position first, then each source before the one that its events move to: a replay moves failed events to the
@@ -124,56 +124,59 @@ async function searchOnce(
   const { streamId, position: after } = await tables.readPosition();
   const unchecked = new Map<EventLocation, AppError>();
   /** Failures of one source leave the others to be searched. */
-  const check = <T>(place: EventLocation, work: Promise<readonly T[]>): Promise<readonly T[]> =>
+  const searchSource = <T>(location: EventLocation, work: Promise<readonly T[]>): Promise<readonly T[]> =>
     work.catch((error: unknown) => {
-      const isDamaged = place === 'failed' && isAppError(error, 'file_damaged');
+      const isDamaged = location === 'failed' && isAppError(error, 'file_damaged');
       if (!isAppError(error, 'overloaded') && !isDamaged) throw error;
-      unchecked.set(place, error);
+      unchecked.set(location, error);
       return [];
     });
-  const end = (events: readonly FoundEvent[]): Looked => {
-    const [missing] = unchecked.values();
-    if (events.length === 0 && missing !== undefined) throw missing;
+  const toResult = (events: readonly FoundEvent[]): SearchResult => {
+    const [failure] = unchecked.values();
+    if (events.length === 0 && failure !== undefined) throw failure;
     // An id has one event, in one place.
     return { events, unchecked: 'eventId' in target ? [] : [...unchecked.keys()] };
   };
   const nowMs = performance.now();
-  const failedEvents = await check('failed', failed.find(target, idApps, nowMs + (deadlineMs - nowMs) / 2));
-  const rows = await check(
+  const failedEvents = await searchSource('failed', failed.find(target, idApps, nowMs + (deadlineMs - nowMs) / 2));
+  const rows = await searchSource(
     'lake',
-    findInLake(lookupSources, { ...eventLookupRequest, deadlineMs: deadlineMs - tailMs }),
+    findInLake(lookupSources, { ...eventLookupRequest, deadlineMs: deadlineMs - backlogReserveMs }),
   );
   const inLake = new Set(rows.map(({ eventId }) => eventId));
   const found = [...rows, ...failedEvents.map(describeFailed).filter(({ eventId }) => !inLake.has(eventId))];
   // Another request may have reused the key, and be in the stream.
-  if (readBacklog === undefined || (found.length > 0 && 'eventId' in target)) return end(found);
+  if (readBacklog === undefined || (found.length > 0 && 'eventId' in target)) return toResult(found);
   const waiting = new Map<string, EventHead>();
   const limits =
     found.length === 0
-      ? { maxBytes: maxTailBytes, deadlineMs }
-      : { maxBytes: maxMoreBytes, deadlineMs: Math.min(deadlineMs, performance.now() + maxMoreMs) };
-  const tail = await readBacklog({ streamId, after }, limits, (payload) => addWaiting(payload, target, waiting)).catch(
-    (error: unknown) => {
-      if (found.length === 0) throw error;
-      return 'cut' as const;
-    },
-  );
+      ? { maxBytes: maxBacklogBytes, deadlineMs }
+      : { maxBytes: maxExtraBacklogBytes, deadlineMs: Math.min(deadlineMs, performance.now() + maxExtraBacklogMs) };
+  const backlogResult = await readBacklog({ streamId, after }, limits, (payload) =>
+    addWaiting(payload, target, waiting),
+  ).catch((error: unknown) => {
+    if (found.length === 0) throw error;
+    return 'limited' as const;
+  });
   // Part of a request may be moving to a source that was searched before.
-  if (tail === 'moved' && (waiting.size === 0 || 'requestKey' in target)) return undefined;
-  if (tail === 'cut' || tail === 'other')
-    unchecked.set('stream', new AppError('overloaded', `not in the lake, ${unseen[tail]}`, { hint: 'Retry later.' }));
+  if (backlogResult === 'purged' && (waiting.size === 0 || 'requestKey' in target)) return undefined;
+  if (backlogResult === 'limited' || backlogResult === 'otherStream')
+    unchecked.set(
+      'stream',
+      new AppError('overloaded', `not in the lake, ${uncheckedReasons[backlogResult]}`, { hint: 'Retry later.' }),
+    );
   // The events of a request move together: duplicates in the stream are the same.
   for (const { eventId } of found) waiting.delete(eventId);
-  return end([...found, ...[...waiting.values()].map(describeWaiting)]);
+  return toResult([...found, ...[...waiting.values()].map(describeWaiting)]);
 }
 
 /** Searches again if the lake has advanced, or has replaced a file. */
 async function searchUntilStable(
   lookupSources: LookupSources,
   eventLookupRequest: EventLookupRequest,
-): Promise<Looked> {
+): Promise<SearchResult> {
   let failure: unknown;
-  for (let looks = 0; looks < maxSearches && performance.now() < eventLookupRequest.deadlineMs; looks += 1) {
+  for (let searches = 0; searches < maxSearches && performance.now() < eventLookupRequest.deadlineMs; searches += 1) {
     try {
       const version = (await lookupSources.tables.readPosition()).version;
       const found = await searchOnce(lookupSources, eventLookupRequest).catch(async (error: unknown) => {
@@ -194,7 +197,7 @@ async function searchUntilStable(
 }
 
 /** Throws `file_damaged` if files have fewer failed events than the log: the event may be missing. */
-async function assertFailedThere(
+async function assertFailedEventsComplete(
   { tables, failed }: LookupSources,
   { target, idApps, deadlineMs }: EventLookupRequest,
 ): Promise<void> {
@@ -235,7 +238,7 @@ export async function findEvent(
     throw new AppError('broker_away', 'not in the lake, and the stream cannot be searched', {
       hint: 'Start the service, then retry.',
     });
-  await assertFailedThere(lookupSources, eventLookupRequest);
+  await assertFailedEventsComplete(lookupSources, eventLookupRequest);
   return {
     state: 'never_seen',
     events,
@@ -244,14 +247,14 @@ export async function findEvent(
 }
 
 /** Returns whether the follower has the newest version; with trimmed commits it may not. Ignores foreign commits. */
-async function refresh(follower: LogTailer, tableDir: string): Promise<boolean> {
+async function refresh(tailer: LogTailer, tableDir: string): Promise<boolean> {
   try {
-    await follower.refresh();
+    await tailer.refresh();
   } catch (error) {
     if (isAppError(error, 'log_damaged')) return false;
     if (!isAppError(error, 'foreign_commit')) throw error;
   }
-  return exists(path.join(logFolder(tableDir), commitName(follower.state.version)));
+  return exists(path.join(logFolder(tableDir), commitName(tailer.state.version)));
 }
 
 export function openTailedTables(lakeDir: string) {
@@ -272,16 +275,16 @@ export function openTailedTables(lakeDir: string) {
     async read() {
       const tables: DatasetTable[] = [];
       for (const dataset of importDatasets) {
-        const follower = await open(dataset);
-        if (follower !== undefined) tables.push({ dataset, snapshot: follower.snapshot() });
+        const tailer = await open(dataset);
+        if (tailer !== undefined) tables.push({ dataset, snapshot: tailer.snapshot() });
       }
       return tables;
     },
     async readPosition() {
-      const follower = await open(eventsDataset);
-      const { epoch, totals } = follower?.lake() ?? {};
+      const tailer = await open(eventsDataset);
+      const { epoch, totals } = tailer?.lake() ?? {};
       return {
-        version: follower?.state.version ?? -1,
+        version: tailer?.state.version ?? -1,
         streamId: epoch?.streamId,
         position: epoch?.position ?? 0,
         failed: totals?.failed ?? 0,

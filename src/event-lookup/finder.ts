@@ -2,7 +2,7 @@
  * Finds the current state of an event that a client has sent.
  *
  * In: an event id, or the start of the ids of a request under an Idempotency-Key, and the app. Out: the state of the
- * events (event-answer.ts).
+ * events (lookup-result.ts).
  * Invariant: an acknowledged event is found wherever it is and while it moves; if that is impossible within the limits,
  * there is an error. Nothing is reported about events of other apps.
  * Crash: only the index of ids is stored, a cache.
@@ -40,9 +40,9 @@ export interface FinderOptions {
   /** For what its engine spills; exclusive. */
   readonly workDir: string;
   readonly readBacklog?: ReadBacklog | undefined;
-  /** Larger data files are indexed by `upkeep` only [no limit]. */
+  /** Larger data files are indexed by `maintain` only [no limit]. */
   readonly maxIndexedBytes?: number;
-  /** With more unread files of failed events, they are left to `upkeep` [no limit]. */
+  /** With more unread files of failed events, they are left to `maintain` [no limit]. */
   readonly maxFailedFiles?: number;
 }
 
@@ -51,18 +51,18 @@ const engine = { memoryMb: 256, threads: 1 } as const;
 const maxWaiting = 64;
 const maxWaitingOfApp = 8;
 /** Time in which clients usually repeat a rejected lookup, ms. */
-const askedLatelyMs = 10_000;
+const recentLookupMs = 10_000;
 /** Stands for the service itself, and for lookups in any app. */
-const nobody = 0;
+const noApp = 0;
 
 export function createEventFinder(options: FinderOptions) {
   const { lakeDir, indexDir, workDir, readBacklog, maxIndexedBytes, maxFailedFiles } = options;
   const paths = lakePaths(lakeDir);
   const oneAtATime = createKeyedSemaphore(1, 1);
-  let askedAtMs = -Infinity;
-  const upkeep = createIndexMaintenance({
+  let lastLookupAtMs = -Infinity;
+  const maintenance = createIndexMaintenance({
     engine: { ...engine, tempDir: path.join(workDir, 'index') },
-    isAsked: () => performance.now() - askedAtMs < askedLatelyMs,
+    hasRecentLookups: () => performance.now() - lastLookupAtMs < recentLookupMs,
   });
   const duckdb = createLazyDuckdb({ ...engine, tempDir: path.join(workDir, 'spill') });
   let lookupSources: LookupSources | undefined;
@@ -93,11 +93,11 @@ export function createEventFinder(options: FinderOptions) {
     /** Errors: those of `findEvent`; `overloaded` with too many waiting lookups. */
     async find(eventLookupRequest: EventLookupRequest): Promise<EventLookupResult> {
       const { target, deadlineMs } = eventLookupRequest;
-      askedAtMs = performance.now();
-      const asker = target.idApp ?? nobody;
-      if (oneAtATime.count() >= maxWaiting || oneAtATime.count(asker) >= maxWaitingOfApp)
+      lastLookupAtMs = performance.now();
+      const idApp = target.idApp ?? noApp;
+      if (oneAtATime.count() >= maxWaiting || oneAtATime.count(idApp) >= maxWaitingOfApp)
         throw new AppError('overloaded', 'too many waiting lookups', { hint: 'Retry later.' });
-      return oneAtATime.run(asker, async () => {
+      return oneAtATime.run(idApp, async () => {
         if (performance.now() >= deadlineMs)
           throw new AppError('overloaded', 'the lookup timed out in the queue', { hint: 'Retry later.' });
         return findEvent(await open(), eventLookupRequest);
@@ -106,16 +106,16 @@ export function createEventFinder(options: FinderOptions) {
     /** Maintains the index after the first lookup, also of an earlier process. Error: of a failed file, at the end. */
     async maintain(signal: AbortSignal) {
       if (lookupSources === undefined && !(await exists(indexDir))) return;
-      const { failed } = await oneAtATime.run(nobody, open);
+      const { failed } = await oneAtATime.run(noApp, open);
       await failed.readOn(signal);
-      const [index, tables] = await oneAtATime.run(nobody, async () => {
+      const [index, tables] = await oneAtATime.run(noApp, async () => {
         const opened = await open();
         return [opened.index, await opened.tables.read()] as const;
       });
-      await upkeep.run(index, tables, signal);
+      await maintenance.run(index, tables, signal);
     },
     close: () =>
-      oneAtATime.run(nobody, async () => {
+      oneAtATime.run(noApp, async () => {
         isClosed = true;
         lookupSources = undefined;
         await duckdb.close();
@@ -126,21 +126,21 @@ export function createEventFinder(options: FinderOptions) {
 
 export type EventFinder = ReturnType<typeof createEventFinder>;
 
-interface IndexUpkeepOptions {
+interface IndexMaintenanceOptions {
   /** Of a separate engine: lookups do not wait for it. */
   readonly engine: DuckdbOptions;
-  readonly isAsked?: () => boolean;
+  readonly hasRecentLookups?: () => boolean;
 }
 
 /** Delays as multiples of the work, so that flushes are not slowed down. */
-const restsFor = { asked: 1, otherwise: 4 } as const;
+const pauseFactors = { recentLookups: 1, otherwise: 4 } as const;
 
 /** Maintains the index of ids: indexes new files, removes unneeded parts, merges small ones. */
-export function createIndexMaintenance({ engine: engineOptions, isAsked }: IndexUpkeepOptions) {
-  let keptUpTo = '';
+export function createIndexMaintenance({ engine: engineOptions, hasRecentLookups }: IndexMaintenanceOptions) {
+  let maintainedVersions = '';
 
-  const rest = (workedMs: number, signal: AbortSignal): Promise<void> =>
-    pause(workedMs * (isAsked?.() === true ? restsFor.asked : restsFor.otherwise), signal);
+  const pauseAfterWork = (workedMs: number, signal: AbortSignal): Promise<void> =>
+    pause(workedMs * (hasRecentLookups?.() === true ? pauseFactors.recentLookups : pauseFactors.otherwise), signal);
 
   async function addAll(duckdb: Statements, index: IdIndex, files: readonly DataFile[], signal: AbortSignal) {
     const failures: unknown[] = [];
@@ -148,7 +148,7 @@ export function createIndexMaintenance({ engine: engineOptions, isAsked }: Index
       if (signal.aborted) break;
       const startedAt = performance.now();
       await index.add(duckdb, file).catch((error: unknown) => failures.push(error));
-      await rest(performance.now() - startedAt, signal);
+      await pauseAfterWork(performance.now() - startedAt, signal);
     }
     return failures;
   }
@@ -156,8 +156,8 @@ export function createIndexMaintenance({ engine: engineOptions, isAsked }: Index
   return {
     /** Processes new versions of the tables. Errors: of the first file that cannot be indexed, at the end. */
     async run(index: IdIndex, tables: readonly DatasetTable[], signal: AbortSignal) {
-      const upTo = JSON.stringify(tables.map(({ dataset, snapshot }) => [dataset.table, snapshot.version]));
-      if (upTo === keptUpTo) return;
+      const versions = JSON.stringify(tables.map(({ dataset, snapshot }) => [dataset.table, snapshot.version]));
+      if (versions === maintainedVersions) return;
       const live = tables.flatMap(({ dataset, snapshot }) =>
         snapshot.files.filter((file) => mayHoldHashed(dataset, file)),
       );
@@ -168,14 +168,14 @@ export function createIndexMaintenance({ engine: engineOptions, isAsked }: Index
           if (signal.aborted) return;
           const startedAt = performance.now();
           await index.merge(duckdb, merge);
-          await rest(performance.now() - startedAt, signal);
+          await pauseAfterWork(performance.now() - startedAt, signal);
         }
         if (failures.length > 0) throw failures[0];
       } finally {
         await duckdb.close();
       }
       if (signal.aborted) return;
-      keptUpTo = upTo;
+      maintainedVersions = versions;
     },
   };
 }

@@ -2,6 +2,7 @@ import type { EventHead } from '../datasets/event-line.ts';
 import type { FailureReason } from '../lake/files/failed-events.ts';
 import type { FoundFailed } from '../lake/event-index/failed-index.ts';
 import type { FoundRow } from '../lake/event-index/find-rows.ts';
+import { defined } from '../runtime/files/checksummed-json.ts';
 
 /** State of an event. `never_seen` also stands for old erased events whose ids are not kept. */
 export type EventState = 'in_stream' | 'in_lake' | 'failed' | 'erased' | 'never_seen';
@@ -22,8 +23,8 @@ export interface FoundEvent {
   readonly failedAt?: string;
 }
 
-const eventPlaces = ['lake', 'failed', 'stream'] as const;
-export type EventLocation = (typeof eventPlaces)[number];
+const eventLocations = ['lake', 'failed', 'stream'] as const;
+export type EventLocation = (typeof eventLocations)[number];
 
 export interface EventLookupResult {
   /** State of the first event; `erased` or `never_seen` without any. */
@@ -38,17 +39,13 @@ export interface EventLookupResult {
 const iso = (ms: number | undefined): string | undefined =>
   ms === undefined || !Number.isFinite(ms) ? undefined : new Date(ms).toISOString();
 
-function known<T extends object>(fields: T): { [K in keyof T]: Exclude<T[K], undefined> } {
-  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as {
-    [K in keyof T]: Exclude<T[K], undefined>;
-  };
-}
-
-const describe = ({ eventId, kind, eventTimeMs, receivedAtMs }: EventHead) =>
-  known({ eventId, kind, eventTime: iso(eventTimeMs), receivedAt: iso(receivedAtMs) });
+const describe = ({ eventId, kind, eventTimeMs, receivedAtMs }: EventHead) => ({
+  eventId,
+  ...defined({ kind, eventTime: iso(eventTimeMs), receivedAt: iso(receivedAtMs) }),
+});
 
 export function describeRow(row: FoundRow, table: string, version: number | undefined): FoundEvent {
-  return { state: 'in_lake', ...describe(row), ...known({ availableAt: iso(row.availableAtMs), table, version }) };
+  return { state: 'in_lake', ...describe(row), ...defined({ availableAt: iso(row.availableAtMs), table, version }) };
 }
 
 export function describeFailed({ reason, failedAt, ...event }: FoundFailed): FoundEvent {

@@ -4,7 +4,7 @@ import { describeError, isAppError } from '../runtime/errors.ts';
 import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { StreamConnection } from '../stream/connection.ts';
-import { serveEventQueries, type Answerer } from '../stream/event-query-channel.ts';
+import { serveEventQueries, type Responder } from '../stream/event-query-channel.ts';
 import { readBacklog } from '../stream/read-backlog.ts';
 import { createEventFinder, type FinderOptions } from './finder.ts';
 
@@ -15,8 +15,8 @@ interface ResponderDependencies {
 }
 
 /** Time limit of a response, ms: clients wait no longer. */
-const answerWithinMs: Readonly<Record<Answerer, number>> = { compactor: 1500, 'stand-in': 1000 };
-const upkeepEveryMs = 1000;
+const responseTimeoutMs: Readonly<Record<Responder, number>> = { compactor: 1500, 'stand-in': 1000 };
+const maintenanceIntervalMs = 1000;
 /** Files that are indexed in about 0.1 s, such as those of a flush. */
 const maxIndexedBytes = 8 * 1024 * 1024;
 /** Files of failed events that are read in about 0.1 s. */
@@ -26,19 +26,19 @@ const maxFailedFiles = 200;
 export function startResponder(
   { connection, streamName, logger: parent }: ResponderDependencies,
   options: Omit<FinderOptions, 'readBacklog' | 'maxIndexedBytes' | 'maxFailedFiles'>,
-  answerer: Answerer = 'compactor',
+  responder: Responder = 'compactor',
 ): Stoppable {
   const logger = parent.child({ stage: 'find' });
   const failures = createRateLimitedLog((fields) => logger.warn(fields, 'event lookup failed'), failureBound);
   const eventFinder = createEventFinder({
     ...options,
-    ...(answerer === 'compactor' ? { maxIndexedBytes, maxFailedFiles } : {}),
+    ...(responder === 'compactor' ? { maxIndexedBytes, maxFailedFiles } : {}),
     readBacklog: (from, limits, see) => readBacklog(connection, { ...from, streamName }, limits, see),
   });
-  const questions = serveEventQueries(connection, streamName, answerer, async ({ idApp, ...asked }) => {
-    const deadlineMs = performance.now() + answerWithinMs[answerer];
+  const eventQueries = serveEventQueries(connection, streamName, responder, async ({ idApp, ...target }) => {
+    const deadlineMs = performance.now() + responseTimeoutMs[responder];
     try {
-      return { answer: await eventFinder.find({ target: { ...asked, idApp }, idApps: [idApp], deadlineMs }) };
+      return { answer: await eventFinder.find({ target: { ...target, idApp }, idApps: [idApp], deadlineMs }) };
     } catch (error) {
       // Responses contain no paths of the service.
       if (isAppError(error, 'overloaded')) return { busy: error.message };
@@ -46,22 +46,22 @@ export function startResponder(
       return { busy: 'cannot read the lake' };
     }
   });
-  const skipped = createRateLimitedLog(
+  const indexFailures = createRateLimitedLog(
     (fields) => logger.warn(fields, 'cannot index the event ids of a file, will retry'),
     failureBound,
   );
-  const upkeep =
-    answerer === 'stand-in'
+  const maintenance =
+    responder === 'stand-in'
       ? undefined
       : startPollLoop((signal) => eventFinder.maintain(signal), {
-          everyMs: upkeepEveryMs,
-          onError: (error) => skipped.add({ error: describeError(error) }),
+          everyMs: maintenanceIntervalMs,
+          onError: (error) => indexFailures.add({ error: describeError(error) }),
           pausesFirst: true,
         });
   return {
     async stop() {
-      questions.stop();
-      await upkeep?.stop();
+      eventQueries.stop();
+      await maintenance?.stop();
       await eventFinder.close();
     },
   };

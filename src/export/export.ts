@@ -12,7 +12,7 @@ import type { Clock } from '../runtime/clock.ts';
 import { noCrashPoint, type CrashPoint } from '../runtime/crash-point.ts';
 import { AppError } from '../runtime/errors.ts';
 import { createEgressPolicy, type EgressPolicy } from '../runtime/http/egress-policy.ts';
-import { toListenError } from '../runtime/http/ports.ts';
+import { portOf, toListenError } from '../runtime/http/ports.ts';
 import { buildWithClosers, type Closers, type Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Metrics } from '../runtime/metrics.ts';
@@ -122,10 +122,7 @@ async function listen(server: ApiServer, host: string, port: number): Promise<nu
   } catch (error) {
     throw toListenError(error, host, port, 'Set another port by TRIBUTARY_API_PORT or --api-port.');
   }
-  const address = server.server.address();
-  if (address === null || typeof address === 'string')
-    throw new AppError('start_failed', `cannot determine the port of ${host}`);
-  return address.port;
+  return portOf(server.server);
 }
 
 function getOutgoingRules({ webhooksAllow }: ExportOptions): EgressPolicy {
@@ -284,7 +281,7 @@ async function buildExport(
         ...describeDamage(
           damages,
           store.damaged(),
-          files.faults().filter(({ idReport }) => store.knows(idReport)),
+          files.faults().filter(({ idReport }) => store.lastRead(idReport) !== undefined),
         ),
         ...slots.notices(),
         ...notifier.notices(),

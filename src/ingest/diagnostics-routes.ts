@@ -1,5 +1,6 @@
 import type { ServerResponse } from 'node:http';
 import type { FastifyRequest } from 'fastify';
+import { membersOf } from '../runtime/files/checksummed-json.ts';
 import type { AccessReader, App } from '../access/access.ts';
 import type { LiveHub } from '../live/live-hub.ts';
 import type { RefusalRecord } from '../refusals/refusal-files.ts';
@@ -54,23 +55,23 @@ export function addDiagnosticsRoutes(
 
   function addRoute(
     path: string,
-    answer: (app: App, request: FastifyRequest, response: ServerResponse) => Promise<void>,
+    respond: (app: App, request: FastifyRequest, response: ServerResponse) => Promise<void>,
   ): void {
     server.get(path, (request, reply) => {
       const response = reply.hijack().raw;
-      const query = request.query as Readonly<Record<string, unknown>>;
+      const query = membersOf(request.query);
       const { idApp } = query;
       const app = findApp(access, idApp, request.raw);
       if ('reason' in app) return importResponses.refuse(response, app, { idApp });
       const misspelt = findMisspelledParameter(Object.keys(query), queryNames);
       if (misspelt !== undefined) return importResponses.refuse(response, misspelt, { idApp });
       if (!mayAsk(app)) return writeTooMany(response, 'too many concurrent requests');
-      answer(app, request, response).catch((error: unknown) => fail(error, { request: request.raw, response, idApp }));
+      respond(app, request, response).catch((error: unknown) => fail(error, { request: request.raw, response, idApp }));
     });
   }
 
   addRoute('/v1/refusals', async ({ idApp }, { query }, response) => {
-    const most = parseRefusalLimit((query as { readonly limit?: unknown }).limit);
+    const most = parseRefusalLimit(membersOf(query)['limit']);
     if (most === undefined) return importResponses.refuse(response, badLimit, { idApp: String(idApp) });
     importResponses.send(response, JSON.stringify({ refusals: await view.readRefusals(idApp, most) }));
   });

@@ -1,4 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { membersOf } from '../runtime/files/checksummed-json.ts';
 import type { AccessReader, App } from '../access/access.ts';
 import { isUuid, makeRequestKeys, naturalKeyFields, readKeyTexts, type KeyMask } from '../datasets/event-id.ts';
 import { createQuotaCounter } from '../runtime/async/rate-limits.ts';
@@ -11,21 +12,21 @@ import type { Refusal } from './refusal.ts';
 interface EventLookupDependencies {
   readonly access: AccessReader;
   readonly importResponses: ImportResponses;
-  readonly ask: QueryEvent;
+  readonly queryEvent: QueryEvent;
   readonly keyMask?: KeyMask | undefined;
 }
 
 /** Limit of an app's queries, per import process. */
 export const eventQuota = { limit: 20, windowMs: 1000 } as const;
 /** Limits of concurrent queries, per import process: in total, of an account, of an app. */
-const maxAsked = 32;
-const maxAskedOfAccount = 12;
-const maxAskedOfApp = 4;
+const maxConcurrent = 32;
+const maxConcurrentOfAccount = 12;
+const maxConcurrentOfApp = 4;
 /** Maximum time for all queries of a request, ms. */
-const askTimeoutMs = 1700;
+const lookupTimeoutMs = 1700;
 /** Parameters, of which a query has one. */
-const names = ['eventId', 'key', ...naturalKeyFields.keys()];
-const oneOf = names.join(' or ');
+const parameterNames = ['eventId', 'key', ...naturalKeyFields.keys()];
+const expectedNames = parameterNames.join(' or ');
 
 const refuse = (detail: string): Refusal => ({ reason: 'rules', detail });
 
@@ -35,10 +36,10 @@ export function parseEventQuery(
   idApp: number,
   keyMask: KeyMask = 0,
 ): readonly EventQuery[] | Refusal {
-  const other = Object.keys(query).find((name) => name !== 'idApp' && !names.includes(name));
-  if (other !== undefined) return refuse(`unknown parameter ${other}; expected ${oneOf}`);
-  const [name, another] = names.filter((one) => query[one] !== undefined);
-  if (name === undefined || another !== undefined) return refuse(`either ${oneOf} must be given`);
+  const other = Object.keys(query).find((name) => name !== 'idApp' && !parameterNames.includes(name));
+  if (other !== undefined) return refuse(`unknown parameter ${other}; expected ${expectedNames}`);
+  const [name, another] = parameterNames.filter((one) => query[one] !== undefined);
+  if (name === undefined || another !== undefined) return refuse(`either ${expectedNames} must be given`);
   const value = query[name];
   if (name === 'eventId') {
     const id = typeof value === 'string' ? value.toLowerCase() : '';
@@ -50,38 +51,40 @@ export function parseEventQuery(
       ? [{ idApp, eventId: makeId(idApp, value) }]
       : refuse(`${name} must not be empty, and be given once`);
   const texts = typeof value === 'string' ? readKeyTexts(value) : [];
-  const fitting = texts.filter(({ length }) => length >= 1 && length <= maxKeyLength);
-  if (fitting.length === 0) return refuse(`key must have 1 to ${maxKeyLength} characters, and be given once`);
-  return fitting.flatMap((text) => makeRequestKeys(idApp, text, keyMask).map((requestKey) => ({ idApp, requestKey })));
+  const validTexts = texts.filter(({ length }) => length >= 1 && length <= maxKeyLength);
+  if (validTexts.length === 0) return refuse(`key must have 1 to ${maxKeyLength} characters, and be given once`);
+  return validTexts.flatMap((text) =>
+    makeRequestKeys(idApp, text, keyMask).map((requestKey) => ({ idApp, requestKey })),
+  );
 }
 
 const isNeverSeen = (reply: EventReply): boolean =>
-  'answer' in reply && (reply.answer as { readonly state?: unknown } | null)?.state === 'never_seen';
+  'answer' in reply && membersOf(reply.answer)['state'] === 'never_seen';
 
 /** Asks one query after the other until the event of one was seen. */
-async function askEach(ask: QueryEvent, questions: readonly EventQuery[]): Promise<EventReply> {
-  const untilMs = performance.now() + askTimeoutMs;
+async function queryEach(queryEvent: QueryEvent, queries: readonly EventQuery[]): Promise<EventReply> {
+  const untilMs = performance.now() + lookupTimeoutMs;
   let reply: EventReply = { busy: 'no lookup was made' };
-  for (const question of questions) {
-    reply = await ask(question, Math.max(1, untilMs - performance.now()));
+  for (const eventQuery of queries) {
+    reply = await queryEvent(eventQuery, Math.max(1, untilMs - performance.now()));
     if (!isNeverSeen(reply)) return reply;
   }
   return reply;
 }
 
-type Asker = Pick<App, 'idApp' | 'idAccount'>;
+type LookupSlot = Pick<App, 'idApp' | 'idAccount'>;
 
 export type EventLookup = ReturnType<typeof createEventLookup>;
 
 /** Creates GET /v1/event: import passes the lookup to a process that reads the lake, a limited number at a time. */
-export function createEventLookup({ access, importResponses, ask, keyMask }: EventLookupDependencies) {
+export function createEventLookup({ access, importResponses, queryEvent, keyMask }: EventLookupDependencies) {
   const quota = createQuotaCounter([eventQuota]);
-  const asked = new Set<Asker>();
+  const slots = new Set<LookupSlot>();
 
-  function hasCapacity({ idApp, idAccount }: Asker): boolean {
-    const ofAccount = [...asked].filter((other) => other.idAccount === idAccount);
+  function hasCapacity({ idApp, idAccount }: LookupSlot): boolean {
+    const ofAccount = [...slots].filter((other) => other.idAccount === idAccount);
     const ofApp = ofAccount.filter((other) => other.idApp === idApp);
-    return asked.size < maxAsked && ofAccount.length < maxAskedOfAccount && ofApp.length < maxAskedOfApp;
+    return slots.size < maxConcurrent && ofAccount.length < maxConcurrentOfAccount && ofApp.length < maxConcurrentOfApp;
   }
 
   return {
@@ -96,17 +99,17 @@ export function createEventLookup({ access, importResponses, ask, keyMask }: Eve
       if ('reason' in app) return end(app);
       if (quota.take(String(app.idApp), performance.now()) !== undefined)
         return end({ reason: 'quota', detail: `an app may send ${eventQuota.limit} lookups per second` });
-      const questions = parseEventQuery(query, app.idApp, keyMask);
-      if ('reason' in questions) return end(questions);
-      const asker = { idApp: app.idApp, idAccount: app.idAccount };
-      if (!hasCapacity(asker)) return end({ reason: 'busy', detail: 'too many concurrent lookups' });
-      asked.add(asker);
+      const queries = parseEventQuery(query, app.idApp, keyMask);
+      if ('reason' in queries) return end(queries);
+      const slot = { idApp: app.idApp, idAccount: app.idAccount };
+      if (!hasCapacity(slot)) return end({ reason: 'busy', detail: 'too many concurrent lookups' });
+      slots.add(slot);
       try {
-        const reply = await askEach(ask, questions);
+        const reply = await queryEach(queryEvent, queries);
         if ('busy' in reply) end({ reason: 'busy', detail: reply.busy });
         else importResponses.send(response, JSON.stringify(reply.answer));
       } finally {
-        asked.delete(asker);
+        slots.delete(slot);
       }
     },
   };

@@ -166,11 +166,11 @@ export function createImportHandler(dependencies: ImportDependencies) {
   function importBody(exchange: Exchange, app: App, body: Buffer | Refusal): void {
     if ('reason' in body) return refuse(exchange, body, { app });
     const { method, request, validate } = exchange;
-    const asked = { method, head: request, body, app, receivedAtMs: clock.nowMs(), keyMask };
-    const imported = parseRequest(asked);
+    const importRequest = { method, head: request, body, app, receivedAtMs: clock.nowMs(), keyMask };
+    const imported = parseRequest(importRequest);
     if ('reason' in imported) return refuse(exchange, imported, { app, body });
     const keyUse = findKeyUse(imported.lines);
-    if (keyUse !== undefined && usedKeys.isOfOther(keyUse, asked.receivedAtMs))
+    if (keyUse !== undefined && usedKeys.isOfOther(keyUse, importRequest.receivedAtMs))
       return refuse(exchange, keyReused, { app, body });
     if (validate === '1') return accept(exchange, imported, { message: validMessage });
     const { kind, count, unknownParameters, lines } = imported;
@@ -178,8 +178,8 @@ export function createImportHandler(dependencies: ImportDependencies) {
     metrics.received(kind, count);
     if (unknownParameters > 0) metrics.unknownParameters(app.idApp, unknownParameters);
     // From now on the key stands for this request, unless it is surely not stored.
-    const claimed = keyUse !== undefined && usedKeys.claim(keyUse, asked.receivedAtMs) ? keyUse : undefined;
-    groupCommit.append(lines, createStatementIfRequested(asked, lines)).then(
+    const claimed = keyUse !== undefined && usedKeys.claim(keyUse, importRequest.receivedAtMs) ? keyUse : undefined;
+    groupCommit.append(lines, createStatementIfRequested(importRequest, lines)).then(
       (outcome) =>
         attempt(exchange, () => {
           if (claimed !== undefined && outcome.state === 'refused') usedKeys.release(claimed);

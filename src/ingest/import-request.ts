@@ -122,16 +122,16 @@ function parseJson(kind: EventKind, body: Buffer): { readonly value: unknown } |
 
 function refuse(pointer: string, reason: string, hint?: string): Refusal {
   const meant = hint === undefined ? '' : ` (${hint})`;
-  const fault = { pointer, reason, ...(hint === undefined ? {} : { hint }) };
-  return { reason: 'rules', detail: `${pointer === '' ? '/' : pointer} ${reason}${meant}`, fault };
+  const validationError = { pointer, reason, ...(hint === undefined ? {} : { hint }) };
+  return { reason: 'rules', detail: `${pointer === '' ? '/' : pointer} ${reason}${meant}`, validationError };
 }
 
-const isEvent = (value: unknown): value is InputFields =>
+/** Reports whether a value is an event, valid or not. */
+export const isEvent = (value: unknown): value is InputFields =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
-/** Returns why a value is not an event; undefined if it is one, valid or not. */
-export function findNonEventReason({ method }: Pick<ImportRequest, 'method'>, value: unknown): SchemaError | undefined {
-  if (isEvent(value)) return undefined;
+/** Returns why a value is not an event. */
+export function describeNonEvent({ method }: Pick<ImportRequest, 'method'>, value: unknown): SchemaError {
   const noEvent = { pointer: '', reason: 'must be an object' };
   const { kind, batch } = getMethod(method);
   const [other] = [...importMethods].find(([, spec]) => spec.kind === kind && spec.batch) ?? [];
@@ -142,10 +142,8 @@ export function findNonEventReason({ method }: Pick<ImportRequest, 'method'>, va
 /** Checks the schema and the identity of an event. Numbers written as strings become numbers, in place. */
 function findViolation(kind: EventKind, request: ImportRequest, value: unknown): SchemaError | undefined {
   const { platform } = request.app;
-  const noEvent = findNonEventReason(request, value);
-  if (noEvent !== undefined) return noEvent;
-  const fields = value as InputFields;
-  return validateEvent(kind, fields) ?? findMissingIdentity(kind, platform, fields);
+  if (!isEvent(value)) return describeNonEvent(request, value);
+  return validateEvent(kind, value) ?? findMissingIdentity(kind, platform, value);
 }
 
 const knownNames = new Map(
@@ -171,12 +169,12 @@ function listEvents({ method }: ImportRequest, value: unknown): readonly unknown
   if (!Array.isArray(value)) return refuse('', 'must be an array of events');
   if (value.length === 0) return refuse('', 'must have at least one event');
   if (value.length > maxBatchEvents) return refuse('', `must have at most ${maxBatchEvents} events`);
-  return value as unknown[];
+  return value;
 }
 
 /** Valid events, as given and rendered. */
 interface ValidEvents extends FastRenderedEvents {
-  readonly given: readonly InputFields[];
+  readonly inputs: readonly InputFields[];
 }
 
 /** Checks and renders plainly valid events in one pass; undefined if the schemas have to decide. */
@@ -184,9 +182,9 @@ function parsePlainEvents({ method, app }: ImportRequest, values: readonly unkno
   const { kind } = getMethod(method);
   const plain = renderEventsFast(kind, app.platform, values);
   if (plain === undefined) return undefined;
-  const given = values as readonly InputFields[];
-  for (const fields of given) if (findMissingIdentity(kind, app.platform, fields) !== undefined) return undefined;
-  return { given, ...plain };
+  const inputs = values as readonly InputFields[];
+  for (const fields of inputs) if (findMissingIdentity(kind, app.platform, fields) !== undefined) return undefined;
+  return { inputs, ...plain };
 }
 
 /** Checks events by the schemas; the first broken rule is named by a JSON pointer into the body. */
@@ -199,11 +197,11 @@ function judgeEvents(request: ImportRequest, values: readonly unknown[]): ValidE
     const unknownNames = showUnknown(listUnknown(kind, values));
     return { ...refuse(`${batch ? `/${index}` : ''}${pointer}`, reason, hint), unknownNames };
   }
-  const given = values as readonly InputFields[];
+  const inputs = values.filter(isEvent);
   return {
-    given,
-    events: given.map((fields) => renderEvent(kind, request.app.platform, fields)),
-    unknownParameters: listUnknown(kind, given).length,
+    inputs,
+    events: inputs.map((fields) => renderEvent(kind, request.app.platform, fields)),
+    unknownParameters: listUnknown(kind, inputs).length,
   };
 }
 
@@ -219,18 +217,18 @@ export function findKeyError({ headers, headersDistinct }: ImportRequest['head']
 }
 
 /** Returns the event ids of a request: by each event's own key if its kind has one, else by the Idempotency-Key. */
-function chooseIds(request: ImportRequest, kind: EventKind, given: readonly InputFields[]): EventIds | Refusal {
+function chooseIds(request: ImportRequest, kind: EventKind, inputs: readonly InputFields[]): EventIds | Refusal {
   const { method, head, app, receivedAtMs } = request;
   const key = head.headers['idempotency-key'];
   const hasOwnKey = getKind(kind).key.length > 0;
   const plain = (): EventIds =>
-    hasOwnKey ? naturalKeyEventIds(kind, app.idApp, given) : timeOrderedEventIds(receivedAtMs);
+    hasOwnKey ? naturalKeyEventIds(kind, app.idApp, inputs) : timeOrderedEventIds(receivedAtMs);
   if (key === undefined) return plain();
   const keyFault = findKeyError(head);
   if (keyFault !== undefined) return { reason: 'rules', detail: keyFault };
   if (hasOwnKey || typeof key !== 'string') return plain();
-  const texts = given.map((fields) => renderCanonicalInput(kind, app.platform, fields));
-  return keyedEventIds({ idApp: app.idApp, key, method, given: texts, mask: request.keyMask });
+  const texts = inputs.map((fields) => renderCanonicalInput(kind, app.platform, fields));
+  return keyedEventIds({ idApp: app.idApp, key, method, eventTexts: texts, mask: request.keyMask });
 }
 
 /** Reads a request's body as events, unchecked. */
@@ -252,10 +250,10 @@ export function parseImportRequest(request: ImportRequest): ImportedLines | Refu
   if ('reason' in values) return values;
   const valid = parsePlainEvents(request, values) ?? judgeEvents(request, values);
   if ('reason' in valid) return valid;
-  const { given, events, unknownParameters } = valid;
-  const ids = chooseIds(request, kind, given);
+  const { inputs, events, unknownParameters } = valid;
+  const ids = chooseIds(request, kind, inputs);
   if (typeof ids !== 'function') return ids;
   const lines = Buffer.from(renderLines({ kind, idApp: app.idApp, receivedAtMs, ids }, events));
-  const unknownNames = unknownParameters === 0 ? [] : showUnknown(listUnknown(kind, given));
-  return { kind, count: given.length, unknownParameters, unknownNames, lines };
+  const unknownNames = unknownParameters === 0 ? [] : showUnknown(listUnknown(kind, inputs));
+  return { kind, count: inputs.length, unknownParameters, unknownNames, lines };
 }

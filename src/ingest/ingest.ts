@@ -1,15 +1,14 @@
-import type { AddressInfo } from 'node:net';
 import type { AccessReader } from '../access/access.ts';
 import type { KeyMask } from '../datasets/event-id.ts';
 import type { ReceiptKeys } from '../receipts/receipt-keys.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { createRateLimitedLog, failureBound } from '../runtime/problems/rate-limited-log.ts';
 import { describeError } from '../runtime/errors.ts';
-import { toListenError } from '../runtime/http/ports.ts';
+import { portOf, toListenError } from '../runtime/http/ports.ts';
 import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Metrics } from '../runtime/metrics.ts';
-import { readPackageJson } from '../runtime/files/package-files.ts';
+import { findBuild } from '../runtime/files/package-files.ts';
 import type { QueryEvent } from '../stream/event-query-channel.ts';
 import type { StreamPublisher } from '../stream/stream.ts';
 import { createImportResponses, type ImportResponses } from './responses.ts';
@@ -131,8 +130,8 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
     },
     logger,
   );
-  const { version } = readPackageJson('package.json') as { version: string };
-  const lookUp = createEventLookup({ access, importResponses, ask, keyMask });
+  const { version } = findBuild();
+  const lookUp = createEventLookup({ access, importResponses, queryEvent: ask, keyMask });
   addImportRoutes(server, { access, imports, lookUp, importResponses, refusals, fail, receiptKeys }, version);
   if (clientDiagnosticsView !== undefined)
     addDiagnosticsRoutes(server, { access, importResponses, fail, view: clientDiagnosticsView });
@@ -144,7 +143,7 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
     const hint = 'Choose another port by TRIBUTARY_S2S_PORT or --s2s-port.';
     throw toListenError(error, host, options.port, hint);
   }
-  const { port } = server.server.address() as AddressInfo;
+  const port = portOf(server.server);
   logger.info({ host, port }, 'ingest is listening');
 
   async function stop(): Promise<void> {

@@ -51,9 +51,9 @@ const numberOrText = (number: OpenApiObject, notes: OpenApiObject): OpenApiObjec
 
 /** Describes a field: own keywords renamed, numbers also as JSON strings. */
 function describeField(schema: FieldSchema): OpenApiObject {
-  const range = schema['decimalRange'] as OpenApiObject | undefined;
-  if (range?.['places'] !== undefined) {
-    const bounds = { minimum: Number(range['minimum']), maximum: Number(range['maximum']) };
+  const range = schema.decimalRange;
+  if (range?.places !== undefined) {
+    const bounds = { minimum: Number(range.minimum), maximum: Number(range.maximum) };
     return numberOrText({ type: 'number', ...bounds }, { description: schema.description });
   }
   const described = Object.fromEntries(
@@ -103,9 +103,9 @@ const retryAfter = { description: 'Seconds to wait before trying again.', schema
 
 /** Describes refusals, one response per status. */
 function describeReasons(reasons: readonly RefusalReason[]): Record<string, OpenApiObject> {
-  const answers = reasons.map(answerOf);
+  const reasonResponses = reasons.map(answerOf);
   const describeStatus = (status: number): OpenApiObject => {
-    const texts = [...new Set(answers.filter((answer) => answer.status === status).map(({ error }) => error))];
+    const texts = [...new Set(reasonResponses.filter((answer) => answer.status === status).map(({ error }) => error))];
     const retry = [429, 500, 503].includes(status) ? { 'Retry-After': retryAfter } : {};
     const examples = Object.fromEntries(texts.map((error) => [error, { value: { error } }]));
     return {
@@ -114,7 +114,7 @@ function describeReasons(reasons: readonly RefusalReason[]): Record<string, Open
       content: { 'application/json': { schema: reference('ImportError'), examples } },
     };
   };
-  return Object.fromEntries(answers.map(({ status }) => [String(status), describeStatus(status)]));
+  return Object.fromEntries(reasonResponses.map(({ status }) => [String(status), describeStatus(status)]));
 }
 
 const describeRefusals = (): Record<string, OpenApiObject> =>

@@ -1,3 +1,4 @@
+import { isRecord } from '../runtime/files/checksummed-json.ts';
 import type { App } from '../access/access.ts';
 import type { ImportMethod } from '../datasets/field-schema.ts';
 import type { BodyPolicy, RefusalRecord, RefusalFault } from '../refusals/refusal-files.ts';
@@ -15,7 +16,7 @@ import { listRequestErrors, toValidationError } from './validation-errors.ts';
 
 interface BodyDescription {
   readonly detail: string;
-  readonly faults: readonly RefusalFault[];
+  readonly validationErrors: readonly RefusalFault[];
   readonly excerpt?: string;
 }
 
@@ -34,8 +35,10 @@ function redactPointer(pointer: string): string {
 }
 
 /** Describes a refusal for the service's log, whose readers may not see what the owner of the app may. */
-export function describeForLog({ fault, detail }: Refusal): string {
-  return fault === undefined || fault.pointer === '' ? detail : `${redactPointer(fault.pointer)} ${fault.reason}`;
+export function describeForLog({ validationError, detail }: Refusal): string {
+  return validationError === undefined || validationError.pointer === ''
+    ? detail
+    : `${redactPointer(validationError.pointer)} ${validationError.reason}`;
 }
 
 /** Replaces the parts of a path that may be ids: all but the version and a possible method name. */
@@ -62,16 +65,16 @@ function redactValue(value: unknown, isNested: boolean): unknown {
   };
 }
 
-function cut(text: string, most: number): string {
-  return (text.length <= most ? text : `${text.slice(0, most)}...`).toWellFormed();
+function truncate(text: string, maxLength: number): string {
+  return (text.length <= maxLength ? text : `${text.slice(0, maxLength)}...`).toWellFormed();
 }
 
 /** Renders an event as JSON; of a long one only the faulty member. */
 function renderEvent(event: unknown, name: string | undefined): string {
   const text = JSON.stringify(event);
-  const isMember = name !== undefined && typeof event === 'object' && event !== null && Object.hasOwn(event, name);
-  if (text.length <= maxExcerptLength || !isMember) return cut(text, maxExcerptLength);
-  return cut(JSON.stringify({ [name]: (event as Record<string, unknown>)[name] }), maxExcerptLength);
+  const isMember = name !== undefined && isRecord(event) && Object.hasOwn(event, name);
+  if (text.length <= maxExcerptLength || !isMember) return truncate(text, maxExcerptLength);
+  return truncate(JSON.stringify({ [name]: event[name] }), maxExcerptLength);
 }
 
 /** Renders the event with the fault, or the beginning of a body that is not a list of events. */
@@ -81,7 +84,7 @@ function renderExcerpt(policy: BodyPolicy, request: ImportRequest, pointer: stri
     const body = policy === 'on' ? decodeBody(request) : undefined;
     return body === undefined || 'reason' in body
       ? undefined
-      : cut(body.toString('utf8', 0, 4 * maxExcerptLength), maxExcerptLength);
+      : truncate(body.toString('utf8', 0, 4 * maxExcerptLength), maxExcerptLength);
   }
   const parts = pointer.split('/').slice(1);
   const index = getMethod(request.method).batch ? Number(parts.shift() ?? 0) : 0;
@@ -91,20 +94,22 @@ function renderExcerpt(policy: BodyPolicy, request: ImportRequest, pointer: stri
 
 /** Describes the faults of a request, as far as the policy shows its body. */
 function describeBody(policy: BodyPolicy, request: ImportRequest, refusal: Refusal): BodyDescription {
-  const found = listRequestErrors(request, refusal).faults.slice(0, maxFaults);
-  const shown = (pointer: string, most = maxTextLength): string =>
-    cut(policy === 'on' ? pointer : redactPointer(pointer), most);
-  const faults = found.map((validationError) => ({
+  const found = listRequestErrors(request, refusal).listed.slice(0, maxFaults);
+  const showPointer = (pointer: string, maxLength = maxTextLength): string =>
+    truncate(policy === 'on' ? pointer : redactPointer(pointer), maxLength);
+  const validationErrors = found.map((validationError) => ({
     ...validationError,
-    pointer: shown(validationError.pointer),
-    reason: cut(validationError.reason, maxTextLength),
+    pointer: showPointer(validationError.pointer),
+    reason: truncate(validationError.reason, maxTextLength),
   }));
   const { pointer, reason } = toValidationError(refusal);
   // A detail that begins with a pointer is rendered again with the shown one. Of a long one the rule stays.
   const detail =
-    pointer === '' ? refusal.detail : `${shown(pointer, Math.max(0, maxTextLength - reason.length - 4))} ${reason}`;
+    pointer === ''
+      ? refusal.detail
+      : `${showPointer(pointer, Math.max(0, maxTextLength - reason.length - 4))} ${reason}`;
   const excerpt = policy === 'off' ? undefined : renderExcerpt(policy, request, pointer);
-  return { detail: cut(detail, maxTextLength), faults, ...(excerpt === undefined ? {} : { excerpt }) };
+  return { detail: truncate(detail, maxTextLength), validationErrors, ...(excerpt === undefined ? {} : { excerpt }) };
 }
 
 export interface RefusedRequest {
@@ -149,24 +154,26 @@ interface Pending {
 
 /** Describes the body of a record; without faults if the service could not take it or did not read it. */
 function describe({ app, refusal, head, target, body }: RefusedRequest, bodies: BodyPolicy): BodyDescription {
-  const plain = { detail: refusal.detail, faults: [] };
+  const plain = { detail: refusal.detail, validationErrors: [] };
   if (body === undefined || !('method' in target) || answerOf(refusal.reason).status !== 400) return plain;
   try {
     return describeBody(bodies, { method: target.method, head, body, app, receivedAtMs: 0 }, refusal);
   } catch {
     // Nested too deep to be rendered.
-    return { detail: 'the body cannot be described', faults: [] };
+    return { detail: 'the body cannot be described', validationErrors: [] };
   }
 }
 
 function createRecord(request: RefusedRequest, bodies: BodyPolicy, nowMs: number): RefusalRecord {
   const { refusal, head, target, body, bytes, isValidation } = request;
   const { status, error } = answerOf(refusal.reason);
-  const { detail, faults: errors, excerpt } = describe(request, bodies);
+  const { detail, validationErrors: errors, excerpt } = describe(request, bodies);
   return {
     time: new Date(nowMs).toISOString(),
     method:
-      'method' in target ? target.method : cut(bodies === 'on' ? target.path : redactPath(target.path), maxPathLength),
+      'method' in target
+        ? target.method
+        : truncate(bodies === 'on' ? target.path : redactPath(target.path), maxPathLength),
     status,
     error,
     detail,
@@ -197,16 +204,16 @@ export function createRefusalRecorder(dependencies: RefusalKeeperDependencies): 
   let writing = Promise.resolve();
 
   async function writeAll(): Promise<void> {
-    const taken = pending;
+    const unwritten = pending;
     pending = new Map();
     waiting = 0;
-    for (const [idApp, { records, requestsNotRecorded }] of taken) {
-      const [first, ...rest] = [...records.values()].map(({ record, requests }) => ({ ...record, requests }));
+    for (const [idApp, { records, requestsNotRecorded }] of unwritten) {
+      const [first, ...others] = [...records.values()].map(({ record, requests }) => ({ ...record, requests }));
       if (first === undefined) {
         openPending(idApp).requestsNotRecorded += requestsNotRecorded;
         continue;
       }
-      const all = [{ ...first, ...(requestsNotRecorded === 0 ? {} : { requestsNotRecorded }) }, ...rest];
+      const all = [{ ...first, ...(requestsNotRecorded === 0 ? {} : { requestsNotRecorded }) }, ...others];
       await write(idApp, all).catch((error: unknown) => failures.add({ idApp, error: describeError(error) }));
     }
   }
@@ -230,8 +237,8 @@ export function createRefusalRecorder(dependencies: RefusalKeeperDependencies): 
       const { app, refusal, target, isValidation } = request;
       const ofThis = openPending(app.idApp);
       timer ??= setTimeout(() => void flush(), writeEveryMs);
-      const place = 'method' in target ? target.method : target.path;
-      const key = `${isValidation} ${refusal.reason} ${place} ${refusal.detail}`.slice(0, maxKeyLength);
+      const targetName = 'method' in target ? target.method : target.path;
+      const key = `${isValidation} ${refusal.reason} ${targetName} ${refusal.detail}`.slice(0, maxKeyLength);
       const alike = ofThis.records.get(key);
       if (alike !== undefined) alike.requests += 1;
       else if (waiting < maxWaiting && ofApp.take(app.idApp) && ofAll.take()) {

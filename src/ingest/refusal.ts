@@ -1,3 +1,4 @@
+import { isKeyOf } from '../runtime/files/checksummed-json.ts';
 /** Responses by the reason of a refusal (docs/api.md#responses). `detail` names the validation error to the client. */
 const answers = {
   version: { status: 400, error: 'Bad api version' },
@@ -22,7 +23,7 @@ const answers = {
 } as const satisfies Record<string, { status: number; error: string }>;
 
 export type RefusalReason = keyof typeof answers;
-export const refusalReasons = Object.keys(answers) as RefusalReason[];
+export const refusalReasons = Object.keys(answers).filter((reason) => isKeyOf(answers, reason));
 /** Reasons that no import is refused for. */
 export const lookupReasons: readonly RefusalReason[] = ['quota', 'busy'];
 
@@ -30,7 +31,7 @@ export interface Refusal {
   readonly reason: RefusalReason;
   readonly detail: string;
   /** The content of `detail`, if it is about a place in the body. */
-  readonly fault?: ValidationError;
+  readonly validationError?: ValidationError;
   /** Some names that no schema knows: one may be misspelt. */
   readonly unknownNames?: readonly string[];
   /** All faults, if the client asks for them. */
@@ -38,7 +39,7 @@ export interface Refusal {
 }
 
 export interface ValidationErrors {
-  readonly faults: readonly ValidationError[];
+  readonly listed: readonly ValidationError[];
   /** Number of further faults. */
   readonly omitted: number;
 }
@@ -50,16 +51,14 @@ export interface ValidationError {
   readonly hint?: string;
 }
 
-const bodies = Object.fromEntries(
-  Object.entries(answers).map(([reason, { error }]) => [reason, JSON.stringify({ error })]),
-) as Record<RefusalReason, string>;
+const bodies = new Map(refusalReasons.map((reason) => [reason, JSON.stringify({ error: answers[reason].error })]));
 
 export function answerOf(reason: RefusalReason): {
   readonly status: number;
   readonly error: string;
   readonly body: string;
 } {
-  return { ...answers[reason], body: bodies[reason] };
+  return { ...answers[reason], body: bodies.get(reason) ?? '' };
 }
 
 const maxDetailLength = 200;

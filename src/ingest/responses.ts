@@ -48,7 +48,7 @@ export function writeRefusal(response: ServerResponse, refusal: Refusal, more: r
   const { status, error, body: short } = answerOf(reason);
   const errorsOmitted = all?.omitted === 0 ? undefined : all?.omitted;
   const body =
-    all === undefined ? short : JSON.stringify(addFormerNames('errors', { error, errors: all.faults, errorsOmitted }));
+    all === undefined ? short : JSON.stringify(addFormerNames('errors', { error, errors: all.listed, errorsOmitted }));
   const applied = all === undefined ? [] : ['preference-applied', 'errors=all'];
   const detailHeader = ['x-error-detail', renderDetail(detail)];
   response

@@ -1,5 +1,6 @@
 import type { ServerResponse } from 'node:http';
 import type { FastifyReply } from 'fastify';
+import { membersOf } from '../runtime/files/checksummed-json.ts';
 import type { AccessReader } from '../access/access.ts';
 import { importMethods } from '../datasets/dataset.ts';
 import type { ReceiptKeys } from '../receipts/receipt-keys.ts';
@@ -7,7 +8,7 @@ import type { ImportResponses } from './responses.ts';
 import type { EventLookup } from './event-lookup.ts';
 import { findApp } from './find-app.ts';
 import type { RefusalRecorder } from './refusal-recorder.ts';
-import type { Fail, ImportHandler, ImportQuery } from './import-handler.ts';
+import type { Fail, ImportHandler } from './import-handler.ts';
 import type { Refusal } from './refusal.ts';
 import { listErrorsIfRequested } from './validation-errors.ts';
 import type { ImportServer } from './server.ts';
@@ -36,7 +37,7 @@ export function refuseUnknownPath(path: string): Refusal {
   return { reason: 'method', detail: questions.has(name) ? 'the method is called by GET' : 'no such method' };
 }
 
-const idAppOf = ({ query }: { query: unknown }): unknown => (query as { idApp?: unknown }).idApp;
+const idAppOf = ({ query }: { query: unknown }): unknown => membersOf(query)['idApp'];
 
 const noReceiptKey: Refusal = { reason: 'unavailable', detail: 'the keys of receipts cannot be read' };
 
@@ -48,7 +49,7 @@ export function addImportRoutes(server: ImportServer, dependencies: RouteDepende
   // Requests whose address has not the usual form (import-handler.ts).
   for (const method of importMethods.keys())
     server.post(`/v1/${method}`, (request, reply) =>
-      imports.handle(method, request.query as ImportQuery, request.raw, takeOver(reply)),
+      imports.handle(method, membersOf(request.query), request.raw, takeOver(reply)),
     );
 
   // Two methods that import nothing: neither reads a body.
@@ -60,9 +61,7 @@ export function addImportRoutes(server: ImportServer, dependencies: RouteDepende
     else importResponses.accept(takeOver(reply));
   });
 
-  server.get('/v1/event', (request, reply) =>
-    lookUp.handle(request.query as Readonly<Record<string, unknown>>, request.raw, takeOver(reply)),
-  );
+  server.get('/v1/event', (request, reply) => lookUp.handle(membersOf(request.query), request.raw, takeOver(reply)));
 
   server.get('/v1/receipt-key', (_request, reply) => {
     const keys = receiptKeys?.known() ?? [];

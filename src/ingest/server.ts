@@ -1,7 +1,8 @@
 import { createServer as createHttpServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
-import type { Socket, AddressInfo } from 'node:net';
+import type { Socket } from 'node:net';
 import { fastify, type FastifyInstance } from 'fastify';
 import { takeOverConnections } from '../runtime/http/connections.ts';
+import { portOf } from '../runtime/http/ports.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { describeHeadOverflow, findRequestHeadError, noRouteSchemas } from '../runtime/http/request-head.ts';
 import { writeRefusal } from './responses.ts';
@@ -74,12 +75,15 @@ function createHeadServer(
     keepAliveTimeout: limits.keepAliveMs,
   };
   const server = createHttpServer(options, (request, response) => {
-    const fault = findRequestHeadError(request);
-    if (fault !== undefined) {
-      const refusal: Refusal = { reason: fault.status === 417 ? 'expectation' : 'protocol', detail: fault.detail };
+    const headError = findRequestHeadError(request);
+    if (headError !== undefined) {
+      const refusal: Refusal = {
+        reason: headError.status === 417 ? 'expectation' : 'protocol',
+        detail: headError.detail,
+      };
       onProtocolError(refusal);
       // A client that expects something may hold its body back: whether one follows is not known.
-      const isLast = fault.status === 417 || isClosing({ server });
+      const isLast = headError.status === 417 || isClosing({ server });
       return writeRefusal(response, refusal, isLast ? ['connection', 'close'] : []);
     }
     if (take?.(request, response) === true) return;
@@ -162,5 +166,5 @@ export async function startUnavailableIngest(
     done();
   });
   await server.listen({ host, port });
-  return { port: (server.server.address() as AddressInfo).port, stop: () => server.close() };
+  return { port: portOf(server.server), stop: () => server.close() };
 }

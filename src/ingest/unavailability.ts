@@ -1,3 +1,4 @@
+import { isKeyOf } from '../runtime/files/checksummed-json.ts';
 import type { Problem } from '../runtime/problems/problem.ts';
 import { brokerSilentProblem } from '../stream/broker-monitor.ts';
 
@@ -29,7 +30,7 @@ const causes = {
 } as const satisfies Record<string, Problem>;
 
 export type UnavailabilityCause = keyof typeof causes;
-const order = Object.keys(causes) as UnavailabilityCause[];
+const order = Object.keys(causes).filter((cause) => isKeyOf(causes, cause));
 
 /** Time for which a cause is reported after a refusal, ms: longer than the interval of the status. */
 const reportedForMs = 5000;

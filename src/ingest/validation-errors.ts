@@ -1,7 +1,7 @@
 import { getMethod } from '../datasets/dataset.ts';
-import { listSchemaErrors, type InputFields } from '../datasets/schema-registry.ts';
+import { listSchemaErrors } from '../datasets/schema-registry.ts';
 import { findNearest } from '../runtime/nearest-name.ts';
-import { findKeyError, findNonEventReason, readEvents, type ImportRequest } from './import-request.ts';
+import { describeNonEvent, findKeyError, isEvent, readEvents, type ImportRequest } from './import-request.ts';
 import { answerOf, type ValidationError, type ValidationErrors, type Refusal } from './refusal.ts';
 import { listMissingIdentity } from './required-ids.ts';
 
@@ -27,19 +27,17 @@ export function prefersAllErrors({ headers }: ImportRequest['head']): boolean {
 }
 
 function faultsOf(request: ImportRequest, value: unknown, at: string): ValidationError[] {
-  const noEvent = findNonEventReason(request, value);
-  if (noEvent !== undefined) return [{ ...noEvent, pointer: at }];
+  if (!isEvent(value)) return [{ ...describeNonEvent(request, value), pointer: at }];
   const { method, app } = request;
   const { kind } = getMethod(method);
-  const fields = value as InputFields;
-  return [...listSchemaErrors(kind, fields), ...listMissingIdentity(kind, app.platform, fields)].map((schemaError) => ({
+  return [...listSchemaErrors(kind, value), ...listMissingIdentity(kind, app.platform, value)].map((schemaError) => ({
     ...schemaError,
     pointer: `${at}${schemaError.pointer}`,
   }));
 }
 
-export function toValidationError({ fault, detail }: Refusal): ValidationError {
-  return fault ?? { pointer: '', reason: detail };
+export function toValidationError({ validationError, detail }: Refusal): ValidationError {
+  return validationError ?? { pointer: '', reason: detail };
 }
 
 /** Lists the faults of a refused request; the first need not be that of the refusal. */
@@ -53,11 +51,11 @@ export function listRequestErrors(request: ImportRequest, refusal: Refusal): Val
   const keyFault = findKeyError(request.head);
   const found = [...ofBody, ...(keyFault === undefined ? [] : [{ pointer: '', reason: keyFault }])];
   const validationErrors = found.length === 0 ? [toValidationError(refusal)] : found.slice(0, maxValidationErrors);
-  return { faults: validationErrors, omitted: Math.max(0, found.length - maxValidationErrors) };
+  return { listed: validationErrors, omitted: Math.max(0, found.length - maxValidationErrors) };
 }
 
 /** Adds the list of faults to a refusal that has none, with its one fault, if the client asks for it. */
 export function listErrorsIfRequested(head: ImportRequest['head'], refusal: Refusal): Refusal {
   const isListed = refusal.all === undefined && answerOf(refusal.reason).status === 400 && prefersAllErrors(head);
-  return isListed ? { ...refusal, all: { faults: [toValidationError(refusal)], omitted: 0 } } : refusal;
+  return isListed ? { ...refusal, all: { listed: [toValidationError(refusal)], omitted: 0 } } : refusal;
 }

@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { datasets, events } from '../datasets/dataset.ts';
-import { localFiles } from '../runtime/store/open-store.ts';
+import { findStoredSize, hashStored, localFiles } from '../runtime/store/open-store.ts';
 import { describeError, isAppError } from '../runtime/errors.ts';
 import { pause } from '../runtime/async/retry.ts';
 import { checkCheckpoints, checkCommits, logPath, type Finding, checkVersionLedger } from './check-log.ts';
@@ -8,11 +8,9 @@ import { openDuckdb, type Duckdb } from './sql/duckdb.ts';
 import { sqlText, sqlList } from './sql/literals.ts';
 import { listFailedFiles, readFailedFile, failedRowsFolder, listFailedRows } from './files/failed-events.ts';
 import { createErasedIdsSearch, findErasedIdsDamage } from './event-index/erased-ids.ts';
-import { findFileDamage, listDataFiles } from './files/data-file.ts';
+import { findFileDamage, lakeStore, listDataFiles } from './files/data-file.ts';
 import { findPublished } from './files/deferred-replacement.ts';
 import { findNamesInProgress } from './files/staging.ts';
-import { exists, findSize, hashFile } from '../runtime/files/file-checks.ts';
-import { findNames } from '../runtime/files/folder-names.ts';
 import {
   isCompactorRunning,
   lakePaths,
@@ -54,11 +52,11 @@ function wrongTotals(tableDir: string, detail: string): Finding {
 
 async function checkFile(duckdb: Duckdb, tableDir: string, file: DataFile): Promise<Finding | undefined> {
   const at = path.posix.join(path.basename(tableDir), file.path);
-  const size = await findSize(file.absolutePath);
+  const size = await findStoredSize(file);
   if (size === undefined) return { problem: 'missing_file', path: at, detail: 'in the log, but missing on disk' };
   if (size !== file.sizeBytes)
     return { problem: 'truncated_file', path: at, detail: `${size} bytes instead of ${file.sizeBytes}` };
-  if (file.sha256 !== undefined && (await hashFile(file.absolutePath)) !== file.sha256)
+  if (file.sha256 !== undefined && (await hashStored(file)) !== file.sha256)
     return { problem: 'damaged_file', path: at, detail: 'checksum mismatch' };
   try {
     const [row] = await localFiles.use([file], (paths) =>
@@ -76,14 +74,14 @@ async function checkFile(duckdb: Duckdb, tableDir: string, file: DataFile): Prom
 /** Verifies the file that readers of folders find for a sealed file. */
 async function checkPlace(tableDir: string, file: DataFile): Promise<Finding | undefined> {
   const { publishedPath = file.path, sizeBytes, sha256, sinceMs } = file;
-  let shown = await findPublished(tableDir, file);
+  let published = await findPublished(tableDir, file);
   // A seal links its files directly after its commit.
-  if (shown === 'none') await pause(recheckMs);
-  shown = await findPublished(tableDir, file);
+  if (published === 'none') await pause(recheckMs);
+  published = await findPublished(tableDir, file);
   // A rewrite waits for the readers of the shown file.
-  if (shown === 'itself' || (shown === 'another' && sinceMs !== undefined)) return undefined;
+  if (published === 'itself' || (published === 'another' && sinceMs !== undefined)) return undefined;
   const problem = { path: path.posix.join(path.basename(tableDir), publishedPath), detail: placeDetail };
-  if (shown === 'none') return { problem: 'missing_file', ...problem };
+  if (published === 'none') return { problem: 'missing_file', ...problem };
   // A copy of the lake may not have kept the link.
   const damage = await findFileDamage({ absolutePath: path.join(tableDir, publishedPath), sizeBytes, sha256 });
   return damage === undefined ? undefined : { problem: 'damaged_file', ...problem };
@@ -97,7 +95,7 @@ async function isLive(tableDir: string, file: DataFile): Promise<boolean> {
 
 async function checkEmptyFile(duckdb: Duckdb, { tableDir, emptyFile, schemaString }: Snapshot): Promise<Finding[]> {
   const at = path.posix.join(path.basename(tableDir), path.basename(emptyFile));
-  if ((await findSize(emptyFile)) === undefined)
+  if ((await findStoredSize({ absolutePath: emptyFile })) === undefined)
     return [{ problem: 'missing_file', path: at, detail: 'the next start writes it' }];
   const detail = 'remove it: the next start writes it';
   try {
@@ -266,7 +264,7 @@ async function checkTable(lakeDir: string, tableDir: string): Promise<TableRepor
 
 /** Lists the secondary tables with a folder: those of datasets, then those that no pipeline names. */
 async function listFollowerFolders(lakeDir: string, unnamed: readonly TableName[]): Promise<TableName[]> {
-  const names = new Set(await findNames(lakeDir));
+  const names = new Set(await lakeStore(lakeDir).folders(''));
   const named = [...datasets.values()].filter((dataset) => dataset !== events && names.has(dataset.table));
   return [...named, ...unnamed];
 }
@@ -282,7 +280,8 @@ async function checkErasedIds(lakeDir: string): Promise<Finding[]> {
   // A damaged log is reported separately.
   if (isAppError(found, 'log_damaged')) return [];
   if (isAppError(found)) {
-    const problem = (await exists(paths.erasedIds)) ? 'damaged_file' : 'missing_file';
+    const size = await findStoredSize({ absolutePath: paths.erasedIds });
+    const problem = size === undefined ? 'missing_file' : 'damaged_file';
     return [{ problem, path: at, detail: describeError(found) }];
   }
   if (found.file === undefined) return [];
@@ -298,9 +297,9 @@ async function checkErasedIds(lakeDir: string): Promise<Finding[]> {
 /** Verifies the log and every live file of every table, byte by byte. Reads only, also while the service runs. */
 export async function checkLake(lakeDir: string): Promise<CheckReport> {
   const tableDir = lakePaths(lakeDir).table;
-  const { problems, lake, ...leader } = await checkTable(lakeDir, tableDir);
+  const { problems, lake, ...eventsReport } = await checkTable(lakeDir, tableDir);
   problems.push(...(await listPutAside(lakeDir)), ...(await checkErasedIds(lakeDir)));
-  if (lake !== undefined) problems.push(...(await checkTotals(lakeDir, events, lake, leader.rows)));
+  if (lake !== undefined) problems.push(...(await checkTotals(lakeDir, events, lake, eventsReport.rows)));
   const tables: Record<string, TableCheck> = {};
   const unnamed = await listUnnamedTables(lakeDir);
   for (const { table } of unnamed)
@@ -315,7 +314,7 @@ export async function checkLake(lakeDir: string): Promise<CheckReport> {
   }
   return {
     ok: problems.length === 0,
-    ...leader,
+    ...eventsReport,
     problems,
     ...(Object.keys(tables).length === 0 ? {} : { tables }),
   };

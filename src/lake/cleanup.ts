@@ -1,11 +1,10 @@
 import path from 'node:path';
-import { ensureFolder, moveFile, removeFile, syncFolder, syncFolders } from '../runtime/files/durable-file.ts';
 import type { CrashPoint } from '../runtime/crash-point.ts';
-import { listNames } from '../runtime/files/folder-names.ts';
 import { decodePath, findInfo } from './log/actions.ts';
 import { findLastCheckpoint, writeCheckpoint } from './log/checkpoint.ts';
 import { isClockBehind, findLakeState } from './log/lake-state.ts';
 import type { Duckdb } from './sql/duckdb.ts';
+import { lakeStore, tableStore } from './files/data-file.ts';
 import { findOldestPendingBase } from './files/failed-events.ts';
 import {
   checkpointHashName,
@@ -27,7 +26,7 @@ import {
   listYoungPaths,
   publishedPathOf,
   removeFormerFolders,
-  youngFolder,
+  youngFolders,
 } from './log/young-folder.ts';
 
 export const cleanSteps = ['vacuumed', 'versions-recorded', 'trimmed', 'swept'] as const;
@@ -61,7 +60,8 @@ export async function vacuum(table: Table, options: CleanOptions): Promise<numbe
   const { tombstones } = table.state();
   const byPublishedPath = new Map(table.snapshot().files.map((file) => [file.publishedPath, file]));
   const emptied = new Set<string>();
-  let removed = 0;
+  const stale: string[] = [];
+  const removed: string[] = [];
   for (const [encoded, remove] of tombstones) {
     const age = options.nowMs - (typeof remove.deletionTimestamp === 'number' ? remove.deletionTimestamp : 0);
     if (age < options.retentionMs) continue;
@@ -71,20 +71,20 @@ export async function vacuum(table: Table, options: CleanOptions): Promise<numbe
     // Readers of the glob have a sealed file of an earlier version until its rewrite replaces it.
     if (publishedPath === file && successor !== undefined && (await findPublished(table.dir, successor)) !== 'itself')
       continue;
-    if (file !== undefined && (publishedPath !== file || successor === undefined))
-      await removeFile(path.join(table.dir, file));
+    if (file !== undefined && (publishedPath !== file || successor === undefined)) stale.push(file);
     if (publishedPath !== undefined && successor === undefined) emptied.add(publishedPath);
-    // The commits name it until they are trimmed. Removing a missing file costs nothing.
-    tombstones.delete(encoded);
-    removed += 1;
+    removed.push(encoded);
   }
+  const store = tableStore(table.dir);
+  await store.remove(stale);
+  // The commits name them until they are trimmed. Removing a missing file costs nothing.
+  for (const encoded of removed) tombstones.delete(encoded);
   if (emptied.size > 0) {
-    const kept = listKnownPaths([], tombstones.keys());
-    for (const publishedPath of emptied)
-      if (!kept.has(publishedPath)) await removeFile(path.join(table.dir, publishedPath));
+    const knownPaths = listKnownPaths([], tombstones.keys());
+    await store.remove([...emptied].filter((publishedPath) => !knownPaths.has(publishedPath)));
   }
   await options.crashPoint('vacuumed');
-  return removed;
+  return removed.length;
 }
 
 /** Writes a checkpoint after enough commits, or if history must be removed. Returns the version of the newest one. */
@@ -156,54 +156,58 @@ export async function trimLog(table: Table, failedDir: string | undefined, optio
 }
 
 export interface Leftovers {
-  readonly temporaries: readonly string[];
+  /** Keys of unfinished writes in the lake. */
+  readonly unfinished: readonly string[];
   /** Files in the folders of young files, relative to the table's folder. */
   readonly young: readonly string[];
   readonly former: readonly string[];
   readonly isInHand: (file: string) => boolean;
 }
 
-/** Lists possible leftovers. Only for a compactor that has claimed the lake and not begun to write. */
-export async function listLeftovers(
-  tableDir: string,
-  stagingDir: string,
-  beside: readonly string[] = [],
-): Promise<Leftovers> {
-  const temporaries: string[] = [];
-  for (const folder of [...beside, tableDir, logFolder(tableDir)]) {
-    const names = await listNames(folder);
-    for (const name of names) if (name.endsWith('.tmp')) temporaries.push(path.join(folder, name));
-  }
+/**
+ * Lists possible leftovers. Only for a compactor that has claimed the lake and not begun to write. `isPrimary`: adds
+ * those next to the tables.
+ */
+export async function listLeftovers(tableDir: string, stagingDir: string, isPrimary: boolean): Promise<Leftovers> {
+  const table = path.basename(tableDir);
+  const folders = ['', path.basename(logFolder(tableDir)), ...youngFolders].map((name) =>
+    path.posix.join(table, name, '/'),
+  );
+  const store = lakeStore(path.dirname(tableDir));
+  const listed = await Promise.all(
+    [...(isPrimary ? [''] : []), ...folders].map((prefix) => store.listUnfinished(prefix)),
+  );
   const young = await listYoungPaths(tableDir);
   const former = await listFormerPaths(tableDir);
   // Listed after the files: the log then has work that ended in between.
-  return { temporaries, young, former, isInHand: await findNamesInProgress(stagingDir) };
+  return { unfinished: listed.flat(), young, former, isInHand: await findNamesInProgress(stagingDir) };
 }
 
-/** Removes temporaries and uncommitted young files. `putAside` quarantines the latter, since commits may be lost. */
+/**
+ * Removes unfinished writes and uncommitted young files. `toQuarantined` returns the key at which the latter are kept,
+ * since commits may be lost.
+ */
 export async function sweep(
   table: Table,
-  { temporaries, young, former, isInHand }: Leftovers,
+  { unfinished, young, former, isInHand }: Leftovers,
   crashPoint: CrashPoint,
-  putAside?: { readonly folder: string; readonly toName: (file: string) => string },
+  toQuarantined?: (file: string) => string,
 ): Promise<number> {
   const { files, tombstones } = table.state();
   const known = listKnownPaths(files.values(), tombstones.keys());
+  const store = lakeStore(path.dirname(table.dir));
   const listUnnamed = (names: readonly string[]): string[] =>
-    names.filter((name) => !known.has(name) && !isInHand(name)).map((name) => path.join(table.dir, name));
+    names.filter((name) => !known.has(name) && !isInHand(name)).map((name) => `${path.basename(table.dir)}/${name}`);
   const unnamed = listUnnamed(young);
-  for (const file of listUnnamed(former)) await removeFile(file);
-  if (putAside !== undefined && unnamed.length > 0) {
-    const { folder, toName } = putAside;
-    await ensureFolder(folder);
-    for (const file of unnamed) await moveFile(file, path.join(folder, toName(path.basename(file))));
-    await syncFolder(folder);
-  } else {
-    for (const file of unnamed) await removeFile(file);
+  await store.remove(listUnnamed(former));
+  if (toQuarantined === undefined) await store.remove(unnamed);
+  else {
+    const moves = unnamed.map((key) => [key, toQuarantined(path.basename(key))] as const);
+    for (const [key, to] of moves) await store.move(key, to);
+    await store.sync(moves.flat());
   }
-  for (const file of temporaries) await removeFile(file);
-  await syncFolders([path.join(table.dir, youngFolder), ...unnamed.map((file) => path.dirname(file))]);
+  await store.remove(unfinished);
   await removeFormerFolders(table.dir);
   await crashPoint('swept');
-  return unnamed.length + temporaries.length;
+  return unnamed.length + unfinished.length;
 }

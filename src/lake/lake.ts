@@ -33,7 +33,7 @@ import { followGroupAccess, tableFolderMode } from '../runtime/files/group-acces
 import { ensureLakeId } from './identity.ts';
 import { emptyTotals } from './log/lake-state.ts';
 import { listLog, logFolder, logStore } from './log/log-files.ts';
-import { emptyFileName, emptyFilePath, loadTableState, readSnapshot } from './log/snapshot.ts';
+import { emptyFileName, loadTableState, readSnapshot } from './log/snapshot.ts';
 import { ensureSnapshotFile } from './sql/snapshot-sql.ts';
 import { linkCommit, openTable, toCommitInfo, type Table, type TableOptions } from './log/table.ts';
 import {
@@ -43,7 +43,7 @@ import {
   upgradeSchema,
   type TableColumn,
 } from './table-schema.ts';
-import { listDataFiles, statsProperty, tableStore } from './files/data-file.ts';
+import { lakeStore, listDataFiles, statsProperty, tableStore } from './files/data-file.ts';
 import { findNames, listNames } from '../runtime/files/folder-names.ts';
 import { youngFolder } from './log/young-folder.ts';
 
@@ -59,10 +59,10 @@ export function lakePaths(lakeDir: string) {
     formerQuarantine: path.join(root, 'orphans'),
     /** The last stream sequence that the compactor has seen. */
     streamEnd: path.join(root, 'stream-end.json'),
-    /** The watermark of the newest commit's position, if later than the commit's own. */
-    watermark: path.join(root, 'watermark.json'),
     /** Hashes of erased ids (find/erased-ids.ts). */
     erasedIds: path.join(root, 'erased-ids.parquet'),
+    /** The watermark of the newest commit's position, if later than the commit's own. */
+    watermark: path.join(root, 'watermark.json'),
     snapshotSql: path.join(root, 'snapshot.sql'),
     compactorLock: root,
   } as const;
@@ -150,8 +150,11 @@ async function readColumns(tableDir: string): Promise<TableColumn[]> {
   return parseSchemaString(metaData.schemaString);
 }
 
+const hasEmptyFile = async (tableDir: string): Promise<boolean> =>
+  (await tableStore(tableDir).findSize(emptyFileName)) !== undefined;
+
 async function isComplete(tableDir: string): Promise<boolean> {
-  return (await listLog(tableDir)).checkpoints.length > 0 && (await exists(emptyFilePath(tableDir)));
+  return (await listLog(tableDir)).checkpoints.length > 0 && (await hasEmptyFile(tableDir));
 }
 
 /** Ensures that a readable lake exists, possibly empty. Errors: `start_failed` without hard links, `lake_protocol`. */
@@ -171,7 +174,10 @@ async function completeLake(lakeDir: string, options: LakeOptions): Promise<void
   await ensureViews(lakeDir);
 }
 
-/** Moves the quarantined files of version 0.3, except those whose name is taken: both may have lost events. */
+/**
+ * Moves the quarantined files of version 0.3, except those whose name is taken: both may have lost events. That version
+ * had lakes in folders only.
+ */
 async function moveFormerQuarantine({ formerQuarantine, quarantine }: ReturnType<typeof lakePaths>): Promise<void> {
   if (!(await exists(formerQuarantine))) return;
   await ensureFolder(quarantine);
@@ -183,16 +189,15 @@ async function moveFormerQuarantine({ formerQuarantine, quarantine }: ReturnType
 }
 
 export async function listQuarantined(lakeDir: string): Promise<string[]> {
-  const { quarantine, formerQuarantine } = lakePaths(lakeDir);
-  const files: string[] = [];
-  for (const folder of [quarantine, formerQuarantine])
-    for (const name of await findNames(folder)) files.push(path.join(folder, name));
-  return files;
+  const { root, quarantine, formerQuarantine } = lakePaths(lakeDir);
+  const prefixes = [quarantine, formerQuarantine].map((folder) => `${path.basename(folder)}/`);
+  const keys = await Promise.all(prefixes.map((prefix) => lakeStore(root).list(prefix)));
+  return keys.flat().map((key) => path.join(root, key));
 }
 
 async function completeSnapshotFile(lakeDir: string, options: LakeOptions): Promise<void> {
-  const { snapshotSql: file, root } = lakePaths(lakeDir);
-  await ensureSnapshotFile({ ...options, file, root }, await listTables(lakeDir));
+  const { root } = lakePaths(lakeDir);
+  await ensureSnapshotFile({ ...options, root }, await listTables(lakeDir));
 }
 
 /** Ensures that a dataset's table exists, with version 0, a checkpoint and the empty file. */
@@ -209,7 +214,7 @@ async function completeTable(lakeDir: string, dataset: Dataset, options: LakeOpt
   try {
     // The empty file first: it exists for every version.
     const columns = isNew ? (options.columns ?? dataset.columns) : await readColumns(paths.table);
-    if (!(await exists(emptyFilePath(paths.table)))) await writeEmptyFile(duckdb, paths.table, columns);
+    if (!(await hasEmptyFile(paths.table))) await writeEmptyFile(duckdb, paths.table, columns);
     if (isNew) await createTable(lakeDir, dataset, options);
     if (checkpoints.length === 0)
       await writeCheckpoint(duckdb, paths.table, await loadTableState(paths.table), noCrashPoint);
@@ -225,7 +230,7 @@ export async function hasTable(lakeDir: string, dataset: TableName): Promise<boo
 
 /** Lists the datasets with a table, the imported events first. */
 export async function listTables(lakeDir: string): Promise<Dataset[]> {
-  const names = new Set(await findNames(path.resolve(lakeDir)));
+  const names = new Set(await lakeStore(lakeDir).folders(''));
   const tables: Dataset[] = [];
   for (const dataset of datasets.values())
     if (names.has(dataset.table) && (await hasTable(lakeDir, dataset))) tables.push(dataset);
@@ -235,7 +240,7 @@ export async function listTables(lakeDir: string): Promise<Dataset[]> {
 /** Lists the tables that no pipeline names. Without their pipeline they cannot be exported or erased. */
 export async function listUnnamedTables(lakeDir: string): Promise<TableName[]> {
   const tables: TableName[] = [];
-  for (const table of await findNames(path.resolve(lakeDir)))
+  for (const table of await lakeStore(lakeDir).folders(''))
     if (isTableName(table) && !datasets.has(table) && (await hasTable(lakeDir, { table }))) tables.push({ table });
   return tables;
 }
@@ -245,7 +250,7 @@ export const unnamedTableTodo =
 
 export async function findUnnamedTables(lakeDir: string): Promise<Problem[]> {
   return (await listUnnamedTables(lakeDir)).map(({ table }) => ({
-    code: 'table_unnamed',
+    code: 'table_without_pipeline',
     subject: table,
     message: `no pipeline names the table lake/${table}: its rows are not exported, not sealed and cannot be erased`,
     action: unnamedTableTodo,
@@ -331,9 +336,9 @@ async function openUpgraded(lakeDir: string, dataset: Dataset, options: LakeOpti
   return table;
 }
 
-/** Returns the name of a table's file in quarantine. Files of secondary tables get the prefix `TABLE.`. */
-export function quarantinedName({ table }: Pick<Dataset, 'table'>, file: string): string {
-  return table === events.table ? file : `${table}.${file}`;
+/** Returns the key of a table's file in quarantine. Names of files of secondary tables get the prefix `TABLE.`. */
+export function quarantineKey({ table }: TableName, file: string): string {
+  return `quarantine/${table === events.table ? file : `${table}.${file}`}`;
 }
 
 export function quarantinedDataset(name: string): Dataset {

@@ -1,4 +1,7 @@
 import { AppError } from '../runtime/errors.ts';
+import { isKeyOf, membersOf } from '../runtime/files/checksummed-json.ts';
+import { isText, listOf, shapeOf } from '../runtime/store/shape.ts';
+import { logDamaged } from './log/actions.ts';
 import type { Column, ColumnType } from '../datasets/field-schema.ts';
 import { sqlText } from './sql/literals.ts';
 
@@ -28,19 +31,20 @@ const deltaTypes: Readonly<Record<Exclude<ColumnType, `DECIMAL${string}`>, unkno
   'MAP(VARCHAR, VARCHAR)': { type: 'map', keyType: 'string', valueType: 'string', valueContainsNull: true },
 };
 
-const decimal = /^decimal\(\d{1,2},\d{1,2}\)$/i;
+const decimal = /^decimal\((\d{1,2}),(\d{1,2})\)$/i;
 
 function toDeltaType(type: ColumnType): unknown {
-  const known: unknown = decimal.test(type) ? type.toLowerCase() : deltaTypes[type as keyof typeof deltaTypes];
+  const known = decimal.test(type) ? type.toLowerCase() : membersOf(deltaTypes)[type];
   if (known === undefined) throw new Error(`columns: unsupported type ${type}`);
   return known;
 }
 
 function findDuckdbType(deltaType: unknown): ColumnType | undefined {
-  if (typeof deltaType === 'string' && decimal.test(deltaType)) return deltaType.toUpperCase() as ColumnType;
+  const [, precision, scale] = decimal.exec(isText(deltaType) ? deltaType : '') ?? [];
+  if (precision !== undefined) return `DECIMAL(${Number(precision)},${Number(scale)})`;
   const text = JSON.stringify(deltaType);
-  const found = Object.entries(deltaTypes).find(([, known]) => JSON.stringify(known) === text);
-  return found?.[0] as ColumnType | undefined;
+  const names = Object.keys(deltaTypes).filter((name) => isKeyOf(deltaTypes, name));
+  return names.find((name) => JSON.stringify(deltaTypes[name]) === text);
 }
 
 function toField(column: TableColumn & { readonly description?: string }): DeltaField {
@@ -59,10 +63,19 @@ export function toSchemaString(columns: readonly (TableColumn & { readonly descr
   return JSON.stringify({ type: 'struct', fields: columns.map(toField) });
 }
 
+const isSchema = shapeOf<{ readonly fields: readonly DeltaField[] }>({
+  fields: listOf((field) => isText(membersOf(field)['name'])),
+});
+
+function parseSchema(schemaString: string) {
+  const schema: unknown = JSON.parse(schemaString);
+  if (!isSchema(schema)) throw logDamaged('the schema of the table has no fields');
+  return schema;
+}
+
 /** Parses a `schemaString`. Error: `schema_change` for a type that this service does not write. */
 export function parseSchemaString(schemaString: string): TableColumn[] {
-  const fields = (JSON.parse(schemaString) as { fields: readonly DeltaField[] }).fields;
-  return fields.map((field) => {
+  return parseSchema(schemaString).fields.map((field) => {
     const type = findDuckdbType(field.type);
     if (type === undefined) {
       throw new AppError(
@@ -118,6 +131,6 @@ export function upgradeSchema(schemaString: string, columns: readonly Column[]):
   const known = new Set(present.map((column) => column.name));
   const added = columns.filter((column) => !known.has(column.name));
   if (added.length === 0) return schemaString;
-  const schema = JSON.parse(schemaString) as { type: string; fields: DeltaField[] };
+  const schema = parseSchema(schemaString);
   return JSON.stringify({ ...schema, fields: [...schema.fields, ...added.map(toField)] });
 }

@@ -3,8 +3,9 @@ import { importDatasets } from '../datasets/dataset.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { isAppError } from '../runtime/errors.ts';
 import { parseChecksummed, renderChecksummed } from '../runtime/files/checksummed-json.ts';
-import { findTextFile, replaceFile } from '../runtime/files/durable-file.ts';
 import { tableFileMode } from '../runtime/files/group-access.ts';
+import { findText, type ObjectStore } from '../runtime/store/object-store.ts';
+import { lakeStore } from './files/data-file.ts';
 import { lakePaths } from './lake.ts';
 import { type ChangeCursor, findNewestState, readSnapshotAt } from './log/change-feed.ts';
 import type { Epoch } from './log/lake-state.ts';
@@ -31,16 +32,24 @@ export interface WatermarkRecord extends Pick<Epoch, 'appId' | 'position'> {
   readonly watermarkMs: number;
 }
 
+/** Opens the store of the watermark, and returns its key there. */
+function openWatermark(lakeDir: string): { readonly store: ObjectStore; readonly key: string } {
+  const { root, watermark } = lakePaths(lakeDir);
+  return { store: lakeStore(root, { mode: tableFileMode }), key: path.basename(watermark) };
+}
+
 export async function writeWatermark(
   lakeDir: string,
   { appId, position, watermarkMs }: WatermarkRecord,
 ): Promise<void> {
-  await replaceFile(lakePaths(lakeDir).watermark, renderChecksummed({ appId, position, watermarkMs }), tableFileMode);
+  const { store, key } = openWatermark(lakeDir);
+  await store.note(key, Buffer.from(renderChecksummed({ appId, position, watermarkMs })));
 }
 
 async function findClaim(lakeDir: string): Promise<Partial<WatermarkRecord> | undefined> {
   try {
-    const text = await findTextFile(lakePaths(lakeDir).watermark);
+    const { store, key } = openWatermark(lakeDir);
+    const text = await findText(store, key);
     return text === undefined ? undefined : parseChecksummed(text);
   } catch {
     return undefined;

@@ -74,9 +74,9 @@ function findPlace(listeners: readonly Listener[], idAccount: number): Listener 
   const counts = new Map<number, number>();
   const countOf = (account: number): number => counts.get(account) ?? 0;
   for (const listener of listeners) counts.set(listener.idAccount, countOf(listener.idAccount) + 1);
-  const [most = idAccount] = [...counts.keys()].toSorted((a, b) => countOf(b) - countOf(a));
-  if (countOf(most) < countOf(idAccount) + 2) return undefined;
-  return listeners.findLast((listener) => listener.idAccount === most);
+  const [largestAccount = idAccount] = [...counts.keys()].toSorted((a, b) => countOf(b) - countOf(a));
+  if (countOf(largestAccount) < countOf(idAccount) + 2) return undefined;
+  return listeners.findLast((listener) => listener.idAccount === largestAccount);
 }
 
 /** Creates the set of listeners, which subscribes to each app that has some. */
@@ -92,11 +92,11 @@ function createAudience(channel: HubChannel) {
       const { idApp } = listener;
       listeners.add(listener);
       if (leaves.has(idApp)) return;
-      const leave = channel.listen(idApp, (text) => {
+      const stopListening = channel.listen(idApp, (text) => {
         const message = parseLiveMessage(text);
         if (message !== undefined) for (const one of ofApp(idApp)) pass(one, message);
       });
-      leaves.set(idApp, leave);
+      leaves.set(idApp, stopListening);
     },
     remove(listener: Listener): void {
       const { idApp } = listener;

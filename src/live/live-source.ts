@@ -73,7 +73,7 @@ function takeRefusal(sample: Sample, record: object): void {
 }
 
 function takeEvents(sample: Sample, lines: Buffer, count: number): void {
-  let taken = 0;
+  let takenEvents = 0;
   let from = 0;
   while (sample.events.length < maxEvents && from < lines.length) {
     const end = lines.indexOf(10, from);
@@ -81,10 +81,10 @@ function takeEvents(sample: Sample, lines: Buffer, count: number): void {
     if (sample.bytes + to - from > maxBytes) break;
     sample.events.push(lines.toString('utf8', from, to));
     sample.bytes += to - from;
-    taken += 1;
+    takenEvents += 1;
     from = to + 1;
   }
-  sample.eventsDropped += count - taken;
+  sample.eventsDropped += count - takenEvents;
 }
 
 export type LiveSource = ReturnType<typeof createLiveSource>;

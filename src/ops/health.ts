@@ -6,8 +6,9 @@ import {
   problemKey,
 } from '../runtime/problems/problem.ts';
 import type { ServiceState } from '../runtime/processes/service-state.ts';
-import { isRecord } from '../runtime/files/checksummed-json.ts';
-import { acceptFormerNames, addFormerNames } from '../runtime/former-names.ts';
+import { isText, optional, shapeOf } from '../runtime/store/shape.ts';
+import { membersOf } from '../runtime/files/checksummed-json.ts';
+import { acceptFormerKeys, acceptFormerNames, addFormerNames } from '../runtime/former-names.ts';
 import type { Logger } from '../runtime/logger.ts';
 
 /**
@@ -22,13 +23,18 @@ import type { Logger } from '../runtime/logger.ts';
 /** Silence after which a process or a supervisor counts as stuck, ms. Both report every few seconds. */
 const silentAfterMs = 10_000;
 
+const isProblem = shapeOf<Problem>({
+  code: isProblemCode,
+  subject: optional(isText),
+  message: isText,
+  action: isText,
+  since: optional(isText),
+});
+
 /** Returns a reported problem, also of a service of 0.3; undefined for any other value. */
 function toProblem(value: unknown): Problem | undefined {
-  if (!isRecord(value)) return undefined;
-  const problem = acceptFormerNames('problem', value);
-  const { code, message, action } = problem;
-  const isProblem = isProblemCode(code) && typeof message === 'string' && typeof action === 'string';
-  return isProblem ? (problem as unknown as Problem) : undefined;
+  const problem = acceptFormerNames('problem', membersOf(value));
+  return isProblem(problem) ? problem : undefined;
 }
 
 const downWords = { starting: 'is restarting', waiting: 'is down', stopped: 'is stopped' } as const;
@@ -45,9 +51,10 @@ function reportedAs(name: 'problems' | 'warnings', facts: ServiceState['facts'])
 
 /** Adds the time at which each problem began, as far as the supervisor knows it. */
 export function withSince(problems: readonly Problem[], since: ServiceState['since'] = {}): Problem[] {
+  const sinceByKey = acceptFormerKeys(since);
   return problems.map((problem) => {
-    const begun = problem.since ?? since[problemKey(problem)];
-    return begun === undefined ? problem : { ...problem, since: begun };
+    const startedAt = problem.since ?? sinceByKey[problemKey(problem)];
+    return startedAt === undefined ? problem : { ...problem, since: startedAt };
   });
 }
 

@@ -8,6 +8,7 @@ import type { Writable } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { finished } from 'node:stream/promises';
 import type { FastifyRequest } from 'fastify';
+import { isKeyOf, membersOf } from '../runtime/files/checksummed-json.ts';
 import { isOperatorToken } from '../access/secrets.ts';
 import { datasets } from '../datasets/dataset.ts';
 import { completionDescriptor } from '../runtime/files/input-file.ts';
@@ -65,10 +66,14 @@ function findUnknown(query: LoadQuery): string | undefined {
 /** Returns the options of the command, which checks them. */
 function toWords(query: LoadQuery, contentType: string, mapFile: string | undefined): string[] {
   const format = query.format ?? formats[contentType.split(';', 1)[0]?.trim() ?? ''];
-  const given: LoadQuery = { ...query, ...(format === undefined ? {} : { format }), ...(mapFile && { map: mapFile }) };
-  return Object.entries(given).flatMap(([word, value]) => {
-    const option = `--${queryOptions[word as keyof LoadQuery]}`;
-    if (flags.includes(word) && value === 'false') return [];
+  const loadQuery: LoadQuery = {
+    ...query,
+    ...(format === undefined ? {} : { format }),
+    ...(mapFile && { map: mapFile }),
+  };
+  return Object.entries(loadQuery).flatMap(([word, value]) => {
+    if (!isKeyOf(queryOptions, word) || (flags.includes(word) && value === 'false')) return [];
+    const option = `--${queryOptions[word]}`;
     return flags.includes(word) && value === 'true' ? [option] : [`${option}=${value}`];
   });
 }
@@ -89,10 +94,10 @@ function waitForRoom(stream: Writable): Promise<void> {
  */
 async function passOn({ raw }: FastifyRequest, child: ChildProcess, idleMs: number): Promise<void> {
   const { stdin } = child;
-  const whole = child.stdio[completionDescriptor] as Writable;
+  const completionPipe = child.stdio[completionDescriptor] as Writable;
   if (stdin === null) return;
   stdin.on('error', () => undefined);
-  whole.on('error', () => undefined);
+  completionPipe.on('error', () => undefined);
   // The timeout counts only while the client is to send.
   raw.socket.setTimeout(idleMs);
   try {
@@ -110,7 +115,7 @@ async function passOn({ raw }: FastifyRequest, child: ChildProcess, idleMs: numb
   if (!raw.complete) return void child.kill('SIGKILL');
   stdin.end();
   await finished(stdin, { readable: false }).catch(() => undefined);
-  whole.end('.');
+  completionPipe.end('.');
 }
 
 /** Replaces paths of the service in the output, which mean nothing to a client. */
@@ -126,7 +131,7 @@ function withoutPaths(output: string, folders: readonly string[]): string {
 
 function parseAnswer(output: string): unknown {
   const line = output.trim().split('\n').at(-1) ?? '';
-  return line === '' ? undefined : (JSON.parse(line) as unknown);
+  return line === '' ? undefined : JSON.parse(line);
 }
 
 interface LoadAnswer {
@@ -137,7 +142,7 @@ interface LoadAnswer {
 /** Returns 400 for faults of the file and the query, 500 for others, which may be retried. */
 function toStatus(exitCode: number | null, body: unknown): number {
   if (exitCode === 0) return 200;
-  const { refused, code } = body as { readonly refused?: unknown; readonly code?: unknown };
+  const { refused, code } = membersOf(body);
   return refused !== undefined || code === 'usage' ? 400 : 500;
 }
 
@@ -158,12 +163,12 @@ async function runLoad(
     const words = toWords(request.query, request.headers['content-type'] ?? '', mapFile);
     const command = [entry, 'load', dataset, '-', '--by-http', '--data', path.resolve(dataDir), ...words];
     const child = spawn(process.execPath, command, { stdio: ['pipe', 'pipe', 'pipe', 'pipe'] });
-    const ended = once(child, 'exit') as Promise<[number | null]>;
+    const ended: Promise<(number | null)[]> = once(child, 'exit');
     // A process that cannot start rejects during the read of the body.
     ended.catch(() => undefined);
     const [output, errors] = [text(child.stdout), text(child.stderr)];
     await passOn(request, child, idleMs);
-    const [code] = await ended;
+    const [code = null] = await ended;
     const folders = [folder, path.resolve(dataDir)];
     const body = parseAnswer(withoutPaths(await output, folders)) ?? {
       error: withoutPaths((await errors).trim(), folders) || 'The load ended without a result.',

@@ -1,7 +1,7 @@
-import { type AddressInfo, isIP, type Socket } from 'node:net';
+import { isIP, type Socket } from 'node:net';
 import { fastify, type FastifyInstance } from 'fastify';
 import { createMetrics, renderMetrics } from '../runtime/metrics.ts';
-import { httpAddress, settlePorts } from '../runtime/http/ports.ts';
+import { httpAddress, portOf, settlePorts } from '../runtime/http/ports.ts';
 import type { Problem } from '../runtime/problems/problem.ts';
 import { withFormerStatus } from '../runtime/former-names.ts';
 import { noRouteSchemas, addressOf } from '../runtime/http/request-head.ts';
@@ -14,10 +14,10 @@ import { hostname } from 'node:os';
 const lingerMs = 1000;
 
 /**
- * Limits connections to `most`. A new connection replaces the oldest one that is not kept: the port has no
+ * Limits connections to `maxConnections`. A new connection replaces the oldest one that is not kept: the port has no
  * authentication, and slow clients must not keep health and metrics from answering.
  */
-function replaceOldest(server: Server, most: number) {
+function replaceOldest(server: Server, maxConnections: number) {
   const open = new Set<Socket>();
   server.on('connection', (socket: Socket) => {
     open.add(socket);
@@ -29,7 +29,7 @@ function replaceOldest(server: Server, most: number) {
       setTimeout(() => socket.destroy(), lingerMs).unref();
     };
     const [oldest] = open;
-    if (open.size > most) oldest?.destroy();
+    if (open.size > maxConnections) oldest?.destroy();
   });
   return (socket: Socket): void => void open.delete(socket);
 }
@@ -132,5 +132,5 @@ export async function startOpsServer(
   });
   addRoutes(server, keep);
   await server.listen({ host, port });
-  return { url: httpAddress(host, (server.server.address() as AddressInfo).port), stop: () => server.close() };
+  return { url: httpAddress(host, portOf(server.server)), stop: () => server.close() };
 }

@@ -33,11 +33,11 @@ export function buildTree(leaves: readonly Buffer[]) {
   const [root] = levels.at(-1) ?? [];
   if (root === undefined) throw new Error('a tree has at least one leaf');
   // Rendered once: upper nodes are on the paths of many leaves.
-  const beside = levels.slice(0, -1).map((level) => level.map((node) => node.toString('hex')));
+  const siblingLevels = levels.slice(0, -1).map((level) => level.map((node) => node.toString('hex')));
   return {
     root,
     pathOf: (index: number): readonly string[] =>
-      beside.flatMap((level, height) => level[(index >>> height) ^ 1] ?? []),
+      siblingLevels.flatMap((level, height) => level[(index >>> height) ^ 1] ?? []),
   };
 }
 
@@ -54,8 +54,8 @@ export function followPath(
     if (at === last && at % 2 === 0) continue;
     const hex = path[used];
     if (hex === undefined) return undefined;
-    const beside = Buffer.from(hex, 'hex');
-    hash = at % 2 === 0 ? hashNode(hash, beside) : hashNode(beside, hash);
+    const sibling = Buffer.from(hex, 'hex');
+    hash = at % 2 === 0 ? hashNode(hash, sibling) : hashNode(sibling, hash);
     used += 1;
   }
   return used === path.length ? hash : undefined;

@@ -1,39 +1,30 @@
 import { platforms } from '../datasets/field-schema.ts';
 import { AppError } from '../runtime/errors.ts';
-import { isSigned, type Receipt } from './receipt.ts';
+import { membersOf } from '../runtime/files/checksummed-json.ts';
+import { isCount, listOf, matching, oneOf, shapeOf, type ShapeCheck } from '../runtime/store/shape.ts';
+import { isSigned, type Receipt, type ReceiptEvent } from './receipt.ts';
 
-type Rule = (value: unknown) => boolean;
-
-const matches =
-  (pattern: RegExp): Rule =>
-  (value) =>
-    typeof value === 'string' && pattern.test(value);
-const isCount: Rule = (value) => Number.isSafeInteger(value) && (value as number) >= 0;
-const isHash = matches(/^[0-9a-f]{64}$/);
-const isTime = matches(/^\d{4,6}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/);
-const listOf =
-  (rule: Rule): Rule =>
-  (value) =>
-    Array.isArray(value) && value.every(rule);
+const isHash = matching(/^[0-9a-f]{64}$/);
+const isTime = matching(/^\d{4,6}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/);
 
 /** Matches an object with exactly these members: no signature covers others. */
-const objectOf =
-  (members: Readonly<Record<string, Rule>>): Rule =>
-  (value) =>
-    typeof value === 'object' &&
-    value !== null &&
-    Object.keys(value).length === Object.keys(members).length &&
-    Object.entries(members).every(([name, rule]) => rule((value as Readonly<Record<string, unknown>>)[name]));
+function exactly<T>(members: { readonly [Member in keyof Required<T>]: ShapeCheck }) {
+  const hasShape = shapeOf<T>(members);
+  return (value: unknown): value is T =>
+    hasShape(value) && Object.keys(membersOf(value)).length === Object.keys(members).length;
+}
 
-const isReceipt = objectOf({
+const isReceipt = exactly<Receipt>({
   receiptVersion: (value) => value === 1,
   idApp: isCount,
-  method: matches(/^[A-Za-z]+$/),
-  platform: (value) => platforms.some((platform) => platform === value),
+  method: matching(/^[A-Za-z]+$/),
+  platform: oneOf(platforms),
   receivedAt: isTime,
-  salt: matches(/^[0-9a-f]{32}$/),
-  events: listOf(objectOf({ eventId: matches(/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/), sha256: isHash })),
-  group: objectOf({
+  salt: matching(/^[0-9a-f]{32}$/),
+  events: listOf(
+    exactly<ReceiptEvent>({ eventId: matching(/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/), sha256: isHash }),
+  ),
+  group: exactly<Receipt['group']>({
     stream: (value) => typeof value === 'string' && value !== '',
     sequence: isCount,
     storedAt: isTime,
@@ -41,11 +32,14 @@ const isReceipt = objectOf({
     index: isCount,
     path: listOf(isHash),
     key: isHash,
-    signature: matches(/^[0-9a-f]{128}$/),
+    signature: matching(/^[0-9a-f]{128}$/),
   }),
 });
 
-const isAnswer = objectOf({ message: (value) => value === 'Ok', receipt: isReceipt });
+const isAnswer = exactly<{ readonly message: 'Ok'; readonly receipt: Receipt }>({
+  message: (value) => value === 'Ok',
+  receipt: isReceipt,
+});
 
 /**
  * Reports whether a JSON text repeats a member, or writes a value in an unusual way: two readers of it may see
@@ -72,10 +66,9 @@ export function parseReceipt(text: string, trusted?: readonly string[]): Receipt
   } catch {
     throw refuse('is not JSON');
   }
-  const found = isAnswer(value) ? (value as { readonly receipt: unknown }).receipt : value;
-  if (!isReceipt(found)) throw refuse('has an unknown format');
+  const receipt = isAnswer(value) ? value.receipt : value;
+  if (!isReceipt(receipt)) throw refuse('has an unknown format');
   if (isAmbiguous(text, value)) throw refuse('has a duplicate member or a non-canonical value');
-  const receipt = found as Receipt;
   const { key } = receipt.group;
   if (trusted?.includes(key) === false)
     throw refuse(

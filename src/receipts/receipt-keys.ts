@@ -31,8 +31,7 @@ const isRecord = shapeOf<KeyRecord>({
 const openRecords = (keysDir: string): Records<KeyFile> =>
   createRecords(openStore(keysDir), {
     isValid: shapeOf<KeyFile>({
-      keys: (keys) =>
-        listOf(isRecord)(keys) && signing({ keys: keys as KeyRecord[] }).key === (keys as KeyRecord[]).at(-1)?.key,
+      keys: (keys) => listOf(isRecord)(keys) && signing({ keys }).key === keys.at(-1)?.key,
     }),
     damaged: {
       code: 'record_damaged',

@@ -82,8 +82,8 @@ export function createReceiptStatement(request: ReceiptRequest): ReceiptStatemen
 }
 
 function renderStatement({ idApp, method, platform, receivedAt, salt, events }: ReceiptStatement): string {
-  const told = events.map(({ eventId, sha256 }) => ({ eventId, sha256 }));
-  return JSON.stringify({ receiptVersion: 1, idApp, method, platform, receivedAt, salt, events: told });
+  const eventHashes = events.map(({ eventId, sha256 }) => ({ eventId, sha256 }));
+  return JSON.stringify({ receiptVersion: 1, idApp, method, platform, receivedAt, salt, events: eventHashes });
 }
 
 function renderPosition({ stream, sequence, storedAt, requests }: GroupPosition, root: Buffer, key: string): Buffer {

@@ -52,10 +52,10 @@ export interface Call extends Operation {
 export function listCalls({ paths }: OpenApiDocument): readonly Call[] {
   return Object.entries(paths).flatMap(([path, { servers, ...verbs }]) => {
     const [server] = servers as readonly Server[];
-    const operations = Object.entries(verbs) as [string, Operation][];
-    return operations
-      .filter(([, { operationId }]) => !/By(?:Get|Head)$/.test(operationId))
-      .map(([verb, operation]) => ({ ...operation, verb, path, server: server?.url ?? '' }));
+    return Object.entries(verbs).flatMap(([verb, operation]) => {
+      const isShown = 'operationId' in operation && !/By(?:Get|Head)$/.test(operation.operationId);
+      return isShown ? { ...operation, verb, path, server: server?.url ?? '' } : [];
+    });
   });
 }
 
@@ -171,7 +171,7 @@ function describeAnswers({ responses, summary }: Call): Markup {
 
 export function describeCall(call: Call): Markup {
   const { operationId, verb, path, summary, description, parameters = [] } = call;
-  const given = html`<dl>${parameters.map(describeParameter)}</dl>`;
+  const parameterList = html`<dl>${parameters.map(describeParameter)}</dl>`;
   return html`<section
     id="${operationId}"
     aria-labelledby="${operationId}-title"
@@ -181,7 +181,7 @@ export function describeCall(call: Call): Markup {
     <p class="path"><span class="verb">${verb.toUpperCase()}</span> <code>${path}</code></p>
     ${description === undefined ? '' : html`<p>${description}</p>`}
     ${block(`Command for: ${summary}`, exampleCommand(call))}
-    ${parameters.length === 0 ? '' : fold(`Parameters (${parameters.length})`, given)} ${describeBody(call)}
+    ${parameters.length === 0 ? '' : fold(`Parameters (${parameters.length})`, parameterList)} ${describeBody(call)}
     ${describeAnswers(call)}
   </section>`;
 }

@@ -152,20 +152,20 @@ export function createAddressed(
   render: (exportUrl: string) => string,
   escape: (text: string) => string,
 ): (exportUrl: string) => Addressed {
-  const kept = new Map<string, Addressed>();
+  const pages = new Map<string, Addressed>();
   let rendered: string | undefined;
   return (exportUrl) => {
-    const known = kept.get(exportUrl);
+    const known = pages.get(exportUrl);
     if (known !== undefined) return known;
     rendered ??= render(noUrl);
     // The import area may be described under the same host with another port.
     const text = rendered
       .replaceAll(noUrl, () => escape(exportUrl))
       .replaceAll(noHost, () => escape(hostOf(exportUrl)));
-    const made = keepBytes(Buffer.from(text));
-    const [oldest] = kept.keys();
-    if (kept.size >= maxKept && oldest !== undefined) kept.delete(oldest);
-    kept.set(exportUrl, made);
-    return made;
+    const page = keepBytes(Buffer.from(text));
+    const [oldest] = pages.keys();
+    if (pages.size >= maxKept && oldest !== undefined) pages.delete(oldest);
+    pages.set(exportUrl, page);
+    return page;
   };
 }

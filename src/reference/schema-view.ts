@@ -30,7 +30,8 @@ export function html(strings: TemplateStringsArray, ...parts: readonly Part[]): 
   return new Markup(String.raw({ raw: strings }, ...parts.map(render)));
 }
 
-const asSchema = (value: unknown): Schema => (typeof value === 'object' && value !== null ? (value as Schema) : {});
+const isSchema = (value: unknown): value is Schema => typeof value === 'object' && value !== null;
+const asSchema = (value: unknown): Schema => (isSchema(value) ? value : {});
 const asSchemas = (value: unknown): readonly Schema[] => (Array.isArray(value) ? value.map(asSchema) : []);
 
 function findName(schema: Schema): string | undefined {

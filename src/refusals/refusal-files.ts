@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import path from 'node:path';
 import { isSystemError } from '../runtime/errors.ts';
-import { isRecord } from '../runtime/files/checksummed-json.ts';
+import { isRecord, membersOf } from '../runtime/files/checksummed-json.ts';
 import { findTextFile, removeEmptyFolder, removeFile } from '../runtime/files/durable-file.ts';
 import { findSize } from '../runtime/files/file-checks.ts';
 import { findNames } from '../runtime/files/folder-names.ts';
@@ -57,11 +57,11 @@ export interface RefusalRecord {
 }
 
 function isRefusalRecord(value: object): value is RefusalRecord {
-  const { time, method, status, error, detail, errors, requests } = value as Partial<RefusalRecord>;
+  const { time, method, status, error, detail, errors, requests } = membersOf(value);
   return (
     [time, method, error, detail].every((text) => typeof text === 'string') &&
     [status, requests].every((count) => Number.isSafeInteger(count)) &&
-    Number.isFinite(Date.parse(time ?? '')) &&
+    Number.isFinite(Date.parse(String(time))) &&
     Array.isArray(errors)
   );
 }
@@ -123,9 +123,10 @@ interface RefusalWriter {
 async function listFiles(folder: string): Promise<RefusalFile[]> {
   return (await findNames(folder))
     .flatMap((name) => {
-      const [, firstMs, bodies = 'on'] = namePattern.exec(name) ?? [];
+      const [, firstMs, policy] = namePattern.exec(name) ?? [];
       if (firstMs === undefined) return [];
-      return [{ path: path.join(folder, name), firstMs: Number(firstMs), bodies: bodies as BodyPolicy }];
+      const bodies = bodyPolicies.find((known) => known === policy) ?? 'on';
+      return [{ path: path.join(folder, name), firstMs: Number(firstMs), bodies }];
     })
     .toSorted((a, b) => a.firstMs - b.firstMs);
 }
@@ -133,11 +134,11 @@ async function listFiles(folder: string): Promise<RefusalFile[]> {
 /** Removes the oldest files beyond the limits. */
 async function removeOldest(files: readonly RefusalFile[], mostBytes: number, mostFiles: number): Promise<void> {
   let bytes = 0;
-  let kept = 0;
+  let seenFiles = 0;
   for (const file of files.toReversed()) {
     bytes += (await findSize(file.path)) ?? 0;
-    kept += 1;
-    if (bytes > mostBytes || kept > mostFiles) await removeFile(file.path);
+    seenFiles += 1;
+    if (bytes > mostBytes || seenFiles > mostFiles) await removeFile(file.path);
   }
 }
 
@@ -202,17 +203,17 @@ export async function readRefusals(
  * oldest beyond the limits. Any process may call it.
  */
 export async function sweepRefusals({ folder, bodies, ageMs }: RefusalFolder, nowMs: number): Promise<void> {
-  const kept: RefusalFile[] = [];
+  const remaining: RefusalFile[] = [];
   for (const app of await findNames(folder)) {
     if (!/^[1-9]\d{0,15}$/.test(app)) continue;
     for (const file of await listFiles(path.join(folder, app))) {
       const isOver = file.firstMs + maxFileSpanMs + ageMs < nowMs || file.firstMs > nowMs + maxFileSpanMs;
       if (isOver || showsMore(file, bodies)) await removeFile(file.path);
-      else kept.push(file);
+      else remaining.push(file);
     }
     await removeEmptyFolder(path.join(folder, app));
   }
-  const files = kept.toSorted((a, b) => a.firstMs - b.firstMs);
+  const files = remaining.toSorted((a, b) => a.firstMs - b.firstMs);
   await removeOldest(files, maxBytes, maxFiles);
 }
 

@@ -80,7 +80,7 @@ async function sendFile(
   reply: FastifyReply,
   job: ReportJob,
   file: ReportFile,
-  { store, files }: DownloadDependencies,
+  { files }: DownloadDependencies,
 ): Promise<FastifyReply> {
   const etag = `"${file.sha256}"`;
   reply.header('etag', etag).header('accept-ranges', 'bytes');
@@ -90,9 +90,7 @@ async function sendFile(
   const range = parseRange(request.method === 'GET' ? applicableRange(request.headers, etag) : undefined, file.bytes);
   if (range.kind === 'unsatisfiable') return reply.code(416).header('content-range', `bytes */${file.bytes}`).send();
 
-  const opened = await withoutTimeout(request, () =>
-    files.open({ idReport: job.id, path: store.filePath(job.id, file.name), file }),
-  );
+  const opened = await withoutTimeout(request, () => files.open({ idReport: job.id, file }));
   if (isVerificationError(opened)) return refuseFault(request, reply, opened.state);
   const { first, last } = range.kind === 'part' ? range : { first: 0, last: file.bytes - 1 };
   if (range.kind === 'part') reply.code(206).header('content-range', `bytes ${first}-${last}/${file.bytes}`);
@@ -104,7 +102,7 @@ async function sendFile(
     await opened.close();
     return reply.send();
   }
-  const source = opened.createReadStream({ start: first, end: last });
+  const source = opened.stream({ first, last });
   // A file that was truncated meanwhile ends the connection: the client would wait for the rest.
   source.once('end', () => void (source.bytesRead < last - first + 1 && reply.raw.destroy()));
   return reply.send(source);
@@ -119,9 +117,9 @@ async function sendArchive(
   request: FastifyRequest,
   reply: FastifyReply,
   job: ReportJob,
-  { store, files, logger }: DownloadDependencies,
+  { files, logger }: DownloadDependencies,
 ): Promise<FastifyReply> {
-  const parts = (job.files ?? []).map((file) => ({ idReport: job.id, path: store.filePath(job.id, file.name), file }));
+  const parts = (job.files ?? []).map((file) => ({ idReport: job.id, file }));
   const condition = checkPreconditions(request.headers, undefined);
   if (condition === 'failed') return reply.code(412).send(preconditionFailed);
   if (condition === 'not_modified') return reply.code(304).send();
@@ -153,7 +151,7 @@ async function sendArchive(
     for (const part of parts) {
       const opened = await withoutTimeout(request, () => files.open(part));
       if (isVerificationError(opened)) throw new Error(opened.detail);
-      const source = opened.createReadStream();
+      const source = opened.stream();
       const ended = new Promise<void>((resolve) => source.once('close', resolve));
       reading = source;
       if (archive.destroyed) source.destroy();

@@ -2,12 +2,13 @@ import { createPrivateKey, generateKeyPairSync, sign, verify, type KeyObject } f
 import path from 'node:path';
 import type { Problem } from '../runtime/problems/problem.ts';
 import { AppError } from '../runtime/errors.ts';
+import { isRecord, membersOf } from '../runtime/files/checksummed-json.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { publicKeyHex, toPublicKey } from '../runtime/encrypted-text.ts';
 import { ensureRecord } from '../runtime/store/keys.ts';
 import { openStore } from '../runtime/store/open-store.ts';
 import { createRecords } from '../runtime/store/records.ts';
-import { isCount, shapeOf } from '../runtime/store/shape.ts';
+import { isCount, isText, listOf, matching, oneOf, shapeOf } from '../runtime/store/shape.ts';
 import { isReportBasis, isReportFile, type ReportVersion, type ReportFile, type ReportJob } from './reports.ts';
 
 /**
@@ -38,9 +39,11 @@ export function manifestName(stem: string): string {
   return `${stem}.manifest.json`;
 }
 
+const isTexts = listOf(isText);
+
 function columnsOf(request: unknown): readonly string[] {
-  const { selectors } = request as { readonly selectors?: readonly string[] };
-  return selectors ?? [];
+  const { selectors } = membersOf(request);
+  return isTexts(selectors) ? selectors : [];
 }
 
 /** Renders the signed manifest of a finished request; undefined if its version is not known. */
@@ -78,24 +81,20 @@ export function isManifestText(text: string): boolean {
   return /^\{\s*"manifestVersion"/.test(text);
 }
 
-const isText = (value: unknown): boolean => typeof value === 'string';
-
-/** Reports whether an object has the members of a manifest; its signer may have left some out. */
-function hasMembers(value: Readonly<Record<string, unknown>>): boolean {
-  const { manifestVersion, idReportFile, event, createdAt, finishedAt, data, columns, rows, files, key } = value;
-  return (
-    manifestVersion === 1 &&
-    [idReportFile, event, createdAt, finishedAt].every(isText) &&
-    isReportBasis(data) &&
-    Array.isArray(columns) &&
-    columns.every(isText) &&
-    isCount(rows) &&
-    Array.isArray(files) &&
-    files.every(isReportFile) &&
-    typeof key === 'string' &&
-    /^[0-9a-f]{64}$/.test(key)
-  );
-}
+/** Checks the members of a manifest; its signer may have left some out. */
+const isManifest = shapeOf<Manifest>({
+  manifestVersion: oneOf([1]),
+  idReportFile: isText,
+  event: isText,
+  request: () => true,
+  createdAt: isText,
+  finishedAt: isText,
+  data: isReportBasis,
+  columns: isTexts,
+  rows: isCount,
+  files: listOf(isReportFile),
+  key: matching(/^[0-9a-f]{64}$/),
+});
 
 /** Parses a manifest and verifies its signature; its key must be `trusted` if given. Error: `manifest_invalid`. */
 export function parseManifest(text: string, trusted?: string): Manifest {
@@ -105,12 +104,11 @@ export function parseManifest(text: string, trusted?: string): Manifest {
   } catch {
     throw refuse('is not JSON');
   }
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) throw refuse('is not an object');
-  const { signature, ...rest } = value as Readonly<Record<string, unknown>>;
-  const isKnown = hasMembers(rest) && typeof signature === 'string' && /^[0-9a-f]{128}$/.test(signature);
+  if (!isRecord(value)) throw refuse('is not an object');
+  const { signature, ...rest } = value;
+  const isKnown = isManifest(rest) && isText(signature) && /^[0-9a-f]{128}$/.test(signature);
   if (!isKnown) throw refuse('has an unknown format');
-  const manifest = rest as unknown as Manifest;
-  const { key } = manifest;
+  const { key } = rest;
   // Spaces, escapes and repeated names are not part of what is signed.
   if (renderText(rest, signature) !== text) throw refuse('was reformatted');
   if (trusted !== undefined && trusted !== key)
@@ -120,7 +118,7 @@ export function parseManifest(text: string, trusted?: string): Manifest {
     );
   if (!verify(undefined, Buffer.from(JSON.stringify(rest)), toPublicKey(key), Buffer.from(signature, 'hex')))
     throw refuse('does not match its signature');
-  return manifest;
+  return rest;
 }
 
 export type ManifestKey = Awaited<ReturnType<typeof openManifestKey>>;

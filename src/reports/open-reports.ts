@@ -60,7 +60,7 @@ export async function openReports(
     store,
     keys,
     manifestKey,
-    files: createVerifiedFiles(logger),
+    files: createVerifiedFiles(store.objects, logger),
     problems: (): readonly Problem[] => [...keys.problems(), ...manifestKey.problems()],
     lostKeys,
   };

@@ -1,10 +1,9 @@
 /**
- * The records of export requests: `reports/<id>/job.json`, the state of a request; `webhooks.json` next to it, the
- * deliveries of its end; and `reports/highest-id`, so that no id is used twice.
+ * The objects of export requests: `<id>/job.json`, the state of a request; next to it `webhooks.json`, the deliveries
+ * of its end, and `parts/`, its files; and `highest-id`, so that no id is used twice.
  */
-import path from 'node:path';
 import { isRecord, renameMembers } from '../runtime/files/checksummed-json.ts';
-import { findNames } from '../runtime/files/folder-names.ts';
+import type { ObjectStore } from '../runtime/store/object-store.ts';
 import { openStore } from '../runtime/store/open-store.ts';
 import { createRecords, jsonCodec, numberCodec, type Codec, type Records } from '../runtime/store/records.ts';
 import { isCount, isText, listOf, matching, oneOf, optional, shapeOf } from '../runtime/store/shape.ts';
@@ -46,8 +45,15 @@ const jobCodec: Codec<ReportJob> = {
   },
 };
 
-const openJobs = (reportsDir: string): Records<ReportJob> =>
-  createRecords(openStore(reportsDir), {
+export const jobKey = (id: number): string => `${id}/job.json`;
+export const deliveriesKey = (id: number): string => `${id}/webhooks.json`;
+export const partsPrefix = (id: number): string => `${id}/parts/`;
+export const partKey = (id: number, name: string): string => `${partsPrefix(id)}${name}`;
+export const highestIdKey = 'highest-id';
+
+/** Opens the requests of a store, each with its id as text. Error: `report_damaged`. */
+export const openJobRecords = (objects: ObjectStore): Records<ReportJob> =>
+  createRecords(objects, {
     isValid: isReportJob,
     codec: jobCodec,
     idOf: ({ id }) => String(id),
@@ -58,22 +64,9 @@ const openJobs = (reportsDir: string): Records<ReportJob> =>
     },
   });
 
-export function jobPath(folder: string): string {
-  return path.join(folder, 'job.json');
-}
-
-/** Reads a request; undefined if there is none. Error: `report_damaged`. */
-export async function findJob(reportsDir: string, id: number): Promise<ReportJob | undefined> {
-  return await openJobs(reportsDir).get(String(id));
-}
-
-export async function writeJob(reportsDir: string, job: ReportJob): Promise<void> {
-  await openJobs(reportsDir).put(String(job.id), job);
-}
-
-/** Lists the ids of the requests of a folder, ascending. One may have no record. */
-export async function listReportIds(reportsDir: string): Promise<number[]> {
-  const names = await findNames(reportsDir);
+/** Lists the ids of the requests of a store, ascending. One may have no record. */
+export async function listReportIds(objects: ObjectStore): Promise<number[]> {
+  const names = await objects.folders('');
   return names
     .filter((name) => /^[1-9]\d{0,14}$/.test(name))
     .map(Number)
@@ -83,11 +76,13 @@ export async function listReportIds(reportsDir: string): Promise<number[]> {
 /** Number of requests by state; `unreadable` counts damaged ones. */
 export type ReportSummary = Readonly<Partial<Record<ReportJob['state'] | 'unreadable', number>>>;
 
-/** Counts the requests of a folder by state, with the service running or stopped. */
+/** Counts the requests by state, with the service running or stopped. */
 export async function summarizeReports(reportsDir: string): Promise<ReportSummary> {
+  const objects = openStore(reportsDir);
   const counts: Partial<Record<ReportJob['state'] | 'unreadable', number>> = {};
-  for (const id of await listReportIds(reportsDir)) {
-    const state = await findJob(reportsDir, id).then(
+  const records = openJobRecords(objects);
+  for (const id of await listReportIds(objects)) {
+    const state = await records.get(String(id)).then(
       (job) => job?.state,
       () => 'unreadable' as const,
     );
@@ -114,30 +109,29 @@ const isDelivery = shapeOf<Delivery>({
   lastError: optional(isText),
 });
 
-const deliveriesName = 'webhooks';
-const openDeliveries = (folder: string): Records<{ readonly deliveries: readonly Delivery[] }> =>
-  createRecords(openStore(folder), {
+const openDeliveries = (objects: ObjectStore): Records<{ readonly deliveries: readonly Delivery[] }> =>
+  createRecords(objects, {
     isValid: shapeOf<{ readonly deliveries: readonly Delivery[] }>({ deliveries: Array.isArray }),
+    ending: '/webhooks.json',
     damaged: { code: 'report_damaged', hint: 'Remove the file; each webhook is then notified once more.' },
   });
 
-export function deliveriesPath(folder: string): string {
-  return path.join(folder, `${deliveriesName}.json`);
-}
-
 /** Reads the deliveries of a request; none if they are damaged, so that each webhook is notified again. */
-export async function readDeliveries(folder: string): Promise<readonly Delivery[]> {
-  const found = await openDeliveries(folder).getSound(deliveriesName);
+export async function readDeliveries(objects: ObjectStore, id: number): Promise<readonly Delivery[]> {
+  const found = await openDeliveries(objects).getSound(String(id));
   return (found?.deliveries ?? []).filter(isDelivery);
 }
 
-export async function writeDeliveries(folder: string, deliveries: readonly Delivery[]): Promise<void> {
-  await openDeliveries(folder).put(deliveriesName, { deliveries });
+export async function writeDeliveries(
+  objects: ObjectStore,
+  id: number,
+  deliveries: readonly Delivery[],
+): Promise<void> {
+  await openDeliveries(objects).put(String(id), { deliveries });
 }
 
-const highestIdName = 'highest-id';
-const openHighestId = (reportsDir: string): Records<{ readonly number: number }> =>
-  createRecords(openStore(reportsDir), {
+const openHighestId = (objects: ObjectStore): Records<{ readonly number: number }> =>
+  createRecords(objects, {
     isValid: shapeOf<{ readonly number: number }>({ number: isCount }),
     codec: numberCodec,
     ending: '',
@@ -147,17 +141,12 @@ const openHighestId = (reportsDir: string): Records<{ readonly number: number }>
     },
   });
 
-/** Returns the path of the highest id that may have been deleted. */
-export function highestIdPath(reportsDir: string): string {
-  return path.join(reportsDir, highestIdName);
-}
-
 /** Reads the highest id that may have been deleted; 0 for none. Error: `report_damaged`. */
-export async function readHighestId(reportsDir: string): Promise<number> {
-  return (await openHighestId(reportsDir).get(highestIdName))?.number ?? 0;
+export async function readHighestId(objects: ObjectStore): Promise<number> {
+  return (await openHighestId(objects).get(highestIdKey))?.number ?? 0;
 }
 
-/** Writes the highest id that was allocated, durably. Called before a folder is deleted. */
-export async function writeHighestId(reportsDir: string, id: number): Promise<void> {
-  await openHighestId(reportsDir).put(highestIdName, { number: id });
+/** Writes the highest id that was allocated, durably. Called before a request is deleted. */
+export async function writeHighestId(objects: ObjectStore, id: number): Promise<void> {
+  await openHighestId(objects).put(highestIdKey, { number: id });
 }

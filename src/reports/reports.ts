@@ -3,7 +3,8 @@
  *
  * In: requests, attempts and ends from the export stage; parts from the export worker, in the attempt's folder. Out:
  * the state of a request; the bytes of its files to holders of signed links.
- * Layout: `reports/<id>/job.json` is the state of a request; `reports/<id>/parts/` holds its files.
+ * Layout: the objects `<id>/job.json`, the state of a request, and `<id>/parts/...`, its files; an attempt's local
+ * folder `reports/<id>/attempt-...`, which alone is not in the store.
  * Invariant: a request that was acknowledged is durable; its id is never used again; it ends once; the files of a
  * successful request are durable before job.json names them.
  * Crash: job.json is the old or the new one. The next start removes folders of unfinished attempts, and those without a
@@ -14,8 +15,6 @@ import { addFormerNames } from '../runtime/former-names.ts';
 import { isCount, isInteger, isText, matching, oneOf, optional, shapeOf } from '../runtime/store/shape.ts';
 
 export const attemptPrefix = 'attempt-';
-
-export const partsFolder = 'parts';
 
 /** State of a request. `queued` and `running` are in progress; the others are final. */
 export const reportStates = ['queued', 'running', 'success', 'failed', 'user_failed', 'canceled'] as const;

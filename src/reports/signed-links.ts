@@ -154,7 +154,7 @@ const isKeyRecord = shapeOf<KeyRecord>({
   retiredMs: optional(isCount),
 });
 const keysKind = {
-  isValid: shapeOf<KeyFile>({ keys: (keys) => listOf(isKeyRecord)(keys) && (keys as KeyRecord[]).length > 0 }),
+  isValid: shapeOf<KeyFile>({ keys: (keys) => listOf(isKeyRecord)(keys) && keys.length > 0 }),
   damaged: { code: 'link_keys_damaged', what: 'link keys', hint: keysHint },
 } as const;
 

@@ -1,7 +1,8 @@
 import { createHash } from 'node:crypto';
-import { describeError, isSystemError } from '../runtime/errors.ts';
-import { openForReading, type FileHandle } from '../runtime/files/open-file.ts';
+import { describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
+import type { ObjectStore, OpenObject } from '../runtime/store/object-store.ts';
+import { partKey } from './report-records.ts';
 import type { ReportFile } from './reports.ts';
 
 export interface FileVerificationError {
@@ -13,41 +14,24 @@ export interface FileVerificationError {
 /** A published file of an export request, with its record of job.json. */
 interface PublishedFile {
   readonly idReport: number;
-  readonly path: string;
   readonly file: ReportFile;
 }
 
 export type VerifiedFiles = ReturnType<typeof createVerifiedFiles>;
 
-export function isVerificationError(opened: FileHandle | FileVerificationError): opened is FileVerificationError {
+export function isVerificationError(opened: OpenObject | FileVerificationError): opened is FileVerificationError {
   return 'detail' in opened;
 }
 
-const blockBytes = 1024 * 1024;
 /** Verified versions of files that are kept; the oldest is dropped. */
 const rememberedVersions = 10_000;
 /** Faults that are kept for the operator; the oldest is dropped. */
 const rememberedFaults = 1000;
 
-async function hashFile(handle: FileHandle): Promise<string> {
+async function hashObject(opened: OpenObject): Promise<string> {
   const hash = createHash('sha256');
-  const block = Buffer.allocUnsafe(blockBytes);
-  for (let position = 0; ;) {
-    const { bytesRead } = await handle.read(block, 0, blockBytes, position);
-    if (bytesRead === 0) return hash.digest('hex');
-    hash.update(block.subarray(0, bytesRead));
-    position += bytesRead;
-  }
-}
-
-/** Opens a file. A symbolic link is not followed: the service never creates one. */
-async function findHandle(path: string): Promise<FileHandle | undefined> {
-  try {
-    return await openForReading(path, true);
-  } catch (error) {
-    if (isSystemError(error, 'ENOENT', 'ELOOP')) return undefined;
-    throw error;
-  }
+  for await (const block of opened.blocks()) hash.update(block);
+  return hash.digest('hex');
 }
 
 /**
@@ -55,65 +39,65 @@ async function findHandle(path: string): Promise<FileHandle | undefined> {
  * about a second per gigabyte, and again only after a write, so that a range of a large file stays cheap. A file that
  * rots later without a write is not noticed.
  */
-export function createVerifiedFiles(logger: Logger) {
-  const faults = new Map<string, FileVerificationError>();
+export function createVerifiedFiles(objects: ObjectStore, logger: Logger) {
+  const failures = new Map<string, FileVerificationError>();
   /** SHA-256 by version of a file. */
   const hashes = new Map<string, Promise<string>>();
 
-  async function hashOnce(path: string, handle: FileHandle): Promise<string> {
-    const { dev, ino, size, mtimeNs, ctimeNs } = await handle.stat({ bigint: true });
-    const version = [path, dev, ino, size, mtimeNs, ctimeNs].join(':');
+  function hashOnce(name: string, opened: OpenObject): Promise<string> {
+    const version = `${name}:${opened.version}`;
     const known = hashes.get(version);
     if (known !== undefined) return known;
     if (hashes.size >= rememberedVersions) hashes.delete(hashes.keys().next().value ?? '');
-    const hash = hashFile(handle);
+    const hash = hashObject(opened);
     hashes.set(version, hash);
     hash.catch(() => hashes.delete(version));
     return hash;
   }
 
   async function check(
-    path: string,
+    name: string,
     file: ReportFile,
-    handle: FileHandle,
+    opened: OpenObject,
     wholly: boolean,
   ): Promise<string | undefined> {
+    const { sizeBytes } = opened;
+    if (sizeBytes !== file.bytes) return `it has ${sizeBytes} bytes instead of ${file.bytes}`;
     try {
-      const { size } = await handle.stat();
-      if (size !== file.bytes) return `it has ${size} bytes instead of ${file.bytes}`;
-      if (wholly && (await hashOnce(path, handle)) !== file.sha256) return 'checksum mismatch';
-      return undefined;
+      return wholly && (await hashOnce(name, opened)) !== file.sha256 ? 'checksum mismatch' : undefined;
     } catch (error) {
       return `cannot read it: ${describeError(error)}`;
     }
   }
 
-  function report(path: string, fault: FileVerificationError): FileVerificationError {
-    if (faults.get(path)?.detail !== fault.detail)
+  function report(name: string, fault: FileVerificationError): FileVerificationError {
+    if (failures.get(name)?.detail !== fault.detail)
       logger.error({ idReport: fault.idReport, error: fault.detail }, 'report file damaged');
-    if (faults.size >= rememberedFaults && !faults.has(path)) faults.delete(faults.keys().next().value ?? '');
-    faults.set(path, fault);
+    if (failures.size >= rememberedFaults && !failures.has(name)) failures.delete(failures.keys().next().value ?? '');
+    failures.set(name, fault);
     return fault;
   }
 
   async function openChecked(
-    { idReport, path, file }: PublishedFile,
+    { idReport, file }: PublishedFile,
     wholly: boolean,
-  ): Promise<FileHandle | FileVerificationError> {
-    const handle = await findHandle(path);
-    if (handle === undefined) return report(path, { idReport, state: 'missing', detail: `${path} is missing` });
-    const wrong = await check(path, file, handle, wholly);
+  ): Promise<OpenObject | FileVerificationError> {
+    const key = partKey(idReport, file.name);
+    const name = objects.nameOf(key);
+    const opened = await objects.open(key);
+    if (opened === undefined) return report(name, { idReport, state: 'missing', detail: `${name} is missing` });
+    const wrong = await check(name, file, opened, wholly);
     if (wrong === undefined) {
-      if (wholly) faults.delete(path);
-      return handle;
+      if (wholly) failures.delete(name);
+      return opened;
     }
-    await handle.close();
-    return report(path, { idReport, state: 'damaged', detail: `${path} is damaged: ${wrong}` });
+    await opened.close();
+    return report(name, { idReport, state: 'damaged', detail: `${name} is damaged: ${wrong}` });
   }
 
   return {
-    /** Opens a file of the recorded size and SHA-256. The caller closes the handle. */
-    open: (published: PublishedFile): Promise<FileHandle | FileVerificationError> => openChecked(published, true),
+    /** Opens a file of the recorded size and SHA-256. The caller closes it. */
+    open: (published: PublishedFile): Promise<OpenObject | FileVerificationError> => openChecked(published, true),
     /** Verifies a file, or its size only, which is cheap. Undefined if it is correct. */
     async findFault(published: PublishedFile, look: 'wholly' | 'size'): Promise<FileVerificationError | undefined> {
       const opened = await openChecked(published, look === 'wholly');
@@ -122,6 +106,6 @@ export function createVerifiedFiles(logger: Logger) {
       return undefined;
     },
     /** The last fault of each file, the newest ones. The next request of a restored file removes its fault. */
-    faults: (): readonly FileVerificationError[] => [...faults.values()],
+    faults: (): readonly FileVerificationError[] => [...failures.values()],
   };
 }

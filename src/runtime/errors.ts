@@ -48,6 +48,12 @@ const table = {
   foreign_commit: { retryable: false, lasting: true },
   schema_change: { retryable: false },
   disk: { retryable: true, lasting: true },
+  /** The object store gives no definite response; a write may still take effect. */
+  store_away: { retryable: true, lasting: true },
+  /** The object store denies a request. */
+  store_refused: { retryable: true, lasting: true },
+  /** The object store ignores conditions of writes, or reads are not consistent. */
+  store_unsafe: { retryable: false },
   /** A smaller batch may succeed. */
   memory: { retryable: false, lasting: true },
   sql: { retryable: false },
@@ -107,7 +113,7 @@ export async function unlessMissing<T, U>(work: Promise<T>, otherwise: U, ...cod
   }
 }
 
-export function isDiskFull(error: unknown): boolean {
+export function isDiskFull(error: unknown): error is NodeJS.ErrnoException {
   return isSystemError(error, 'ENOSPC', 'EDQUOT');
 }
 

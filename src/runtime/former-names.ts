@@ -1,11 +1,11 @@
-import type { Problem, ProblemCode } from './problems/problem.ts';
-import { renameMembers } from './files/checksummed-json.ts';
+import type { ProblemCode } from './problems/problem.ts';
+import { membersOf, renameMembers } from './files/checksummed-json.ts';
 import type { Schema } from './http/openapi.ts';
 
 // Names of 0.3, accepted and written next to the current ones until 0.5, which removes this file and its calls. Tables
 // show current names only.
 
-const formerCodes = new Map<ProblemCode, readonly string[]>([
+const formerCodes = new Map<string, readonly string[]>([
   ['broker_ack_timeout', ['broker_unconfirmed']],
   ['broker_permission_denied', ['broker_refuses']],
   ['broker_store_write_failed', ['broker_frozen']],
@@ -14,6 +14,7 @@ const formerCodes = new Map<ProblemCode, readonly string[]>([
   ['data_folder_replaced', ['folder_lost']],
   ['data_folder_shared', ['second_service']],
   ['dedupe_keys_lost', ['keys_unknown']],
+  ['process_closed', ['role_closed']],
   ['process_crash_looping', ['process_unsteady']],
   ['process_unresponsive', ['process_silent']],
   // The second one counted the files that were not named.
@@ -24,7 +25,7 @@ const formerCodes = new Map<ProblemCode, readonly string[]>([
   ['stream_repaired', ['stream_mended']],
   ['supervisor_unresponsive', ['supervisor_silent']],
   ['user_agent_parser_failed', ['agents_unparsed']],
-]);
+] satisfies [ProblemCode, readonly string[]][]);
 const currentCodes = new Map([...formerCodes].flatMap(([code, former]) => former.map((one) => [one, code] as const)));
 
 const formerMetrics = new Map([
@@ -60,15 +61,15 @@ const formerFields = {
 
 type Answer = keyof typeof formerFields;
 
-function findFormerCode({ code, subject }: Problem): string | undefined {
-  const [first, others] = formerCodes.get(code) ?? [];
-  return others === undefined || subject?.endsWith('.parquet') === true ? first : others;
+function findFormerCode(code: unknown, subject: unknown): string | undefined {
+  const [first, others] = formerCodes.get(String(code)) ?? [];
+  return others === undefined || String(subject).endsWith('.parquet') ? first : others;
 }
 
 export function addFormerNames<T extends object>(of: Answer, answer: T): T {
-  const values = new Map(Object.entries(answer as Readonly<Record<string, unknown>>));
+  const values = new Map<string, unknown>(Object.entries(answer));
   const added = Object.entries<string>(formerFields[of]).map(([former, name]) => [former, values.get(name)] as const);
-  if (of === 'problem') added.push(['formerCode', findFormerCode(answer as unknown as Problem)]);
+  if (of === 'problem') added.push(['formerCode', findFormerCode(values.get('code'), values.get('subject'))]);
   if (of === 'finding') added.push(['formerProblem', formerFindings.get(String(values.get('problem')))]);
   return { ...answer, ...Object.fromEntries(added.filter(([, value]) => value !== undefined)) };
 }
@@ -80,31 +81,37 @@ export function withFormerNames<T extends object>(of: Answer, answer: T): T {
 
 /** Returns `withFormerNames` of an object and of its problems. */
 export function withFormerStatus<T extends object>(status: T): T {
-  const entries = Object.entries(status as Readonly<Record<string, unknown>>).map(([name, value]) => {
+  const lists = Object.entries(status).flatMap(([name, value]: [string, unknown]) => {
     const isList = (name === 'problems' || name === 'warnings') && Array.isArray(value);
-    return [name, isList ? value.map((problem: object) => withFormerNames('problem', problem)) : value];
+    return isList ? [[name, value.map((problem: object) => withFormerNames('problem', problem))]] : [];
   });
-  return withFormerNames('status', Object.fromEntries(entries) as T);
+  return withFormerNames('status', { ...status, ...Object.fromEntries(lists) });
 }
 
 /** Returns an object with current names only, also if a service of 0.3 wrote it. */
 export function acceptFormerNames(of: Answer, value: object): Readonly<Record<string, unknown>> {
-  const renamed = renameMembers(value as Readonly<Record<string, unknown>>, formerFields[of]);
+  const renamed = renameMembers(membersOf(value), formerFields[of]);
   const code = of === 'problem' ? currentCodes.get(String(renamed['code'])) : undefined;
   return code === undefined ? renamed : { ...renamed, code };
 }
 
+/** Returns values by `problemKey`, under the current codes, also if a service of 0.3 wrote them. */
+export function acceptFormerKeys<T>(byKey: Readonly<Record<string, T>>): Readonly<Record<string, T>> {
+  return Object.fromEntries(
+    Object.entries(byKey).map(([key, value]) => [key.replace(/^\w+/, (code) => currentCodes.get(code) ?? code), value]),
+  );
+}
+
 /** Adds the former names to the OpenAPI schema of an object, as deprecated members. */
 export function describeFormerNames(of: Answer, schema: Schema): Schema {
-  const members = new Map(Object.entries(schema['properties'] as Readonly<Record<string, Schema>>));
-  const deprecate = (former: string, name: string, described: Schema): void =>
+  const members = new Map(Object.entries(membersOf(schema['properties'])));
+  const deprecate = (former: string, name: string, described: unknown): void =>
     void members.set(former, {
-      ...described,
+      ...membersOf(described),
       deprecated: true,
       description: `Former name of ${name}, until 0.5.`,
     });
-  for (const [former, name] of Object.entries<string>(formerFields[of]))
-    deprecate(former, name, members.get(name) ?? {});
+  for (const [former, name] of Object.entries<string>(formerFields[of])) deprecate(former, name, members.get(name));
   if (of === 'problem') deprecate('formerCode', 'the code', { type: 'string' });
   return { ...schema, properties: Object.fromEntries(members) };
 }
@@ -118,7 +125,7 @@ export interface SentMetric {
 
 function addFormerCodes(metric: SentMetric): SentMetric {
   const former = metric.values.flatMap((value) =>
-    (formerCodes.get(value.labels['code'] as ProblemCode) ?? []).map((code) => ({
+    (formerCodes.get(String(value.labels['code'])) ?? []).map((code) => ({
       ...value,
       labels: { ...value.labels, code, deprecated: 'true' },
     })),

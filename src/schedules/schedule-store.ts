@@ -57,7 +57,7 @@ const scheduleKind: RecordKind<Schedule> = {
 
 const progressKind: RecordKind<ScheduleProgress> = {
   isValid: shapeOf<ScheduleProgress>({
-    made: listOf((span: unknown): span is SlotSpan => listOf(isInteger)(span) && (span as SlotSpan).length === 2),
+    made: listOf((span: unknown): span is SlotSpan => listOf(isInteger)(span) && span.length === 2),
     endedReport: isCount,
     lastReport: isCount,
     place: optional(isText),

@@ -54,22 +54,22 @@ function detailOf(answer: unknown): string | undefined {
 }
 
 /** Returns the pairs of a query or form: one per member of an array, and those of an object under its own names. */
-function toPairs(given: CallParameters): [string, string][] {
-  return Object.entries(given).flatMap(([name, value]): [string, string][] => {
+function toPairs(given: object): [string, string][] {
+  return Object.entries(given).flatMap(([name, value]: [string, unknown]): [string, string][] => {
     if (value === undefined) return [];
     if (Array.isArray(value)) return value.map((one) => [name, String(one)]);
-    if (typeof value === 'object' && value !== null) return toPairs(value as CallParameters);
+    if (typeof value === 'object' && value !== null) return toPairs(value);
     return [[name, typeof value === 'string' ? value : JSON.stringify(value)]];
   });
 }
 
 /** Distributes the given members over body, path, headers and query. */
-function sortGiven({ path, headers }: Operation, { body, ...given }: CallParameters) {
+function sortGiven({ path, headers }: Operation, { body, ...parameters }: CallParameters) {
   const isInPath = (name: string): boolean => path.includes(`{${name}}`);
-  const entries = Object.entries(given).filter(([, value]) => value !== undefined);
+  const entries = Object.entries(parameters).filter(([, value]) => value !== undefined);
   return {
     body,
-    path: path.replaceAll(/\{(\w+)\}/g, (_all, name: string) => encodeURIComponent(String(given[name]))),
+    path: path.replaceAll(/\{(\w+)\}/g, (_all, name: string) => encodeURIComponent(String(parameters[name]))),
     headers: entries.filter(([name]) => headers.includes(name)).map(([name, value]) => [name, String(value)] as const),
     query: toPairs(Object.fromEntries(entries.filter(([name]) => !headers.includes(name) && !isInPath(name)))),
   };
@@ -94,9 +94,9 @@ async function readAnswer(response: Response): Promise<unknown> {
 function createCall(name: string, operation: Operation, options: ClientOptions): Call {
   const { area, verb, sends, answers } = operation;
   const base = area === 'import' ? options.importUrl : options.exportUrl;
-  return async (given = {}, { signal } = {}) => {
+  return async (parameters = {}, { signal } = {}) => {
     if (base === undefined) throw new TypeError(`${name} needs ${area}Url`);
-    const { path, headers, query, body } = sortGiven(operation, given);
+    const { path, headers, query, body } = sortGiven(operation, parameters);
     const words = new URLSearchParams(query);
     const target = `${base.replace(/\/$/, '')}${path}${sends === 'form' || query.length === 0 ? '' : `?${words.toString()}`}`;
     const signature = findSignature(operation, options);

@@ -85,12 +85,7 @@ export async function putSegment(
   file: string,
   facts: SegmentStats,
 ): Promise<{ readonly replaced: boolean }> {
-  const segments = openSegments(segmentsDir);
-  return await segments.hold(async () => {
-    const replaced = (await segments.ids(`${id.idAccount}/`)).includes(toId(id));
-    await segments.publish(toId(id), file, { ...facts });
-    return { replaced };
-  });
+  return { replaced: await openSegments(segmentsDir).publish(toId(id), file, { ...facts }) };
 }
 
 /**
@@ -102,20 +97,18 @@ export async function changeSegment(
   id: SegmentId,
   change: (before: Segment) => Promise<{ readonly file: string; readonly ids: number } | undefined>,
 ): Promise<void> {
-  const segments = openSegments(segmentsDir);
-  await segments.hold(async () => {
-    const before = await findSegment(segmentsDir, id);
-    const changed = before === undefined ? undefined : await change(before);
-    if (before === undefined || changed === undefined) return;
-    const { kind, addedAt } = before;
-    await segments.publish(toId(id), changed.file, { kind, ids: changed.ids, addedAt });
+  await openSegments(segmentsDir).change(toId(id), async (found) => {
+    if (found === undefined) return undefined;
+    const { facts, ...file } = found;
+    const changed = await change({ ...id, ...facts, ...file });
+    if (changed === undefined) return undefined;
+    return { file: changed.file, facts: { kind: facts.kind, ids: changed.ids, addedAt: facts.addedAt } };
   });
 }
 
 /** Removes a segment, damaged or not. Errors: `not_found`, `locked`. */
 export async function removeSegment(segmentsDir: string, id: SegmentId): Promise<void> {
-  const segments = openSegments(segmentsDir);
-  if (await segments.hold(() => segments.withdraw(toId(id)))) return;
+  if (await openSegments(segmentsDir).withdraw(toId(id))) return;
   throw new AppError('not_found', `account ${id.idAccount} has no segment ${id.idSegment}`, {
     hint: "Run 'tributary segment list' for the segments.",
   });

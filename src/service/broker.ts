@@ -7,7 +7,8 @@ import { takeOverLock, type Lock } from '../runtime/files/lock.ts';
 import { startSupervisor } from '../runtime/processes/supervisor.ts';
 import { ensureLocalNatsServer, type LocalNatsServer } from '../nats-setup/ensure-nats-server.ts';
 import { startBrokerWatch, type BrokerWatch } from '../stream/broker-watch.ts';
-import { openConnection } from '../stream/connection.ts';
+import { watchClusterSync } from '../stream/broker-monitor.ts';
+import { awaitLeader, openConnection } from '../stream/connection.ts';
 import { killOrphanedServers } from '../stream/store-files.ts';
 import { startNatsServer, type NatsAddress, type NatsServer } from '../stream/nats-server.ts';
 import { ownStream, type StreamOwner } from '../stream/owner.ts';
@@ -104,24 +105,30 @@ export async function claimServiceStream(
 ): Promise<StreamOwner> {
   const { config, logger, roles: own } = options;
   const paths = dataPaths(config.dataDir);
-  const connection = await openConnection({ url: broker.url, name: 'tributary-owner', logger });
+  const isExternal = config.natsUrl !== undefined;
+  const whenElected = <T>(step: () => Promise<T>): Promise<T> => (isExternal ? awaitLeader(step, signal) : step());
+  const connection = await whenElected(() => openConnection({ url: broker.url, name: 'tributary-owner', logger }));
   closers.add('stream owner connection', () => connection.close());
-  const owner = await ownStream(connection, {
+  const sync = isExternal ? await whenElected(() => watchClusterSync(config.natsSystemUrl, logger)) : undefined;
+  closers.add('cluster watch', () => sync?.stop());
+  const ownerOptions = {
     streamName: config.streamName,
     maxBytes: config.streamMaxBytes,
     lake: { id: await ensureLakeId(paths.lake), findStreamId: () => findFollowedStream(paths.lake) },
     claimFile: paths.claim,
     livenessFolder: paths.run,
     place: findFolderLocation(config.dataDir),
-    exclusive: config.natsUrl === undefined,
+    exclusive: !isExternal,
+    replicas: config.streamReplicas,
     logger,
     signal,
-  });
+  };
+  const owner = await whenElected(() => ownStream(connection, ownerOptions));
   closers.add('stream owner', () => owner.stop());
-  if (config.natsUrl === undefined) await backUpStreamMetadata(paths.nats, logger);
+  if (!isExternal) await backUpStreamMetadata(paths.nats, logger);
   if (own.includes('ingest'))
     await assertMayPublish(connection, { streamName: config.streamName, claimFile: paths.claim });
   // The roles are started with the id of this folder.
   await ensureFolder(logFolderOf(config));
-  return owner;
+  return { ...owner, notices: () => [...owner.notices(), ...(sync?.warnings() ?? [])] };
 }

@@ -11,7 +11,7 @@ export function createProcessMetrics(answerMs = 1000) {
   const awaited = new Map<string, () => void>();
   let collecting: Promise<void> | undefined;
 
-  function ask(name: string, child: Measured): Promise<void> {
+  function requestMetrics(name: string, child: Measured): Promise<void> {
     return new Promise((resolve) => {
       const timer = setTimeout(resolve, answerMs);
       awaited.set(name, () => {
@@ -27,7 +27,7 @@ export function createProcessMetrics(answerMs = 1000) {
       const child = supervisor.current();
       return child === undefined ? [] : [{ name, child }];
     });
-    await Promise.all(running.map(({ name, child }) => ask(name, child)));
+    await Promise.all(running.map(({ name, child }) => requestMetrics(name, child)));
   }
 
   return {

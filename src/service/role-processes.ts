@@ -65,6 +65,7 @@ export async function startRoles({
     const own = { TRIBUTARY_FOLDERS: JSON.stringify(pins.ids()), TRIBUTARY_CLOSED: loss?.message };
     const child = await forkRole({
       entry,
+      name,
       role,
       environment: { ...(role === 'compact' ? fewArenas : {}), ...environment, ...own },
       shared: role === 'ingest',

@@ -132,7 +132,7 @@ export function startStateLoop(dependencies: StateDependencies) {
   const { run } = dataPaths(config.dataDir);
   const served = roles.supervisors
     .filter((supervisor) => supervisor.state().name !== 'compact')
-    .map((supervisor) => ({ supervisor, news: createHeartbeat() }));
+    .map((supervisor) => ({ supervisor, heartbeat: createHeartbeat() }));
   const stateNews = createHeartbeat();
   const silence = createLivenessWatch(logger);
   const problemLog = createProblemLog(logger, () => clock.nowMs());
@@ -147,9 +147,9 @@ export function startStateLoop(dependencies: StateDependencies) {
     const since = problemLog.update(found, warnings);
     const problems = withSince(found, since);
     onView({ problems, warnings, processes: state.processes, collectMetrics: roles.collectMetrics, isDraining });
-    for (const { supervisor, news } of served) {
+    for (const { supervisor, heartbeat } of served) {
       const ready = !isDraining && findOwnProblems(state, supervisor.state().name, clock.nowMs()).length === 0;
-      sendView(supervisor, news, isDraining ? { ready, draining: true } : { ready });
+      sendView(supervisor, heartbeat, isDraining ? { ready, draining: true } : { ready });
     }
     if (pins.findLost().length > 0) return;
     try {

@@ -1,4 +1,6 @@
+import { AppError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
+import { wrapBrokerError } from './broker-errors.ts';
 import { openConnection, type StreamConnection } from './connection.ts';
 import type { Problem } from '../runtime/problems/problem.ts';
 import { startPollLoop } from '../runtime/async/poll-loop.ts';
@@ -6,6 +8,10 @@ import { startPollLoop } from '../runtime/async/poll-loop.ts';
 export type BrokerHealth = { readonly state: 'well' | 'silent' } | { readonly state: 'unwell'; readonly error: string };
 
 export const systemUser = 'system';
+/** Time for a response, ms: that of a busy broker waits for an fsync. */
+const answerMs = 2000;
+/** Time after the last of several responses in which no other one came, ms. */
+const stallMs = 500;
 
 async function findAnswer<T>(
   { nats }: StreamConnection,
@@ -52,11 +58,78 @@ export async function openBrokerMonitor(port: number, password: string, logger: 
   };
 }
 
+const syncUnchecked: Problem = {
+  code: 'broker_sync_unchecked',
+  message: 'it is unknown whether the servers of the cluster fsync events before they acknowledge them',
+  action: 'Set sync_interval: always on every server, and TRIBUTARY_NATS_SYSTEM_URL so that the service checks it.',
+};
+
+interface ServerReport {
+  readonly server: { readonly name: string };
+  readonly data?: { readonly disabled?: boolean; readonly config?: { readonly sync_always?: boolean } };
+}
+
+/** Delay between checks of the servers of a cluster, ms. */
+const syncCheckEveryMs = 60_000;
+
+/**
+ * Watches whether every server of an external cluster fsyncs events before it acknowledges them. `systemUrl`: addresses
+ * with a user of the system account. Error at a start: `broker_unsafe` if a server does not.
+ */
+export async function watchClusterSync(systemUrl: string | undefined, logger: Logger) {
+  if (systemUrl === undefined)
+    return { warnings: (): readonly Problem[] => [syncUnchecked], stop: async () => undefined };
+  const connection = await openConnection({ url: systemUrl, name: 'tributary-cluster-monitor', logger });
+  let warnings: readonly Problem[] = [];
+
+  async function listUnsafe(): Promise<readonly string[]> {
+    const reports = await connection.nats.requestMany('$SYS.REQ.SERVER.PING.JSZ', '', {
+      maxWait: answerMs,
+      stall: stallMs,
+    });
+    const found: ServerReport[] = [];
+    for await (const report of reports) found.push(report.json<ServerReport>());
+    if (found.length === 0) throw new AppError('broker_away', 'no server answers the system account');
+    return found
+      .filter(({ data }) => data?.disabled !== true && data?.config?.sync_always !== true)
+      .map(({ server }) => server.name);
+  }
+
+  async function check(): Promise<void> {
+    const unsafe = await listUnsafe();
+    warnings = unsafe.map((server) => ({
+      code: 'broker_sync_unsafe',
+      subject: server,
+      message: `the server ${server} of the cluster acknowledges events before its fsync`,
+      action: 'Set sync_interval: always in the jetstream block of its configuration, then restart it.',
+    }));
+  }
+
+  const unsafe = await listUnsafe().catch(async (error: unknown) => {
+    await connection.close();
+    throw wrapBrokerError(error, 'check the servers of the cluster');
+  });
+  if (unsafe.length > 0) {
+    await connection.close();
+    throw new AppError('broker_unsafe', `${unsafe.join(', ')} would acknowledge events before the fsync`, {
+      hint: 'Set sync_interval: always in the jetstream block of each server, then restart it.',
+    });
+  }
+  const loop = startPollLoop(check, {
+    everyMs: syncCheckEveryMs,
+    onError: () => void (warnings = [syncUnchecked]),
+  });
+  return {
+    warnings: (): readonly Problem[] => warnings,
+    async stop(): Promise<void> {
+      await loop.stop();
+      await connection.close();
+    },
+  };
+}
+
 /** Delay between pings while the broker answers, and while it does not, ms. */
 const pingEveryMs = { well: 3000, silent: 1000 } as const;
-/** Time for a response, ms: that of a busy broker waits for an fsync. */
-const answerMs = 2000;
-
 export const brokerSilentProblem: Problem = {
   code: 'broker_unreachable',
   message: 'the broker does not accept events',
@@ -66,18 +139,18 @@ export const brokerSilentProblem: Problem = {
 
 /** Pings the broker every few seconds, so that an idle service notices an unreachable one. */
 export function startBrokerPing(connection: StreamConnection) {
-  let answers = true;
+  let isResponsive = true;
   const ping = async (): Promise<void> => {
     await connection.ping(answerMs);
-    answers = true;
+    isResponsive = true;
   };
   const loop = startPollLoop(ping, {
-    everyMs: () => pingEveryMs[answers ? 'well' : 'silent'],
-    onError: () => void (answers = false),
+    everyMs: () => pingEveryMs[isResponsive ? 'well' : 'silent'],
+    onError: () => void (isResponsive = false),
   });
   return {
     problems(): readonly Problem[] {
-      const problems: Problem[] = answers ? [] : [brokerSilentProblem];
+      const problems: Problem[] = isResponsive ? [] : [brokerSilentProblem];
       const brokerDenial = connection.refusal();
       if (brokerDenial === undefined) return problems;
       const what = `the broker denies an operation: ${brokerDenial.words}`;

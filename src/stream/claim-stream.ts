@@ -1,6 +1,7 @@
 import type { JetStreamManager, StreamInfo } from '@nats-io/jetstream';
 import { pause } from '../runtime/async/retry.ts';
 import { AppError } from '../runtime/errors.ts';
+import { defined } from '../runtime/files/checksummed-json.ts';
 import type { FolderLocation } from '../runtime/files/folder-id.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { StreamConnection } from './connection.ts';
@@ -23,6 +24,7 @@ import {
   type StreamRequirements,
   assertRepairable,
   createStream,
+  usualReplicas,
   findStream,
 } from './stream-admin.ts';
 import type { Problem } from '../runtime/problems/problem.ts';
@@ -35,6 +37,8 @@ interface OwnedLake {
 export interface OwnerOptions {
   readonly streamName: string;
   readonly maxBytes: number;
+  /** Copies of the stream in an external cluster. 0: as many as it has servers, at most 3. */
+  readonly replicas: number;
   readonly lake: OwnedLake;
   readonly claimFile: string;
   /** Folder of queries that only a process on the same data folder can answer. */
@@ -123,11 +127,15 @@ async function decideClaim(
     throw unclaimedError(info, lake);
   const shared = !exclusive && (await isShared(connection, found?.place ?? place, options));
   // After the wait: another process of this folder may have claimed the stream.
-  const kept = await findKeptClaim(claimFile);
-  if (shared && kept?.lake === lake.id) return kept;
-  const generation = Math.max(found?.generation ?? 0, kept?.generation ?? 0) + 1;
+  const keptClaim = await findKeptClaim(claimFile);
+  if (shared && keptClaim?.lake === lake.id) return keptClaim;
+  const generation = Math.max(found?.generation ?? 0, keptClaim?.generation ?? 0) + 1;
   return { lake: lake.id, token: createFencingToken(), generation };
 }
+
+/** Returns the copies that the settings name. A broker of the data folder is one server. */
+export const wantedReplicas = ({ replicas, exclusive }: OwnerOptions): number =>
+  exclusive ? 1 : replicas === 0 ? usualReplicas : replicas;
 
 /** Creates the stream, or repairs its settings and claim; undefined if another process has just created it. */
 async function settleStream(
@@ -140,7 +148,8 @@ async function settleStream(
   const { streamName, maxBytes } = options;
   const demands: StreamRequirements = { subject: claimedSubject(streamName, claim.token), maxBytes };
   const metadata = renderMetadata(claim, info?.config.metadata ?? before.metadata);
-  if (info === undefined) return await createStream(manager, streamName, demands, { ...before, metadata });
+  if (info === undefined)
+    return await createStream(manager, streamName, demands, { ...before, metadata }, wantedReplicas(options));
   assertRepairable(info, demands);
   const carried = findClaim(info.config.metadata);
   const isRight =
@@ -164,8 +173,8 @@ export async function claimStream(
     const info = await findStream(manager, streamName);
     if (info !== undefined) assertRepairable(info, { subject: '', maxBytes: options.maxBytes });
     const claim = await decideClaim(connection, info, options);
-    const kept = await findKeptClaim(claimFile);
-    if (kept === undefined || compareClaims(kept, claim) !== 'ours') await keepClaim(claimFile, claim);
+    const keptClaim = await findKeptClaim(claimFile);
+    if (keptClaim === undefined || compareClaims(keptClaim, claim) !== 'ours') await keepClaim(claimFile, claim);
     // It may have changed while waiting for another owner.
     const fresh = info === undefined ? undefined : await findStream(manager, streamName);
     if (JSON.stringify(findClaim(fresh?.config.metadata)) !== JSON.stringify(findClaim(info?.config.metadata)))
@@ -189,9 +198,7 @@ const noticeTodo =
 /** Returns the settings that a recreated stream keeps: its replicas and the operator's. */
 function operatorsSettings({ config }: StreamInfo): Partial<StreamInfo['config']> {
   const { num_replicas, placement, compression, description, metadata } = config;
-  return JSON.parse(JSON.stringify({ num_replicas, placement, compression, description, metadata })) as Partial<
-    StreamInfo['config']
-  >;
+  return defined({ num_replicas, placement, compression, description, metadata });
 }
 
 export type StreamRepair = ReturnType<typeof createStreamRepair>;

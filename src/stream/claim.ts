@@ -50,7 +50,9 @@ export function createFencingToken(): string {
 /** Renders a claim as metadata of a stream, in addition to the operator's. */
 export function renderMetadata(claim: ClaimWithLocation, others: StreamConfig['metadata']): Record<string, string> {
   // The server's own metadata must not be sent back.
-  const kept = Object.entries(others ?? {}).filter(([key]) => !key.startsWith('_nats.') && !key.startsWith(prefix));
+  const otherMetadata = Object.entries(others ?? {}).filter(
+    ([key]) => !key.startsWith('_nats.') && !key.startsWith(prefix),
+  );
   const { lake, token, generation, place } = claim;
   const members = {
     lake,
@@ -61,7 +63,7 @@ export function renderMetadata(claim: ClaimWithLocation, others: StreamConfig['m
     place: place.fingerprint,
   };
   return {
-    ...Object.fromEntries(kept),
+    ...Object.fromEntries(otherMetadata),
     ...Object.fromEntries(Object.entries(members).map(([key, value]) => [prefix + key, value])),
   };
 }
@@ -99,7 +101,7 @@ export async function findKeptClaim(file: string): Promise<Claim | undefined> {
     });
   });
   try {
-    const { lake, token, generation } = parseChecksummed(text ?? '') as Partial<Claim>;
+    const { lake, token, generation } = parseChecksummed(text ?? '');
     if (typeof lake !== 'string' || typeof token !== 'string' || typeof generation !== 'number') return undefined;
     return { lake, token, generation };
   } catch {

@@ -1,42 +1,13 @@
 import assert from 'node:assert/strict';
-import { connect, type NatsConnection, type NodeConnectionOptions } from '@nats-io/transport-node';
-import { AppError, describeError } from '../runtime/errors.ts';
+import { credsAuthenticator, type NatsConnection, type NodeConnectionOptions } from '@nats-io/transport-node';
+import { getTextSync } from '../runtime/files/open-file.ts';
+import { retry } from '../runtime/async/retry.ts';
+import { AppError, describeError, isAppError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { parseNatsUrl } from '../runtime/processes/nats-url.ts';
 import { wrapBrokerError, createConnectionErrors } from './broker-errors.ts';
 import { createPullConnection, type PullConnection } from './pull-request.ts';
-import { subscribe } from 'node:diagnostics_channel';
-import type { Socket } from 'node:net';
-
-const guarded = new WeakSet<Socket>();
-const ignore = (): void => undefined;
-
-/** Keeps an error listener on a socket: the NATS client (3.4) removes all, and a late error would end the process. */
-function guardSocket(socket: Socket): void {
-  if (guarded.has(socket)) return;
-  guarded.add(socket);
-  const removeAll = socket.removeAllListeners.bind(socket);
-  socket.removeAllListeners = (...names) => {
-    removeAll(...names);
-    return socket.on('error', ignore);
-  };
-}
-
-let guarding = false;
-
-/** Guards each socket that this process opens from now on, before the NATS client can lose one. */
-export function guardClientSockets(): void {
-  if (guarding) return;
-  guarding = true;
-  subscribe('net.client.socket', (message) => guardSocket((message as { socket: Socket }).socket));
-}
-
-/** Guards the current socket of a connection: over TLS it is not one that was opened. */
-function guardConnectionSocket(nats: object): void {
-  // Not in the client's types; without it, only the opened sockets are guarded.
-  const { socket } = (nats as { protocol?: { transport?: { socket?: Socket } } }).protocol?.transport ?? {};
-  if (socket !== undefined) guardSocket(socket);
-}
+import { connect } from './transport.ts';
 
 export interface ConnectionOptions {
   /** `nats://[user:password@]host[:port]` or `tls://...`; comma-separated for the servers of one cluster. */
@@ -51,19 +22,32 @@ const connectTimeoutMs = 2000;
 const reconnectWaitMs = 100;
 /** After two pings without a response the connection is made again. */
 const pingIntervalMs = 10_000;
+/**
+ * With several servers the client moves to another one. Of a hung server, which closes no connection, imports wait for
+ * two of these pings.
+ */
+const clusterPingIntervalMs = 1500;
 
 /** Splits the address into the servers, which may be shown, and the credentials, which may not. */
 function parseServers(options: ConnectionOptions): { servers: string[]; signIn: NodeConnectionOptions } {
   const addresses = parseNatsUrl(options.url);
   // The settings are validated, and the supervisor's own address is well-formed.
   assert(!('problem' in addresses), 'the address of the broker is malformed');
+  const { hosts, token, tls, files } = addresses;
+  const { credentials, ca: caFile, cert: certFile, key: keyFile } = files;
   const user = options.user ?? addresses.user;
+  const tlsFiles = Object.fromEntries(
+    Object.entries({ caFile, certFile, keyFile }).filter(([, file]) => file !== undefined),
+  );
   return {
-    servers: [...addresses.hosts],
+    servers: [...hosts],
     signIn: {
       ...(user === undefined ? {} : { user, pass: options.password ?? addresses.password ?? '' }),
-      ...(addresses.token === undefined ? {} : { token: addresses.token }),
-      ...(addresses.tls ? { tls: {} } : {}),
+      ...(token === undefined ? {} : { token }),
+      ...(credentials === undefined
+        ? {}
+        : { authenticator: (nonce) => credsAuthenticator(Buffer.from(getTextSync(credentials)))(nonce) }),
+      ...(tls || Object.keys(tlsFiles).length > 0 ? { tls: tlsFiles } : {}),
     },
   };
 }
@@ -79,7 +63,7 @@ async function connectClient(options: ConnectionOptions, more: NodeConnectionOpt
       maxReconnectAttempts: -1,
       reconnectTimeWait: reconnectWaitMs,
       reconnectJitter: reconnectWaitMs,
-      pingInterval: pingIntervalMs,
+      pingInterval: servers.length > 1 ? clusterPingIntervalMs : pingIntervalMs,
       noAsyncTraces: true,
       // A broker that still reads its credentials must not end the reconnecting.
       ignoreAuthErrorAbort: true,
@@ -120,9 +104,7 @@ export type StreamConnection = Awaited<ReturnType<typeof openConnection>>;
 /** Opens a connection to the broker, which reconnects for as long as it is open. Error: `broker_away`. */
 export async function openConnection(options: ConnectionOptions) {
   const { logger } = options;
-  guardClientSockets();
   const nats = await connectClient(options);
-  guardConnectionSocket(nats);
   const reported = createConnectionErrors(logger);
   const disconnected = new Set<() => void>();
   const failed = new Set<(error: Error) => void>();
@@ -143,7 +125,6 @@ export async function openConnection(options: ConnectionOptions) {
         for (const listener of disconnected) listener();
       } else if (status.type === 'reconnect') {
         connected = true;
-        guardConnectionSocket(nats);
         reported.clearRefusal();
         logger.info({ server: status.server }, 'broker connection restored');
       } else if (status.type === 'error') {
@@ -173,7 +154,6 @@ export async function openConnection(options: ConnectionOptions) {
     /** Opens a connection for pulls under the same name; it ends with this one. Error: `broker_away`. */
     async openPulls(): Promise<PullConnection> {
       const client = await connectClient(options, { reconnect: false });
-      guardConnectionSocket(client);
       const opened = createPullConnection(client, (error) => reported.record(error));
       for (const older of pulls) if (!older.isOpen()) pulls.delete(older);
       pulls.add(opened);
@@ -188,21 +168,34 @@ export async function openConnection(options: ConnectionOptions) {
   };
 }
 
+/** Time in which a cluster elects a leader after it has lost a server, ms. */
+const electionMs = 30_000;
+
+/** Repeats a step of a start while the broker is away or has no leader, for 30 s. Errors: those of the step. */
+export function awaitLeader<T>(step: () => Promise<T>, signal?: AbortSignal): Promise<T> {
+  return retry(step, {
+    forMs: electionMs,
+    everyMs: 500,
+    ...(signal === undefined ? {} : { signal }),
+    retryable: (error) => isAppError(error, 'broker_away'),
+  });
+}
+
 /** Waits for a response of the broker. Error: `broker_away`, as soon as the connection is lost. */
 export async function whileConnected<T>(
   connection: StreamConnection,
-  doing: string,
-  answer: () => Promise<T>,
+  operation: string,
+  request: () => Promise<T>,
 ): Promise<T> {
   const lose = (how: string): AppError =>
-    new AppError('broker_away', `${doing}: ${how}`, { hint: 'Check that the broker runs, then retry.' });
+    new AppError('broker_away', `${operation}: ${how}`, { hint: 'Check that the broker runs, then retry.' });
   if (!connection.isConnected()) throw lose('not connected to the broker');
   let forget: (() => void) | undefined;
   const lost = new Promise<never>((_, reject) => {
     forget = connection.onDisconnect(() => reject(lose('the connection was lost')));
   });
   try {
-    return await Promise.race([answer(), lost]);
+    return await Promise.race([request(), lost]);
   } finally {
     forget?.();
   }

@@ -12,34 +12,37 @@ export type EventQuery = { readonly idApp: number } & ({ readonly eventId: strin
 /** The reply to a query: the response as JSON, or why there is none now. */
 export type EventReply = { readonly answer: unknown } | { readonly busy: string };
 
-export type QueryEvent = (question: EventQuery, timeoutMs: number) => Promise<EventReply>;
+export type QueryEvent = (query: EventQuery, timeoutMs: number) => Promise<EventReply>;
 
-export type Answerer = 'compactor' | 'stand-in';
+export type Responder = 'compactor' | 'stand-in';
 
-const subjectOf = (streamName: string, answerer: Answerer): string =>
-  `tributary.${streamName}.event${answerer === 'compactor' ? '' : '.stand-in'}`;
-const compactorAloneMs = 600;
+const subjectOf = (streamName: string, responder: Responder): string =>
+  `tributary.${streamName}.event${responder === 'compactor' ? '' : '.stand-in'}`;
+const standInDelayMs = 600;
 /** Queue group: one of several answering processes gets a query. */
 const queue = 'event';
 
 /** Creates the asker: it asks the compactor, and later the stand-in too; the first reply counts. Never throws. */
 export function createEventQueryClient(connection: StreamConnection, streamName: string): QueryEvent {
-  return async (question, timeoutMs) => {
+  return async (query, timeoutMs) => {
     if (!connection.isConnected()) return { busy: 'the broker is unreachable' };
     const untilMs = performance.now() + timeoutMs;
-    const ask = async (answerer: Answerer): Promise<EventReply> => {
+    const queryResponder = async (responder: Responder): Promise<EventReply> => {
       const timeout = Math.max(1, untilMs - performance.now());
-      const reply = await connection.nats.request(subjectOf(streamName, answerer), JSON.stringify(question), {
+      const reply = await connection.nats.request(subjectOf(streamName, responder), JSON.stringify(query), {
         timeout,
       });
       return reply.json<EventReply>();
     };
-    const waited = new AbortController();
-    const asked = ask('compactor');
-    const early = await Promise.race([asked.catch(() => undefined), pause(compactorAloneMs, waited.signal)]);
-    waited.abort();
-    if (early !== undefined) return early;
-    return Promise.any([asked, ask('stand-in')]).catch((failed: AggregateError): EventReply => {
+    const stopWaiting = new AbortController();
+    const compactorReply = queryResponder('compactor');
+    const earlyReply = await Promise.race([
+      compactorReply.catch(() => undefined),
+      pause(standInDelayMs, stopWaiting.signal),
+    ]);
+    stopWaiting.abort();
+    if (earlyReply !== undefined) return earlyReply;
+    return Promise.any([compactorReply, queryResponder('stand-in')]).catch((failed: AggregateError): EventReply => {
       const isAway = failed.errors.every((error) => error instanceof RequestError && error.isNoResponders());
       return { busy: isAway ? 'the lake is not open at the moment' : 'the lake did not respond in time' };
     });
@@ -50,17 +53,17 @@ export function createEventQueryClient(connection: StreamConnection, streamName:
 export function serveEventQueries(
   connection: StreamConnection,
   streamName: string,
-  answerer: Answerer,
-  reply: (question: EventQuery) => Promise<EventReply>,
+  responder: Responder,
+  reply: (query: EventQuery) => Promise<EventReply>,
 ): { stop(): void } {
-  const subscription = connection.nats.subscribe(subjectOf(streamName, answerer), {
+  const subscription = connection.nats.subscribe(subjectOf(streamName, responder), {
     queue,
     callback(failed, message) {
       if (failed !== null) return;
       Promise.resolve()
         .then(() => reply(message.json<EventQuery>()))
         .catch((error: unknown): EventReply => ({ busy: describeError(error) }))
-        .then((answer) => void message.respond(JSON.stringify(answer)))
+        .then((eventReply) => void message.respond(JSON.stringify(eventReply)))
         // The connection is closed, and the asker with it.
         .catch(() => undefined);
     },

@@ -31,7 +31,7 @@ function readApps(message: Msg): readonly number[] {
 }
 
 /** Creates a connection that opens in the background at the first use, and retries until it is closed. */
-function createLazyConnection(options: ConnectionOptions, onOpen: (made: StreamConnection) => void) {
+function createLazyConnection(options: ConnectionOptions, onOpen: (connection: StreamConnection) => void) {
   const retry = createBackoff(firstRetryMs, maxRetryMs);
   let connection: StreamConnection | undefined;
   let loop: PollLoop | undefined;

@@ -4,6 +4,7 @@ import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { stopChild, watchExit, type RunningChild } from '../runtime/processes/child.ts';
 import { ensureFolder, findTextFile, removeFile, writeFileDurably } from '../runtime/files/durable-file.ts';
+import { membersOf } from '../runtime/files/checksummed-json.ts';
 import { assertExecutable } from '../runtime/files/file-checks.ts';
 import { listNames } from '../runtime/files/folder-names.ts';
 import { AppError, isAppError } from '../runtime/errors.ts';
@@ -106,8 +107,8 @@ async function readPort(folder: string, pid: number): Promise<number> {
   const name = (await listNames(folder)).find((entry) => entry.endsWith(`_${pid}.ports`));
   const text = name === undefined ? undefined : await findTextFile(path.join(folder, name));
   if (text === undefined || text === '') throw new AppError('broker_away', 'nats-server has not opened its port yet');
-  const ports = JSON.parse(text) as { nats: string[] };
-  return Number(new URL(ports.nats[0] ?? '').port);
+  const { nats } = membersOf(JSON.parse(text));
+  return Number(new URL(Array.isArray(nats) ? String(nats[0]) : '').port);
 }
 
 /** Removes an earlier server's files, and repairs what its kill has interrupted. */

@@ -10,6 +10,7 @@ import {
   type OwnerOptions,
   createStreamRepair,
   type StreamRepair,
+  wantedReplicas,
 } from './claim-stream.ts';
 import { whileConnected, type StreamConnection } from './connection.ts';
 import {
@@ -30,7 +31,9 @@ import {
   assertBroker,
   findStream,
   openManager,
+  raiseReplicas,
 } from './stream-admin.ts';
+import { createReplicaWatch } from './replicas.ts';
 
 /**
  * The stream's owner: the one process of a service that creates, claims and repairs the stream.
@@ -54,6 +57,7 @@ interface Inspection {
   readonly options: OwnerOptions;
   readonly repair: StreamRepair;
   readonly ownerLivenessResponder: OwnerLivenessResponder;
+  readonly watchReplicas: (info: StreamInfo) => void;
 }
 
 /** Lists unsafe settings. Others wait for a restart: two supervisors with different limits would undo each other. */
@@ -107,6 +111,7 @@ async function inspectStream(inspection: Inspection): Promise<readonly Problem[]
   }
   if (verdict === 'ours' && findVital(info, own, options).length === 0) {
     repair.keep(info);
+    inspection.watchReplicas(info);
     return [];
   }
   return await repairSettings(inspection, info, own, seenMs);
@@ -126,7 +131,9 @@ export async function ownStream(connection: StreamConnection, options: OwnerOpti
   assertBroker(connection);
   const manager = await openManager(connection);
   const watch = await openStreamWatch(connection, options);
-  const claimed = await claimStream(connection, manager, options).catch(async (error: unknown) => {
+  const claim = async () =>
+    await raiseReplicas(manager, await claimStream(connection, manager, options), wantedReplicas(options));
+  const claimed = await claim().catch(async (error: unknown) => {
     await watch.stop();
     throw wrapClaimError(error, options);
   });
@@ -134,7 +141,14 @@ export async function ownStream(connection: StreamConnection, options: OwnerOpti
   const ownerLivenessResponder = createOwnerLivenessResponder(connection, options);
   ownerLivenessResponder.begin();
   let problems: readonly Problem[] = [];
-  const inspection = { manager, options, repair, ownerLivenessResponder };
+  const replicas = createReplicaWatch(options.streamName, options.replicas);
+  const inspection = {
+    manager,
+    options,
+    repair,
+    ownerLivenessResponder,
+    watchReplicas: (info: StreamInfo) => replicas.see(info),
+  };
   const inspect = async (): Promise<void> => {
     problems = await whileConnected(connection, 'inspect the stream', () => inspectStream(inspection));
   };
@@ -148,7 +162,7 @@ export async function ownStream(connection: StreamConnection, options: OwnerOpti
       const refused = watch.refused();
       return refused === undefined ? problems : [refused];
     },
-    notices: () => repair.notices(),
+    notices: () => [...repair.notices(), ...replicas.warnings()],
     async stop() {
       const stopped = watch.stop();
       ownerLivenessResponder.end();

@@ -29,6 +29,14 @@ export const unsafeProblem = (streamName: string, deviations: readonly Deviation
     'No action needed if this resolves: the service repairs it. Otherwise restore its settings, or allow the NATS account of the service to update streams.',
 });
 
+/** An unclaimed stream, or one with an earlier claim, such as after a restore of its metadata. */
+const notClaimedProblem = (streamName: string): Problem => ({
+  code: 'stream_unsafe',
+  message: `the stream ${streamName} does not have the current claim of this service; imports are rejected`,
+  action:
+    'No action needed if this resolves: the service claims it again. Otherwise allow the NATS account of the service to update streams.',
+});
+
 export const claimMissingProblem = (claimFile: string): Problem => ({
   code: 'stream_claim_missing',
   message: `${claimFile} is missing or damaged; imports are rejected`,
@@ -50,8 +58,9 @@ export async function evaluateStream(
     return { kind: 'shut', problem: streamTakenProblem(streamName, found) };
   const subject = claimedSubject(streamName, own.token);
   const vital = findDeviations(info.config, { subject, maxBytes: 0 }).filter((deviation) => deviation.vital);
-  // Not claimed again yet: the owner is about to do so.
-  if (vital.length > 0 || verdict !== 'ours') return { kind: 'shut', problem: unsafeProblem(streamName, vital) };
+  if (vital.length > 0) return { kind: 'shut', problem: unsafeProblem(streamName, vital) };
+  // The supervisor is about to claim it again.
+  if (verdict !== 'ours') return { kind: 'shut', problem: notClaimedProblem(streamName) };
   return { kind: 'open', subject, streamId: streamIdOf(streamName, info.created) };
 }
 

@@ -3,6 +3,8 @@ import { AppError } from '../runtime/errors.ts';
 import type { StreamConnection } from './connection.ts';
 import { noGuard, type StreamGuard } from './guard.ts';
 import { maxMessageBytes, type StreamPublisher, type PublishAck } from './stream.ts';
+import { membersOf } from '../runtime/files/checksummed-json.ts';
+import { isInteger, isText, optional, shapeOf } from '../runtime/store/shape.ts';
 import { areSameFolders, type FolderIds } from '../runtime/files/folder-id.ts';
 import { createStoreCheck } from './store-files.ts';
 import { createInbox, errors, type Msg, type Subscription } from '@nats-io/transport-node';
@@ -16,12 +18,7 @@ interface Sent {
   readonly reject: (error: AppError) => void;
 }
 
-/** The response to a publish: the place of the message, or why it is not stored. */
-interface Answer {
-  readonly stream?: string;
-  readonly seq?: number;
-  readonly error?: ApiError;
-}
+const isApiError = shapeOf<ApiError>({ code: isInteger, err_code: optional(isInteger), description: optional(isText) });
 
 const unknown = (why: string, cause?: unknown): AppError =>
   new AppError('publish_unknown', `publish: ${why}`, cause === undefined ? {} : { cause });
@@ -31,16 +28,17 @@ function readAck({ data, headers }: Msg): PublishAck {
   // No one subscribes to the subject: the stream has no leader at the moment, or was deleted.
   if (data.length === 0 && headers?.code === 503)
     throw new AppError('broker_away', 'publish: the stream has no leader at the moment');
-  const { stream, seq, error } = JSON.parse(
-    Buffer.from(data.buffer, data.byteOffset, data.length).toString(),
-  ) as Answer;
-  if (error !== undefined) {
+  // The place of the message, or why it is not stored.
+  const answer: unknown = JSON.parse(Buffer.from(data.buffer, data.byteOffset, data.length).toString());
+  const { stream, seq, error } = membersOf(answer);
+  if (isApiError(error)) {
     const refused = new JetStreamApiError(error);
     if (!isNoRoom(refused)) throw wrapBrokerError(refused, 'publish');
     const text = `publish: the stream is full: ${refused.message} (${refused.code})`;
     throw new AppError('stream_full', text, { cause: refused });
   }
-  if (stream === undefined || stream === '' || seq === undefined) throw unknown('the response names no stream');
+  if (error !== undefined || !isText(stream) || stream === '' || !isInteger(seq))
+    throw unknown('the response names no stream');
   return { stream, sequence: seq };
 }
 

@@ -125,11 +125,11 @@ export function pullOnce(pulls: PullConnection, request: PullRequest): Promise<P
   const heartbeatMs = Math.min(maxHeartbeatMs, Math.floor(expiresMs / 2));
   const messages: StreamMessage[] = [];
   return new Promise((resolve) => {
-    const cut = (): void => end({ clean: false });
-    const timer = setTimeout(cut, cutMs);
+    const interrupt = (): void => end({ clean: false });
+    const timer = setTimeout(interrupt, cutMs);
     // A broker that is silent for two heartbeats has exited, however long the request may last.
-    const silence = setTimeout(cut, 2 * heartbeatMs + 500);
-    signal?.addEventListener('abort', cut, { once: true });
+    const silence = setTimeout(interrupt, 2 * heartbeatMs + 500);
+    signal?.addEventListener('abort', interrupt, { once: true });
 
     function take(message: Msg): void {
       const payload = room(message.data.length);
@@ -160,12 +160,12 @@ export function pullOnce(pulls: PullConnection, request: PullRequest): Promise<P
       lost: (error) =>
         end({ clean: false, ...(error instanceof errors.PermissionViolationError ? { refused: error } : {}) }),
     });
-    if (signal?.aborted === true) cut();
+    if (signal?.aborted === true) interrupt();
 
     function end(how: Omit<Pulled, 'messages'>): void {
       clearTimeout(timer);
       clearTimeout(silence);
-      signal?.removeEventListener('abort', cut);
+      signal?.removeEventListener('abort', interrupt);
       stop();
       resolve({ messages, ...how });
     }

@@ -14,12 +14,12 @@ export interface BacklogLimits {
 }
 
 /**
- * The result of reading the tail. `whole`: every message after the sequence at the call was seen. `moved`: some were
- * purged meanwhile, since the lake has them. `cut`: a limit was reached. `other`: it is another stream.
+ * The result of reading the tail. `complete`: every message after the sequence at the call was seen. `purged`: some
+ * were purged meanwhile, since the lake has them. `limited`: a limit was reached. `otherStream`: it is another stream.
  */
-export type BacklogReadResult = 'whole' | 'moved' | 'cut' | 'other';
+export type BacklogReadResult = 'complete' | 'purged' | 'limited' | 'otherStream';
 
-/** Passes each message after a sequence to `see`, in order. Errors: `broker_away`, `broker_refused`. */
+/** Passes each message after a sequence to `onMessage`, in order. Errors: `broker_away`, `broker_refused`. */
 export async function readBacklog(
   connection: StreamConnection,
   {
@@ -28,14 +28,14 @@ export async function readBacklog(
     after,
   }: { readonly streamName: string; readonly streamId?: string | undefined; readonly after: number },
   limits: BacklogLimits,
-  see: (payload: Uint8Array) => void,
+  onMessage: (payload: Uint8Array) => void,
 ): Promise<BacklogReadResult> {
   const read = async (): Promise<BacklogReadResult> => {
     const manager = await jetstreamManager(connection.nats);
     const { created, state } = await manager.streams.info(streamName);
-    if (streamId !== undefined && streamId !== `${streamName}@${created}`) return 'other';
-    if (state.last_seq <= after) return 'whole';
-    if (state.first_seq > after + 1) return 'moved';
+    if (streamId !== undefined && streamId !== `${streamName}@${created}`) return 'otherStream';
+    if (state.last_seq <= after) return 'complete';
+    if (state.first_seq > after + 1) return 'purged';
     const consumer = await jetstream(connection.nats).consumers.get(streamName, {
       deliver_policy: DeliverPolicy.StartSequence,
       opt_start_seq: after + 1,
@@ -45,25 +45,25 @@ export async function readBacklog(
       let bytes = 0;
       while (next <= state.last_seq) {
         const leftMs = limits.deadlineMs - performance.now();
-        if (leftMs <= 0 || bytes >= limits.maxBytes) return 'cut';
-        const asked = Math.min(messagesAtOnce, state.last_seq - next + 1);
-        const before = next;
+        if (leftMs <= 0 || bytes >= limits.maxBytes) return 'limited';
+        const requested = Math.min(messagesAtOnce, state.last_seq - next + 1);
+        const first = next;
         for await (const message of await consumer.fetch({
-          max_messages: asked,
+          max_messages: requested,
           expires: Math.max(minExpiresMs, Math.ceil(leftMs)),
         })) {
-          if (message.seq !== next) return 'moved';
+          if (message.seq !== next) return 'purged';
           next += 1;
           bytes += message.data.length;
-          see(message.data);
+          onMessage(message.data);
         }
-        if (next === before) return 'cut';
+        if (next === first) return 'limited';
       }
-      return 'whole';
+      return 'complete';
     } finally {
       await consumer.delete().catch(() => undefined);
     }
   };
-  const doing = 'scan the stream';
-  return await wrapErrors(doing, () => whileConnected(connection, doing, read));
+  const operation = 'scan the stream';
+  return await wrapErrors(operation, () => whileConnected(connection, operation, read));
 }

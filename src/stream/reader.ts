@@ -21,7 +21,7 @@ const minFetchMs = 1000;
 /** Messages per request, unless the broker allows fewer. Large messages reach the byte limit first. */
 const maxMessages = 1000;
 /** Delay after an interrupted request without messages that ended sooner than this, ms. */
-const minMs = 100;
+const emptyRequestDelayMs = 100;
 /** The server drops a consumer without pulls for this long; it is then created again. */
 const consumerIdleMs = 300_000;
 
@@ -149,7 +149,8 @@ function createCursor(
       if (allowed !== undefined) batch = allowed;
       else if (refused !== undefined && messages.length === 0) throw refused;
       // A broker that ends each request at once is asked again after a delay.
-      if (!clean && messages.length === 0 && performance.now() - startedAt < minMs) await pause(minMs, signal);
+      if (!clean && messages.length === 0 && performance.now() - startedAt < emptyRequestDelayMs)
+        await pause(emptyRequestDelayMs, signal);
       return messages;
     },
   };

@@ -9,6 +9,7 @@ import {
   StorageType,
   type StreamConfig,
 } from '@nats-io/jetstream';
+import { pause } from '../runtime/async/retry.ts';
 import { AppError } from '../runtime/errors.ts';
 import { wrapErrors } from './broker-errors.ts';
 import type { StreamConnection } from './connection.ts';
@@ -148,18 +149,68 @@ export async function openManager({ nats }: StreamConnection): Promise<JetStream
   return await wrapErrors('open the stream', () => jetstreamManager(nats));
 }
 
-/** Creates a stream with safe settings and those given; undefined if another process has just created it. */
+/** Replies of a server outside a cluster, and of a cluster with too few servers, to more replicas. */
+const tooManyReplicas: ReadonlySet<number> = new Set([10_074, 10_005]);
+/** Copies of a stream if the settings name no number. */
+export const usualReplicas = 3;
+
+/** Runs a change with `most` copies, or fewer if the cluster has too few servers for them. */
+async function withReplicas<T>(most: number, least: number, change: (copies: number) => Promise<T>): Promise<T> {
+  try {
+    return await change(most);
+  } catch (error) {
+    const isTooMany = error instanceof JetStreamApiError && tooManyReplicas.has(error.code);
+    if (!isTooMany || most <= least) throw error;
+    return await withReplicas(most - 1, least, change);
+  }
+}
+
+/**
+ * Creates a stream with safe settings and those given, with `replicas` copies or as many as the cluster has servers.
+ * Undefined if another process has just created it.
+ */
 export async function createStream(
   manager: JetStreamManager,
   name: string,
   demands: StreamRequirements,
   others: Partial<StreamInfo['config']>,
+  replicas = 1,
 ): Promise<StreamInfo | undefined> {
+  const settings = { ...others, ...newStreamSettings(demands), name };
   try {
-    return await manager.streams.add({ num_replicas: 1, ...others, ...newStreamSettings(demands), name });
+    return await withReplicas(Math.max(replicas, others.num_replicas ?? 1), 1, (copies) =>
+      manager.streams.add({ ...settings, num_replicas: copies }),
+    );
   } catch (error) {
     if (error instanceof JetStreamApiError && error.code === nameInUse) return undefined;
     throw error;
+  }
+}
+
+/** Time in which new copies get the messages of the stream before a start continues, ms. */
+const copyMs = 30_000;
+const copyCheckMs = 200;
+
+/**
+ * Raises the copies of a stream, or as far as the cluster has servers, and never lowers them. Waits until the new ones
+ * are complete: until then a message may have one copy. Returns the stream afterwards.
+ */
+export async function raiseReplicas(
+  manager: JetStreamManager,
+  info: StreamInfo,
+  replicas: number,
+): Promise<StreamInfo> {
+  const { name, num_replicas: copies } = info.config;
+  if (replicas <= copies) return info;
+  const raised = await withReplicas(replicas, copies, (wanted) =>
+    wanted === copies ? Promise.resolve(info) : manager.streams.update(name, { ...info.config, num_replicas: wanted }),
+  );
+  const deadline = performance.now() + copyMs;
+  for (let now = raised; ; now = await manager.streams.info(name)) {
+    const others = now.cluster?.replicas ?? [];
+    const isComplete = others.length + 1 >= raised.config.num_replicas && others.every(({ current }) => current);
+    if (isComplete || performance.now() >= deadline) return now;
+    await pause(copyCheckMs);
   }
 }
 

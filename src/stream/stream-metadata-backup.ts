@@ -1,5 +1,5 @@
 import path from 'node:path';
-import { parseChecksummed, renderChecksummed } from '../runtime/files/checksummed-json.ts';
+import { membersOf, parseChecksummed, renderChecksummed } from '../runtime/files/checksummed-json.ts';
 import { ensureFolder, findTextFile, syncFolder, writeFileDurably } from '../runtime/files/durable-file.ts';
 import { findNames, listTree } from '../runtime/files/folder-names.ts';
 import { getSize } from '../runtime/files/file-checks.ts';
@@ -39,7 +39,7 @@ async function findStreams(serverFolder: string): Promise<readonly DescribedStre
 /** Returns the creation time of a stream, which distinguishes a recreated one; undefined unless the text is JSON. */
 function findCreated(text = ''): unknown {
   try {
-    const { Created, created = Created } = JSON.parse(text) as { Created?: unknown; created?: unknown };
+    const { Created, created = Created } = membersOf(JSON.parse(text));
     return created;
   } catch {
     return undefined;
@@ -61,7 +61,7 @@ async function readDescription({ folder }: DescribedStream): Promise<Partial<Des
 async function findKept({ keptFile }: DescribedStream): Promise<Description | undefined> {
   const text = await findTextFile(keptFile);
   try {
-    const { inf, sum } = parseChecksummed(text ?? '') as Partial<Description>;
+    const { inf, sum } = parseChecksummed(text ?? '');
     return typeof inf === 'string' && typeof sum === 'string' ? { inf, sum } : undefined;
   } catch {
     return undefined;
@@ -84,16 +84,16 @@ async function isUnused({ folder }: DescribedStream): Promise<boolean> {
 async function restore(
   stream: DescribedStream,
   { inf }: Partial<Description>,
-  kept: Description | undefined,
+  savedDescription: Description | undefined,
   logger: Logger,
 ): Promise<void> {
   const { name, folder } = stream;
   const created = findCreated(inf);
-  if (kept !== undefined && (created === undefined || created === findCreated(kept.inf))) {
-    await writeFileDurably(path.join(folder, 'meta.inf'), kept.inf);
-    await writeFileDurably(path.join(folder, 'meta.sum'), kept.sum);
+  if (savedDescription !== undefined && (created === undefined || created === findCreated(savedDescription.inf))) {
+    await writeFileDurably(path.join(folder, 'meta.inf'), savedDescription.inf);
+    await writeFileDurably(path.join(folder, 'meta.sum'), savedDescription.sum);
     logger.warn({ stream: name }, 'nats-server was killed while it changed the stream, restored its previous settings');
-  } else if (kept === undefined && (await isUnused(stream))) {
+  } else if (savedDescription === undefined && (await isUnused(stream))) {
     // With its folder: a folder without a stream makes the server unhealthy.
     await removeTree(folder);
     await syncFolder(path.dirname(folder));
@@ -105,9 +105,9 @@ async function restore(
 async function settle(serverFolder: string, logger: Logger, isStopped: boolean): Promise<void> {
   try {
     for (const stream of await findStreams(serverFolder)) {
-      const [files, kept] = [await readDescription(stream), await findKept(stream)];
-      if (isWhole(files, kept)) await keep(stream, files, kept);
-      else if (isStopped) await restore(stream, files, kept, logger);
+      const [files, savedDescription] = [await readDescription(stream), await findKept(stream)];
+      if (isWhole(files, savedDescription)) await keep(stream, files, savedDescription);
+      else if (isStopped) await restore(stream, files, savedDescription, logger);
     }
   } catch (error) {
     logger.warn({ error: describeError(error) }, 'cannot check the stream descriptions of the broker');

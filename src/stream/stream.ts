@@ -10,7 +10,7 @@ import { createHash } from 'node:crypto';
  */
 
 export const streamName = 'TRIBUTARY_EVENTS';
-/** Subject of a stream that no service has claimed (lease.ts). */
+/** Subject of a stream that no service has claimed (claim.ts). */
 export const eventSubject = 'tributary.events';
 /** Largest payload of a message, bytes: below nats-server's default max_payload of 1 MiB, with space for headers. */
 export const maxMessageBytes = 900 * 1024;

@@ -54,10 +54,11 @@ export async function changeTitles(
   titlesDir: string,
   change: (before: Titles | undefined) => Promise<NewTitles>,
 ): Promise<TitleCounts> {
-  const titles = openTitles(titlesDir);
-  return await titles.hold(async () => {
-    const { file, counts } = await change(await findTitles(titlesDir));
-    await titles.publish(recordId, file, { counts });
-    return counts;
+  let counts: TitleCounts = {};
+  await openTitles(titlesDir).change(recordId, async (found) => {
+    const after = await change(found === undefined ? undefined : { ...found, ...found.facts });
+    counts = after.counts;
+    return { file: after.file, facts: { counts } };
   });
+  return counts;
 }

@@ -193,10 +193,13 @@ export async function readDeliveredNotices(webhooksDir: string, idAccount: numbe
 export async function writeDeliveredNotices(
   webhooksDir: string,
   idAccount: number,
-  told: DeliveredByWebhook,
+  delivered: DeliveredByWebhook,
 ): Promise<void> {
   const webhooks = Object.fromEntries(
-    Object.entries(told).map(([idWebhook, one]) => [idWebhook, { ...one, told: one.told.slice(-maxDeliveredNotices) }]),
+    Object.entries(delivered).map(([idWebhook, one]) => [
+      idWebhook,
+      { ...one, told: one.told.slice(-maxDeliveredNotices) },
+    ]),
   );
   await openDeliveredNotices(webhooksDir).put(`${idAccount}/notices`, { webhooks });
 }

@@ -61,7 +61,7 @@ async function keySpool(plain: string, folder: string, events: number): Promise<
   const lines = (await readFile(plain, 'utf8')).split('\n').slice(0, events);
   const received = Date.now();
   const text = lines.map((line, index) => {
-    const request = { idApp: 1, key: `${run}-${index}`, method: 'customEvent', given: [line] };
+    const request = { idApp: 1, key: `${run}-${index}`, method: 'customEvent', eventTexts: [line] };
     return line
       .replace(/"event_id":"[^"]+"/, `"event_id":"${keyedEventIds(request)(0)}"`)
       .replace(/"received_at":\d+/, `"received_at":${received}`);

@@ -294,6 +294,8 @@ it(
 /** Stops a service once everything is in its lake, and compares the lake with the ledgers of its clients. */
 async function settle(service: TestService, own: readonly Ledger[]): Promise<void> {
   await waitUntilWorkedOff(service);
+  const findProblems = async () => (await checkLake(path.join(service.dataDir, 'lake'))).problems;
+  await waitFor('the files that a kill has left are removed', async () => (await findProblems()).length === 0);
   await service.stop();
   for (const result of await reconcileLake(service.dataDir, own)) {
     figures.acknowledgedEvents += result.acknowledged;
@@ -302,5 +304,5 @@ async function settle(service: TestService, own: readonly Ledger[]): Promise<voi
     figures.inventedEvents += result.invented.length;
     assertExactlyOnce(result);
   }
-  expect((await checkLake(path.join(service.dataDir, 'lake'))).problems).toEqual([]);
+  expect(await findProblems()).toEqual([]);
 }

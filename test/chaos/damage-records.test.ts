@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import { cpSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
+import { text as textOf } from 'node:stream/consumers';
 import { pino } from 'pino';
 import { beforeAll, expect, test } from 'vitest';
 import { addApp, addAppToken } from '../../src/access/apps.ts';
@@ -90,14 +91,13 @@ async function readReports(data: string): Promise<Reading> {
 async function readReportFiles(data: string): Promise<Reading> {
   const { logger, errors } = countErrors();
   const store = await openReportStore(clock, logger, { reportsDir: path.join(data, 'reports'), linkTtlSeconds: 3600 });
-  const files = createVerifiedFiles(logger);
+  const files = createVerifiedFiles(store.objects, logger);
   const texts: (string | undefined)[] = [];
   for (const { id, files: parts = [] } of store.list()) {
     for (const file of parts) {
-      const opened = await files.open({ idReport: id, path: store.filePath(id, file.name), file });
+      const opened = await files.open({ idReport: id, file });
       if (isVerificationError(opened)) continue;
-      texts.push(await opened.readFile('utf8'));
-      await opened.close();
+      texts.push(await textOf(opened.stream()));
     }
   }
   return { answer: texts, errors: errors() };

@@ -56,7 +56,7 @@ function makeMessage(random: Random, number: number): { readonly payload: Buffer
     const ids =
       request % 2 === 0
         ? timeOrderedEventIds(nowMs)
-        : keyedEventIds({ idApp: 1, key: `${number}-${request}`, method: 'customEventBatch', given: ['x'] });
+        : keyedEventIds({ idApp: 1, key: `${number}-${request}`, method: 'customEventBatch', eventTexts: ['x'] });
     const isBad = random.integer(0, 9) === 0;
     const goes = random.integer(0, 9);
     const user = !isBad && goes < erasures ? `goes-${goes}` : 'stays';
@@ -177,7 +177,7 @@ test(`The lookup of each event is right while ${total} of them are committed, fa
   for (const { eventId } of sent.slice(0, 50)) {
     expect(await ask(eventId, 2)).toMatchObject(never);
     const neverSent = isKeyedId(eventId)
-      ? keyedEventIds({ idApp: 1, key: requestKeyOf(eventId), method: 'customEventBatch', given: [] })(0)
+      ? keyedEventIds({ idApp: 1, key: requestKeyOf(eventId), method: 'customEventBatch', eventTexts: [] })(0)
       : timeOrderedEventIds(Date.now())(0);
     expect(await ask(neverSent)).toMatchObject(never);
   }

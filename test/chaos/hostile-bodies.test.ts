@@ -153,7 +153,7 @@ async function send(
     );
   // One byte order mark is ignored.
   const value = JSON.parse(bytes.toString().replace(/^\uFEFF/, '')) as Row | Row[];
-  const ids = keyedEventIds({ idApp: testApps[platform], key, method, given: [''] });
+  const ids = keyedEventIds({ idApp: testApps[platform], key, method, eventTexts: [''] });
   const all = (Array.isArray(value) ? value : [value]).entries();
   return new Map(
     // Of a repeated transaction the first counts.

@@ -35,7 +35,7 @@ const defects: Readonly<Record<string, Defect>> = {
   'a data file is committed without an fsync': {
     seed: 161,
     file: 'src/lake/files/data-file.ts',
-    from: "await syncFile(file);\n    const numRecords = Number(row['count']);",
+    from: "await syncFile(file);\n  const numRecords = Number(row['count']);",
     to: "const numRecords = Number(row['count']);",
   },
   'a shortened stream is followed in silence': {
@@ -45,9 +45,9 @@ const defects: Readonly<Record<string, Defect>> = {
     to: "if (found === undefined || found === 'shortened' || found === 'replaced') return epoch;",
   },
   'an export request ends before its end is written': {
-    file: 'src/reports/job-records.ts',
-    from: 'await writeJob(reportsDir, job);\n      unsynced.delete(job.id);\n      return keep(job);',
-    to: 'const kept = keep(job); await writeJob(reportsDir, job); unsynced.delete(job.id); return kept;',
+    file: 'src/reports/jobs.ts',
+    from: '(before = stored) && to(stored)',
+    to: '(before = stored) && keep(to(stored))',
     part: 'export requests',
   },
 };
@@ -63,11 +63,11 @@ const furtherDefects: Readonly<Record<string, Defect>> = {
   'a seal takes young files away before its commit': {
     file: 'src/lake/files/change.ts',
     from: 'await linkFiles(record, files);',
-    to: 'await linkFiles(record, files); for (const { remove } of build(table.state(), table.lake()).actions) if (remove !== undefined) await removeFile(path.join(table.dir, remove.path));',
+    to: 'await linkFiles(record, files); for (const { remove } of build(table.state(), table.lake()).actions) if (remove !== undefined) await tableStore(table.dir).remove([remove.path]);',
   },
   'a key stands for its method alone': {
     file: 'src/datasets/event-id.ts',
-    from: "sha256([method, ...given].join('\\n'))",
+    from: "sha256([method, ...eventTexts].join('\\n'))",
     to: 'sha256(method)',
   },
   "another engine's commit is believed": {
@@ -80,8 +80,8 @@ const furtherDefects: Readonly<Record<string, Defect>> = {
     about: 'copies',
     seed: 23,
     file: 'src/lake/files/change-record.ts',
-    from: 'return path.join(lakeDir, stored);',
-    to: "return path.join(lakeDir.replace(/copy-\\d+/, 'original'), stored);",
+    from: 'return stored;',
+    to: 'return `../../original/lake/${stored}`;',
   },
   'a flush for which memory is short ends the compactor': {
     seed: 66,

@@ -57,7 +57,7 @@ function assertAcknowledgedAfterSync(steps: readonly Step[]): void {
 function assertPurgedAfterCommit(steps: readonly Step[]): void {
   const purge = stepAt(findSteps(steps, /^writev?\(.*PUB \$JS\.API\.STREAM\.PURGE\./), 0, 'the purge of the stream');
   const rows = stepAt(
-    findSteps(steps, /^p?write(64)?\(\d+<\/\S*\/events\/_young\/\S*\.parquet>/).filter(
+    findSteps(steps, /^p?write(64)?\(\d+<\/\S*\/events\/_young\/\S*\.parquet\.\S*\.tmp>/).filter(
       (step) => step.begun < purge.begun,
     ),
     -1,
@@ -74,7 +74,7 @@ function assertPurgedAfterCommit(steps: readonly Step[]): void {
     'the link of the commit',
   );
   expect(
-    happenedBetween(steps, rows, /^f(data)?sync\(\d+<\/\S*\/events\/_young\/\S*\.parquet>/, commit),
+    happenedBetween(steps, rows, /^f(data)?sync\(\d+<\/\S*\/events\/_young\/\S*\.parquet\.\S*\.tmp>/, commit),
     'the rows are synced before the commit is written',
   ).toBe(true);
   expect(

@@ -72,7 +72,7 @@ async function addCrowd(): Promise<void> {
       sdkKey: `crowd ${index}`,
       title: index === 0 ? '<img src=x onerror=alert(1)>' : `App of the crowd ${index + 2}`,
     }));
-    return { access: { ...access, apps: [first, ...crowd] }, answer: undefined };
+    return { access: { ...access, apps: [first, ...crowd] }, result: undefined };
   });
 }
 

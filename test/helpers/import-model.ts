@@ -77,7 +77,7 @@ export function createModel(random: Random, state: ImportState, isSteady = false
 
   function take(body: string, key: string): BatchResponse {
     const faults = judge(body);
-    if (faults.length > 0) return { state: 'refused', faults };
+    if (faults.length > 0) return { state: 'rejected', validationErrors: faults };
     const known = keys.get(key);
     if (known !== undefined && nowMs - known.atMs <= keyMemoryMs) {
       if (known.body !== body) reusedKeys.push(key);
@@ -112,7 +112,9 @@ export function createModel(random: Random, state: ImportState, isSteady = false
       step();
       if (random.chance(0.1)) return later('it is busy');
       const faults = judge(body);
-      return faults.length > 0 ? { state: 'refused', faults } : { state: 'stored', unknownParameters: [] };
+      return faults.length > 0
+        ? { state: 'rejected', validationErrors: faults }
+        : { state: 'stored', unknownParameters: [] };
     },
     checkAccess: async () => undefined,
     identify: async () => ({ keys: [], atMs: nowMs }),
@@ -123,7 +125,7 @@ export function createModel(random: Random, state: ImportState, isSteady = false
       atRest = JSON.stringify(next);
       step();
     },
-    async writeRefused(lines, atByte) {
+    async writeRejected(lines, atByte) {
       step();
       refused = `${refused.slice(0, atByte)}${lines}`;
       step();

@@ -112,6 +112,7 @@ const homes: readonly { readonly library: RegExp; readonly home: RegExp }[] = [
   { library: /^ajv/, home: /^datasets\/schema-registry\.ts$/ },
   { library: /^pino$/, home: /^runtime\/logger\.ts$/ },
   { library: /^prom-client$/, home: /^runtime\/metrics\.ts$/ },
+  { library: /^@aws-sdk\//, home: /^runtime\/store\/s3-bucket\.ts$/ },
   { library: /^archiver$/, home: /^reports\// },
   { library: /^(preact|@preact\/|uplot)/, home: /^console\/web\// },
   { library: /^commander$/, home: /^cli\/program\.ts$/ },

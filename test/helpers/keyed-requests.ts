@@ -19,7 +19,7 @@ export interface TestRequest {
 
 /** Returns the ids that ingest assigns to the events of a request. */
 export function idsOf({ key, names, method = 'customEventBatch', mask }: TestRequest): string[] {
-  const ids = keyedEventIds({ idApp: 1, key, method, given: names, mask });
+  const ids = keyedEventIds({ idApp: 1, key, method, eventTexts: names, mask });
   return names.map((_, index) => ids(index));
 }
 

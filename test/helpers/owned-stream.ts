@@ -34,6 +34,7 @@ export async function claimFor(
     claimFile: path.join(folder, 'stream-claim.json'),
     livenessFolder: path.join(folder, 'run'),
     place: findFolderLocation(folder),
+    replicas: 0,
     exclusive: false,
     leaseMs: 300,
     logger: silentLogger,

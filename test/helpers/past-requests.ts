@@ -1,7 +1,6 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { dataPaths } from '../../src/config.ts';
-import { jobPath } from '../../src/reports/report-records.ts';
 import type { ReportJob } from '../../src/reports/reports.ts';
 import { ensureSigningKeys } from '../../src/reports/signed-links.ts';
 import { createClock } from '../../src/runtime/clock.ts';
@@ -49,6 +48,6 @@ export async function writePastRequests(dataDir: string, idUser: string, count: 
   for (let id = 1; id <= count; id += 1) {
     const folder = path.join(reports, String(id));
     mkdirSync(folder, { recursive: true });
-    writeFileSync(jobPath(folder), renderChecksummed({ ...jobOf(id, count, idUser, nowMs) }));
+    writeFileSync(path.join(folder, 'job.json'), renderChecksummed({ ...jobOf(id, count, idUser, nowMs) }));
   }
 }

@@ -39,6 +39,8 @@ const generator: PythonEnvironment = {
   imports: 'openapi_python_client',
 };
 
+const s3Server: PythonEnvironment = { packages: ['moto[server]==5.2.5'], imports: 'moto.server' };
+
 const duckdbShell: PythonEnvironment = { packages: ['duckdb-cli==1.5.6'], imports: 'sys' };
 
 /**
@@ -101,4 +103,9 @@ export async function findPythonGenerator(): Promise<string | undefined> {
 export async function findDuckdbShell(): Promise<string | undefined> {
   const python = await findPython(duckdbShell);
   return python === undefined ? undefined : path.join(path.dirname(python), 'duckdb');
+}
+
+/** Returns the path of a Python with moto, a server of S3; undefined, with a notice, if it is not available. */
+export async function findPythonS3(): Promise<string | undefined> {
+  return findPython(s3Server);
 }

@@ -3,7 +3,8 @@ import { commonOptions } from '../../src/cli/command.ts';
 import { flagOf, usagesOf } from '../../src/cli/program.ts';
 import type { OptionSpec } from '../../src/cli/option-specs.ts';
 import { createCompactMetrics, registerBacklogGauges, registerTableGauges } from '../../src/compact/compact-metrics.ts';
-import { commandVariables, settings, type Setting } from '../../src/config/settings.ts';
+import type { Setting } from '../../src/config/setting-kinds.ts';
+import { commandVariables, settings } from '../../src/config/settings.ts';
 import { createSignInGuard } from '../../src/console/sign-in-guard.ts';
 import { datasets, events, getExport, type Dataset } from '../../src/datasets/dataset.ts';
 import { eventAliases } from '../../src/datasets/dictionaries.ts';
@@ -66,6 +67,13 @@ function showDefault({ usual, fallback, unit }: Setting<unknown>): string {
   return typeof fallback === 'string' ? code(fallback) : 'none';
 }
 
+function describeNotes({ name, notes: text, isSecret }: Setting<unknown>): string | undefined {
+  if (isSecret !== true) return text;
+  return [text, `${code(`TRIBUTARY_${name}_FILE`)} names a file with the value.`]
+    .filter((part) => part !== undefined)
+    .join(' ');
+}
+
 function renderSettings(): string {
   const all: readonly Setting<unknown>[] = Object.values(settings);
   const rows = all.map((setting) => {
@@ -73,9 +81,11 @@ function renderSettings(): string {
     const variable = `TRIBUTARY_${name}`;
     return [`${anchor(variable.toLowerCase())}${code(variable)}`, showDefault(setting), unit, values, about];
   });
-  const notes = all.flatMap(({ name, notes: text }) =>
-    text === undefined ? [] : [`- [${code(`TRIBUTARY_${name}`)}](#tributary_${name.toLowerCase()}): ${text}`],
-  );
+  const notes = all
+    .map((setting) => [setting.name, describeNotes(setting)] as const)
+    .flatMap(([name, text]) =>
+      text === undefined ? [] : [`- [${code(`TRIBUTARY_${name}`)}](#tributary_${name.toLowerCase()}): ${text}`],
+    );
   const others = Object.entries(commandVariables).map(([name, about]) => [
     `${anchor(`tributary_${name.toLowerCase()}`)}${code(`TRIBUTARY_${name}`)}`,
     about,

@@ -45,6 +45,7 @@ export async function startServiceHere(dataDir: string, settings: Environment = 
     claimFile: paths.claim,
     livenessFolder: paths.run,
     place: findFolderLocation(dataDir),
+    replicas: 0,
     exclusive: true,
     logger: silentLogger,
   });

@@ -117,7 +117,7 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     test: 'unit/compact/seal-fence.test.ts',
   },
   'a rewrite is committed although its files are no longer in the table': {
-    find: "if (gone !== undefined)\n            throw new AppError('commit_conflict'",
+    find: "if (replacedFile !== undefined)\n            throw new AppError('commit_conflict'",
     replace: "if (false)\n            throw new AppError('commit_conflict'",
     test: 'unit/compact/seal-fence.test.ts',
   },
@@ -148,8 +148,8 @@ export const mutants: Readonly<Record<string, Mutant>> = {
   },
   // Pure code: an event's id and line, a pipeline file, pruning, links, ranges, numbers.
   'a key stands for any method': {
-    find: "sha256([method, ...given].join('\\n'))",
-    replace: "sha256(given.join('\\n'))",
+    find: "sha256([method, ...eventTexts].join('\\n'))",
+    replace: "sha256(eventTexts.join('\\n'))",
     test: 'unit/datasets/event-id.test.ts',
   },
   'SQL reads another part of an id as its fingerprint': {
@@ -208,8 +208,8 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     test: 'unit/datasets/schema-registry.test.ts',
   },
   'an export whose filter is unknown selects more': {
-    find: 'return isKnown && Object.entries(members)',
-    replace: 'return Object.entries(members)',
+    find: 'return isExportSpec(renamed) && Object.keys(renamed).every((name) => Object.hasOwn(members, name))',
+    replace: 'return isExportSpec(renamed)',
     test: 'unit/export/jobs/export-spec.test.ts',
   },
   'an import sends again what the service may have forgotten, without asking': {
@@ -218,7 +218,7 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     test: 'unit/client/import-model.test.ts',
   },
   'an import continues without recording the rejected events of a batch': {
-    find: 'if (parted.rest.length + parted.alone.length > 0) await persistRejectedLines',
+    find: 'if (split.others.length + split.alone.length > 0) await persistRejectedLines',
     replace: 'if (false) await persistRejectedLines',
     test: 'unit/client/import-model.test.ts',
   },
@@ -238,7 +238,7 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     test: 'unit/client/foreign-answers.test.ts',
   },
   'what an import has not come to again is in doubt since now': {
-    find: 'if (taken < begun.sendLimit) times.push(begun.sinceMs);',
+    find: 'if (takenBatches < initial.sendLimit) times.push(initial.sinceMs);',
     replace: '',
     test: 'unit/client/import-model.test.ts',
   },
@@ -330,7 +330,7 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     test: 'unit/lake/failed-index.test.ts',
   },
   'an event that moves while it is looked for was never seen': {
-    find: "if (tail === 'moved' && (waiting.size === 0 || 'requestKey' in target)) return undefined;",
+    find: "if (backlogResult === 'purged' && (waiting.size === 0 || 'requestKey' in target)) return undefined;",
     replace: '',
     test: 'unit/event-lookup/find-event.test.ts',
   },
@@ -465,17 +465,17 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     test: 'unit/segments/segment-store.test.ts',
   },
   'the files of a commit that is in doubt are removed': {
-    find: 'if (!(await isCommitted(table.dir, record.baseVersion, id))) await withdraw(folder, record);',
-    replace: 'await withdraw(folder, record);',
+    find: 'if (!(await isCommitted(table.dir, record.baseVersion, id))) await withdraw(objects, record);',
+    replace: 'await withdraw(objects, record);',
     test: 'unit/lake/change.test.ts',
   },
   'what follows a commit is not done after a crash': {
-    find: 'await follow(table, folder, record); await endRecord(folder);',
-    replace: 'await endRecord(folder);',
+    find: 'await follow(table, objects, record); await endRecord(objects);',
+    replace: 'await endRecord(objects);',
     test: 'unit/lake/change.test.ts',
   },
   'a rewrite takes its place while readers use what is there': {
-    find: "if (shown === 'another' && isWaiting) continue;",
+    find: "if (published === 'another' && isWaiting) continue;",
     replace: '',
     test: 'unit/lake/deferred-replacement.test.ts',
   },

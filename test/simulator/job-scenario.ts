@@ -162,7 +162,7 @@ async function look({ world, reportsDir, created, current, latestMs }: Play): Pr
       `request ${id} has the files ${names.join()}`,
     );
     for (const { name, sha256 } of job.files ?? []) {
-      const bytes = readFileSync(store.filePath(id, name));
+      const bytes = readFileSync(path.join(reportsDir, String(id), 'parts', name));
       assert(
         bytes.toString() === contentFor(job.request) && createHash('sha256').update(bytes).digest('hex') === sha256,
         `request ${id}: the result is not whole`,

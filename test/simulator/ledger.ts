@@ -108,7 +108,7 @@ export function createLedger(world: World, broker: Broker, before: readonly Sent
             idApp,
             key,
             method,
-            given: events.map((fields) => renderCanonicalInput(kind, 'web', fields)),
+            eventTexts: events.map((fields) => renderCanonicalInput(kind, 'web', fields)),
           });
     const context = { kind, idApp, platform: 'web', receivedAtMs, ids } as const;
     return events.map((fields, index) => renderLine(context, fields, index)).join('');

@@ -1,6 +1,9 @@
+import { writeFileSync } from 'node:fs';
+import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { findUnknownSettings, parseConfig, pickSettings } from '../../src/config.ts';
 import { exportSettings } from '../../src/export/export.ts';
+import { testFolder } from '../helpers/folder.ts';
 
 describe('settings', () => {
   it('Settings have their defaults with an empty environment', () => {
@@ -62,11 +65,28 @@ describe('settings', () => {
     ['TRIBUTARY_QUOTA_IP', 'off', 'none'],
     ['TRIBUTARY_ENRICH', 'off', 'no'],
     ['TRIBUTARY_NATS_URL', 'nats://10.0.0.1:4222', 'http://10.0.0.1'],
-    ['TRIBUTARY_NATS_URL', 'nats://u:p@one:4222, nats://two:4222', 'nats://one:4222,two:4222'],
+    ['TRIBUTARY_NATS_URL', 'nats://u:p@one:4222, nats://two:4222', 'nats://one:4222,tls://two:4222'],
   ])('%s accepts %s and refuses %s', (name, good, bad) => {
     expect(() => parseConfig({ [name]: good })).not.toThrow();
     expect(() => parseConfig({ [name]: bad })).toThrow(name);
   });
+
+  it('A secret may be in a file, but not also in its variable', () => {
+    const file = path.join(testFolder(), 'address');
+    writeFileSync(file, 'nats://u:p@one\n');
+    expect(parseConfig({ TRIBUTARY_NATS_URL_FILE: file }).natsUrl).toBe('nats://u:p@one');
+    const both = { TRIBUTARY_NATS_URL_FILE: file, TRIBUTARY_NATS_URL: 'nats://two' };
+    expect(() => parseConfig(both)).toThrow('must not be set together');
+    expect(() => parseConfig({ TRIBUTARY_NATS_URL_FILE: `${file}.none` })).toThrow('TRIBUTARY_NATS_URL_FILE');
+    expect(findUnknownSettings({ TRIBUTARY_NATS_URL_FILE: file })).toEqual([]);
+  });
+
+  it.each(['NATS_CREDENTIALS_FILE', 'NATS_CA_FILE', 'NATS_CERT_FILE', 'NATS_SYSTEM_URL'])(
+    'TRIBUTARY_%s without a cluster is refused',
+    (name) => {
+      expect(() => parseConfig({ [`TRIBUTARY_${name}`]: 'nats://one' })).toThrow('needs TRIBUTARY_NATS_URL');
+    },
+  );
 
   it('An error never shows the password of an address', () => {
     const bad = {

@@ -9,9 +9,10 @@ import { dataPaths } from '../../src/config.ts';
 import { parsePipeline } from '../../src/datasets/pipeline-file.ts';
 import { createRandom } from '../../src/demo/random.ts';
 import { ensureLake, lakePaths, listQuarantined } from '../../src/lake/lake.ts';
-import { findJob, jobPath } from '../../src/reports/report-records.ts';
+import { openJobRecords } from '../../src/reports/report-records.ts';
 import { createClock } from '../../src/runtime/clock.ts';
 import { parseChecksummed, renameMembers, renderChecksummed } from '../../src/runtime/files/checksummed-json.ts';
+import { openStore } from '../../src/runtime/store/open-store.ts';
 import { testFolder } from '../helpers/folder.ts';
 import { createModel, emptyState } from '../helpers/import-model.ts';
 
@@ -68,8 +69,14 @@ describe('files of version 0.3', () => {
     };
     mkdirSync(path.join(reports, '7'));
     for (const name of ['mayLack', 'mayBeIncomplete']) {
-      writeFileSync(jobPath(path.join(reports, '7')), renderChecksummed({ ...job, slot: { ...slot, [name]: true } }));
-      expect(await findJob(reports, 7)).toEqual({ ...job, slot: { ...slot, mayBeIncomplete: true } });
+      writeFileSync(
+        path.join(reports, '7', 'job.json'),
+        renderChecksummed({ ...job, slot: { ...slot, [name]: true } }),
+      );
+      expect(await openJobRecords(openStore(reports)).get('7')).toEqual({
+        ...job,
+        slot: { ...slot, mayBeIncomplete: true },
+      });
     }
   });
 

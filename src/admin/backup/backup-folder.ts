@@ -132,16 +132,16 @@ function openStoredFiles(dir: string, logger: Logger): StoredFiles {
   const files = path.join(dir, 'files');
   const changed = new Set<string>();
   /** Hashes of bytes that this run has verified or written. */
-  const whole = new Set<string>();
+  const verified = new Set<string>();
 
   async function isKept(expected: StoredBytes): Promise<boolean> {
     const file = storedPath(dir, expected.sha256);
-    if (whole.has(expected.sha256)) return true;
+    if (verified.has(expected.sha256)) return true;
     const found = await hashFileIfExists(file);
     if (found === undefined) return false;
-    if (isSame(found, expected)) whole.add(expected.sha256);
+    if (isSame(found, expected)) verified.add(expected.sha256);
     else logger.warn({ file }, 'file of the backup damaged, will be copied again');
-    return whole.has(expected.sha256);
+    return verified.has(expected.sha256);
   }
 
   async function sync(): Promise<void> {
@@ -158,7 +158,7 @@ function openStoredFiles(dir: string, logger: Logger): StoredFiles {
       if ((await makeFolder(path.dirname(file))) !== undefined) changed.add(files);
       await moveFile(temporary, file);
       changed.add(path.dirname(file));
-      whole.add(stored.sha256);
+      verified.add(stored.sha256);
       return stored;
     },
     async removeUnnamed(named) {

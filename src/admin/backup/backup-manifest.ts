@@ -2,10 +2,12 @@ import { createHash } from 'node:crypto';
 import { AppError } from '../../runtime/errors.ts';
 import path from 'node:path';
 import { parseChecksummed, renderChecksummed } from '../../runtime/files/checksummed-json.ts';
-import { assertKnownFormat, dataFormat, programVersion } from '../../runtime/files/data-format.ts';
+import { assertKnownFormat, dataFormat } from '../../runtime/files/data-format.ts';
+import { findBuild } from '../../runtime/files/package-files.ts';
 import { findTextFile, writeFileDurably } from '../../runtime/files/durable-file.ts';
 import { openNewFile } from '../../runtime/files/open-file.ts';
 import { findSize, hashFile } from '../../runtime/files/file-checks.ts';
+import { isCount, isInteger, isText, listOf, matching, optional, shapeOf } from '../../runtime/store/shape.ts';
 
 export interface StoredBytes {
   readonly sha256: string;
@@ -45,7 +47,7 @@ export interface BackupFile extends StoredBytes {
   readonly path: string;
 }
 
-/** Messages of the stream that the lake of the backup does not have (stream-tail.ts). */
+/** Messages of the stream that the lake of the backup does not have (stream-backlog.ts). */
 export interface BackupBacklog extends StoredBytes {
   readonly stream: string;
   readonly messages: number;
@@ -76,11 +78,6 @@ export function manifestPath(dir: string): string {
   return path.join(dir, manifestName);
 }
 
-function isStored(value: unknown): value is StoredBytes {
-  const { sha256, size } = (value ?? {}) as Partial<StoredBytes>;
-  return typeof sha256 === 'string' && /^[0-9a-f]{64}$/.test(sha256) && Number.isSafeInteger(size) && (size ?? -1) >= 0;
-}
-
 /** Reports whether a value is a plain relative path. */
 function isInside(name: unknown): boolean {
   return (
@@ -95,44 +92,42 @@ function isInside(name: unknown): boolean {
   );
 }
 
-function assertManifest(manifest: BackupManifest): void {
-  const { format, folderFormat, lakeVersion, sequence, madeAt, files, tail } = manifest;
-  const numbers = [format, folderFormat, lakeVersion, sequence].every((value) => Number.isSafeInteger(value));
-  const listed = Array.isArray(files) && files.every((file) => isInside(file.path) && isStored(file));
-  if (
-    !numbers ||
-    typeof madeAt !== 'string' ||
-    !listed ||
-    !(tail === undefined || (isStored(tail) && typeof tail.stream === 'string'))
-  )
-    throw new Error('invalid content');
-}
+const stored = { sha256: matching(/^[0-9a-f]{64}$/), size: isCount };
+const isManifest = shapeOf<BackupManifest>({
+  format: isInteger,
+  folderFormat: isInteger,
+  program: optional(isText),
+  madeAt: isText,
+  lake: optional(isText),
+  lakeVersion: isInteger,
+  sequence: isInteger,
+  files: listOf(shapeOf<BackupFile>({ ...stored, path: isInside })),
+  tail: optional(shapeOf<BackupBacklog>({ ...stored, stream: isText, messages: optional(isInteger) })),
+});
 
 /** Reads the manifest; undefined without a finished backup. Errors: `backup_damaged`; `data_format` if it is newer. */
 export async function findManifest(dir: string): Promise<BackupManifest | undefined> {
   const file = manifestPath(dir);
   const text = await findTextFile(file);
   if (text === undefined) return undefined;
-  let manifest: BackupManifest;
+  let manifest: Readonly<Record<string, unknown>>;
   try {
-    manifest = parseChecksummed(text) as unknown as BackupManifest;
+    manifest = parseChecksummed(text);
   } catch (error) {
     throw new AppError('backup_damaged', `${file} is damaged`, { cause: error, hint });
   }
-  if (Number.isSafeInteger(manifest.format)) assertKnownFormat(`the backup in ${dir}`, manifest);
-  try {
-    assertManifest(manifest);
-  } catch (error) {
-    throw new AppError('backup_damaged', `${file} is not a backup manifest`, { cause: error, hint });
-  }
-  return manifest;
+  const { format, program } = manifest;
+  if (isInteger(format)) assertKnownFormat(`the backup in ${dir}`, { format, program: String(program) });
+  if (isManifest(manifest)) return manifest;
+  const cause = new Error('invalid content');
+  throw new AppError('backup_damaged', `${file} is not a backup manifest`, { cause, hint });
 }
 
 /** Writes the manifest durably, which completes the backup. */
 export async function writeManifest(dir: string, manifest: Omit<BackupManifest, 'format' | 'program'>): Promise<void> {
   await writeFileDurably(
     manifestPath(dir),
-    renderChecksummed({ format: dataFormat, program: programVersion(), ...manifest }),
+    renderChecksummed({ format: dataFormat, program: findBuild().version, ...manifest }),
   );
 }
 

@@ -111,29 +111,29 @@ async function readStreamBacklog(
 
 /** Stores the messages of the tail that the version lacks; undefined without any. */
 async function storeBacklog(
-  tail: CapturedBacklog | undefined,
+  backlog: CapturedBacklog | undefined,
   { epoch }: LakeCopy,
   target: BackupFolder,
 ): Promise<BackupBacklog | undefined> {
-  if (tail === undefined) return undefined;
-  const position = epoch?.streamId === tail.stream ? epoch.position : 0;
-  const messages = await countFrames(tail.file, position);
+  if (backlog === undefined) return undefined;
+  const position = epoch?.streamId === backlog.stream ? epoch.position : 0;
+  const messages = await countFrames(backlog.file, position);
   if (messages === 0) return undefined;
-  return { stream: tail.stream, messages, ...(await target.write(copyFrames(tail.file, position))) };
+  return { stream: backlog.stream, messages, ...(await target.write(copyFrames(backlog.file, position))) };
 }
 
 /** Copies the secondary tables up to the backup's position; undefined if their own can no longer be determined. */
 async function tryCopySecondaryTables(
   target: BackupFolder,
   { epoch }: LakeCopy,
-  tail: CapturedBacklog | undefined,
+  backlog: CapturedBacklog | undefined,
   copying: LakeCopyOptions,
 ): Promise<BackupFile[] | undefined> {
   // Of another stream, or without a stream, no table has a message that the events lack.
   const bound =
-    epoch === undefined || epoch.streamId !== tail?.stream
+    epoch === undefined || epoch.streamId !== backlog?.stream
       ? undefined
-      : { appId: epoch.appId, sequence: Math.max(epoch.position, tail.lastSequence) };
+      : { appId: epoch.appId, sequence: Math.max(epoch.position, backlog.lastSequence) };
   try {
     return await copySecondaryTables(target, bound, copying);
   } catch (error) {
@@ -148,18 +148,19 @@ async function copyConsistently(
   target: BackupFolder,
   options: BackupOptions,
   copying: LakeCopyOptions,
-): Promise<{ lake: LakeCopy; tail: CapturedBacklog | undefined }> {
+): Promise<{ lake: LakeCopy; backlog: CapturedBacklog | undefined }> {
   const { table } = lakePaths(source.paths.lake);
   for (let capture = 1; ; capture += 1) {
     const before = (await readSnapshot(table)).lake?.epoch?.appId;
-    const tail = await readStreamBacklog(source, target, options);
-    const leader = await copyLake(target, copying);
-    const secondaryTables = await tryCopySecondaryTables(target, leader, tail, copying);
-    const lake = { ...leader, files: [...leader.files, ...(secondaryTables ?? [])] };
+    const backlog = await readStreamBacklog(source, target, options);
+    const eventsCopy = await copyLake(target, copying);
+    const secondaryTables = await tryCopySecondaryTables(target, eventsCopy, backlog, copying);
+    const lake = { ...eventsCopy, files: [...eventsCopy.files, ...(secondaryTables ?? [])] };
     const after = (await readSnapshot(table)).lake?.epoch?.appId;
     const isSettled =
-      secondaryTables !== undefined && ((leader.epoch?.appId === before && after === before) || tail === undefined);
-    if (isSettled) return { lake, tail };
+      secondaryTables !== undefined &&
+      ((eventsCopy.epoch?.appId === before && after === before) || backlog === undefined);
+    if (isSettled) return { lake, backlog };
     if (capture === captures)
       throw new AppError('overloaded', "the lake's position in the stream keeps changing", {
         hint: "Check the stream with 'tributary status', then run the backup again.",
@@ -186,8 +187,8 @@ async function run(source: BackupSource, target: BackupFolder, options: BackupOp
   await assertSameLake(source, target);
   await warnOfStrangers(source, logger);
   await copyBulk(target, copying);
-  const { lake, tail } = await copyConsistently(source, target, options, copying);
-  const stored = await storeBacklog(tail, lake, target);
+  const { lake, backlog } = await copyConsistently(source, target, options, copying);
+  const stored = await storeBacklog(backlog, lake, target);
   const unnamed = await listUnnamedTables(paths.lake);
   const declared = await copyDatasets(target, source.datasetsDir, unnamed.length > 0);
   const schedules = await copySchedules(target, paths);
@@ -202,16 +203,16 @@ async function run(source: BackupSource, target: BackupFolder, options: BackupOp
     ...(lake.id === undefined ? {} : { lake: lake.id }),
     lakeVersion: lake.version,
     sequence:
-      tail === undefined || (lake.epoch !== undefined && lake.epoch.streamId === tail.stream)
-        ? Math.max(position, tail?.lastSequence ?? 0)
-        : tail.lastSequence,
+      backlog === undefined || (lake.epoch !== undefined && lake.epoch.streamId === backlog.stream)
+        ? Math.max(position, backlog?.lastSequence ?? 0)
+        : backlog.lastSequence,
     files: [...lake.files, ...declared, ...schedules, ...reports, ...lists, ...missing, ...access],
     ...(stored === undefined ? {} : { tail: stored }),
   };
   const removed = await target.finish(manifest);
-  const answer = summarize(manifest);
-  logger.info({ dir: target.dir, ...answer, messagesInTail: stored?.messages ?? 0, removed }, 'backup finished');
-  return answer;
+  const summary = summarize(manifest);
+  logger.info({ dir: target.dir, ...summary, messagesInTail: stored?.messages ?? 0, removed }, 'backup finished');
+  return summary;
 }
 
 /**

@@ -49,9 +49,9 @@ async function copyLiveFiles(
   { files }: Snapshot,
   target: BackupFolder,
   { lakeDir, link, signal }: TableCopyOptions,
-): Promise<{ copied: BackupFile[]; gone: string[] }> {
+): Promise<{ copied: BackupFile[]; missing: string[] }> {
   const copied: BackupFile[] = [];
-  const gone: string[] = [];
+  const missing: string[] = [];
   for (const { absolutePath, sha256, sizeBytes } of files) {
     throwIfStopped(signal);
     try {
@@ -59,10 +59,10 @@ async function copyLiveFiles(
       copied.push(await target.put(pathBelow(lakeDir, absolutePath), absolutePath, expected, link));
     } catch (error) {
       if (!isSystemError(error, 'ENOENT')) throw error;
-      gone.push(absolutePath);
+      missing.push(absolutePath);
     }
   }
-  return { copied, gone };
+  return { copied, missing };
 }
 
 /** Copies a checkpoint of the version, and the commits from this service's newest one on. Error: ENOENT if trimmed. */
@@ -156,9 +156,9 @@ async function copyTable(
   options: TableCopyOptions,
 ): Promise<BackupFile[]> {
   const snapshot = toSnapshot(tableDir, state);
-  const { copied, gone } = await copyLiveFiles(snapshot, target, options);
-  if (gone.length > 0)
-    throw new AppError('file_damaged', `${gone[0]} is missing, but the lake's log names it`, {
+  const { copied, missing } = await copyLiveFiles(snapshot, target, options);
+  if (missing.length > 0)
+    throw new AppError('file_damaged', `${missing[0]} is missing, but the lake's log names it`, {
       retryable: true,
       hint: "Run 'tributary lake check' to list every missing file, and 'tributary lake repair' to remove them from the log.",
     });
@@ -195,7 +195,7 @@ const rounds = 5;
 const shortRoundMs = 5000;
 /** Longest wait for a maintenance lock, ms: a large seal or erasure takes minutes. */
 const lockWaitMs = 900_000;
-const cuts = 5;
+const maxAttempts = 5;
 
 /** Lists all secondary tables, also those that no pipeline names. */
 async function listFollowers(lakeDir: string): Promise<TableName[]> {
@@ -230,7 +230,7 @@ async function putFirst(
 }
 
 /** Copies files next to the tables: failed events, quarantined files, hashes of erased ids, the lake's id. */
-async function copyBeside(table: Table, target: BackupFolder, { lakeDir }: LakeCopyOptions): Promise<BackupFile[]> {
+async function copyOtherFiles(table: Table, target: BackupFolder, { lakeDir }: LakeCopyOptions): Promise<BackupFile[]> {
   const paths = lakePaths(lakeDir);
   const files: BackupFile[] = [];
   for (const { files: candidates, name } of await listFailedFilesAt(paths.failed, table.dir, table.state().version)) {
@@ -263,14 +263,14 @@ async function cutTable<T>(
     throwIfStopped(signal);
     const table = await openTable(paths.table, { clock, crashPoint: noCrashPoint });
     await recoverChanges(table, paths.staging);
-    for (let cut = 1; ; cut += 1) {
+    for (let attempt = 1; ; attempt += 1) {
       await table.refresh();
       try {
         return await copy(table);
       } catch (error) {
         // Trimmed, removed or replaced since the version was read: the newest one has the current files.
         const passing = isSystemError(error, 'ENOENT') || (isAppError(error, 'file_damaged') && error.retryable);
-        if (!passing || cut === cuts || signal.aborted) throw error;
+        if (!passing || attempt === maxAttempts || signal.aborted) throw error;
       }
     }
   } finally {
@@ -291,12 +291,12 @@ export async function copyLake(target: BackupFolder, options: LakeCopyOptions): 
   await ensureLakeId(lakeDir);
   return await cutTable(events, options, async (table) => {
     const copied = await copyTable(table.dir, table.state(), target, options);
-    const beside = await copyBeside(table, target, options);
+    const otherFiles = await copyOtherFiles(table, target, options);
     return {
       version: table.state().version,
       id: await ensureLakeId(lakeDir),
       epoch: table.lake().epoch,
-      files: [...copied, ...beside],
+      files: [...copied, ...otherFiles],
     };
   });
 }

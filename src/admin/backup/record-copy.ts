@@ -4,13 +4,22 @@ import { isSystemError, describeError, isAppError } from '../../runtime/errors.t
 import { waitForLock } from '../../runtime/files/lock.ts';
 import { throwIfStopped, type BackupFolder } from './backup-folder.ts';
 import type { BackupFile } from './backup-manifest.ts';
-import { deliveriesPath, findJob, highestIdPath, jobPath, listReportIds } from '../../reports/report-records.ts';
-import { isInProgress, partsFolder, type ReportJob } from '../../reports/reports.ts';
+import {
+  deliveriesKey,
+  highestIdKey,
+  jobKey,
+  listReportIds,
+  openJobRecords,
+  partKey,
+} from '../../reports/report-records.ts';
+import { isInProgress, type ReportJob } from '../../reports/reports.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import { exists, isRegularFile } from '../../runtime/files/file-checks.ts';
 import { findNames, listNames, listTree } from '../../runtime/files/folder-names.ts';
 import type { FileRecords } from '../../runtime/store/file-records.ts';
 import { listMissingRecords } from '../../runtime/store/marked-records.ts';
+import type { ObjectStore } from '../../runtime/store/object-store.ts';
+import { openStore } from '../../runtime/store/open-store.ts';
 import { openSegments } from '../../segments/segment-store.ts';
 import { openTitles } from '../../titles/title-store.ts';
 
@@ -41,13 +50,20 @@ interface ReportCopyOptions {
 
 const attempts = 5;
 
+const backupPathOf = (key: string): string => path.posix.join('reports', key);
+
 /** Copies the files of a successful request; leaves damaged ones out and reports them. */
-async function copyParts(folder: string, job: ReportJob, target: BackupFolder, logger: Logger): Promise<BackupFile[]> {
+async function copyParts(
+  objects: ObjectStore,
+  job: ReportJob,
+  target: BackupFolder,
+  logger: Logger,
+): Promise<BackupFile[]> {
   const copied: BackupFile[] = [];
   for (const { name, bytes, sha256 } of job.state === 'success' ? (job.files ?? []) : []) {
+    const key = partKey(job.id, name);
     try {
-      const backupPath = path.posix.join('reports', String(job.id), partsFolder, name);
-      copied.push(await target.put(backupPath, path.join(folder, partsFolder, name), { sha256, size: bytes }));
+      copied.push(await target.put(backupPathOf(key), objects.nameOf(key), { sha256, size: bytes }));
     } catch (error) {
       if (!isAppError(error, 'file_damaged')) throw error;
       logger.warn({ idReport: job.id, error: describeError(error) }, 'damaged report file left out of the backup');
@@ -56,54 +72,54 @@ async function copyParts(folder: string, job: ReportJob, target: BackupFolder, l
   return copied;
 }
 
-/** Copies the deliveries of a request's end, so that a restore does not repeat them. Unfinished requests have none. */
-async function copyDeliveries(folder: string, job: ReportJob, target: BackupFolder): Promise<BackupFile[]> {
-  if (isInProgress(job)) return [];
-  const file = deliveriesPath(folder);
-  return target.putIfThere(path.posix.join('reports', String(job.id), path.basename(file)), file);
-}
-
 /** Copies a request; nothing if it was removed. A damaged record is copied too: the service reports it. */
 async function copyReport(
   id: number,
   target: BackupFolder,
-  { reportsDir, logger }: ReportCopyOptions,
+  objects: ObjectStore,
+  logger: Logger,
 ): Promise<BackupFile[]> {
-  const folder = path.join(reportsDir, String(id));
-  const record = path.posix.join('reports', String(id), 'job.json');
-  const find = (): Promise<ReportJob | undefined> => findJob(reportsDir, id);
+  const find = (): Promise<ReportJob | undefined> => openJobRecords(objects).get(String(id));
+  const deliveriesOf = deliveriesKey(id);
+  const copyRecord = (): Promise<BackupFile> => target.put(backupPathOf(jobKey(id)), objects.nameOf(jobKey(id)));
   for (let attempt = 1; ; attempt += 1) {
     try {
       const job = await find();
       if (job === undefined) return [];
-      const parts = await copyParts(folder, job, target, logger);
-      const stored = await target.put(record, jobPath(folder));
-      const deliveries = await copyDeliveries(folder, job, target);
+      const parts = await copyParts(objects, job, target, logger);
+      const stored = await copyRecord();
+      // With its deliveries, so that a restore does not repeat them.
+      const deliveries = isInProgress(job)
+        ? []
+        : await target.putIfThere(backupPathOf(deliveriesOf), objects.nameOf(deliveriesOf));
       if (JSON.stringify(await find()) === JSON.stringify(job)) return [...parts, stored, ...deliveries];
     } catch (error) {
       if (isAppError(error, 'report_damaged')) {
         logger.warn({ idReport: id, error: describeError(error) }, 'damaged export request copied unchanged');
-        return [await target.put(record, jobPath(folder))];
+        return [await copyRecord()];
       }
       if (!isSystemError(error, 'ENOENT')) throw error;
       if (attempt === attempts) {
         logger.warn({ idReport: id, error: describeError(error) }, 'missing report files left out of the backup');
-        return (await find()) === undefined ? [] : [await target.put(record, jobPath(folder))];
+        return (await find()) === undefined ? [] : [await copyRecord()];
       }
     }
   }
 }
 
 /** Copies export requests and their files. Work in progress is not copied: restored requests start over. */
-export async function copyReports(target: BackupFolder, options: ReportCopyOptions): Promise<BackupFile[]> {
+export async function copyReports(
+  target: BackupFolder,
+  { reportsDir, signal, logger }: ReportCopyOptions,
+): Promise<BackupFile[]> {
+  const objects = openStore(reportsDir);
   const files: BackupFile[] = [];
-  for (const id of await listReportIds(options.reportsDir)) {
-    throwIfStopped(options.signal);
-    files.push(...(await copyReport(id, target, options)));
+  for (const id of await listReportIds(objects)) {
+    throwIfStopped(signal);
+    files.push(...(await copyReport(id, target, objects, logger)));
   }
   // Last: no earlier id may be assigned again.
-  const highest = highestIdPath(options.reportsDir);
-  return [...files, ...(await target.putIfThere(path.posix.join('reports', path.basename(highest)), highest))];
+  return [...files, ...(await target.putIfThere(backupPathOf(highestIdKey), objects.nameOf(highestIdKey)))];
 }
 
 export interface ListPaths {
@@ -193,10 +209,10 @@ export async function copyDatasets(
     files.push(await target.put(backupPath, path.join(datasetsDir, name)));
   }
   const earlier = isAnyMissing ? (target.manifest?.files ?? []) : [];
-  const kept = earlier.filter(
+  const carriedOver = earlier.filter(
     (file) => file.path.startsWith(`${datasetsBackupPath}/`) && !files.some((known) => known.path === file.path),
   );
-  return [...files, ...kept];
+  return [...files, ...carriedOver];
 }
 
 /** Copies the schedules. Before the export requests: a slot without a copied request must not count as done. */

@@ -125,12 +125,12 @@ async function restoreInto(dir: string, dataDir: string, options: RestoreOptions
     );
     throw error;
   }
-  const answer = summarize(manifest);
+  const summary = summarize(manifest);
   options.logger.info(
-    { dataDir, ...answer, madeAt: manifest.madeAt, messagesInTail: tail?.messages ?? 0 },
+    { dataDir, ...summary, madeAt: manifest.madeAt, messagesInTail: tail?.messages ?? 0 },
     'backup restored',
   );
-  return answer;
+  return summary;
 }
 
 /** Locks the backup against a run that renews it, unless its file system is read-only or has no locks. */

@@ -247,8 +247,8 @@ export async function openBacklogReader(file: string, stream: string): Promise<S
     },
     async pull(afterSequence, { maxBytes, waitMs, signal }) {
       const pulled: StreamMessage[] = [];
-      let taken = 0;
-      for (let index = indexOf(afterSequence + 1); taken < maxBytes; index += 1) {
+      let pulledBytes = 0;
+      for (let index = indexOf(afterSequence + 1); pulledBytes < maxBytes; index += 1) {
         const frame = frames[index];
         if (frame === undefined) break;
         if (frame.sequence !== afterSequence + pulled.length + 1) {
@@ -260,7 +260,7 @@ export async function openBacklogReader(file: string, stream: string): Promise<S
           );
         }
         pulled.push(await read(frame));
-        taken += frame.length;
+        pulledBytes += frame.length;
       }
       if (pulled.length === 0) await pause(Math.min(waitMs, idleMs), signal);
       return pulled;

@@ -1,9 +1,10 @@
 import path from 'node:path';
-import { moveFile, removeFile, syncFolder, writeNewFile } from '../../runtime/files/durable-file.ts';
+import { writeNewFile } from '../../runtime/files/durable-file.ts';
 import { AppError, describeError } from '../../runtime/errors.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
-import { exists } from '../../runtime/files/file-checks.ts';
-import { writeDataFile } from '../../lake/files/data-file.ts';
+import { findStoredSize, localFiles } from '../../runtime/store/open-store.ts';
+import { keyOf } from '../../lake/files/change-record.ts';
+import { lakeStore, writeDataFile } from '../../lake/files/data-file.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { events, type Dataset } from '../../datasets/dataset.ts';
 import { readOwnedId, type OwnedId } from '../../lake/event-index/erased-ids.ts';
@@ -98,9 +99,9 @@ export async function removeFailed(
   let erased = 0;
   for (const file of await listFailedOf(lakeDir, dataset, table.state())) {
     const failed = await readFailedFile(file);
-    const kept = failed.filter((event) => !isRemoved(event));
-    if (kept.length < failed.length) changed.push({ file, events: kept });
-    erased += failed.length - kept.length;
+    const remaining = failed.filter((event) => !isRemoved(event));
+    if (remaining.length < failed.length) changed.push({ file, events: remaining });
+    erased += failed.length - remaining.length;
   }
   if (erased === 0) return 0;
   const change: Change = {
@@ -127,11 +128,11 @@ export async function rewriteFailed(
 ): Promise<FollowUp> {
   const moves: { name: string; to: string }[] = [];
   const unlink: string[] = [];
-  for (const [index, { file, events: kept }] of changed.entries()) {
+  for (const [index, { file, events: remaining }] of changed.entries()) {
     const name = `${index}.ndjson`;
-    if (kept.length === 0) unlink.push(file);
+    if (remaining.length === 0) unlink.push(file);
     else {
-      await writeNewFile(path.join(folder, name), renderFailed(kept));
+      await writeNewFile(path.join(folder, name), renderFailed(remaining));
       moves.push({ name, to: file });
     }
   }
@@ -144,12 +145,19 @@ interface QuarantinedHit {
   readonly hits: number;
 }
 
-/** SQL of a quarantined file, with all columns of its table if that exists, and of its rows to erase. */
-async function quarantinedSql(lakeDir: string, file: string, target: ErasureTarget) {
+/** Runs work with the SQL of a quarantined file, with its table's columns if there is one, and of its rows to erase. */
+async function useQuarantined<T>(
+  lakeDir: string,
+  file: string,
+  target: ErasureTarget,
+  work: (source: string, matches: string) => Promise<T>,
+): Promise<T> {
   const dataset = quarantinedDataset(path.basename(file));
-  const empty = emptyFilePath(tablePaths(lakeDir, dataset).table);
-  const source = readFilesSql((await exists(empty)) ? [empty, file] : [file]);
-  return { source, matches: matchSql(target, new Set(dataset.columns.map(({ name }) => name))) };
+  const empty = { absolutePath: emptyFilePath(tablePaths(lakeDir, dataset).table) };
+  const hasTable = (await findStoredSize(empty)) !== undefined;
+  return await localFiles.use([...(hasTable ? [empty] : []), { absolutePath: file }], (paths) =>
+    work(readFilesSql(paths), matchSql(target, new Set(dataset.columns.map(({ name }) => name)))),
+  );
 }
 
 /** Finds quarantined files with rows to erase. Error: `file_damaged` for an unreadable file, which may have some. */
@@ -160,9 +168,9 @@ export async function findQuarantinedHits(
   const found: QuarantinedHit[] = [];
   for (const file of await listQuarantined(lakeDir)) {
     try {
-      const { source, matches } = await quarantinedSql(lakeDir, file, target);
-      const counting = `SELECT count(*) AS rows, count(*) FILTER (WHERE ${matches}) AS hits FROM ${source}`;
-      const [row] = await duckdb.rows(counting);
+      const [row] = await useQuarantined(lakeDir, file, target, (source, matches) =>
+        duckdb.rows(`SELECT count(*) AS rows, count(*) FILTER (WHERE ${matches}) AS hits FROM ${source}`),
+      );
       const hit = { file, rows: Number(row?.['rows']), hits: Number(row?.['hits']) };
       if (hit.hits > 0) found.push(hit);
     } catch (error) {
@@ -182,20 +190,22 @@ export async function eraseQuarantined(
   target: ErasureTarget,
 ): Promise<void> {
   if (hits.length === 0) return;
-  const paths = lakePaths(lakeDir);
-  const staging = await openStagingFolder(paths.staging, 'an erasure');
+  const { root, staging: stagingDir } = lakePaths(lakeDir);
+  const store = lakeStore(root);
+  const staging = await openStagingFolder(stagingDir, 'an erasure');
   try {
     for (const { file, rows, hits: count } of hits) {
+      const key = keyOf(root, file);
       if (count === rows) {
-        await removeFile(file);
+        await store.remove([key]);
         continue;
       }
       const staged = path.join(staging.folder, path.basename(file));
-      const { source, matches } = await quarantinedSql(lakeDir, file, target);
-      await writeDataFile(duckdb, `SELECT * FROM ${source} WHERE NOT (${matches})`, staged);
-      await moveFile(staged, file);
+      await useQuarantined(lakeDir, file, target, (source, matches) =>
+        writeDataFile(duckdb, `SELECT * FROM ${source} WHERE NOT (${matches})`, staged),
+      );
+      await store.upload(key, staged, { isSynced: true });
     }
-    for (const folder of new Set(hits.map(({ file }) => path.dirname(file)))) await syncFolder(folder);
   } finally {
     await staging.close();
   }

@@ -76,11 +76,12 @@ export async function isInRemovedFiles(duckdb: Duckdb, table: Table, target: Era
     path.join(table.dir, decodePath(encoded) ?? ''),
   );
   for (const some of inPortions(removed)) {
-    const there: string[] = [];
-    for (const file of some) if (await exists(file)) there.push(file);
+    const existing: string[] = [];
+    for (const file of some) if (await exists(file)) existing.push(file);
     // A file may be removed meanwhile.
-    const isAny = await find(there).catch(async () => {
-      for (const file of there) if ((await exists(file)) && (await find([file]).catch(() => exists(file)))) return true;
+    const isAny = await find(existing).catch(async () => {
+      for (const file of existing)
+        if ((await exists(file)) && (await find([file]).catch(() => exists(file)))) return true;
       return false;
     });
     if (isAny) return true;

@@ -1,3 +1,4 @@
+import { isRecord } from '../../runtime/files/checksummed-json.ts';
 import { AppError } from '../../runtime/errors.ts';
 import { eventFields } from '../../datasets/event-fields.ts';
 import { parseJsonInteger } from '../../datasets/json-number.ts';
@@ -136,10 +137,7 @@ export function matchesFailed({ line, lineBase64 }: FailedEvent, parts: readonly
     // Not JSON: the bytes are searched.
   }
   const bytes = lineBase64 === undefined ? Buffer.from(line) : Buffer.from(lineBase64, 'base64');
-  const record =
-    typeof value === 'object' && value !== null && !Array.isArray(value)
-      ? (value as Readonly<Record<string, unknown>>)
-      : undefined;
+  const record = isRecord(value) ? value : undefined;
   return parts.every(({ columns, ids, wanted }) => {
     if (record === undefined) return ids.some((id) => isIn(bytes, id));
     return columns.some(({ name }) => {
@@ -210,18 +208,18 @@ function showsPerson(cells: readonly Cell[], part: TargetPart): boolean {
 }
 
 /** Reports whether a row is of one of the apps; undefined if it names no app. */
-function isOfApp(cells: readonly Cell[], { ids }: TargetPart, given: number | undefined): boolean | undefined {
+function isOfApp(cells: readonly Cell[], { ids }: TargetPart, fallbackIdApp: number | undefined): boolean | undefined {
   const find = (wanted: string): string => {
     const value: unknown = cells.find(({ name }) => name === wanted)?.value ?? '';
     return typeof value === 'string' ? value.trim() : JSON.stringify(value);
   };
-  const own = find('idApp');
-  if (own !== '') {
-    const app = parseJsonInteger(own);
+  const rowIdApp = find('idApp');
+  if (rowIdApp !== '') {
+    const app = parseJsonInteger(rowIdApp);
     return app === undefined ? undefined : ids.includes(app);
   }
-  if (given === undefined || find('SDKKey') !== '') return undefined;
-  return ids.includes(String(given));
+  if (fallbackIdApp === undefined || find('SDKKey') !== '') return undefined;
+  return ids.includes(String(fallbackIdApp));
 }
 
 /** Reports whether a line that is not JSON contains an id, plain or escaped as CSV or JSON. */

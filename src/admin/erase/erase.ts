@@ -288,13 +288,13 @@ export async function eraseEvents(
       const hasErased = hits.length + others > 0 || (now && isPending);
       one.historyFrom = await forgetHistory(erasure, hasErased, now ? undefined : finishesAtMs);
     }
-    const answer = {
+    const result = {
       rows: found.reduce((sum, { hits }) => sum + sumHits(hits), 0),
       failedEvents: found.reduce((sum, { failed }) => sum + failed, 0),
       filesRewritten: found.reduce((sum, { hits }) => sum + hits.length, 0),
       ...(await listConcurrentLoads(found)),
     };
-    erased = withTables(answer, listErasedTables(found));
+    erased = withTables(result, listErasedTables(found));
     if (found.every(({ historyFrom }) => historyFrom === undefined))
       return pendingMs === 0 ? erased : { ...erased, finishesAt: new Date(pendingMs).toISOString() };
     await crashPoint('erase-committed');

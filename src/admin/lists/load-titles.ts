@@ -158,18 +158,18 @@ export async function loadTitles(
   try {
     const spool = path.join(room.dir, 'titles.jsonl');
     const file = await openWorkFile(spool);
-    const refused: RejectedList[] = [];
+    const rejected: RejectedList[] = [];
     let rows = 0;
     try {
       for (const input of inputs) {
         const spooled = await spoolTitles(input, file, rows, options.signal);
         if (typeof spooled === 'number') rows = spooled;
-        else refused.push(spooled);
+        else rejected.push(spooled);
       }
     } finally {
       await file.close();
     }
-    if (refused.length > 0) return refused;
+    if (rejected.length > 0) return rejected;
     if (rows === 0)
       throw new AppError('usage', `${inputs.map(({ name }) => name).join(', ')} has no title`, {
         hint: 'Pass a list with at least one title.',

@@ -45,9 +45,9 @@ async function* unpack(pieces: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8A
   }
   const gunzip = createGunzip();
   const unpacked = pipeline(Readable.from(all()), gunzip);
-  // The loop below throws the same error; this prevents an unhandled rejection.
+  // The read below throws the same error; this prevents an unhandled rejection.
   unpacked.catch(() => undefined);
-  for await (const piece of gunzip) yield piece as Uint8Array;
+  yield* gunzip;
   await unpacked;
 }
 
@@ -74,29 +74,29 @@ function toBlock(bytes: Buffer, firstLine: number): LineBlock {
 /** Reads the lines of a list in blocks, with a few pieces in memory. Error: `usage` for an unreadable list. */
 export async function* readListLines({ name, pieces }: ListInput): AsyncGenerator<LineBlock> {
   let firstLine = 1;
-  let begun: Buffer = Buffer.alloc(0);
+  let partialLine: Buffer = Buffer.alloc(0);
   let isSkipping = false;
   try {
     for await (const piece of unpack(pieces)) {
-      let rest = Buffer.from(piece.buffer, piece.byteOffset, piece.length);
+      let remaining = Buffer.from(piece.buffer, piece.byteOffset, piece.length);
       if (isSkipping) {
-        const end = rest.indexOf(lineFeed);
+        const end = remaining.indexOf(lineFeed);
         if (end === -1) continue;
-        rest = rest.subarray(end + 1);
+        remaining = remaining.subarray(end + 1);
         firstLine += 1;
         isSkipping = false;
       }
-      const end = rest.lastIndexOf(lineFeed) + 1;
+      const end = remaining.lastIndexOf(lineFeed) + 1;
       if (end > 0) {
-        const block = toBlock(Buffer.concat([begun, rest.subarray(0, end)]), firstLine);
+        const block = toBlock(Buffer.concat([partialLine, remaining.subarray(0, end)]), firstLine);
         firstLine += block.texts.length;
         yield block;
-        begun = Buffer.alloc(0);
+        partialLine = Buffer.alloc(0);
       }
-      begun = Buffer.concat([begun, rest.subarray(end)]);
-      if (begun.length <= maxLineBytes) continue;
+      partialLine = Buffer.concat([partialLine, remaining.subarray(end)]);
+      if (partialLine.length <= maxLineBytes) continue;
       yield { firstLine, texts: [''], bad: [{ line: firstLine, reason: tooLong }] };
-      begun = Buffer.alloc(0);
+      partialLine = Buffer.alloc(0);
       isSkipping = true;
     }
   } catch (error) {
@@ -107,7 +107,7 @@ export async function* readListLines({ name, pieces }: ListInput): AsyncGenerato
       hint: 'Pass a readable text file, plain or compressed by gzip; nothing was changed.',
     });
   }
-  if (begun.length > 0) yield toBlock(begun, firstLine);
+  if (partialLine.length > 0) yield toBlock(partialLine, firstLine);
 }
 
 export interface RejectedList {

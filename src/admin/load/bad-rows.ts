@@ -3,7 +3,7 @@ import { readPlain } from '../../runtime/files/input-file.ts';
 import { findLines, walkRecords, type RowPositions } from './csv-records.ts';
 import type { RowsSql } from './row-sql.ts';
 import type { LoadSource } from './source.ts';
-import type { BadReason, BadRow } from './file-fields.ts';
+import type { BadRow } from './file-fields.ts';
 
 /** Maximum number of bad rows that are listed. */
 export const maxListedBadRows = 20;
@@ -109,7 +109,7 @@ export async function findBadRows(
   });
   const rows = [
     ...found.map(({ place, fault, raw }): KeptBadRow => {
-      const { reason, field } = sql.checks[fault] ?? { reason: 'bad_type' as BadReason };
+      const { reason, field } = sql.checks[fault] ?? { reason: 'bad_type' as const };
       return { line: lines.rows.get(place) ?? place, reason, ...(field === undefined ? {} : { field }), text: raw };
     }),
     ...refused.map(({ offset, text }): KeptBadRow => ({

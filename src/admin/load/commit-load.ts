@@ -122,12 +122,12 @@ async function removeMarked(
     `* EXCLUDE (file_row_number) FROM ${readFiles([staged[part]?.file ?? ''], ', file_row_number = true')}
      WHERE file_row_number NOT IN (SELECT row FROM ${repeatsTable} WHERE part = ${part})`;
   const left = await rewriteStaged(duckdb, staged, makeRoom, (one, part) => {
-    const taken = repeats.get(part) ?? 0;
-    if (taken === 0) return 'keep';
-    return taken === one.numRecords ? 'drop' : `SELECT ${rewrite(part)}`;
+    const partRepeats = repeats.get(part) ?? 0;
+    if (partRepeats === 0) return 'keep';
+    return partRepeats === one.numRecords ? 'drop' : `SELECT ${rewrite(part)}`;
   });
-  const taken = [...repeats.values()].reduce((sum, n) => sum + n, 0);
-  assert.equal(countRows(left), countRows(staged) - taken, 'each staged row is left or a repeat');
+  const repeatCount = [...repeats.values()].reduce((sum, n) => sum + n, 0);
+  assert.equal(countRows(left), countRows(staged) - repeatCount, 'each staged row is left or a repeat');
   return left;
 }
 
@@ -300,14 +300,15 @@ export async function commitLoad(dependencies: CommitDependencies, load: StagedL
     else assertNoneUndone(judgedBy, table.state().txns);
     judgedBy = new Map([...judgedBy, ...listLive(table.state().txns)]);
     const live = table.snapshot().files;
-    const news = live.filter((file) => !seen.has(encodeURI(file.path)));
-    files = await removeDuplicates(duckdb, files, news, { own: attempt === 1, makeRoom });
+    const newFiles = live.filter((file) => !seen.has(encodeURI(file.path)));
+    files = await removeDuplicates(duckdb, files, newFiles, { own: attempt === 1, makeRoom });
     for (const encoded of table.state().files.keys()) seen.add(encoded);
     // Read after the table: an erasure writes the hashes before it removes the rows.
     const erasedIds = (await load.findErased?.())?.file;
     if (erasedIds !== undefined) {
       const before = countRows(files);
-      files = await removeErased(duckdb, files, erasedIds, makeRoom);
+      const staged = files;
+      files = await localFiles.use([erasedIds], ([local = '']) => removeErased(duckdb, staged, local, makeRoom));
       erased += before - countRows(files);
     }
     if (files.length > 0 && table.lake().availableAtMs >= availableAtMs) {

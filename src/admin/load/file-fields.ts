@@ -63,7 +63,7 @@ export function planFileFields(
   hasApp: boolean,
 ): { readonly fields: readonly FileField[] } | RejectedFile {
   const fields: FileField[] = [];
-  const taken = new Map<string, string>();
+  const namesByUse = new Map<string, string>();
   for (const name of names) {
     const target = Object.hasOwn(map, name) ? map[name] : name;
     if (target === null || target === undefined) continue;
@@ -71,17 +71,17 @@ export function planFileFields(
     if (use === undefined) return unknownField(target, dataset);
     // The engine ignores case: names that differ by case only would be one.
     const key = use === 'ignored' ? `ignored ${target}` : schemaName(use);
-    const before = taken.get(key);
+    const before = namesByUse.get(key);
     if (before !== undefined)
       return {
         reason: 'field_twice',
         field: target,
         detail: `${target} appears twice, as ${before} and ${name}: drop one with null in the file of --map.`,
       };
-    taken.set(key, name);
+    namesByUse.set(key, name);
     if (use !== 'ignored') fields.push({ name, use });
   }
-  const missing = names.length === 0 ? undefined : findMissing(taken, hasApp);
+  const missing = names.length === 0 ? undefined : findMissing(namesByUse, hasApp);
   if (missing !== undefined)
     return {
       reason: 'missing_field',

@@ -157,8 +157,8 @@ export async function loadFile(
   options: LoadOptions = {},
 ): Promise<LoadOutcome> {
   const { table, lakeDir, dataset, limits, signal } = dependencies;
-  const fault = validateFieldMap(dataset, options.map ?? {});
-  if (fault !== undefined) return { file: input.name, refused: fault };
+  const fieldMapError = validateFieldMap(dataset, options.map ?? {});
+  if (fieldMapError !== undefined) return { file: input.name, refused: fieldMapError };
   await followGroupAccess(lakePaths(lakeDir).root);
   const change = await openChange(table, tablePaths(lakeDir, dataset).staging, 'a load', dependencies.crashPoint, true);
   try {
@@ -189,18 +189,18 @@ async function stageFile(
   duckdb: Duckdb,
   recognized: RecognizedFile,
   map: FieldMap,
-  rest: Omit<StageOptions, 'fields'>,
+  stageOptions: Omit<StageOptions, 'fields'>,
 ): Promise<StagedRows | RejectedFile> {
   const file =
     recognized.isArray === true
-      ? await splitArray(duckdb, recognized, path.join(await rest.makeRoom(), 'items'))
+      ? await splitArray(duckdb, recognized, path.join(await stageOptions.makeRoom(), 'items'))
       : recognized;
   if ('reason' in file) return file;
   if (file.isEmpty === true) return { files: [], bad: noBadRows };
   const loadSource = await openSource(duckdb, file);
   if ('reason' in loadSource) return loadSource;
-  const planned = planFileFields(rest.dataset, loadSource.names, map, rest.idApp !== undefined);
-  return 'reason' in planned ? planned : stageRows(duckdb, loadSource, { ...rest, fields: planned.fields });
+  const planned = planFileFields(stageOptions.dataset, loadSource.names, map, stageOptions.idApp !== undefined);
+  return 'reason' in planned ? planned : stageRows(duckdb, loadSource, { ...stageOptions, fields: planned.fields });
 }
 
 async function loadLinked(work: Work, file: string): Promise<LoadOutcome> {
@@ -225,8 +225,8 @@ async function loadLinked(work: Work, file: string): Promise<LoadOutcome> {
     let rooms = 0;
     const makeRoom = (): Promise<string> => change.makeRoom(`rows-${(rooms += 1)}`);
     const bounds = { maxBad: options.maxBad ?? 0, maxKeptBytes: options.maxKeptBytes ?? defaultKeptBytes };
-    const rest = { dataset, idApp: options.idApp, bounds, stamp, signal, makeRoom };
-    const staged = await stageFile(duckdb, recognized, options.map ?? {}, rest);
+    const stageOptions = { dataset, idApp: options.idApp, bounds, stamp, signal, makeRoom };
+    const staged = await stageFile(duckdb, recognized, options.map ?? {}, stageOptions);
     if ('reason' in staged) return { file: name, refused: staged };
     if (findStamp(file) !== before)
       throw new AppError('file_damaged', `${name} changed during the load: nothing was loaded`, {

@@ -1,3 +1,4 @@
+import { isKeyOf } from '../../runtime/files/checksummed-json.ts';
 import { listCountries } from '../../datasets/dictionaries.ts';
 import type { RowField } from '../../datasets/row-fields.ts';
 import { sqlText } from '../../lake/sql/literals.ts';
@@ -7,7 +8,6 @@ import { listSql, valueSql, type CellKind } from './value-sql.ts';
 
 /** The fields of a country, in order of precedence, and their parts of a country code. */
 const countryFields = { idCountry: 'id', idCountryISOAlpha2: 'alpha2', idCountryISONumeric: 'numeric' } as const;
-type CountryField = keyof typeof countryFields;
 
 /** SQL of the country fields of a row, filled from the one that it has. */
 export interface CountrySql {
@@ -17,7 +17,7 @@ export interface CountrySql {
   readonly columns: readonly { readonly column: string; readonly stored: string }[];
 }
 
-const countryNames = Object.keys(countryFields) as CountryField[];
+const countryNames = Object.keys(countryFields).filter((name) => isKeyOf(countryFields, name));
 
 /** SQL of all countries by each of their codes; `said` is the name of the field and the code. */
 function countriesSql(): string {
@@ -40,12 +40,12 @@ function planCountry(
     const column = fields.find((field) => field.name === name)?.schema['x-column'];
     return column === undefined ? [] : [{ name, column, value: valueOf(column) }];
   });
-  const said = columns.flatMap(({ name, value }) =>
+  const countryTexts = columns.flatMap(({ name, value }) =>
     value === undefined ? [] : [`${sqlText(`${name} `)} || ${value}`],
   );
-  if (said.length === 0) return undefined;
+  if (countryTexts.length === 0) return undefined;
   return {
-    join: `LEFT JOIN ${countriesSql()} ON country.said = coalesce(${said.join(', ')})`,
+    join: `LEFT JOIN ${countriesSql()} ON country.said = coalesce(${countryTexts.join(', ')})`,
     selected: countryNames.map((name) => `country.${name} AS country_${name}`).join(', '),
     columns: columns.map(({ name, column, value }) => ({
       column,

@@ -5,7 +5,7 @@ import type { OwnField, RowCheck } from './file-fields.ts';
 
 /**
  * Builds the SQL that turns the cells of a file into typed, checked rows with an app and an identity. Pure. Names as in
- * row-parts.ts, and `s_COLUMN` for stored values. Each step is a projection without repetitions: the engine evaluates
+ * row-columns.ts, and `s_COLUMN` for stored values. Each step is a projection without repetitions: the engine evaluates
  * each occurrence of an expression in a CASE.
  */
 
@@ -76,8 +76,9 @@ function requiredChecks(cells: readonly FileCell[], idApp: number | undefined): 
 
 /** SQL of the app of a row: its idApp, else that of its SDKKey, else the given one. */
 function appSql(own: RowColumns['own'], idApp: number | undefined): string {
-  const given = idApp === undefined ? 'CAST(NULL AS BIGINT)' : String(idApp);
-  const key = own.SDKKey === undefined ? given : `CASE WHEN ${own.SDKKey} IS NULL THEN ${given} ELSE keyed.id_app END`;
+  const idAppSql = idApp === undefined ? 'CAST(NULL AS BIGINT)' : String(idApp);
+  const key =
+    own.SDKKey === undefined ? idAppSql : `CASE WHEN ${own.SDKKey} IS NULL THEN ${idAppSql} ELSE keyed.id_app END`;
   return own.idApp === undefined ? key : `coalesce(${own.idApp}, ${key})`;
 }
 
@@ -130,9 +131,9 @@ export function buildRowsSql(plan: RowPlan): RowsSql {
     ...filled,
   ];
 
-  const kept = through.map((name) => `${name}, `).join('');
+  const passedThrough = through.map((name) => `${name}, `).join('');
   const cellList = cells.map(({ sql }, index) => `${sql} AS t${index}`).join(', ');
-  const faults = rowChecks
+  const faultCases = rowChecks
     .map(({ sql, isDetail }, index) => (isStrict && isDetail ? '' : `WHEN ${sql} THEN ${index}`))
     .join('\n      ');
   // Stored values of a bad row may be errors, which only the strict query may raise.
@@ -140,15 +141,15 @@ export function buildRowsSql(plan: RowPlan): RowsSql {
   const { joins, selected } = joinSql(own, appsTable, country);
   return {
     checks: rowChecks,
-    checkedSql: `SELECT ${kept}fault, ${stored.map((part) => `${ifGood(part.stored)} AS ${sqlName(`s_${part.column}`)}`).join(', ')}
-  FROM (SELECT *, CASE ${faults} END AS fault
+    checkedSql: `SELECT ${passedThrough}fault, ${stored.map((part) => `${ifGood(part.stored)} AS ${sqlName(`s_${part.column}`)}`).join(', ')}
+  FROM (SELECT *, CASE ${faultCases} END AS fault
   FROM (SELECT *, app IN (SELECT id_app FROM ${appsTable}) AS is_registered
   FROM (SELECT valued.*, ${appSql(own, idApp)} AS app${more(selected)}
   FROM (SELECT *${more(values)}
   FROM (SELECT *${more(casts)}
-  FROM (SELECT ${kept}${cellList === '' ? 'NULL AS none' : cellList} FROM ${from}) AS cells) AS cast_cells) AS valued ${joins}) AS named) AS known) AS judged`,
+  FROM (SELECT ${passedThrough}${cellList === '' ? 'NULL AS none' : cellList} FROM ${from}) AS cells) AS cast_cells) AS valued ${joins}) AS named) AS known) AS judged`,
     toColumns({ loadId, receivedAtMs, availableAtMs }) {
-      const made: Readonly<Record<string, string>> = {
+      const addedColumns: Readonly<Record<string, string>> = {
         // Not a WHERE condition: the engine would push it down to the file and evaluate it twice.
         ...(isStrict ? { event_id: `CASE WHEN fault IS NULL THEN s_event_id ELSE error('a bad row') END` } : {}),
         date: utcDateSql('s_event_time'),
@@ -158,9 +159,9 @@ export function buildRowsSql(plan: RowPlan): RowsSql {
       };
       const known = new Set(stored.map(({ column }) => column));
       return dataset.columns
-        .filter(({ name }) => known.has(name) || made[name] !== undefined)
+        .filter(({ name }) => known.has(name) || addedColumns[name] !== undefined)
         .map(({ name, type }) => {
-          const value = made[name] ?? sqlName(`s_${name}`);
+          const value = addedColumns[name] ?? sqlName(`s_${name}`);
           return `CAST(${value} AS ${type}) AS ${sqlName(name)}`;
         })
         .join(', ');

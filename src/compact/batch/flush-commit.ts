@@ -1,17 +1,21 @@
 import assert from 'node:assert/strict';
-import path from 'node:path';
 import { AppError, isAppError } from '../../runtime/errors.ts';
 import type { ClassifiedBatch } from '../../lake/batch/batch-tables.ts';
 import type { KeysSeen } from '../../lake/batch/idempotency-keys.ts';
-import { type WrittenFile, toAdd } from '../../lake/files/data-file.ts';
+import { type WrittenFile, tableStore, toAdd } from '../../lake/files/data-file.ts';
 import type { Action } from '../../lake/log/actions.ts';
 import type { Epoch } from '../../lake/log/lake-state.ts';
 import type { BuildChange, Table } from '../../lake/log/table.ts';
 import { assertOwner } from '../lake-owner.ts';
 import type { Batch } from './pull-batch.ts';
-import { removeFile, syncFolder } from '../../runtime/files/durable-file.ts';
+import { removeFile } from '../../runtime/files/durable-file.ts';
 import type { Failure } from '../../lake/batch/spool-lines.ts';
-import { isCommitted, publishFailedFile, writePendingFailed } from '../../lake/files/failed-events.ts';
+import {
+  isCommitted,
+  publishFailedFile,
+  removeFailedFile,
+  writePendingFailed,
+} from '../../lake/files/failed-events.ts';
 import { youngFolder } from '../../lake/log/young-folder.ts';
 
 export interface FlushCommitDependencies {
@@ -147,22 +151,28 @@ export async function commitFlush(
 }
 
 export function createYoungFile(table: Table, commitId: string) {
-  const youngPath = path.join(youngFolder, `${commitId}.parquet`);
-  const file = path.join(table.dir, youngPath);
+  const youngPath = `${youngFolder}/${commitId}.parquet`;
+  const store = tableStore(table.dir);
   return {
     path: youngPath,
-    /** Makes the file that `toFile` writes durable; undefined if it writes none. */
+    /** Stores the file that `toFile` writes and fsyncs; undefined if it writes none. */
     async write(toFile: (file: string) => Promise<WrittenFile | undefined>) {
-      const written = await toFile(file);
-      if (written !== undefined) await syncFolder(path.dirname(file));
-      return written;
+      const file = store.localPath(youngPath);
+      try {
+        const written = await toFile(file);
+        if (written !== undefined) await store.upload(youngPath, file, { isSynced: true, sha256: written.sha256 });
+        return written;
+      } catch (error) {
+        await removeFile(file);
+        throw error;
+      }
     },
     /** After an error, also of the commit: removes the file unless the log names it. */
     async removeUnnamed() {
       await table.refresh().catch((foreign: unknown) => {
         if (!isAppError(foreign, 'foreign_commit')) throw foreign;
       });
-      if (!table.state().files.has(encodeURI(youngPath))) await removeFile(file);
+      if (!table.state().files.has(encodeURI(youngPath))) await store.remove([youngPath]);
     },
   };
 }
@@ -190,7 +200,7 @@ export function createFlushFiles(table: Table, failedDir: string, commitId: stri
       await young.removeUnnamed();
       if (pending === undefined) return;
       if (await isCommitted(table.dir, baseVersion, commitId)) await publishFailedFile(failedDir, pending, commitId);
-      else await removeFile(pending);
+      else await removeFailedFile(failedDir, pending);
     },
   };
 }

@@ -8,17 +8,17 @@ const minMs = 500;
  * broker's clock is not needed. Messages from before the start are flushed at once.
  */
 export function createFlushLimits(
-  most: { readonly bytes: number; readonly rows: number; readonly ageMs: number },
+  limits: { readonly bytes: number; readonly rows: number; readonly ageMs: number },
   monotonicMs: () => number = () => performance.now(),
 ) {
-  let [maxBytes, isIsolating] = [most.bytes, false];
+  let [maxBytes, isIsolating] = [limits.bytes, false];
   let [emptyAtMs, flushMs] = [-Infinity, 0];
   return {
     next(): BatchLimits {
       // If flushes are slow, half of the age remains to collect events.
-      const ageMs = most.ageMs - Math.min(flushMs, most.ageMs / 2);
-      const leftMs = Math.min(most.ageMs, Math.max(minMs, emptyAtMs + ageMs - monotonicMs()));
-      return { maxBytes, maxRows: most.rows, maxAgeMs: leftMs };
+      const ageMs = limits.ageMs - Math.min(flushMs, limits.ageMs / 2);
+      const leftMs = Math.min(limits.ageMs, Math.max(minMs, emptyAtMs + ageMs - monotonicMs()));
+      return { maxBytes, maxRows: limits.rows, maxAgeMs: leftMs };
     },
     /** One message exceeded the memory: the next flush searches it for oversized events. */
     isolate: () => isIsolating,
@@ -33,7 +33,7 @@ export function createFlushLimits(
     },
     /** Records a commit. `durationMs`: since the end of the pull. */
     flushed(durationMs: number) {
-      maxBytes = Math.min(most.bytes, maxBytes * 2);
+      maxBytes = Math.min(limits.bytes, maxBytes * 2);
       isIsolating = false;
       flushMs = durationMs;
     },

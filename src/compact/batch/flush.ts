@@ -3,7 +3,7 @@
  *
  * In: messages after the lake's position, in a spool file (pull-batch.ts). Out: a young file, failed events with their
  * reasons, one commit of file, position and totals; before it a young file and a commit of each other table that the
- * batch has lines of (follower.ts).
+ * batch has lines of (secondary-table.ts).
  * Invariant: files, folder and failed events are fsynced before the commit, which requires the position that the batch
  * began after and this compactor's ownership of the lake.
  * Crash: before the commit unnamed young files and pending failed events, which the next start removes and settles, and
@@ -87,8 +87,8 @@ async function writeDirectly(
     return { classified, written: keyless, remember: async () => undefined };
   }
   const loaded = await tables.loadKeyed(lines);
-  const taken = loaded && (await classifyAndWrite(dependencies, loaded, batchToWrite));
-  return taken?.written === undefined ? undefined : taken;
+  const result = loaded && (await classifyAndWrite(dependencies, loaded, batchToWrite));
+  return result?.written === undefined ? undefined : result;
 }
 
 async function writeBatch(dependencies: FlushDependencies, batchToWrite: BatchToWrite) {
@@ -100,7 +100,7 @@ async function writeBatch(dependencies: FlushDependencies, batchToWrite: BatchTo
   const loaded = await tables.load(batch.file, batch.events - tooLarge.length);
   let failures: readonly Failure[] = [];
   let followed: readonly SecondaryFlush[] = [];
-  const taken = await classifyAndWrite(
+  const result = await classifyAndWrite(
     dependencies,
     loaded,
     batchToWrite,
@@ -112,7 +112,7 @@ async function writeBatch(dependencies: FlushDependencies, batchToWrite: BatchTo
       followed = planSecondaryFlushes(dependencies, classified.others, { batch, epoch, commitId: files.commitId });
     },
   );
-  return { ...taken, failures, refused: loaded.refused, straight: false, followed };
+  return { ...result, failures, refused: loaded.refused, straight: false, followed };
 }
 
 function sumUp(classified: Written['classified'], followed: readonly SecondaryFlush[], sizeBytes: number) {
@@ -142,13 +142,13 @@ export async function flushBatch(dependencies: FlushDependencies, batch: Batch, 
       await files.writeFailed(failures, availableAtMs);
       await crashPoint('flush-failed-kept');
     }
-    for (const follower of followed) {
-      await follower.write();
+    for (const secondaryFlush of followed) {
+      await secondaryFlush.write();
       await crashPoint('flush-follower-written');
     }
     // Before the events table, whose position states which messages are stored.
-    for (const follower of followed) {
-      await follower.commit();
+    for (const secondaryFlush of followed) {
+      await secondaryFlush.commit();
       await crashPoint('flush-follower-committed');
     }
     const youngPath = files.young.path;
@@ -173,7 +173,7 @@ export async function flushBatch(dependencies: FlushDependencies, batch: Batch, 
     };
   } catch (error) {
     await files.removeUnnamed();
-    for (const follower of followed) await follower.removeUnnamed();
+    for (const secondaryFlush of followed) await secondaryFlush.removeUnnamed();
     // Another compactor's start removes what this one writes: `fenced` is then the cause.
     assertOwner(table.lake(), dependencies.writer, error);
     throw error;

@@ -98,7 +98,7 @@ async function pullBatch(
   let last: StreamMessage | undefined;
   let [messages, events, bytes] = [0, 0, 0];
   const { lastSequence = Number.MAX_SAFE_INTEGER } = limits;
-  let more = true;
+  let hasMore = true;
   let [into, other] = memory;
   let writing = Promise.resolve();
   try {
@@ -111,26 +111,26 @@ async function pullBatch(
         into,
       });
       if (gap !== undefined && pulled.length === 0 && messages === 0) throw gap;
-      more = gap === undefined;
+      hasMore = gap === undefined;
       if (pulled.length === 0) continue;
       // A pull may return more than its limit.
       const within =
         messages > 0 ? pulled : takeBounded(pulled, ({ payload }) => payload.length, pulled.length, maxBytes);
-      const taken = within.filter(({ sequence }) => sequence <= lastSequence);
-      more &&= taken.length === pulled.length && taken.at(-1)?.sequence !== lastSequence;
+      const batchMessages = within.filter(({ sequence }) => sequence <= lastSequence);
+      hasMore &&= batchMessages.length === pulled.length && batchMessages.at(-1)?.sequence !== lastSequence;
       await writing;
       [into, other] = [other, into];
-      writing = spool(spoolFile, taken);
+      writing = spool(spoolFile, batchMessages);
       // Awaited later, unless another error ends the pull first.
       writing.catch(() => undefined);
-      last = taken.at(-1) ?? last;
-      messages += taken.length;
-      for (const { payload } of taken) {
+      last = batchMessages.at(-1) ?? last;
+      messages += batchMessages.length;
+      for (const { payload } of batchMessages) {
         events += countLines(payload);
         bytes += payload.length;
       }
     } while (
-      more &&
+      hasMore &&
       !signal.aborted &&
       bytes < limits.maxBytes &&
       events < limits.maxRows &&

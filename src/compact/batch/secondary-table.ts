@@ -72,7 +72,7 @@ function createFollower(dataset: Dataset, dependencies: SecondaryTableDependenci
         else if (!isSought && (await hasTable(lakeDir, dataset))) await open();
         // A table that another process creates later has nothing of the stream: its first row opens it.
         isSought = true;
-        // The vacuum has its own table object (follower-tables.ts): this list would only grow.
+        // The vacuum has its own table object (table-maintenance.ts): this list would only grow.
         table?.state().tombstones.clear();
       } catch (error) {
         // Batches without its lines continue; others fail when they are looked up or written.
@@ -156,16 +156,16 @@ function createFollowerFlush(
   { part, secondaryTable }: { readonly part: ClassifiedPart; readonly secondaryTable: SecondaryTable },
   { batch, epoch, commitId }: { readonly batch: Batch; readonly epoch: Epoch; readonly commitId: string },
 ) {
-  const { table: leader, writer, clock } = dependencies;
+  const { table: eventsTable, writer, clock } = dependencies;
   const secondaryPosition: SecondaryPosition = {
     position: secondaryTable.find()?.state().txns.get(epoch.appId),
     availableAtMs: secondaryTable.lookedUpAtMs(),
   };
   let young: ReturnType<typeof createYoungFile> | undefined;
-  let made: { readonly build: BuildChange; readonly sizeBytes: number } | undefined;
+  let prepared: { readonly build: BuildChange; readonly sizeBytes: number } | undefined;
   return {
     part,
-    sizeBytes: () => made?.sizeBytes ?? 0,
+    sizeBytes: () => prepared?.sizeBytes ?? 0,
     /** Writes the rows durably; creates the table for its first row. */
     async write() {
       const table = await secondaryTable.ensure();
@@ -174,15 +174,15 @@ function createFollowerFlush(
       const written = await young.write((file) => part.writeYoung(file, availableAtMs, batch.bytes));
       const add = written === undefined ? undefined : toAdd(young.path, written, availableAtMs, true);
       const flushed = { epoch: advanceEpoch(epoch, batch), secondaryPosition, availableAtMs };
-      made = { build: createBuild(dependencies, part, flushed, add), sizeBytes: written?.sizeBytes ?? 0 };
+      prepared = { build: createBuild(dependencies, part, flushed, add), sizeBytes: written?.sizeBytes ?? 0 };
     },
     /** Errors: `fenced`; `commit_conflict` if another process has added rows since the classification. */
     async commit() {
-      assert(made !== undefined, 'the rows are written before they are committed');
+      assert(prepared !== undefined, 'the rows are written before they are committed');
       // The claim on the events table decides, and may have been lost since the pull.
-      await leader.refresh();
-      assertOwner(leader.lake(), writer);
-      await commitOwned(dependencies, await secondaryTable.ensure(), made.build, commitId);
+      await eventsTable.refresh();
+      assertOwner(eventsTable.lake(), writer);
+      await commitOwned(dependencies, await secondaryTable.ensure(), prepared.build, commitId);
     },
     async removeUnnamed() {
       await young?.removeUnnamed();

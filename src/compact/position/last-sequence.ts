@@ -1,5 +1,8 @@
+import path from 'node:path';
 import { parseChecksummed, renderChecksummed } from '../../runtime/files/checksummed-json.ts';
-import { findTextFile, writeFileDurably } from '../../runtime/files/durable-file.ts';
+import { findText, type ObjectStore } from '../../runtime/store/object-store.ts';
+import { openStore } from '../../runtime/store/open-store.ts';
+import { isCount, isText, optional, shapeOf } from '../../runtime/store/shape.ts';
 import { describeError, isAppError } from '../../runtime/errors.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import { createMutex } from '../../runtime/async/semaphore.ts';
@@ -25,12 +28,17 @@ interface Mark {
   readonly hash: string | undefined;
 }
 
+const isMark = shapeOf<Mark>({ stream: isText, lastSequence: isCount, hash: optional(isText) });
+
 const pollIntervalMs = 500;
 
+const storeOf = (file: string): ObjectStore => openStore(path.dirname(file), { isGrowing: true });
+
 async function findMark(file: string): Promise<Mark | undefined> {
-  const text = await findTextFile(file);
+  const text = await findText(storeOf(file), path.basename(file));
   try {
-    return text === undefined ? undefined : (parseChecksummed(text) as unknown as Mark);
+    const mark = text === undefined ? undefined : parseChecksummed(text);
+    return isMark(mark) ? mark : undefined;
   } catch {
     return undefined;
   }
@@ -47,7 +55,7 @@ export async function startLastSequenceTracker({
   logger,
 }: StreamEndDependencies) {
   let mark = await findMark(file);
-  let kept = '';
+  let writtenText = '';
   let failing = false;
 
   async function hashAt(sequence: number): Promise<string | undefined> {
@@ -73,11 +81,11 @@ export async function startLastSequenceTracker({
     if (lost && seen !== undefined)
       alarm('tail_lost', { position: position(), lastSequence, seenLastSequence: seen.lastSequence });
     const text = renderChecksummed({ ...mark });
-    if (text === kept) return state;
+    if (text === writtenText) return state;
     try {
       assertFolder();
-      await writeFileDurably(file, text);
-      kept = text;
+      await storeOf(file).replace(path.basename(file), Buffer.from(text), 'any');
+      writtenText = text;
       failing = false;
     } catch (error) {
       if (!failing)

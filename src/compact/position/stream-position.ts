@@ -5,7 +5,7 @@
  * fault, and an alarm.
  * Invariant: no message is skipped silently: a stream that was recreated, shortened, reused or has a gap begins a new
  * epoch, in which every event that the lake may have is looked up by its id.
- * Crash: the position is in commits only; the file of stream-end.ts is written atomically and ignored if damaged.
+ * Crash: the position is in commits only; the file of last-sequence.ts is written atomically and ignored if damaged.
  */
 import { AppError } from '../../runtime/errors.ts';
 import type { Logger } from '../../runtime/logger.ts';
@@ -90,8 +90,8 @@ export interface StreamPositionDependencies {
 }
 
 function nextAppId(state: StreamState, known: ReadonlyMap<string, number>): string {
-  for (let life = 1; ; life += 1) {
-    const appId = life === 1 ? state.id : `${state.id}#${life}`;
+  for (let epochNumber = 1; ; epochNumber += 1) {
+    const appId = epochNumber === 1 ? state.id : `${state.id}#${epochNumber}`;
     if (!known.has(appId)) return appId;
   }
 }

@@ -89,12 +89,15 @@ function createThrottle(leastMs: number) {
   };
 }
 
-/** Compares the published fold with the parts. One from before an erasure that waits for its version is too old. */
-async function judgeFold({ table, lakeDir }: TableDependencies, packs: Packs): Promise<'whole' | 'old' | 'too old'> {
-  if (packs.files().length === 0) return (await isCatalogueRemoved(lakeDir)) ? 'whole' : 'too old';
+/** Compares the published fold with the parts. One from before an erasure that waits for its version is obsolete. */
+async function compareFold(
+  { table, lakeDir }: TableDependencies,
+  packs: Packs,
+): Promise<'current' | 'outdated' | 'obsolete'> {
+  if (packs.files().length === 0) return (await isCatalogueRemoved(lakeDir)) ? 'current' : 'obsolete';
   const folded = await findMergedCatalogue(lakeDir);
-  if (folded === undefined || folded.tableVersion < (table.lake().forgetBefore ?? 0)) return 'too old';
-  return folded.parts === digestOf(packs.keys()) ? 'whole' : 'old';
+  if (folded === undefined || folded.tableVersion < (table.lake().forgetBefore ?? 0)) return 'obsolete';
+  return folded.parts === digestOf(packs.keys()) ? 'current' : 'outdated';
 }
 
 interface Opened {
@@ -122,10 +125,10 @@ export function createCatalogueTask(dependencies: TableDependencies, sealAgeMs: 
 
   /** Reports, at intervals, whether the catalogue was removed or its record damaged. */
   async function isGone({ packs }: Opened): Promise<boolean> {
-    let isWhole = true;
+    let isCurrent = true;
     if (checks.isDue())
-      await checks.run(async () => void (isWhole = (await judgeFold(dependencies, packs)) === 'whole'));
-    return !isWhole;
+      await checks.run(async () => void (isCurrent = (await compareFold(dependencies, packs)) === 'current'));
+    return !isCurrent;
   }
 
   async function fold(duckdb: Duckdb, { packs, parts }: Opened, tableVersion: number, missing: number): Promise<void> {
@@ -157,9 +160,9 @@ export function createCatalogueTask(dependencies: TableDependencies, sealAgeMs: 
     mustFold = (await known.parts.keep(duckdb)) || mustFold;
     const missing = await known.parts.add(duckdb, signal);
     if (signal.aborted) return;
-    const state = await judgeFold(dependencies, known.packs);
-    if (state === 'old' && !mustFold && !folds.isDue()) return;
-    if (state !== 'whole') await folds.run(() => fold(duckdb, known, version, missing));
+    const state = await compareFold(dependencies, known.packs);
+    if (state === 'outdated' && !mustFold && !folds.isDue()) return;
+    if (state !== 'current') await folds.run(() => fold(duckdb, known, version, missing));
     mustFold = false;
     if (missing > 0) return;
     settledVersion = version;

@@ -11,7 +11,7 @@ import {
 } from '../../lake/cleanup.ts';
 import { applyDueReplacements, type PublishedPaths } from '../../lake/files/deferred-replacement.ts';
 import { listStaged } from '../../lake/files/staging.ts';
-import { quarantinedName } from '../../lake/lake.ts';
+import { quarantineKey } from '../../lake/lake.ts';
 import { assertOwner } from '../lake-owner.ts';
 import { withMaintenanceLock, type TableDependencies } from './maintenance-task.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
@@ -79,9 +79,9 @@ export async function sweepLeftovers(
   quarantine: boolean,
 ): Promise<boolean> {
   const { dataset, table, paths, crashPoint, logger } = dependencies;
-  const aside = { folder: paths.quarantine, toName: (file: string) => quarantinedName(dataset, file) };
+  const toQuarantined = (file: string): string => quarantineKey(dataset, file);
   const swept = await withMaintenanceLock(dependencies, () =>
-    sweep(table, leftovers, crashPoint, quarantine ? aside : undefined),
+    sweep(table, leftovers, crashPoint, quarantine ? toQuarantined : undefined),
   );
   if (swept !== undefined && swept > 0)
     logger[quarantine ? 'error' : 'info'](

@@ -40,8 +40,8 @@ function createRenewal(
   { lakeDir, clock, logger }: MaintenanceDependencies,
   retentionMs: number,
 ): (tables: readonly TableMaintenance[]) => Promise<void> {
-  const { snapshotSql: file, root } = lakePaths(lakeDir);
-  const snapshotFile = createSnapshotFile({ file, root, clock, retentionMs });
+  const { root } = lakePaths(lakeDir);
+  const snapshotFile = createSnapshotFile({ root, clock, retentionMs });
   let isOld = false;
   return async (tables) => {
     try {
@@ -61,8 +61,7 @@ async function listAllLeftovers(lakeDir: string): Promise<Map<Dataset, Leftovers
   for (const dataset of await listTables(lakeDir)) {
     const { table, staging } = tablePaths(lakeDir, dataset);
     // Files next to the tables belong to the leader.
-    const beside = dataset === events ? [lakePaths(lakeDir).root] : [];
-    found.set(dataset, await listLeftovers(table, staging, beside));
+    found.set(dataset, await listLeftovers(table, staging, dataset === events));
   }
   return found;
 }

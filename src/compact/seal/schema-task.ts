@@ -93,13 +93,16 @@ function describeLeft(dataset: Dataset, { left, waiting, endMs, failures, isCrow
   const size = `${Math.ceil(sumBytes(left) / 1024 ** 2)} MiB`;
   const end = left.length + waiting === 0 ? '' : `, until about ${new Date(endMs).toISOString()}`;
   const cause = failures.length === 0 ? '' : `; ${failures.length} cannot be rewritten: ${failures[0]}`;
+  const action = isCrowded
+    ? 'Free space on the disk of the data folder: the rewrite waits for it.'
+    : 'Read folders with union_by_name until then, or read the log. The service rewrites the files in the background.';
+  const repair =
+    " For files that cannot be rewritten, run 'tributary lake check', restore damaged ones from a backup, then restart the service.";
   return {
     code: 'sealed_columns_missing',
     subject: dataset.table,
     message: `sealed files of ${describeTable(dataset)} lack columns that were added later: ${left.length} (${size}) are still to be rewritten, ${waiting} rewritten files wait to replace theirs${end}${cause}`,
-    action: isCrowded
-      ? 'Free space on the disk of the data folder: the rewrite waits for it.'
-      : 'Read folders with union_by_name until then, or read the log. The service rewrites the files in the background.',
+    action: failures.length === 0 ? action : `${action}${repair}`,
   };
 }
 

@@ -243,13 +243,13 @@ export async function writeOutputs(work: SealWork): Promise<Output[]> {
     const to = sealedPath(`${partitionPath(partitionGroup.partition)}/${id}`);
     await write(ours, partitionSql(dataset, partitionGroup.partition), order, String(index), to);
   });
-  const rest = partitionCosts.filter((partitionCost) => !isDue.has(partitionKeyOf(partitionCost)));
+  const otherCosts = partitionCosts.filter((partitionCost) => !isDue.has(partitionKeyOf(partitionCost)));
   const sealed = partitionsSql(
     dataset,
     due.map(({ partition }) => partition),
   );
   const restOrder = `${partitionColumnsSql(dataset)}, ${order}`;
-  await write(rest, `NOT (${sealed})`, restOrder, 'young', `${youngFolder}/${id}-young`);
+  await write(otherCosts, `NOT (${sealed})`, restOrder, 'young', `${youngFolder}/${id}-young`);
   if (sorted !== undefined) await removeTree(sortedFolder);
   return outputs;
 }

@@ -197,36 +197,36 @@ async function stage(
   inputs: readonly DataFile[],
   due: readonly PartitionGroup[],
   { id, folder }: OpenChange,
-): Promise<{ outputs: Output[]; taken: DataFile[] } | undefined> {
+): Promise<{ outputs: Output[]; usedInputs: DataFile[] } | undefined> {
   const { dataset, table, duckdb } = dependencies;
   const { emptyFile, schemaString = '' } = table.snapshot();
   const columns = parseSchemaString(schemaString).map(({ name }) => name);
   const budget = engineBudget(duckdb.memoryMb);
   const source = { dataset, duckdb, emptyFile, budget };
   const measured = await measurePartitionCosts(source, inputs, dependencies.measured ?? new Map());
-  const taken = boundInputs(inputs, measured);
+  const usedInputs = boundInputs(inputs, measured);
   const partitionCosts = measured.filter((partitionCost) =>
-    taken.some(({ absolutePath }) => absolutePath === partitionCost.file),
+    usedInputs.some(({ absolutePath }) => absolutePath === partitionCost.file),
   );
-  if (due.length === 0 && !isWorthMerging(taken, partitionCosts, budget)) return undefined;
+  if (due.length === 0 && !isWorthMerging(usedInputs, partitionCosts, budget)) return undefined;
   // The inputs are bounded: they may have no rows of a due group.
-  const here = due.filter((partitionGroup) =>
+  const dueInInputs = due.filter((partitionGroup) =>
     partitionCosts.some((partitionCost) => partitionKeyOf(partitionCost) === partitionKeyOf(partitionGroup)),
   );
-  const outputs = await localFiles.use(taken, (paths) => {
-    const pathOf = new Map(taken.map(({ absolutePath }, index) => [absolutePath, paths[index] ?? '']));
+  const outputs = await localFiles.use(usedInputs, (paths) => {
+    const pathOf = new Map(usedInputs.map(({ absolutePath }, index) => [absolutePath, paths[index] ?? '']));
     const local = partitionCosts.map((partitionCost) => ({
       ...partitionCost,
       file: pathOf.get(partitionCost.file) ?? '',
     }));
-    return writeOutputs({ dataset, columns, duckdb, emptyFile, partitionCosts: local, due: here, folder, id });
+    return writeOutputs({ dataset, columns, duckdb, emptyFile, partitionCosts: local, due: dueInInputs, folder, id });
   });
-  const rowsIn = taken.reduce((sum, file) => sum + (file.numRecords ?? Number.NaN), 0);
+  const rowsIn = usedInputs.reduce((sum, file) => sum + (file.numRecords ?? Number.NaN), 0);
   if (countRows(outputs) !== rowsIn)
     throw new AppError('file_damaged', `a seal of ${rowsIn} rows wrote ${countRows(outputs)}`, {
       hint: "Run 'tributary lake check', and restore the files that it names from a backup.",
     });
-  return { outputs, taken };
+  return { outputs, usedInputs };
 }
 
 /** Seals files by one commit; undefined if it is not worth it. After an error nothing is left. */
@@ -235,20 +235,20 @@ async function sealFiles(
   inputs: readonly DataFile[],
   due: readonly PartitionGroup[],
   nowMs: number,
-): Promise<{ sealed: Sealed; taken: DataFile[] } | undefined> {
+): Promise<{ sealed: Sealed; usedInputs: DataFile[] } | undefined> {
   const { table, stagingDir, crashPoint } = dependencies;
   const change = await openChange(table, stagingDir, 'a seal', crashPoint);
   try {
     const staged = await stage(dependencies, inputs, due, change);
     if (staged === undefined) return undefined;
-    const { outputs, taken } = staged;
-    await change.commit(outputs, () => toChange(taken, outputs, nowMs));
+    const { outputs, usedInputs } = staged;
+    await change.commit(outputs, () => toChange(usedInputs, outputs, nowMs));
     const sealed = outputs.filter((output) => !isYoungPath(output.path));
     return {
-      taken,
+      usedInputs,
       sealed: {
         version: table.state().version,
-        filesIn: taken.length,
+        filesIn: usedInputs.length,
         sealedFiles: sealed.length,
         rows: countRows(sealed),
         remnantRows: countRows(outputs) - countRows(sealed),
@@ -275,7 +275,7 @@ export async function sealDueFiles(
   const { dataset, table, duckdb, clock, dueRows, signal } = dependencies;
   const known = dependencies.known ?? new Map();
   await table.refresh();
-  let most = Number.POSITIVE_INFINITY;
+  let maxInputs = Number.POSITIVE_INFINITY;
   for (let failures = 0; ;) {
     const nowMs = clock.nowMs();
     const young = table.snapshot().young.filter((file) => !leftOut.has(file.path));
@@ -291,7 +291,7 @@ export async function sealDueFiles(
     });
     if (partitionGroups === undefined) continue;
     const due = dueRows.find(partitionGroups, young, nowMs);
-    const inputs = pickInputs(young, due, known, sealMaxBytes).slice(0, most);
+    const inputs = pickInputs(young, due, known, sealMaxBytes).slice(0, maxInputs);
     if (inputs.length === 0 || (due.length === 0 && inputs.length < 2)) return undefined;
     // A rewrite gets its own hash, which would hide damage.
     if (await noteDamages(inputs, leftOut)) continue;
@@ -301,8 +301,8 @@ export async function sealDueFiles(
       done = await sealFiles(dependencies, inputs, due, nowMs);
     } catch (error) {
       if (signal?.aborted === true || !isEngineError(error)) throw error;
-      most = Math.floor(inputs.length / 2);
-      if (most > 0) {
+      maxInputs = Math.floor(inputs.length / 2);
+      if (maxInputs > 0) {
         dependencies.onRetry?.(error);
         continue;
       }
@@ -310,13 +310,13 @@ export async function sealDueFiles(
       if (failed !== undefined) leftOut.set(failed.path, describeFailure(failed, partitionGroups, error));
       failures += 1;
       if (failures === maxFailures) throw error;
-      most = 1;
+      maxInputs = 1;
       continue;
     }
     if (done === undefined) return undefined;
     // Groups that the bound has left young are still due.
-    const gone = new Set(done.taken.map((file) => file.absolutePath));
-    dueRows.sealed(due.filter((partitionGroup) => partitionGroup.files.every((file) => gone.has(file))));
+    const sealedPaths = new Set(done.usedInputs.map((file) => file.absolutePath));
+    dueRows.sealed(due.filter((partitionGroup) => partitionGroup.files.every((file) => sealedPaths.has(file))));
     return done.sealed;
   }
 }

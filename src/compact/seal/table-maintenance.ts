@@ -17,7 +17,7 @@ import {
 } from './maintenance-task.ts';
 import { createSchemaTask } from './schema-task.ts';
 import { findUnnamedTables, hasTable, lakePaths, openDatasetTable, tablePaths } from '../../lake/lake.ts';
-import { findNames } from '../../runtime/files/folder-names.ts';
+import { lakeStore } from '../../lake/files/data-file.ts';
 
 /** Refreshes the table after an error; reports whether a foreign commit stops all work until its repair. */
 async function isHeldByForeignCommit(table: Table, error: unknown): Promise<boolean> {
@@ -134,7 +134,7 @@ export function createSecondaryTableList(
     /** Opens new tables and refreshes open ones, at most once a second. */
     async refresh(): Promise<void> {
       if (performance.now() - lookedAtMs < pollIntervalMs) return;
-      const names = new Set(await findNames(lakeDir));
+      const names = new Set(await lakeStore(lakeDir).folders(''));
       for (const dataset of datasets.values()) {
         if (dataset === events || !names.has(dataset.table)) continue;
         const known = opened.get(dataset);

@@ -63,7 +63,7 @@ function describeAppChanges(): Record<string, Schema> {
     'idProject?': text,
     'removedAt?': moment,
   });
-  const given = [
+  const parameters = [
     idApp,
     parameter('platform', choice(platforms), 'Platform of the app.'),
     parameter('title?', text, 'Title of the app.'),
@@ -85,7 +85,7 @@ function describeAppChanges(): Record<string, Schema> {
     [`${base}/apps.json`]: {
       get: method('List the apps of all accounts.', list, object({ apps: listOf(app), total: count })),
     },
-    [`${base}/app/add.json`]: change('Create an app with its first token.', given, token, {}),
+    [`${base}/app/add.json`]: change('Create an app with its first token.', parameters, token, {}),
     [`${base}/app/set.json`]: change('Update the title or the project of an app.', changed, app),
     [`${base}/app/token.json`]: change('Create another token of an app.', [idApp], token),
     [`${base}/app/revoke.json`]: change('Revoke a token.', [idApp, prefix], revoked),
@@ -106,7 +106,7 @@ function describeUserChanges(): Record<string, Schema> {
     'maxExports?': count,
     'operator?': flag,
   });
-  const given = [
+  const parameters = [
     parameter('name', text, 'Name of the user, unique in the account.'),
     parameter('idAccount?', text, 'Account of the user; optional for an operator.'),
     parameter('operator?', toggle, 'Whether the user is an operator. Default: 0.'),
@@ -125,7 +125,7 @@ function describeUserChanges(): Record<string, Schema> {
     [`${base}/users.json`]: {
       get: method('List the users of all accounts.', pageArguments, object({ users: listOf(user), total: count })),
     },
-    [`${base}/user/add.json`]: change('Create a user.', given, secret, {}),
+    [`${base}/user/add.json`]: change('Create a user.', parameters, secret, {}),
     [`${base}/user/set.json`]: change('Update the permissions and the file compression of a user.', changed, user),
     [`${base}/user/secret.json`]: change('Create a new secret of a user and revoke the old one.', [idUser], secret),
     [`${base}/user/remove.json`]: change('Remove a user.', [idUser], object({ idUser: text, name: text })),

@@ -1,3 +1,4 @@
+import { defined } from '../../runtime/files/checksummed-json.ts';
 import type { AccessPaths } from '../../access/access-file.ts';
 import { noAccount, type User } from '../../access/access.ts';
 import {
@@ -26,7 +27,7 @@ import type { Logger } from '../../runtime/logger.ts';
 import { withFormerStatus } from '../../runtime/former-names.ts';
 import type { ProcessState } from '../../runtime/processes/supervisor.ts';
 import type { Arguments } from '../api/arguments.ts';
-import { badRequest, defined, type ExportApiError } from '../api/envelope.ts';
+import { badRequest, type ExportApiError } from '../api/envelope.ts';
 import { parseId, single, type AddMethod } from '../api/methods-routes.ts';
 import {
   createOperatorMethods,
@@ -43,26 +44,26 @@ const titleInvalid = badRequest(`Argument title must be a text of at most ${maxT
 
 const isPlatform = (text: string | undefined): text is Platform => platforms.some((platform) => platform === text);
 
-function parseApp(given: Arguments) {
-  const idApp = parseId(single(given, 'idApp'));
+function parseApp(callArguments: Arguments) {
+  const idApp = parseId(single(callArguments, 'idApp'));
   if (idApp === undefined) return appExpected;
-  const platform = single(given, 'platform');
+  const platform = single(callArguments, 'platform');
   if (!isPlatform(platform)) return badRequest(`Argument platform is expected: one of ${platforms.join(', ')}`);
-  const idAccount = parseId(single(given, 'idAccount') ?? '1');
+  const idAccount = parseId(single(callArguments, 'idAccount') ?? '1');
   if (idAccount === undefined) return badRequest('Argument idAccount must be a whole number from 1');
-  const idProject = parseId(single(given, 'idProject'));
-  if (given.has('idProject') && idProject === undefined)
+  const idProject = parseId(single(callArguments, 'idProject'));
+  if (callArguments.has('idProject') && idProject === undefined)
     return badRequest('Argument idProject must be a whole number from 1');
-  const title = parseLabel(single(given, 'title'), maxTitleLength);
-  if (given.has('title') && title === undefined) return titleInvalid;
-  return { idApp, platform, idAccount, ...defined({ idProject, title, sdkKey: single(given, 'sdkKey') }) };
+  const title = parseLabel(single(callArguments, 'title'), maxTitleLength);
+  if (callArguments.has('title') && title === undefined) return titleInvalid;
+  return { idApp, platform, idAccount, ...defined({ idProject, title, sdkKey: single(callArguments, 'sdkKey') }) };
 }
 
-function parseAppSettings(given: Arguments): AppSettings | ExportApiError {
-  const title = parseLabel(single(given, 'title'), maxTitleLength);
-  if (given.has('title') && title === undefined) return titleInvalid;
-  const idProject = parseIdOrNone(single(given, 'idProject'));
-  if (given.has('idProject') && idProject === undefined)
+function parseAppSettings(callArguments: Arguments): AppSettings | ExportApiError {
+  const title = parseLabel(single(callArguments, 'title'), maxTitleLength);
+  if (callArguments.has('title') && title === undefined) return titleInvalid;
+  const idProject = parseIdOrNone(single(callArguments, 'idProject'));
+  if (callArguments.has('idProject') && idProject === undefined)
     return badRequest('Argument idProject must be a whole number from 1, or none');
   if (title === undefined && idProject === undefined) return badRequest('Argument title or idProject is expected');
   return defined({ title, idProject });
@@ -74,7 +75,7 @@ const changesOf =
   (
     verb: string,
     others: readonly string[],
-    work: (id: number, given: Arguments, operator: User) => Promise<object>,
+    work: (id: number, callArguments: Arguments, operator: User) => Promise<object>,
   ): void => {
     const idName = kind === 'app' ? 'idApp' : 'idUser';
     const url = `/api/operations/v1/${kind}/${verb}.json`;
@@ -121,20 +122,20 @@ function parseSwitch(given: Arguments, name: string): boolean | undefined {
   return text === '1' || text === '0' ? text === '1' : undefined;
 }
 
-function parseUser(given: Arguments): NewUser | ExportApiError {
-  const name = parseLabel(single(given, 'name'), maxNameLength);
+function parseUser(callArguments: Arguments): NewUser | ExportApiError {
+  const name = parseLabel(single(callArguments, 'name'), maxNameLength);
   if (name === undefined) return badRequest(`Argument name is expected: a text of at most ${maxNameLength} characters`);
-  const isOperator = given.has('operator') ? parseSwitch(given, 'operator') : false;
-  const mayExport = given.has('canExport') ? parseSwitch(given, 'canExport') : true;
+  const isOperator = callArguments.has('operator') ? parseSwitch(callArguments, 'operator') : false;
+  const mayExport = callArguments.has('canExport') ? parseSwitch(callArguments, 'canExport') : true;
   if (isOperator === undefined || mayExport === undefined)
     return badRequest('Arguments operator and canExport must be 1 or 0');
-  const hasAccount = given.has('idAccount') || !isOperator;
-  const idAccount = hasAccount ? parseId(single(given, 'idAccount')) : noAccount;
+  const hasAccount = callArguments.has('idAccount') || !isOperator;
+  const idAccount = hasAccount ? parseId(single(callArguments, 'idAccount')) : noAccount;
   if (idAccount === undefined) return badRequest('Argument idAccount is expected: a whole number from 1');
-  const maxExports = parseId(single(given, 'maxExports'));
-  if (given.has('maxExports') && maxExports === undefined)
+  const maxExports = parseId(single(callArguments, 'maxExports'));
+  if (callArguments.has('maxExports') && maxExports === undefined)
     return badRequest('Argument maxExports must be a whole number from 1');
-  const files = single(given, 'files') ?? 'auto';
+  const files = single(callArguments, 'files') ?? 'auto';
   if (!isPacking(files)) return filesInvalid;
   return {
     name,
@@ -148,13 +149,13 @@ function parseUser(given: Arguments): NewUser | ExportApiError {
   };
 }
 
-function parseUserSettings(given: Arguments): UserSettings | ExportApiError {
-  const canExport = parseSwitch(given, 'canExport');
-  if (given.has('canExport') && canExport === undefined) return badRequest('Argument canExport must be 1 or 0');
-  const maxExports = parseIdOrNone(single(given, 'maxExports'));
-  if (given.has('maxExports') && maxExports === undefined)
+function parseUserSettings(callArguments: Arguments): UserSettings | ExportApiError {
+  const canExport = parseSwitch(callArguments, 'canExport');
+  if (callArguments.has('canExport') && canExport === undefined) return badRequest('Argument canExport must be 1 or 0');
+  const maxExports = parseIdOrNone(single(callArguments, 'maxExports'));
+  if (callArguments.has('maxExports') && maxExports === undefined)
     return badRequest('Argument maxExports must be a whole number from 1, or none');
-  const files = single(given, 'files');
+  const files = single(callArguments, 'files');
   if (files !== undefined && !isPacking(files)) return filesInvalid;
   if (canExport === undefined && maxExports === undefined && files === undefined)
     return badRequest('Argument canExport, maxExports or files is expected');

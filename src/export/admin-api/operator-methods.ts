@@ -54,13 +54,13 @@ export function createOperatorMethods(addMethod: AddMethod, logger: Logger) {
       url: string,
       name: string,
       known: readonly string[],
-      change: (given: Arguments, user: User) => Promise<object>,
+      change: (callArguments: Arguments, user: User) => Promise<object>,
     ): void =>
-      addMethod(['POST'], url, name, async (user, given) => {
-        const fault = findFault(user, given, known);
-        if (fault !== undefined) return fault;
+      addMethod(['POST'], url, name, async (user, callArguments) => {
+        const refusal = findFault(user, callArguments, known);
+        if (refusal !== undefined) return refusal;
         try {
-          const changed = await change(given, user);
+          const changed = await change(callArguments, user);
           if (isApiError(changed)) return changed;
           const { idApp, idUser, revoked }: { idApp?: unknown; idUser?: unknown; revoked?: unknown } = changed;
           logger.info({ operator: user.idUser, change: name, idApp, idUser, revoked }, 'access changed');

@@ -1,4 +1,5 @@
 /** The API reference on an account: apps and their data, webhooks and their messages. */
+import { membersOf } from '../../runtime/files/checksummed-json.ts';
 import { platforms } from '../../datasets/field-schema.ts';
 import { noticeKinds } from '../../lake/catalogue/catalogue-files.ts';
 import { parameterTypes } from '../../lake/catalogue/parameter-types.ts';
@@ -42,12 +43,12 @@ function describeApps(): Record<string, Schema> {
     description: 'Server-sent events, as GET /v1/live of the import area has them.',
     content: { 'text/event-stream': { schema: text } },
   };
-  const given = [idApp, parameter('limit?', upTo(1000))];
+  const parameters = [idApp, parameter('limit?', upTo(1000))];
   return {
     '/api/app/v1/refusals.json': {
-      get: method('List the newest rejected requests of an app.', given, list, notFoundResponse),
+      get: method('List the newest rejected requests of an app.', parameters, list, notFoundResponse),
     },
-    '/api/app/v1/live': { get: { ...live, responses: { ...(live['responses'] as Schema), 200: events, 503: away } } },
+    '/api/app/v1/live': { get: { ...live, responses: { ...membersOf(live['responses']), 200: events, 503: away } } },
   };
 }
 
@@ -99,7 +100,7 @@ function describeCatalogue(): Record<string, Schema> {
     notices: listOf(notice),
   };
   const catalogue = describeFormerNames('catalogue', object(catalogueMembers));
-  const given = [
+  const parameters = [
     parameter('idApp', text, "An app of the caller's account."),
     parameter('customEventName?', text, 'Custom event to list the parameters of.'),
     parameter('dateFrom?', text, 'First UTC date to count.'),
@@ -112,7 +113,7 @@ function describeCatalogue(): Record<string, Schema> {
   ];
   const get = method(
     'List the custom events of an app, or get one with its parameters.',
-    given,
+    parameters,
     catalogue,
     notFoundResponse,
   );

@@ -61,14 +61,16 @@ export function addAppRoutes(addMethod: AddMethod, access: AccessReader, { readR
     return typeof limit === 'number' ? { data: { refusals: await readRefusals(idApp, limit) } } : limit;
   });
 
-  addMethod(['GET'], '/api/app/v1/live', 'app_live', (user, given, { isStillSignedIn }) => {
-    const idApp = parseOwnApp(access, user, given);
+  addMethod(['GET'], '/api/app/v1/live', 'app_live', (user, callArguments, { isStillSignedIn }) => {
+    const idApp = parseOwnApp(access, user, callArguments);
     if (typeof idApp !== 'number') return idApp;
     if (hub === undefined) return unnamed;
     // A removed user, one with a new secret and one who signed out of the console receive nothing more.
     const isAllowed = (): boolean => {
       const now = access.current().findUser(user.idUser);
-      return isStillSignedIn() && now?.secret === user.secret && typeof parseOwnApp(access, now, given) === 'number';
+      return (
+        isStillSignedIn() && now?.secret === user.secret && typeof parseOwnApp(access, now, callArguments) === 'number'
+      );
     };
     return {
       async takeOver(response) {
@@ -111,18 +113,27 @@ function describe({ idWebhook, url, createdMs }: Webhook, last?: DeliveryAttempt
 }
 
 export function addWebhookRoutes(addMethod: AddMethod, { paths, rules, clock, tries }: WebhookRouteDependencies): void {
-  addMethod(['POST'], '/api/webhook/v1/create.json', 'webhook_create', async ({ idAccount, canExport }, given) => {
-    if (!canExport) return lacksPermission;
-    const url = parseWebhookUrl(single(given, 'url'), rules);
-    if (typeof url === 'string') return badRequest(`Argument url ${url}`);
-    try {
-      const added = await addWebhook(paths, { idAccount, url: url.href }, { nowMs: clock.nowMs(), most: maxWebhooks });
-      return { data: { ...describe(added.webhook), secret: added.secret } };
-    } catch (error) {
-      if (isAppError(error, 'conflict')) return badRequest(`The account already has ${maxWebhooks} webhooks`);
-      throw error;
-    }
-  });
+  addMethod(
+    ['POST'],
+    '/api/webhook/v1/create.json',
+    'webhook_create',
+    async ({ idAccount, canExport }, callArguments) => {
+      if (!canExport) return lacksPermission;
+      const url = parseWebhookUrl(single(callArguments, 'url'), rules);
+      if (typeof url === 'string') return badRequest(`Argument url ${url}`);
+      try {
+        const added = await addWebhook(
+          paths,
+          { idAccount, url: url.href },
+          { nowMs: clock.nowMs(), most: maxWebhooks },
+        );
+        return { data: { ...describe(added.webhook), secret: added.secret } };
+      } catch (error) {
+        if (isAppError(error, 'conflict')) return badRequest(`The account already has ${maxWebhooks} webhooks`);
+        throw error;
+      }
+    },
+  );
 
   addMethod(['GET'], '/api/webhook/v1/list.json', 'webhook_list', async ({ idAccount }) => {
     const { known, damaged } = await listWebhooks(paths, idAccount);

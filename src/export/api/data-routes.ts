@@ -83,8 +83,10 @@ function parseDate(text: string): string | undefined {
 const dateOf = (ms: number): string => new Date(ms).toISOString().slice(0, 10);
 
 /** Parses the dates; the last 30 by default. */
-function parseDates(given: Arguments, nowMs: number): DateSpan | ExportApiError {
-  const [from, to] = ['dateFrom', 'dateTo'].map((name) => (given.has(name) ? (single(given, name) ?? '') : undefined));
+function parseDates(callArguments: Arguments, nowMs: number): DateSpan | ExportApiError {
+  const [from, to] = ['dateFrom', 'dateTo'].map((name) =>
+    callArguments.has(name) ? (single(callArguments, name) ?? '') : undefined,
+  );
   if ((from === undefined) !== (to === undefined)) return badRequest('Arguments dateFrom and dateTo go together');
   if (from === undefined || to === undefined)
     return { from: dateOf(nowMs - (fallbackDates - 1) * dayMs), to: dateOf(nowMs) };
@@ -121,8 +123,8 @@ const describeApp = ({ idApp, title, platform, idProject }: App) => ({
 function renderCounts(result: DataResult, { from, to }: DateSpan): MethodResult {
   if (result.kind === 'fields') {
     const { fields, version, ...counted } = result.fields;
-    const shown = fields.map((field) => withFormerNames('field', field));
-    return { data: withFormerNames('fields', { ...counted, fields: shown, version: String(version) }) };
+    const renderedFields = fields.map((field) => withFormerNames('field', field));
+    return { data: withFormerNames('fields', { ...counted, fields: renderedFields, version: String(version) }) };
   }
   if (result.kind !== 'volume') return refuseEnd(result, 'queries', 'one app');
   const { version, days } = result.volume;
@@ -132,30 +134,30 @@ function renderCounts(result: DataResult, { from, to }: DateSpan): MethodResult 
 export function addDataRoutes(addMethod: AddMethod, { access, interactiveJobs, clock }: DataRouteDependencies): void {
   const appsOf = ({ idAccount }: User): readonly App[] => access.current().appsOfAccount(idAccount);
 
-  addMethod(['GET'], '/api/data/v1/apps.json', 'data_apps', (user, given) => {
+  addMethod(['GET'], '/api/data/v1/apps.json', 'data_apps', (user, callArguments) => {
     if (!user.canExport) return lacksPermission;
-    const unknown = findUnknownArgumentError(given, ['idApp', 'search', 'offset', 'limit']);
+    const unknown = findUnknownArgumentError(callArguments, ['idApp', 'search', 'offset', 'limit']);
     if (unknown !== undefined) return unknown;
-    const limit = parseLimit(given, fallbackLimit, mostLimit);
+    const limit = parseLimit(callArguments, fallbackLimit, mostLimit);
     if (typeof limit !== 'number') return limit;
-    const offset = parseCount(given, 'offset', 0, 9_999_999);
+    const offset = parseCount(callArguments, 'offset', 0, 9_999_999);
     if (offset === undefined) return badRequest('Argument offset must be a whole number from 0');
-    const apps = parseApps(appsOf(user), given, false);
+    const apps = parseApps(appsOf(user), callArguments, false);
     if (isApiError(apps)) return apps;
-    const found = findApps(apps, single(given, 'search') ?? '');
+    const found = findApps(apps, single(callArguments, 'search') ?? '');
     return { data: { apps: found.slice(offset, offset + limit).map(describeApp), total: found.length } };
   });
 
   const add = (ask: 'volume' | 'fields', known: readonly string[]): void =>
-    addMethod(['GET'], `/api/data/v1/${ask}.json`, `data_${ask}`, async (user, given, { whileConnected }) => {
+    addMethod(['GET'], `/api/data/v1/${ask}.json`, `data_${ask}`, async (user, callArguments, { whileConnected }) => {
       if (!user.canExport) return lacksPermission;
-      const unknown = findUnknownArgumentError(given, known);
+      const unknown = findUnknownArgumentError(callArguments, known);
       if (unknown !== undefined) return unknown;
-      const dates = parseDates(given, clock.nowMs());
+      const dates = parseDates(callArguments, clock.nowMs());
       if (isApiError(dates)) return dates;
-      const apps = parseApps(appsOf(user), given, ask === 'fields');
+      const apps = parseApps(appsOf(user), callArguments, ask === 'fields');
       if (isApiError(apps)) return apps;
-      const kind = single(given, 'kind') ?? '';
+      const kind = single(callArguments, 'kind') ?? '';
       if (ask === 'fields' && !dataKinds.includes(kind))
         return badRequest(`Argument kind is expected: one of ${dataKinds.join(', ')}`);
       const question: DataQuery = ask === 'volume' ? { ask, dates } : { ask, dates, kind };
@@ -190,33 +192,41 @@ export function addCatalogueRoutes(
   addMethod: AddMethod,
   { access, interactiveJobs, clock }: DataRouteDependencies,
 ): void {
-  addMethod(['GET', 'POST'], '/api/catalogue/v1/get.json', 'catalogue', async (user, given, { whileConnected }) => {
-    const { idAccount, canExport } = user;
-    if (!canExport) return lacksPermission;
-    const unknown = findUnknownArgumentError(given, catalogueArguments);
-    if (unknown !== undefined) return unknown;
-    const customEventName = single(given, 'customEventName');
-    if (given.has('customEventName') && (customEventName ?? '') === '')
-      return badRequest('Argument customEventName must be the name of one custom event');
-    const days = parseCount(given, 'days', maxDates, maxDates);
-    if (days === undefined) return badRequest(`Argument days must be from 0 to ${maxDates}`);
-    const dates = given.has('dateFrom') || given.has('dateTo') ? parseDates(given, clock.nowMs()) : undefined;
-    if (dates !== undefined && isApiError(dates)) return dates;
-    const findApp = () => parseApps(access.current().appsOfAccount(idAccount), given, true);
-    const apps = findApp();
-    if (isApiError(apps)) return apps;
-    const question = {
-      ask: 'catalogue',
-      days,
-      ...(dates === undefined ? {} : { dates }),
-      ...(customEventName === undefined ? {} : { customEventName }),
-    } as const;
-    const result = await whileConnected((signal) => interactiveJobs.ask({ question, apps, idAccount }, signal));
-    if (isApiError(findApp())) return appNotFound;
-    return result.kind === 'catalogue'
-      ? { data: renderCatalogue(result.catalogue, customEventName === undefined) }
-      : refuseEnd(result, 'queries', 'one app');
-  });
+  addMethod(
+    ['GET', 'POST'],
+    '/api/catalogue/v1/get.json',
+    'catalogue',
+    async (user, callArguments, { whileConnected }) => {
+      const { idAccount, canExport } = user;
+      if (!canExport) return lacksPermission;
+      const unknown = findUnknownArgumentError(callArguments, catalogueArguments);
+      if (unknown !== undefined) return unknown;
+      const customEventName = single(callArguments, 'customEventName');
+      if (callArguments.has('customEventName') && (customEventName ?? '') === '')
+        return badRequest('Argument customEventName must be the name of one custom event');
+      const days = parseCount(callArguments, 'days', maxDates, maxDates);
+      if (days === undefined) return badRequest(`Argument days must be from 0 to ${maxDates}`);
+      const dates =
+        callArguments.has('dateFrom') || callArguments.has('dateTo')
+          ? parseDates(callArguments, clock.nowMs())
+          : undefined;
+      if (dates !== undefined && isApiError(dates)) return dates;
+      const findApp = () => parseApps(access.current().appsOfAccount(idAccount), callArguments, true);
+      const apps = findApp();
+      if (isApiError(apps)) return apps;
+      const question = {
+        ask: 'catalogue',
+        days,
+        ...(dates === undefined ? {} : { dates }),
+        ...(customEventName === undefined ? {} : { customEventName }),
+      } as const;
+      const result = await whileConnected((signal) => interactiveJobs.ask({ question, apps, idAccount }, signal));
+      if (isApiError(findApp())) return appNotFound;
+      return result.kind === 'catalogue'
+        ? { data: renderCatalogue(result.catalogue, customEventName === undefined) }
+        : refuseEnd(result, 'queries', 'one app');
+    },
+  );
 }
 
 function renderLook(result: DryRunResult): MethodResult {

@@ -54,10 +54,3 @@ export function errorEnvelope({ code, detail, info }: ExportApiError): Envelope 
   const data = detail === undefined ? null : { error: { detail, ...(info === undefined ? {} : { info }) } };
   return { code, message: messages[code], data };
 }
-
-/** Returns the members of an object that are defined. */
-export function defined<T extends object>(members: T): { readonly [Name in keyof T]?: Exclude<T[Name], undefined> } {
-  return Object.fromEntries(Object.entries(members).filter(([, value]) => value !== undefined)) as {
-    readonly [Name in keyof T]?: Exclude<T[Name], undefined>;
-  };
-}

@@ -112,7 +112,7 @@ function describeEvent({ description, table }: Dataset, event: ExportEvent): str
 function describeFilter({ name, meaning, shape }: Parameter): ExportFormFilter {
   const schema = rowFields.get(name);
   const titles = schema === undefined ? undefined : findDictionary(schema);
-  const { enum: allowed } = (schema ?? {}) as { readonly enum?: readonly unknown[] };
+  const allowed = schema?.enum;
   const plain = allowed === undefined ? undefined : Object.fromEntries(allowed.map((value) => [String(value), '']));
   const choices = name === 'eventNameInvert' ? { 0: 'only the named', 1: 'all but the named' } : (titles ?? plain);
   const isText = textFilters.has(name) || (filterNames.includes(name) && schema?.type === 'string');
@@ -122,7 +122,7 @@ function describeFilter({ name, meaning, shape }: Parameter): ExportFormFilter {
 /** Describes the choices of an export form, from the tables of the parser. */
 export function describeExportForm() {
   const filters = parameters.filter(({ name }) => !noFilters.has(name));
-  const { device, user } = dictionaries.events as { readonly device: string[]; readonly user: string[] };
+  const { device, user } = dictionaries.events;
   const all = [...datasets.values()].flatMap((dataset) =>
     [...dataset.exports].map(([name, event]): OrderEvent => ({
       name,

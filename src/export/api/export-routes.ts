@@ -29,7 +29,7 @@ export function addExportRoutes(server: ApiServer, dependencies: ExportRouteDepe
 
   addMethod(['GET', 'POST'], '/api/raw/v1/export/get.json', 'raw_get', async (user, given, { baseUrl }) => {
     const job = await exports.find(user, single(given, 'idRawExport'));
-    return job === undefined ? rawNotFound : { data: exportViews.raw(job, user, baseUrl) };
+    return job === undefined ? rawNotFound : { data: await exportViews.raw(job, user, baseUrl) };
   });
 
   addMethod(['GET', 'POST'], '/api/raw/v1/export/cancel.json', 'cancel', async (user, given) => {
@@ -42,12 +42,12 @@ export function addExportRoutes(server: ApiServer, dependencies: ExportRouteDepe
 
   addMethod(['GET', 'POST'], '/api/report/v1/file/get.json', 'report_get', async (user, given, { baseUrl }) => {
     const job = await exports.find(user, single(given, 'idReportFile'));
-    return job === undefined ? reportNotFound : { data: exportViews.report(job, user, baseUrl) };
+    return job === undefined ? reportNotFound : { data: await exportViews.report(job, user, baseUrl) };
   });
 
   addMethod(['GET'], '/api/report/v1/file/list.json', 'report_list', async (user) => {
     const jobs = await exports.list(user);
-    return isApiError(jobs) ? jobs : { data: { reports: jobs.map((job) => exportViews.summary(job)) } };
+    return isApiError(jobs) ? jobs : { data: { reports: await Promise.all(jobs.map(exportViews.summary)) } };
   });
 
   for (const name of dictionaryNames) {
@@ -62,10 +62,10 @@ export function addExportRoutes(server: ApiServer, dependencies: ExportRouteDepe
 
 export const listLimits = { fallback: 25, most: 200 } as const;
 
-function describeJob(job: ReportJob, exportViews: ExportViews): Record<string, unknown> {
+async function describeJob(job: ReportJob, exportViews: ExportViews): Promise<Record<string, unknown>> {
   const spec = parseExportSpec(job.request);
   return {
-    ...exportViews.summary(job),
+    ...(await exportViews.summary(job)),
     ...(isInProgress(job) ? { isCancellable: true } : {}),
     ...(job.finishedMs === undefined ? {} : { timestampFinished: String(Math.floor(job.finishedMs / 1000)) }),
     // Another version may have written a request that this one cannot parse.
@@ -77,18 +77,19 @@ export function addListRoutes(
   addMethod: AddMethod,
   { exports, exportViews }: Pick<ExportRouteDependencies, 'exports' | 'exportViews'>,
 ): void {
-  addMethod(['GET'], '/api/raw/v1/export/list.json', 'raw_list', async (user, given) => {
-    const unknown = [...given.keys()].find((name) => name !== 'limit' && name !== 'before');
+  addMethod(['GET'], '/api/raw/v1/export/list.json', 'raw_list', async (user, callArguments) => {
+    const unknown = [...callArguments.keys()].find((name) => name !== 'limit' && name !== 'before');
     if (unknown !== undefined) return badRequest(`Argument ${quote(unknown)} is unknown; allowed: limit, before`);
-    const limit = parseLimit(given, listLimits.fallback, listLimits.most);
+    const limit = parseLimit(callArguments, listLimits.fallback, listLimits.most);
     if (typeof limit !== 'number') return limit;
-    const before = given.has('before') ? parseId(single(given, 'before')) : Infinity;
+    const before = callArguments.has('before') ? parseId(single(callArguments, 'before')) : Infinity;
     if (before === undefined) return badRequest('Argument before must be the idRawExport of a request');
     const page = await exports.page(user, limit, before);
     if (isApiError(page)) return page;
     const { jobs, total, hasMore } = page;
     const next = hasMore ? { before: String(jobs.at(-1)?.id) } : {};
-    return { data: { exports: jobs.map((job) => describeJob(job, exportViews)), total, ...next } };
+    const listed = await Promise.all(jobs.map((job) => describeJob(job, exportViews)));
+    return { data: { exports: listed, total, ...next } };
   });
 }
 

@@ -87,8 +87,12 @@ export function createExports(
   }
 
   /** Creates a request; none if the client has disconnected (`isGone`): its unknown id would count for the limit. */
-  async function create(user: User, given: Arguments, isGone: () => boolean): Promise<ReportJob | ExportApiError> {
-    const parsed = await readRequest(user, given);
+  async function create(
+    user: User,
+    callArguments: Arguments,
+    isGone: () => boolean,
+  ): Promise<ReportJob | ExportApiError> {
+    const parsed = await readRequest(user, callArguments);
     if (isApiError(parsed)) return parsed;
     const job = await creates.run(async () => {
       if (isGone()) return clientGone;
@@ -119,7 +123,7 @@ export function createExports(
     ...createRequestLists({ store, clock, loaded }, options.loadWaitMs),
     /** Cancels a request; undefined if it has ended. */
     cancel: (job: ReportJob): Promise<ReportJob | undefined> => runner.cancel(job.id),
-    progress: (job: ReportJob): number => runner.progress(job.id),
+    progress: (job: ReportJob): Promise<number> => runner.progress(job.id),
   };
 }
 

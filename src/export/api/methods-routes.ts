@@ -89,15 +89,15 @@ async function workWhileConnected<T>(
   work: (signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
   const { socket } = request;
-  const [gone, done] = [new AbortController(), new AbortController()];
-  const abort = (): void => gone.abort();
-  const probeOn = (): void => void probe(request, response, AbortSignal.any([gone.signal, done.signal]));
+  const [disconnected, done] = [new AbortController(), new AbortController()];
+  const abort = (): void => disconnected.abort();
+  const probeOn = (): void => void probe(request, response, AbortSignal.any([disconnected.signal, done.signal]));
   if (socket.destroyed) abort();
   else if (socket.readableEnded) probeOn();
   socket.once('close', abort);
   socket.once('end', probeOn);
   try {
-    return await work(gone.signal);
+    return await work(disconnected.signal);
   } finally {
     done.abort();
     socket.removeListener('close', abort);
@@ -116,7 +116,7 @@ export function createAddMethod(
     return headers.authorization === undefined ? sessions?.findCaller(headers) : undefined;
   }
 
-  async function answer(
+  async function callMethod(
     request: FastifyRequest,
     reply: FastifyReply,
     method: Method,
@@ -136,9 +136,9 @@ export function createAddMethod(
     const who = signedIn === undefined ? user.idUser : `console of ${user.idUser}`;
     const overUser = signedIn === undefined ? quotas.ofUser(who) : quotas.ofConsole(who);
     if (overUser !== undefined) return overUser;
-    const given = parseArguments(target, body);
-    if (isApiError(given)) return quotas.ofMistake(who) ?? given;
-    const result = await method(user, given, {
+    const callArguments = parseArguments(target, body);
+    if (isApiError(callArguments)) return quotas.ofMistake(who) ?? callArguments;
+    const result = await method(user, callArguments, {
       isStillSignedIn: () => signedIn === undefined || findSignedIn(request) !== undefined,
       baseUrl: publicUrl ?? addressOf(request.raw),
       isGone: () => request.raw.socket.destroyed,
@@ -149,9 +149,9 @@ export function createAddMethod(
 
   return (methods, url, name, method) => {
     const handler = async (request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> => {
-      const made = await answer(request, reply, method);
+      const called = await callMethod(request, reply, method);
       // The framework does nothing more with a response that was taken over.
-      const result = 'takeOver' in made ? await made.takeOver(reply.raw) : made;
+      const result = 'takeOver' in called ? await called.takeOver(reply.raw) : called;
       onAnswer(name, result !== undefined && isApiError(result) ? result.code : 200);
       if (result === undefined) return reply.hijack();
       reply.header('cache-control', 'no-store');

@@ -62,12 +62,12 @@ export const paramsParameter: Schema = {
 const numberText: Schema = { type: 'string', pattern: '^[1-9][0-9]*$' };
 const idParameter = (name: string): Schema => parameter(name, numberText, 'Id returned by create.');
 
-export function method(summary: string, given: readonly Schema[], data: Schema, others: Schema = {}): Schema {
+export function method(summary: string, callParameters: readonly Schema[], data: Schema, others: Schema = {}): Schema {
   return {
     summary,
     tags: ['Export'],
     security,
-    parameters: given,
+    parameters: callParameters,
     responses: { 200: json('Done.', envelope(data)), ...refusals, ...others },
   };
 }

@@ -134,8 +134,7 @@ function eventsWith(name: string): string[] {
 function filterRule(schema: FieldSchema): ValueRule {
   const titles = findDictionary(schema);
   if (titles !== undefined) return idOf(titles);
-  const { enum: allowed } = schema as { readonly enum?: readonly unknown[] };
-  if (allowed !== undefined) return oneOf(allowed.map(String));
+  if (schema.enum !== undefined) return oneOf(schema.enum.map(String));
   return schema.type === 'string' ? paramRule : idRule;
 }
 

@@ -1,3 +1,4 @@
+import { defined } from '../../runtime/files/checksummed-json.ts';
 import { compressions, isFileFormat } from '../../datasets/file-formats.ts';
 import { parseCursor, findVersionUnavailableReason, type AvailableVersions } from '../../lake/log/change-feed.ts';
 import { isAppError } from '../../runtime/errors.ts';
@@ -11,7 +12,7 @@ import {
 } from '../jobs/export-spec.ts';
 import { quote, type Arguments } from './arguments.ts';
 import type { Calendar } from './calendar.ts';
-import { badRequest, defined, isApiError, type ExportApiError } from './envelope.ts';
+import { badRequest, isApiError, type ExportApiError } from './envelope.ts';
 import {
   customEvents,
   filterNames,
@@ -39,9 +40,9 @@ function refuseValue(parameter: Parameter, value: string): ExportApiError {
   return badRequest(`Argument ${name} is invalid: ${given}; allowed: ${rule.allowed}`);
 }
 
-function parseValues(parameter: Parameter, given: readonly string[]): readonly string[] | ExportApiError {
+function parseValues(parameter: Parameter, argumentTexts: readonly string[]): readonly string[] | ExportApiError {
   const { name, shape, rule } = parameter;
-  const texts = new Set(shape === 'set' ? given.flatMap((text) => text.split(',')) : given);
+  const texts = new Set(shape === 'set' ? argumentTexts.flatMap((text) => text.split(',')) : argumentTexts);
   if (shape === 'one' && texts.size > 1)
     return badRequest(
       `Argument ${name} takes one value, ${texts.size} are given: ${[...texts].slice(0, 5).map(quote).join(', ')}`,
@@ -61,10 +62,10 @@ function parseValues(parameter: Parameter, given: readonly string[]): readonly s
 
 const paramName = /^params\[(.+)\]$/s;
 
-function parseParams(given: Arguments, event: string): Pick<ExportSpec, 'params'> | ExportApiError {
+function parseParams(callArguments: Arguments, event: string): Pick<ExportSpec, 'params'> | ExportApiError {
   const params: ParamFilter[] = [];
   let count = 0;
-  for (const [argument, values] of given) {
+  for (const [argument, values] of callArguments) {
     const name = paramName.exec(argument)?.[1];
     if (name === undefined) continue;
     if (!customEvents.includes(event))
@@ -81,8 +82,8 @@ function parseParams(given: Arguments, event: string): Pick<ExportSpec, 'params'
 }
 
 /** Checks each argument in the order of the parameters; unknown names first. */
-function parseEach(given: Arguments): Values | ExportApiError {
-  for (const name of given.keys()) {
+function parseEach(callArguments: Arguments): Values | ExportApiError {
+  for (const name of callArguments.keys()) {
     if (!parametersByName.has(name) && !paramName.test(name))
       return badRequest(
         `Argument ${describeGiven(name, findNearest(name, parametersByName.keys()))} is unknown; allowed: ${[...parametersByName.keys(), paramsName].join(', ')}`,
@@ -90,7 +91,7 @@ function parseEach(given: Arguments): Values | ExportApiError {
   }
   const values = new Map<string, readonly string[]>();
   for (const parameter of parameters) {
-    const texts = given.get(parameter.name);
+    const texts = callArguments.get(parameter.name);
     const required = parameter.name === 'event' || parameter.name === 'selectors';
     if (required && (texts === undefined || texts.every((text) => text === '')))
       return badRequest(`Argument ${parameter.name} is expected but not set`);
@@ -189,8 +190,8 @@ function refusePairs(values: Values): ExportApiError | undefined {
     const [missing, ...others] = pair.filter((name) => !values.has(name));
     if (missing === undefined) pairs += 1;
     else if (others.length === 0) {
-      const given = pair.find((name) => name !== missing);
-      return badRequest(`Argument ${missing} is expected but not set: ${given} needs it`);
+      const presentName = pair.find((name) => name !== missing);
+      return badRequest(`Argument ${missing} is expected but not set: ${presentName} needs it`);
     }
   }
   return pairs > 0
@@ -203,15 +204,15 @@ function refusePairs(values: Values): ExportApiError | undefined {
  * argument, the value and the allowed values.
  */
 export async function parseExportRequest(
-  given: Arguments,
+  callArguments: Arguments,
   nowMs: number,
   days: Calendar,
 ): Promise<ExportSpec | ExportApiError> {
-  const values = parseEach(given);
+  const values = parseEach(callArguments);
   if (isApiError(values)) return values;
   const one = (name: string): string | undefined => values.get(name)?.[0];
   const event = one('event') ?? '';
-  const params = parseParams(given, event);
+  const params = parseParams(callArguments, event);
   if (isApiError(params)) return params;
   const nowSeconds = Math.floor(nowMs / 1000);
   const timezone = one('timezone') ?? defaultTimezone;
@@ -267,8 +268,8 @@ export type ParseRequest = (idAccount: number, given: Arguments, nowMs: number) 
 /** Creates the parser: it checks the arguments, then the data that they name. */
 export function createRequestParser(dependencies: RequestRuleDependencies): ParseRequest {
   const { calendar, listSegmentIds, findVersions, appsOfAccount } = dependencies;
-  return async (idAccount, given, nowMs) => {
-    const parsed = await parseExportRequest(given, nowMs, calendar);
+  return async (idAccount, callArguments, nowMs) => {
+    const parsed = await parseExportRequest(callArguments, nowMs, calendar);
     if (isApiError(parsed)) return parsed;
     const { idSegment } = parsed;
     const unavailable =
@@ -304,15 +305,15 @@ async function validateVersions(
 ): Promise<ExportApiError | undefined> {
   const { event, asOf, sinceVersion } = spec;
   if (asOf === undefined && sinceVersion === undefined) return undefined;
-  const kept = await findVersions(event).catch((error: unknown) => {
+  const versions = await findVersions(event).catch((error: unknown) => {
     // The export waits for the repair of a damaged log.
     if (isAppError(error, 'log_damaged')) return undefined;
     throw error;
   });
-  if (kept === undefined) return undefined;
-  const upTo = asOf === undefined ? Math.max(kept.newest, 0) : (parseCursor(asOf)?.version ?? 0);
+  if (versions === undefined) return undefined;
+  const upTo = asOf === undefined ? Math.max(versions.newest, 0) : (parseCursor(asOf)?.version ?? 0);
   const idApps = selectApps(spec, accountApps).map(({ idApp }) => idApp);
-  const refusal = asOf === undefined ? undefined : findVersionUnavailableReason(upTo, kept, idApps);
+  const refusal = asOf === undefined ? undefined : findVersionUnavailableReason(upTo, versions, idApps);
   if (refusal !== undefined) return badRequest(`Argument asOf is invalid: ${refusal}`);
   const since = parseCursor(sinceVersion ?? '0')?.version ?? 0;
   if (since > upTo)

@@ -1,8 +1,10 @@
-import type { AddressInfo, Socket } from 'node:net';
-import Fastify, { type FastifyError, type FastifyInstance, type FastifyReply } from 'fastify';
+import type { Socket } from 'node:net';
+import Fastify, { type FastifyInstance, type FastifyReply } from 'fastify';
+import { membersOf } from '../../runtime/files/checksummed-json.ts';
 import { type RateLimitedLog, createRateLimitedLog, failureBound } from '../../runtime/problems/rate-limited-log.ts';
 import { describeError } from '../../runtime/errors.ts';
 import { takeOverConnections } from '../../runtime/http/connections.ts';
+import { portOf } from '../../runtime/http/ports.ts';
 import { noRouteSchemas, describeHeadOverflow, findRequestHeadError } from '../../runtime/http/request-head.ts';
 import type { Stoppable } from '../../runtime/lifecycle.ts';
 import type { Logger } from '../../runtime/logger.ts';
@@ -45,9 +47,9 @@ export function sendError(reply: FastifyReply, exportApiError: ExportApiError): 
 
 /** Converts an error of a handler. A 500 may be retried: the service is at fault. */
 function refusalOf(error: unknown, failures: RateLimitedLog, path: string): ExportApiError {
-  const { statusCode, code } = error as Partial<FastifyError>;
+  const { statusCode, code } = membersOf(error);
   if (code === 'FST_ERR_CTP_BODY_TOO_LARGE') return badRequest(`The body is larger than ${maxFormBytes} bytes`);
-  if (statusCode !== undefined && statusCode >= 400 && statusCode < 500) return badRequest('The request is malformed');
+  if (Number(statusCode) >= 400 && Number(statusCode) < 500) return badRequest('The request is malformed');
   failures.add({ path: path.slice(0, 200), error: describeError(error) });
   return unavailable;
 }
@@ -122,11 +124,11 @@ export function createApiServer(
   server.addHook('onRequest', (request, reply, done) => {
     // The framework would refuse a Content-Type that it cannot parse; here it is ignored.
     delete request.raw.headers['content-type'];
-    const fault = findRequestHeadError(request.raw);
-    if (fault === undefined) return done();
+    const headError = findRequestHeadError(request.raw);
+    if (headError === undefined) return done();
     // The client may wait for a response before it sends its body.
-    if (fault.status === 417) void reply.header('connection', 'close');
-    sendError(reply, { code: fault.status, detail: toSentence(fault.detail) });
+    if (headError.status === 417) void reply.header('connection', 'close');
+    sendError(reply, { code: headError.status, detail: toSentence(headError.detail) });
   });
   const failures = createRateLimitedLog((fields) => logger.error(fields, 'request failed'), failureBound);
   server.setErrorHandler((error, request, reply) =>
@@ -148,5 +150,5 @@ export async function startUnavailableExport(
   const server = createApiServer(defaultApiServerLimits, logger, unavailable);
   addRoutes(server);
   await server.listen({ host, port });
-  return { port: (server.server.address() as AddressInfo).port, stop: () => server.close() };
+  return { port: portOf(server.server), stop: () => server.close() };
 }

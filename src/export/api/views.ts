@@ -39,9 +39,9 @@ export function viewReportVersion(basis: ReportVersion): Record<string, unknown>
 }
 
 /** Creates the renderers. Links are signed for each response; their expiry is fixed when the request ends. */
-export function createExportViews(keys: SigningKeys, progress: (job: ReportJob) => number) {
-  function result(job: ReportJob, user: User, baseUrl: string): Record<string, unknown> {
-    if (isInProgress(job)) return { progress: `${progress(job)}%` };
+export function createExportViews(keys: SigningKeys, progress: (job: ReportJob) => Promise<number>) {
+  async function result(job: ReportJob, user: User, baseUrl: string): Promise<Record<string, unknown>> {
+    if (isInProgress(job)) return { progress: `${await progress(job)}%` };
     if (job.state !== 'success') return {};
     const expiresSeconds = job.expiresSeconds ?? 0;
     const { format = defaultFormat } = job.request as { readonly format?: string };
@@ -64,29 +64,29 @@ export function createExportViews(keys: SigningKeys, progress: (job: ReportJob) 
 
   return {
     /** Renders the report area's view (docs/api.md#export): three states, with links of the user. */
-    report: (job: ReportJob, user: User, baseUrl: string) => ({
+    report: async (job: ReportJob, user: User, baseUrl: string) => ({
       idReportFile: String(job.id),
       status: reportStatus(job),
-      ...result(job, user, baseUrl),
+      ...(await result(job, user, baseUrl)),
     }),
     /** Renders the raw-export area's view (clients.md): five states, with links of the user. */
-    raw: (job: ReportJob, user: User, baseUrl: string) => ({
+    raw: async (job: ReportJob, user: User, baseUrl: string) => ({
       idRawExport: String(job.id),
       idReportFile: String(job.id),
       status: rawStatus(job),
       ...describeSlot(job),
       ...(isInProgress(job) ? { isCancellable: true } : {}),
       ...(job.state === 'user_failed' ? { errorMessage: job.error ?? '' } : {}),
-      ...result(job, user, baseUrl),
+      ...(await result(job, user, baseUrl)),
     }),
-    summary: (job: ReportJob) => ({
+    summary: async (job: ReportJob) => ({
       idReportFile: String(job.id),
       idRawExport: String(job.id),
       event: job.event,
       status: rawStatus(job),
       ...describeSlot(job),
       timestampCreated: seconds(job.createdMs),
-      ...(isInProgress(job) ? { progress: `${progress(job)}%` } : {}),
+      ...(isInProgress(job) ? { progress: `${await progress(job)}%` } : {}),
       ...(job.state === 'user_failed' ? { errorMessage: job.error ?? '' } : {}),
       ...(job.expiresSeconds === undefined ? {} : { timestampExpires: String(job.expiresSeconds) }),
       ...(job.files === undefined ? {} : sumFiles(job.files)),

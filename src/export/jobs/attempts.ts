@@ -1,6 +1,6 @@
 import type { AccessReader } from '../../access/access.ts';
 import type { AttemptEnd } from '../../reports/job-attempts.ts';
-import { endedAttempts, fileStem, type ReportEnd, type ReportJob } from '../../reports/reports.ts';
+import { endedAttempts, fileStem, isInProgress, type ReportEnd, type ReportJob } from '../../reports/reports.ts';
 import type { ReportStore } from '../../reports/store.ts';
 import { withAnySignal } from '../../runtime/async/in-parallel.ts';
 import { pause } from '../../runtime/async/retry.ts';
@@ -127,11 +127,11 @@ function isTakenBack(access: AccessReader, { idUser, idAccount }: ReportJob, { a
 }
 
 async function planRequest(
-  { request: kept, idAccount }: ReportJob,
+  { request: storedRequest, idAccount }: ReportJob,
   dependencies: AttemptsDependencies,
   options: AttemptsOptions,
 ): Promise<ReadPlan | ListError> {
-  const request = parseExportSpec(kept);
+  const request = parseExportSpec(storedRequest);
   if (request === undefined)
     return { error: 'its job.json has no export that this version can read: create it again', isDamage: false };
   return await planRead(request, idAccount, dependencies, options);
@@ -159,6 +159,27 @@ function judgeAttempt(
     onDamage(damage);
   }
   return attemptDecision;
+}
+
+/** Repeats a step, which gets whether the last one failed, until it returns false or the signal aborts. */
+async function repeat(
+  step: (hasFailed: boolean) => Promise<boolean>,
+  signal: AbortSignal,
+  onError: (error: unknown) => void,
+): Promise<void> {
+  let hasFailed = false;
+  for (let retryMs = firstRetryMs; !signal.aborted; retryMs = Math.min(retryMs * 2, maxRetryMs)) {
+    try {
+      if (!(await step(hasFailed))) return;
+      hasFailed = false;
+    } catch (error) {
+      // `conflict`: the request was canceled meanwhile. Other errors are those of the disk.
+      if (isAppError(error, 'conflict')) return;
+      hasFailed = true;
+      onError(error);
+    }
+    await pause(retryMs, signal);
+  }
 }
 
 /** Creates what runs the attempts of export requests until each request has ended. */
@@ -204,10 +225,15 @@ export function createAttempts(dependencies: AttemptsDependencies, options: Atte
     }
   }
 
-  /** Advances a request by one step; returns whether another one follows. */
-  async function step(id: number, signal: AbortSignal): Promise<boolean> {
+  /** Advances a request by one step; returns whether another one follows. `hasFailed`: the last one failed. */
+  async function step(id: number, signal: AbortSignal, hasFailed: boolean): Promise<boolean> {
     const job = await store.find(id);
     if (job === undefined) return attempt(id, signal);
+    if (!isInProgress(job)) {
+      // The step that failed wrote its end.
+      if (hasFailed) reportEnd(job, dependencies);
+      return false;
+    }
     const userStatus = userStatusOf(access, job.idUser);
     if (userStatus === 'unknown') return false;
     const end: ReportEnd | undefined = userStatus === 'removed' ? { state: 'canceled' } : findLateEnd(job);
@@ -221,18 +247,12 @@ export function createAttempts(dependencies: AttemptsDependencies, options: Atte
      * Retries until the request has ended, the signal aborts, or it is unknown whether its user was removed; the latter
      * two count no attempt. Never throws.
      */
-    async run(id: number, signal: AbortSignal): Promise<void> {
-      for (let retryMs = firstRetryMs; !signal.aborted; retryMs = Math.min(retryMs * 2, maxRetryMs)) {
-        try {
-          if (!(await step(id, signal))) return;
-        } catch (error) {
-          // `conflict`: the request was canceled meanwhile. Other errors are those of the disk.
-          if (isAppError(error, 'conflict')) return;
-          logger.error({ idReport: id, error: describeError(error) }, 'cannot run export request, will retry');
-        }
-        await pause(retryMs, signal);
-      }
-    },
+    run: (id: number, signal: AbortSignal): Promise<void> =>
+      repeat(
+        (hasFailed) => step(id, signal, hasFailed),
+        signal,
+        (error) => logger.error({ idReport: id, error: describeError(error) }, 'cannot run export request, will retry'),
+      ),
     finish,
     percent: (id: number): number => percents.get(id) ?? 0,
     /** Aborts attempts for a removed user or on the rows of a removed app; they restart without. */

@@ -90,16 +90,17 @@ const members: Readonly<Record<keyof ExportSpec, ShapeCheck>> = {
   filters: (value) => isRecord(value) && Object.values(value).every(isTextList),
 };
 
+const isExportSpec = shapeOf<ExportSpec>(members);
+
 /** Parses the request of a job.json; undefined if it has unknown members: an unknown filter must not select more. */
 export function parseExportSpec(value: unknown): ExportSpec | undefined {
   if (!isRecord(value)) return undefined;
   const { unknowable, ...others } = value;
   // The name of the filters in earlier versions.
-  const given: Readonly<Record<string, unknown>> =
+  const renamed: Readonly<Record<string, unknown>> =
     unknowable === undefined ? others : { ...others, filters: unknowable };
-  const isKnown = Object.keys(given).every((name) => Object.hasOwn(members, name));
-  return isKnown && Object.entries(members).every(([name, isGood]) => isGood(given[name]))
-    ? (given as unknown as ExportSpec)
+  return isExportSpec(renamed) && Object.keys(renamed).every((name) => Object.hasOwn(members, name))
+    ? renamed
     : undefined;
 }
 

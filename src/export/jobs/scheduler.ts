@@ -112,11 +112,7 @@ export function startJobRunner(dependencies: AttemptsDependencies, options: JobR
     wake,
     cancel,
     /** Progress of a request, percent, 0 to 99. It never decreases, not even after a crash. */
-    progress(id: number): number {
-      const percent = Math.max(attempts.percent(id), store.reportedProgress(id));
-      store.recordProgress(id, percent);
-      return percent;
-    },
+    progress: (id: number): Promise<number> => store.showProgress(id, attempts.percent(id)),
     running: (): number => running.count(),
     async stop(): Promise<void> {
       stopListening();

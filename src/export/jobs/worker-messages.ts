@@ -1,3 +1,4 @@
+import { isKeyOf, membersOf } from '../../runtime/files/checksummed-json.ts';
 import type { CatalogueDates, CurrentCatalogue } from '../../lake/catalogue/current-catalogue.ts';
 import { isReportBasis, isReportFile, type ReportVersion, type ReportFile } from '../../reports/reports.ts';
 import { isInteger, isText, listOf, oneOf, shapeOf, type ShapeCheck } from '../../runtime/store/shape.ts';
@@ -180,9 +181,12 @@ const having = (members: Readonly<Record<string, ShapeCheck>>): ShapeCheck =>
   shapeOf<Readonly<Record<string, unknown>>>(members);
 const failedWith = (...reasons: readonly string[]): ShapeCheck => having({ reason: oneOf(reasons), error: isText });
 
-function isMessage(value: unknown, checks: Readonly<Record<string, ShapeCheck>>): boolean {
-  const kind = (value as { readonly kind?: unknown } | null | undefined)?.kind;
-  return typeof kind === 'string' && Object.hasOwn(checks, kind) && checks[kind]?.(value) === true;
+function isMessage<T extends { readonly kind: string }>(
+  value: unknown,
+  checks: Readonly<Record<T['kind'], ShapeCheck>>,
+): value is T {
+  const { kind } = membersOf(value);
+  return typeof kind === 'string' && isKeyOf(checks, kind) && checks[kind](value);
 }
 
 const workerMessages = {
@@ -204,8 +208,8 @@ const dataOutcomes = {
 
 /** Each parses a message of a worker; undefined for other values. */
 export const parseWorkerMessage = (value: unknown): WorkerMessage | undefined =>
-  isMessage(value, workerMessages) ? (value as WorkerMessage) : undefined;
+  isMessage<WorkerMessage>(value, workerMessages) ? value : undefined;
 export const parseDryRunOutcome = (value: unknown): DryRunOutcome | undefined =>
-  isMessage(value, dryRunOutcomes) ? (value as DryRunOutcome) : undefined;
+  isMessage<DryRunOutcome>(value, dryRunOutcomes) ? value : undefined;
 export const parseDataOutcome = (value: unknown): DataOutcome | undefined =>
-  isMessage(value, dataOutcomes) ? (value as DataOutcome) : undefined;
+  isMessage<DataOutcome>(value, dataOutcomes) ? value : undefined;

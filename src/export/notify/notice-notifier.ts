@@ -1,7 +1,7 @@
 /**
  * Sends the catalogue notices of an account's apps to its webhooks.
  *
- * In: the notices of the lake (lake/catalogue/notices-file.ts). Out: one message per webhook that existed when a notice
+ * In: the notices of the lake (lake/catalogue/catalogue-files.ts). Out: one message per webhook that existed when a notice
  * was found, at least once, under one id, signed, retried with backoff for a week. A webhook that hangs delays its own
  * account alone.
  * Crash: a delivery is recorded after it, so a message may be sent twice; the next start finds the notices without one.
@@ -116,8 +116,8 @@ export function startNoticeNotifier(dependencies: NoticeNotifierDependencies, op
     const after = recordSent(before, next, attemptResult, pending);
     const nextMs = hasFailed ? clock.nowMs() + retryDelayAfter(after.failures, options) : 0;
     const ids = [...webhooks.map((one) => one.idWebhook), ...damaged];
-    const told = Object.fromEntries(ids.map((id) => [id, deliveredTo(known, id)]));
-    await writeDeliveredNotices(paths.webhooks, idAccount, { ...told, [idWebhook]: { ...after, nextMs } });
+    const delivered = Object.fromEntries(ids.map((id) => [id, deliveredTo(known, id)]));
+    await writeDeliveredNotices(paths.webhooks, idAccount, { ...delivered, [idWebhook]: { ...after, nextMs } });
     if (hasFailed)
       logger.warn(
         { idWebhook, idNotice: next.id, failures: after.failures, error: attemptResult.lastError },

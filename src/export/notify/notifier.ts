@@ -10,7 +10,7 @@ import { createKeyedSemaphore } from '../../runtime/async/semaphore.ts';
 import type { Problem } from '../../runtime/problems/problem.ts';
 import { describeError, isAppError } from '../../runtime/errors.ts';
 import type { Logger } from '../../runtime/logger.ts';
-import { readDeliveries, writeDeliveries, type Delivery } from '../../reports/report-records.ts';
+import type { Delivery } from '../../reports/report-records.ts';
 import { isExpired, isInProgress, type ReportJob } from '../../reports/reports.ts';
 import type { ReportStore } from '../../reports/store.ts';
 import { findWebhook, listWebhooks, type AccountWebhooks, type Webhook } from '../../webhooks/webhook-store.ts';
@@ -46,11 +46,11 @@ function isWanted({ createdMs }: Webhook, { finishedMs = 0 }: ReportJob, hasJust
  * the webhook is notified or need not be. An attempt that a stop interrupts is not recorded.
  */
 function createExportDelivery(
-  dependencies: NotifierDependencies & { readonly faults: ReturnType<typeof startBrokenWebhookLog> },
+  dependencies: NotifierDependencies & { readonly brokenWebhooks: ReturnType<typeof startBrokenWebhookLog> },
   options: DeliveryOptions,
   signal: AbortSignal,
 ): (id: number, idWebhook: string, hasJustEnded: boolean) => Promise<number | undefined> {
-  const { store, paths, clock, logger, faults } = dependencies;
+  const { store, paths, clock, logger, brokenWebhooks } = dependencies;
   const send = createSender(dependencies, options.timeoutMs, signal);
   const records = createKeyedSemaphore();
 
@@ -65,10 +65,9 @@ function createExportDelivery(
   }
 
   async function recordDelivery(id: number, delivery: Delivery): Promise<void> {
-    const folder = store.folderOf(id);
     await records.run(id, async () => {
-      const others = (await readDeliveries(folder)).filter(({ idWebhook }) => idWebhook !== delivery.idWebhook);
-      await writeDeliveries(folder, [...others, delivery]);
+      const others = (await store.readDeliveries(id)).filter(({ idWebhook }) => idWebhook !== delivery.idWebhook);
+      await store.writeDeliveries(id, [...others, delivery]);
     });
   }
 
@@ -77,7 +76,7 @@ function createExportDelivery(
       return await findWebhook(paths, idAccount, idWebhook);
     } catch (error) {
       if (!isAppError(error, 'record_damaged')) throw error;
-      faults.take({ idAccount, idWebhook }, describeError(error));
+      brokenWebhooks.take({ idAccount, idWebhook }, describeError(error));
       return 'damaged';
     }
   }
@@ -88,7 +87,7 @@ function createExportDelivery(
     const webhook = await findOrDamaged(job.idAccount, idWebhook);
     if (webhook === undefined) return undefined;
     if (webhook === 'damaged') return clock.nowMs() + maxRetryDelay(options);
-    const before = (await readDeliveries(store.folderOf(id))).find((other) => other.idWebhook === idWebhook);
+    const before = (await store.readDeliveries(id)).find((other) => other.idWebhook === idWebhook);
     if (before === undefined ? !isWanted(webhook, job, hasJustEnded) : before.state !== 'waiting') return undefined;
     if (before !== undefined && !isAttemptDue(before.nextMs, clock.nowMs(), options)) return before.nextMs;
     const after = await attempt(job, webhook, before?.attempts ?? 0);
@@ -103,8 +102,8 @@ export function startNotifier(dependencies: NotifierDependencies, options = defa
   const { store, paths, clock, logger } = dependencies;
   const aborter = new AbortController();
   const { signal } = aborter;
-  const faults = startBrokenWebhookLog(paths, logger);
-  const attemptDelivery = createExportDelivery({ ...dependencies, faults }, options, signal);
+  const brokenWebhooks = startBrokenWebhookLog(paths, logger);
+  const attemptDelivery = createExportDelivery({ ...dependencies, brokenWebhooks }, options, signal);
   const loops = createRetryLoops(clock, options, signal, (key, error) => {
     const idReport = Number.parseInt(String(key), 10);
     logger.error({ idReport, error: describeError(error) }, 'cannot notify webhooks of an export, will retry');
@@ -117,7 +116,7 @@ export function startNotifier(dependencies: NotifierDependencies, options = defa
     hasJustEnded: boolean,
   ): Promise<void> {
     if (known.length + damaged.length === 0) return;
-    const deliveries = await readDeliveries(store.folderOf(job.id));
+    const deliveries = await store.readDeliveries(job.id);
     const isNew = hasJustEnded && deliveries.length === 0;
     const isLeft = (id: string, isMeant: boolean): boolean => {
       const delivery = deliveries.find(({ idWebhook }) => idWebhook === id);
@@ -156,10 +155,10 @@ export function startNotifier(dependencies: NotifierDependencies, options = defa
           .catch(() => deliver(job.id, false));
       });
     },
-    notices: (): readonly Problem[] => faults.notices(),
+    notices: (): readonly Problem[] => brokenWebhooks.notices(),
     async stop(): Promise<void> {
       aborter.abort();
-      await Promise.all([faults.stop(), loops.ended()]);
+      await Promise.all([brokenWebhooks.stop(), loops.ended()]);
     },
   };
 }

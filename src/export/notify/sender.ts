@@ -25,17 +25,17 @@ const faultsEveryMs = 5000;
  * or removed.
  */
 export function startBrokenWebhookLog(paths: WebhookPaths, logger: Logger) {
-  const faults = new Map<string, WebhookId & { readonly fault: string }>();
+  const brokenWebhooks = new Map<string, WebhookId & { readonly error: string }>();
 
   /** Sets or clears the fault of a webhook. */
-  function take({ idAccount, idWebhook }: WebhookId, fault: string | undefined): void {
-    if (fault === undefined) {
-      faults.delete(idWebhook);
+  function take({ idAccount, idWebhook }: WebhookId, error: string | undefined): void {
+    if (error === undefined) {
+      brokenWebhooks.delete(idWebhook);
       return;
     }
-    if (faults.get(idWebhook)?.fault !== fault)
-      logger.error({ idWebhook, error: fault }, 'cannot read webhook, will retry');
-    faults.set(idWebhook, { idAccount, idWebhook, fault });
+    if (brokenWebhooks.get(idWebhook)?.error !== error)
+      logger.error({ idWebhook, error }, 'cannot read webhook, will retry');
+    brokenWebhooks.set(idWebhook, { idAccount, idWebhook, error });
   }
 
   async function check(known: WebhookId): Promise<void> {
@@ -50,7 +50,7 @@ export function startBrokenWebhookLog(paths: WebhookPaths, logger: Logger) {
   }
 
   const checkAll = (): Promise<void> | void =>
-    faults.size === 0 ? undefined : Promise.all([...faults.values()].map(check)).then(() => undefined);
+    brokenWebhooks.size === 0 ? undefined : Promise.all([...brokenWebhooks.values()].map(check)).then(() => undefined);
   const loop = startPollLoop(checkAll, {
     everyMs: faultsEveryMs,
     onError: (error) => logger.error({ error: describeError(error) }, 'cannot read webhooks, will retry'),
@@ -60,10 +60,10 @@ export function startBrokenWebhookLog(paths: WebhookPaths, logger: Logger) {
     take,
     stop: (): Promise<void> => loop.stop(),
     notices: (): readonly Problem[] =>
-      [...faults.values()].map(({ idWebhook, fault }) => ({
+      [...brokenWebhooks.values()].map(({ idWebhook, error }) => ({
         code: 'webhook_unreadable' as const,
         subject: idWebhook,
-        message: `webhook ${idWebhook} receives no messages: ${fault}`,
+        message: `webhook ${idWebhook} receives no messages: ${error}`,
         action:
           'Restore its record and keys/webhooks.key from the same backup, or ask a user of its account to delete it and create it again.',
       })),
@@ -74,7 +74,7 @@ export interface WebhookSenderDependencies {
   readonly paths: WebhookPaths;
   readonly rules: EgressPolicy;
   readonly clock: Clock;
-  readonly faults?: ReturnType<typeof startBrokenWebhookLog>;
+  readonly brokenWebhooks?: ReturnType<typeof startBrokenWebhookLog>;
   readonly tries?: LastAttempts;
 }
 
@@ -88,7 +88,7 @@ const sendsAtOnce = 2;
 
 /** Creates the sender of signed messages. An abort of the signal ends attempts; a failure is a result. */
 export function createSender(
-  { paths, rules, clock, faults, tries }: WebhookSenderDependencies,
+  { paths, rules, clock, brokenWebhooks, tries }: WebhookSenderDependencies,
   timeoutMs: number,
   signal: AbortSignal,
 ): (webhook: Webhook, message: Message) => Promise<AttemptResult> {
@@ -97,10 +97,10 @@ export function createSender(
   async function openSecret(webhook: Webhook): Promise<string> {
     try {
       const secret = await decryptWebhookSecret(paths, webhook);
-      faults?.take(webhook, undefined);
+      brokenWebhooks?.take(webhook, undefined);
       return secret;
     } catch (error) {
-      if (isAppError(error, 'record_damaged')) faults?.take(webhook, describeError(error));
+      if (isAppError(error, 'record_damaged')) brokenWebhooks?.take(webhook, describeError(error));
       throw error;
     }
   }

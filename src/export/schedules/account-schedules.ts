@@ -1,3 +1,4 @@
+import { defined } from '../../runtime/files/checksummed-json.ts';
 import type { AccessReader, User } from '../../access/access.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import { isAppError } from '../../runtime/errors.ts';
@@ -12,7 +13,7 @@ import {
 } from '../../schedules/schedule-store.ts';
 import { findDueSlot, findNextSlot, slotName, stopReason, weekdays, type Schedule } from '../../schedules/schedules.ts';
 import type { Arguments } from '../api/arguments.ts';
-import { badRequest, defined, isApiError, lacksPermission, notFound, type ExportApiError } from '../api/envelope.ts';
+import { badRequest, isApiError, lacksPermission, notFound, type ExportApiError } from '../api/envelope.ts';
 import { single, type AddMethod, type MethodResult } from '../api/methods-routes.ts';
 import type { ParseRequest } from '../api/parse-request.ts';
 import { argumentsOfSlot, parseScheduleRequest } from './schedule-arguments.ts';
@@ -82,10 +83,10 @@ export function createAccountSchedules(dependencies: AccountScheduleDependencies
 
   return {
     /** Adds a schedule; returns the existing one if it is the same. */
-    async create(user: User, given: Arguments): Promise<ScheduleView | ExportApiError> {
+    async create(user: User, callArguments: Arguments): Promise<ScheduleView | ExportApiError> {
       const { idAccount, idUser, canExport } = user;
       if (!canExport) return lacksPermission;
-      const order = parseScheduleRequest(given);
+      const order = parseScheduleRequest(callArguments);
       if (isApiError(order)) return order;
       const nowMs = clock.nowMs();
       // Checks the other arguments with those of an old slot.
@@ -133,27 +134,27 @@ export function createAccountSchedules(dependencies: AccountScheduleDependencies
 
 export function addScheduleRoutes(addMethod: AddMethod, schedules: AccountSchedules): void {
   const missing = notFound('The schedule is not found');
-  function answer(view: ScheduleView | ExportApiError | undefined): MethodResult {
+  function toResult(view: ScheduleView | ExportApiError | undefined): MethodResult {
     if (view === undefined) return missing;
     return isApiError(view) ? view : { data: view };
   }
 
-  addMethod(['POST'], '/api/schedule/v1/create.json', 'schedule_create', async (user, given) =>
-    answer(await schedules.create(user, given)),
+  addMethod(['POST'], '/api/schedule/v1/create.json', 'schedule_create', async (user, callArguments) =>
+    toResult(await schedules.create(user, callArguments)),
   );
   addMethod(['GET'], '/api/schedule/v1/list.json', 'schedule_list', async ({ idAccount }) => {
     const { schedules: listed, damaged } = await schedules.list(idAccount);
     return { data: { schedules: listed, ...(damaged.length === 0 ? {} : { damaged }) } };
   });
   const add = (method: 'GET' | 'POST', name: string, act: 'find' | 'pause' | 'resume'): void =>
-    addMethod([method], `/api/schedule/v1/${name}.json`, `schedule_${name}`, async ({ idAccount }, given) =>
-      answer(await schedules[act](idAccount, single(given, 'idSchedule') ?? '')),
+    addMethod([method], `/api/schedule/v1/${name}.json`, `schedule_${name}`, async ({ idAccount }, callArguments) =>
+      toResult(await schedules[act](idAccount, single(callArguments, 'idSchedule') ?? '')),
     );
   add('GET', 'get', 'find');
   add('POST', 'pause', 'pause');
   add('POST', 'resume', 'resume');
-  addMethod(['POST'], '/api/schedule/v1/delete.json', 'schedule_delete', async ({ idAccount }, given) => {
-    const idSchedule = single(given, 'idSchedule') ?? '';
+  addMethod(['POST'], '/api/schedule/v1/delete.json', 'schedule_delete', async ({ idAccount }, callArguments) => {
+    const idSchedule = single(callArguments, 'idSchedule') ?? '';
     return (await schedules.remove(idAccount, idSchedule)) ? { data: { idSchedule } } : missing;
   });
 }

@@ -97,19 +97,19 @@ type SlotExportOutcome =
   | { readonly reason: string }
   | 'later';
 
-/** Creates the orders of slots, by the present rights of their users. `place`: cursor of a change feed. */
+/** Creates the orders of slots, by the present rights of their users. `cursor`: of a change feed. */
 export function createSlotExports(
   dependencies: Pick<ReconcileDependencies, 'parseRequest' | 'access' | keyof CompletenessGateDependencies>,
-): (schedule: Schedule, slot: number, place: string | undefined, nowMs: number) => Promise<SlotExportOutcome> {
+): (schedule: Schedule, slot: number, cursor: string | undefined, nowMs: number) => Promise<SlotExportOutcome> {
   const { parseRequest, access } = dependencies;
   const findReadiness = createCompletenessGate(dependencies);
-  return async (schedule, slot, place, nowMs) => {
+  return async (schedule, slot, cursor, nowMs) => {
     const { idAccount, idUser } = schedule;
     const user = access.current().findUser(idUser);
     if (user?.idAccount !== idAccount)
       return access.mayMissUsers() ? 'later' : { reason: `user ${idUser} was removed` };
     if (!user.canExport) return { reason: `user ${idUser} lacks export permissions` };
-    const request = await parseRequest(idAccount, argumentsOfSlot(schedule, slot, place), nowMs);
+    const request = await parseRequest(idAccount, argumentsOfSlot(schedule, slot, cursor), nowMs);
     if (isApiError(request)) return { reason: request.detail ?? 'its export is refused' };
     const reason = validateApps(access, idAccount, request);
     if (reason !== undefined) return access.mayMissApps() ? 'later' : { reason };

@@ -60,10 +60,10 @@ const frequencyOf = (own: ReadonlyMap<string, string>): Frequency =>
 
 type ScheduleRequest = Pick<Schedule, 'rule' | 'catchUp' | 'arguments' | 'sinceVersion'>;
 
-function parseOwn(given: Arguments): ReadonlyMap<string, string> | ExportApiError {
+function parseOwn(callArguments: Arguments): ReadonlyMap<string, string> | ExportApiError {
   const values = new Map<string, string>();
   for (const { name, allowed, accepts } of ownArguments) {
-    const texts = given.get(name);
+    const texts = callArguments.get(name);
     if (texts === undefined && name === 'every') return badRequest('Argument every is expected but not set');
     if (texts === undefined) continue;
     const [text = ''] = texts;
@@ -85,19 +85,19 @@ function toRule(own: ReadonlyMap<string, string>, timezone: string): Recurrence 
   };
 }
 
-export function parseScheduleRequest(given: Arguments): ScheduleRequest | ExportApiError {
-  const own = parseOwn(given);
+export function parseScheduleRequest(callArguments: Arguments): ScheduleRequest | ExportApiError {
+  const own = parseOwn(callArguments);
   if (isApiError(own)) return own;
-  const set = setBySchedule.find((name) => given.has(name));
+  const set = setBySchedule.find((name) => callArguments.has(name));
   if (set !== undefined)
     return badRequest(`Argument ${set} is invalid: the schedule sets it for each of its exports; leave it out`);
-  const [sinceVersion, ...more] = new Set(given.get('sinceVersion'));
+  const [sinceVersion, ...more] = new Set(callArguments.get('sinceVersion'));
   if (more.length > 0) return badRequest('Argument sinceVersion takes one value');
   if (sinceVersion !== undefined && own.has('catchUp'))
     return badRequest('Argument catchUp is invalid: with sinceVersion one export has all changes; leave it out');
-  const others = [...given].filter(([name]) => name !== 'sinceVersion' && !own.has(name));
+  const others = [...callArguments].filter(([name]) => name !== 'sinceVersion' && !own.has(name));
   return {
-    rule: toRule(own, given.get('timezone')?.[0] ?? defaultTimezone),
+    rule: toRule(own, callArguments.get('timezone')?.[0] ?? defaultTimezone),
     catchUp: sinceVersion === undefined ? Number(own.get('catchUp') ?? defaultCatchUp) : 1,
     arguments: others.toSorted(([a], [b]) => (a < b ? -1 : 1)),
     ...(sinceVersion === undefined ? {} : { sinceVersion }),

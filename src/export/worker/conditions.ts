@@ -152,10 +152,10 @@ export function segmentJoin(kind: SegmentKind, { columns }: Dataset, conditions:
     return `SEMI JOIN ${segmentSql} AS segment ON ${keySql('events.custom_user_id')} = segment.key`;
   const present = new Set(columns.map(({ name }) => name));
   const ids = deviceColumnNames.filter((name) => present.has(name)).map((name) => `events.${name}`);
-  const given = `list_filter(CAST([${ids.join(', ')}] AS VARCHAR[]), lambda id: id IS NOT NULL)`;
+  const deviceIds = `list_filter(CAST([${ids.join(', ')}] AS VARCHAR[]), lambda id: id IS NOT NULL)`;
   return `SEMI JOIN (
     SELECT DISTINCT named.file_index, named.file_row_number FROM (
-      SELECT events.file_index, events.file_row_number, unnest(list_transform(${given}, lambda id: ${keySql('id')})) AS key
+      SELECT events.file_index, events.file_row_number, unnest(list_transform(${deviceIds}, lambda id: ${keySql('id')})) AS key
       FROM ${filesSql} AS events WHERE ${['true', ...conditions].join(' AND ')}
     ) AS named SEMI JOIN ${segmentSql} AS segment ON named.key = segment.key
   ) AS chosen ON events.file_index = chosen.file_index AND events.file_row_number = chosen.file_row_number`;

@@ -69,7 +69,7 @@ export function withoutRows({ plan }: Pick<RequestedFiles, 'plan'>): WatchedJob 
 export async function prepare(
   { engines: [engine], read, verify }: Source,
   { preparation }: ExportQuery,
-  asked: RequestedFiles,
+  requested: RequestedFiles,
   onProgress: OnProgress = () => undefined,
 ): Promise<void> {
   if (preparation === undefined) return;
@@ -78,9 +78,9 @@ export async function prepare(
     read.reachOut(reach);
     await verify(read.files);
     const onStepShare = (share: number): void => onProgress((step + share) / reachSeconds.length);
-    const isDone = await usePaths(asked, read, async (paths) => {
+    const isDone = await usePaths(requested, read, async (paths) => {
       for (const exportStatement of preparation.statements(step))
-        await runWatched(engine, withoutRows(asked), onStepShare, engine.run(exportStatement, paths));
+        await runWatched(engine, withoutRows(requested), onStepShare, engine.run(exportStatement, paths));
       const unfinished = preparation.unfinished(step);
       return unfinished === undefined || (await engine.run(unfinished, paths)) === 0;
     });

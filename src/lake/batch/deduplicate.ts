@@ -270,12 +270,12 @@ function createLookup(duckdb: Duckdb, keys: IdempotencyKeyTable) {
     },
     /** Finds such rows in files: they are duplicates. */
     async lookUpNaturalKeys(files: readonly DataFile[], rowids: readonly number[]) {
-      const asked = rowids.join(', ');
+      const rowidList = rowids.join(', ');
       await localFiles.use(files, (paths) =>
         duckdb.run(
-          `INSERT INTO stored_rows SELECT rowid FROM batch WHERE rowid IN (${asked}) AND (event_id, id_app) IN (
+          `INSERT INTO stored_rows SELECT rowid FROM batch WHERE rowid IN (${rowidList}) AND (event_id, id_app) IN (
              SELECT (event_id, id_app) FROM read_parquet(${sqlList(paths)}, hive_partitioning = false)
-             WHERE event_id IN (SELECT event_id FROM batch WHERE rowid IN (${asked})))`,
+             WHERE event_id IN (SELECT event_id FROM batch WHERE rowid IN (${rowidList})))`,
         ),
       );
     },

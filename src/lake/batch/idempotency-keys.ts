@@ -40,15 +40,15 @@ async function loadKeys(
   { add, forget }: Loading,
   signal?: AbortSignal,
 ): Promise<void> {
-  const whole = await findIntactFiles(dependencies, files.filter(isKeyed), signal);
-  if (whole.length === 0) return;
+  const intactFiles = await findIntactFiles(dependencies, files.filter(isKeyed), signal);
+  if (intactFiles.length === 0) return;
   try {
-    await add(whole);
+    await add(intactFiles);
   } catch (error) {
     // A retry would add them twice.
     await forget();
     // A file may have been replaced since it was checked.
-    await findIntactFiles(dependencies, whole, signal);
+    await findIntactFiles(dependencies, intactFiles, signal);
     throw error;
   }
 }

@@ -45,7 +45,7 @@ const printOf = (low: number): number => (low === 0 ? 1 : low);
 /** Start of the search for a print, proportional to it, for any number of slots. */
 const homeOf = (print: number, slots: number): number => Math.floor((print * slots) / 2 ** 32);
 
-function place(shard: Shard, print: number, group: number, live: LiveGroups): void {
+function insertKey(shard: Shard, print: number, group: number, live: LiveGroups): void {
   const { prints, groups } = shard;
   let at = homeOf(print, prints.length);
   for (let found = prints[at]; found !== 0; found = prints[at]) {
@@ -63,9 +63,9 @@ function place(shard: Shard, print: number, group: number, live: LiveGroups): vo
 
 /** Copies a shard without the keys of dropped groups. `grownTo` returns its number of slots. */
 function rebuild({ prints, groups }: Shard, live: LiveGroups, grownTo: (keys: number) => number): Shard {
-  let kept = 0;
-  for (let at = 0; at < prints.length; at += 1) if (prints[at] !== 0 && live[groups[at] ?? 0] === 1) kept += 1;
-  const slots = grownTo(kept);
+  let liveKeys = 0;
+  for (let at = 0; at < prints.length; at += 1) if (prints[at] !== 0 && live[groups[at] ?? 0] === 1) liveKeys += 1;
+  const slots = grownTo(liveKeys);
   const shard = {
     prints: new Uint32Array(slots),
     groups: groups instanceof Uint8Array ? new Uint8Array(slots) : new Uint32Array(slots),
@@ -74,7 +74,7 @@ function rebuild({ prints, groups }: Shard, live: LiveGroups, grownTo: (keys: nu
   for (let at = 0; at < prints.length; at += 1) {
     const print = prints[at] ?? 0;
     const group = groups[at] ?? 0;
-    if (print !== 0 && live[group] === 1) place(shard, print, group, live);
+    if (print !== 0 && live[group] === 1) insertKey(shard, print, group, live);
   }
   return shard;
 }
@@ -100,7 +100,7 @@ function sortByShard({ lows, highs }: KeyHashes): { readonly prints: Uint32Array
 
 /** Allocates group ids, and reuses those whose keys were all wiped. */
 function createGroups(range: GroupRange) {
-  const most = range === '255' ? 255 : 2 ** 32 - 1;
+  const maxGroup = range === '255' ? 255 : 2 ** 32 - 1;
   let live: LiveGroups = new Uint8Array(256);
   let newest = 0;
   /** In order, with the count of wiped shards at which the id is free. */
@@ -110,7 +110,7 @@ function createGroups(range: GroupRange) {
     live: (): LiveGroups => live,
     add(): number | undefined {
       const isFree = dropped[0] !== undefined && dropped[0].atWiped <= wiped;
-      const group = isFree ? dropped.shift()?.group : newest < most ? (newest += 1) : undefined;
+      const group = isFree ? dropped.shift()?.group : newest < maxGroup ? (newest += 1) : undefined;
       if (group === undefined) return undefined;
       if (group >= live.length) {
         const longer = new Uint8Array(live.length * 2);
@@ -181,7 +181,7 @@ export function createKeySet(range: GroupRange) {
         const more = end - at;
         const hasRoom = shardAt(index).used + more <= shardAt(index).prints.length * maxFillRatio;
         const shard = hasRoom ? shardAt(index) : renew(index, more);
-        for (; at < end; at += 1) place(shard, prints[at] ?? 0, group, live);
+        for (; at < end; at += 1) insertKey(shard, prints[at] ?? 0, group, live);
       }
     },
     find,

@@ -16,13 +16,13 @@ export async function findIntactFiles(
   files: readonly DataFile[],
   signal?: AbortSignal,
 ): Promise<DataFile[]> {
-  const whole: DataFile[] = [];
+  const intactFiles: DataFile[] = [];
   const damages: AppError[] = [];
   for (const file of files) {
     signal?.throwIfAborted();
     const damage = await findFileDamage(file);
     if (damage === undefined) {
-      whole.push(file);
+      intactFiles.push(file);
       continue;
     }
     await table.refresh();
@@ -35,7 +35,7 @@ export async function findIntactFiles(
     damages.push(damage);
   }
   if (damages.length > 0) onDamage(damages);
-  return whole;
+  return intactFiles;
 }
 
 interface KnownRowsDependencies {
@@ -51,11 +51,11 @@ export function createNaturalKeyCache({ tables, dataset, onDamage }: KnownRowsDe
   const files = new Map<number, DataFile>();
 
   async function addFile(table: Table, file: DataFile): Promise<void> {
-    const [whole] = await findIntactFiles({ table, onDamage }, [file]);
+    const [intactFile] = await findIntactFiles({ table, onDamage }, [file]);
     const number = keys.addGroup();
     assert(number !== undefined, 'there is a number for each file');
     try {
-      if (whole !== undefined) await tables.readKeys(whole, (hashes) => keys.add(hashes, number));
+      if (intactFile !== undefined) await tables.readKeys(intactFile, (hashes) => keys.add(hashes, number));
       numbers.set(file.path, number);
       files.set(number, file);
     } catch (error) {
@@ -82,16 +82,16 @@ export function createNaturalKeyCache({ tables, dataset, onDamage }: KnownRowsDe
   return {
     /** Finds the rows of a batch. Returns the version's `available_at`. Errors: those of `refresh`, `file_damaged`. */
     async lookUp(lookUp: BatchLookup, table: Table) {
-      const asked = await lookUp.readNaturalKeys(dataset);
-      if (asked.rows.length === 0) return table.lake().availableAtMs;
+      const batchKeys = await lookUp.readNaturalKeys(dataset);
+      if (batchKeys.rows.length === 0) return table.lake().availableAtMs;
       await table.refresh();
       // Of one version: the table may be refreshed while files are read.
       const { availableAtMs } = table.lake();
       await catchUp(table, table.snapshot().files);
-      const { rows, groups } = keys.findEach(asked);
+      const { rows, groups } = keys.findEach(batchKeys);
       const some = [...new Set(groups)].flatMap((number) => files.get(number) ?? []);
-      const whole = await findIntactFiles({ table, onDamage }, some);
-      if (whole.length > 0) await lookUp.lookUpNaturalKeys(whole, [...new Set(rows)]);
+      const intactFiles = await findIntactFiles({ table, onDamage }, some);
+      if (intactFiles.length > 0) await lookUp.lookUpNaturalKeys(intactFiles, [...new Set(rows)]);
       return availableAtMs;
     },
   };

@@ -113,7 +113,7 @@ async function loadBatch(duckdb: Duckdb, file: string): Promise<number> {
 
 /** Loads the lines of a spool that DuckDB can read. Returns their indexes, and the bad lines. */
 async function loadCleaned(duckdb: Duckdb, file: string) {
-  const kept: number[] = [];
+  const lineIndexes: number[] = [];
   const badLines: BadLine[] = [];
   const texts: string[] = [];
   let line = 0;
@@ -121,18 +121,18 @@ async function loadCleaned(duckdb: Duckdb, file: string) {
     const checked = parseLine(bytes);
     if ('text' in checked) {
       texts.push(`${checked.text}\n`);
-      kept.push(line);
+      lineIndexes.push(line);
     } else badLines.push({ line, reason: checked.reason });
     line += 1;
   }
   const cleanFile = `${file}.clean`;
   try {
     await writeWorkFile(cleanFile, texts.join(''));
-    assert.equal(await loadBatch(duckdb, cleanFile), kept.length, 'each line that was kept is a row');
+    assert.equal(await loadBatch(duckdb, cleanFile), lineIndexes.length, 'each line that was kept is a row');
   } finally {
     await removeFile(cleanFile);
   }
-  return { kept, badLines };
+  return { lineIndexes, badLines };
 }
 
 /**
@@ -155,8 +155,8 @@ export async function convertSpool(
       });
   const cleaned = loaded === events ? undefined : await loadCleaned(duckdb, file);
   if (cleaned !== undefined)
-    assert.equal(cleaned.kept.length + cleaned.badLines.length, events, 'each line of the spool is an event');
-  const lineOf = (rowid: number): number => cleaned?.kept[rowid] ?? rowid;
+    assert.equal(cleaned.lineIndexes.length + cleaned.badLines.length, events, 'each line of the spool is an event');
+  const lineOf = (rowid: number): number => cleaned?.lineIndexes[rowid] ?? rowid;
   const bad = await duckdb.rows('SELECT rowid::INTEGER AS r FROM batch WHERE bad ORDER BY rowid');
   const badLines = [
     ...(cleaned?.badLines ?? []),

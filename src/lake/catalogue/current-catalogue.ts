@@ -76,7 +76,7 @@ async function countFresh(
   files: readonly DataFile[],
   { idApp, customEventName, dates }: CatalogueQuery,
 ): Promise<Fresh[]> {
-  const given = [
+  const conditionsSql = [
     ...(dates === undefined ? [] : [`date BETWEEN DATE ${sqlText(dates.from)} AND DATE ${sqlText(dates.to)}`]),
     ...(customEventName === undefined ? [] : ['custom_event_name = $1']),
   ].map((condition) => ` AND ${condition}`);
@@ -86,7 +86,7 @@ async function countFresh(
       duckdb.rows(
         `SELECT to_json({event: custom_event_name, date: date, events: count(*), first: ${isoSql('min(event_time)')}, last: ${isoSql('max(event_time)')}})::VARCHAR AS row
          FROM read_parquet(${sqlList([emptyFile, ...paths])}, union_by_name = true, hive_partitioning = false)
-         WHERE kind = 'custom_event' AND id_app = ${idApp} AND custom_event_name IS NOT NULL${given.join('')}
+         WHERE kind = 'custom_event' AND id_app = ${idApp} AND custom_event_name IS NOT NULL${conditionsSql.join('')}
          GROUP BY custom_event_name, date`,
         customEventName === undefined ? [] : [customEventName],
       ),
@@ -112,8 +112,8 @@ function addFresh<T extends Pick<CatalogueEvent, 'events' | 'days'>>(
   fresh: Days,
   dates: CatalogueDates | undefined,
 ): T {
-  const kept = found.days.filter(({ date }) => dates === undefined || (date >= dates.from && date <= dates.to));
-  const days = addDays([...kept, ...fresh]);
+  const keptDays = found.days.filter(({ date }) => dates === undefined || (date >= dates.from && date <= dates.to));
+  const days = addDays([...keptDays, ...fresh]);
   return { ...found, days, events: dates === undefined ? found.events + sumOf(fresh) : sumOf(days) };
 }
 
@@ -158,36 +158,36 @@ function merge(
     .filter((event) => event.events > 0 || customEventName !== undefined)
     .toSorted((a, b) => b.events - a.events || (a.customEventName < b.customEventName ? -1 : 1));
   const beyond = listed.slice(summaryLimits.events);
-  const rest = addFresh(more, [...unlisted, ...beyond.flatMap(({ days }) => days)], dates);
+  const otherEvents = addFresh(more, [...unlisted, ...beyond.flatMap(({ days }) => days)], dates);
   return {
     customEvents: listed.slice(0, summaryLimits.events),
-    more: { ...rest, names: more.names + beyond.length },
+    more: { ...otherEvents, names: more.names + beyond.length },
   };
 }
 
-async function readOnce(lakeDir: string, question: CatalogueQuery, isLast: boolean): Promise<CurrentCatalogue> {
-  const { keys, ...catalogue } = await readCatalogue(lakeDir, question.idApp, question.customEventName);
+async function readOnce(lakeDir: string, catalogueQuery: CatalogueQuery, isLast: boolean): Promise<CurrentCatalogue> {
+  const { keys, ...catalogue } = await readCatalogue(lakeDir, catalogueQuery.idApp, catalogueQuery.customEventName);
   const snapshot = await readSnapshot(tablePaths(lakeDir, eventsDataset).table);
-  const files = listFresh(snapshot, keys, question);
+  const files = listFresh(snapshot, keys, catalogueQuery);
   // A sealed file that cannot be read has no part either.
   const counted = boundFiles(isLast ? files.filter((file) => file.young) : files);
-  const fresh = counted.length === 0 ? [] : await countFresh(snapshot, counted, question);
+  const fresh = counted.length === 0 ? [] : await countFresh(snapshot, counted, catalogueQuery);
   const since = files.flatMap(({ minValues: { available_at: time } }) =>
     typeof time === 'string' ? Date.parse(time) : [],
   );
   return {
     ...catalogue,
-    ...merge(catalogue, fresh, question),
+    ...merge(catalogue, fresh, catalogueQuery),
     isComplete: counted.length === files.length,
     ...(since.length === 0 ? {} : { sealedUntil: new Date(since.reduce((a, b) => Math.min(a, b))).toISOString() }),
   };
 }
 
 /** Reads the catalogue of an app as of the newest version. Errors: those of `readCatalogue`, the engine's. */
-export async function readCurrentCatalogue(lakeDir: string, question: CatalogueQuery): Promise<CurrentCatalogue> {
+export async function readCurrentCatalogue(lakeDir: string, catalogueQuery: CatalogueQuery): Promise<CurrentCatalogue> {
   for (let attempt = 1; ; attempt += 1) {
     try {
-      return await readOnce(lakeDir, question, attempt === tries);
+      return await readOnce(lakeDir, catalogueQuery, attempt === tries);
     } catch (error) {
       if (attempt === tries || !isAppError(error, 'sql')) throw error;
     }

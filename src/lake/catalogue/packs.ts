@@ -43,12 +43,12 @@ export async function openPacks(folder: string, duckdb: Duckdb, crashPoint: Cras
     some: readonly DerivedFile[],
     owners: ReadonlyMap<string, string>,
   ): Promise<void> {
-    const kept = some.map(({ file }) => [...owners].filter(([, owner]) => owner === file).map(([key]) => key));
+    const keysByFile = some.map(({ file }) => [...owners].filter(([, owner]) => owner === file).map(([key]) => key));
     const sources = some.map(
       ({ file }, index) =>
-        `SELECT * FROM read_parquet(${sqlText(file)}) WHERE key IN (SELECT unnest(${sqlList(kept[index] ?? [])}))`,
+        `SELECT * FROM read_parquet(${sqlText(file)}) WHERE key IN (SELECT unnest(${sqlList(keysByFile[index] ?? [])}))`,
     );
-    const keys = new Set(kept.flat());
+    const keys = new Set(keysByFile.flat());
     if (keys.size > 0)
       await packs.write(keys, (temporary) =>
         engine.run(

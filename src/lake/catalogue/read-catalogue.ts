@@ -202,12 +202,12 @@ export async function readCatalogue(lakeDir: string, idApp: number, event?: stri
       (event === undefined || notice.customEventName === undefined || notice.customEventName === event),
   );
   const rows = fold?.rows ?? [];
-  const rest = rows.find((row) => row.event === null);
+  const othersRow = rows.find((row) => row.event === null);
   return {
     version: fold === undefined ? undefined : Number(fold.facts.tableVersion),
     missingFiles: fold?.facts.missingFiles ?? 0,
     customEvents: toEvents(rows),
-    more: { names: rest?.more ?? 0, events: rest?.events ?? 0, days: rest?.days ?? [] },
+    more: { names: othersRow?.more ?? 0, events: othersRow?.events ?? 0, days: othersRow?.days ?? [] },
     notices,
     keys: fold?.keys ?? new Set(),
   };

@@ -1,7 +1,9 @@
 import path from 'node:path';
 import { createHash, randomUUID } from 'node:crypto';
-import { exists, hashFile } from '../../runtime/files/file-checks.ts';
-import { findTextFile, removeFile, writeFileDurably } from '../../runtime/files/durable-file.ts';
+import { removeFile } from '../../runtime/files/durable-file.ts';
+import { findText, type ObjectStore } from '../../runtime/store/object-store.ts';
+import { findStoredSize, hashStored } from '../../runtime/store/open-store.ts';
+import { lakeStore } from '../files/data-file.ts';
 import { tableFileMode } from '../../runtime/files/group-access.ts';
 import { findNames } from '../../runtime/files/folder-names.ts';
 import { type CrashPoint, noCrashPoint } from '../../runtime/crash-point.ts';
@@ -19,6 +21,7 @@ import {
 import { writeMergedCatalogue } from './file-summaries.ts';
 import { findNotices } from './notices.ts';
 import { type AppEvents, readLargest } from './read-catalogue.ts';
+import type { RecordedFile } from '../../runtime/store/file-records.ts';
 import type { Packs } from './packs.ts';
 import { lastColumns, maxMacroColumns, ownColumns, viewsSql } from './views-sql.ts';
 
@@ -36,13 +39,22 @@ export const catalogueSteps = [
   'fold-published',
 ] as const;
 
+const viewsName = 'views.sql';
+
+const openViews = (lakeDir: string): ObjectStore => lakeStore(lakeDir, { mode: tableFileMode });
+
+const hasViews = async (lakeDir: string): Promise<boolean> =>
+  (await openViews(lakeDir).findSize(viewsName)) !== undefined;
+
+const isStored = async (absolutePath: string): Promise<boolean> =>
+  (await findStoredSize({ absolutePath })) !== undefined;
+
 /** Returns the source of the current fold; undefined if it or views.sql is missing or damaged. */
 export async function findMergedCatalogue(lakeDir: string) {
-  const { viewsSql: file } = cataloguePaths(lakeDir);
   const record = await openMergedCatalogues(lakeDir)
     .get(catalogueName)
     .catch(() => undefined);
-  if (record === undefined || !(await exists(record.file)) || !(await exists(file))) return undefined;
+  if (record === undefined || !(await isStored(record.file)) || !(await hasViews(lakeDir))) return undefined;
   const { form, parts, tableVersion } = record.facts;
   return form === catalogueForm && typeof parts === 'string' && typeof tableVersion === 'number'
     ? { parts, tableVersion }
@@ -50,21 +62,20 @@ export async function findMergedCatalogue(lakeDir: string) {
 }
 
 export async function isCatalogueRemoved(lakeDir: string): Promise<boolean> {
-  const { notices, viewsSql: file } = cataloguePaths(lakeDir);
-  for (const each of [openMergedCatalogues(lakeDir).nameOf(catalogueName), notices])
-    if (await exists(each)) return false;
-  const text = await findTextFile(file);
+  const { folder, notices } = cataloguePaths(lakeDir);
+  for (const each of [path.join(folder, `${catalogueName}.json`), notices]) if (await isStored(each)) return false;
+  const text = await findText(openViews(lakeDir), viewsName);
   return text === undefined || text === viewsSql([]);
 }
 
+const isDamaged = async ({ file, sha256 }: RecordedFile): Promise<boolean> =>
+  (await isStored(file)) && (await hashStored({ absolutePath: file })) !== sha256;
+
 /** Removes leftovers of a killed process, which may have erased values, and a fold that does not match its record. */
 export async function removeCatalogueLeftovers(lakeDir: string): Promise<void> {
-  const { folder } = cataloguePaths(lakeDir);
-  if (!(await exists(folder))) return;
   const folds = openMergedCatalogues(lakeDir);
   const record = await folds.get(catalogueName).catch(() => undefined);
-  if (record !== undefined && (await exists(record.file)) && (await hashFile(record.file)) !== record.sha256)
-    await folds.withdraw(catalogueName);
+  if (record !== undefined && (await isDamaged(record))) await folds.withdraw(catalogueName);
   else await folds.tidy(catalogueName);
 }
 
@@ -85,7 +96,7 @@ export interface RefreshOptions {
 export async function removeCatalogue(lakeDir: string): Promise<void> {
   await writeViews(lakeDir, []);
   await writeNotices(lakeDir, []);
-  if (await exists(cataloguePaths(lakeDir).folder)) await openMergedCatalogues(lakeDir).withdraw(catalogueName);
+  await openMergedCatalogues(lakeDir).withdraw(catalogueName);
 }
 
 /** Folds the packs, at least one, and publishes the result durably. The record is written last. */
@@ -115,13 +126,13 @@ export async function refreshCatalogue(
 }
 
 export async function ensureViews(lakeDir: string): Promise<void> {
-  if (!(await exists(cataloguePaths(lakeDir).viewsSql))) await writeViews(lakeDir, []);
+  if (!(await hasViews(lakeDir))) await writeViews(lakeDir, []);
 }
 
 async function writeViews(lakeDir: string, apps: readonly AppEvents[]): Promise<void> {
-  const { viewsSql: file } = cataloguePaths(lakeDir);
+  const store = openViews(lakeDir);
   const text = viewsSql(apps);
-  if ((await findTextFile(file)) !== text) await writeFileDurably(file, text, tableFileMode);
+  if ((await findText(store, viewsName)) !== text) await store.replace(viewsName, Buffer.from(text), 'any');
 }
 
 /** Removes notices of names that the fold no longer has, because they may have been erased. */

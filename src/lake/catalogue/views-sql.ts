@@ -27,8 +27,12 @@ const toPlain = (text: string): string => text.replaceAll(/[\p{C}\p{Zl}\p{Zp}]/g
 type Named<T> = readonly [one: T, name: string];
 
 /** Assigns unique names, ignoring case. The first of equal texts keeps its name, others get numbers. */
-function nameEach<T>(things: readonly T[], toText: (one: T) => string, taken: readonly string[] = []): Named<T>[] {
-  const names = new Set(taken.map((name) => name.toLowerCase()));
+function nameEach<T>(
+  items: readonly T[],
+  toText: (one: T) => string,
+  reservedNames: readonly string[] = [],
+): Named<T>[] {
+  const names = new Set(reservedNames.map((name) => name.toLowerCase()));
   const named: Named<T>[] = [];
   function take(one: T, name: string): boolean {
     if (names.has(name.toLowerCase())) return false;
@@ -37,7 +41,7 @@ function nameEach<T>(things: readonly T[], toText: (one: T) => string, taken: re
     return true;
   }
   const isOwn = (one: T): boolean => toPlain(toText(one)) === toText(one);
-  const sorted = things.toSorted((a, b) => (toText(a) < toText(b) ? -1 : 1));
+  const sorted = items.toSorted((a, b) => (toText(a) < toText(b) ? -1 : 1));
   const ordered = [...sorted.filter(isOwn), ...sorted.filter((one) => !isOwn(one))];
   for (const one of ordered.filter((each) => !take(each, toPlain(toText(each)))))
     for (let next = 2; !take(one, `${toPlain(toText(one))}_${next}`); next += 1);

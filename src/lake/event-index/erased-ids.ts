@@ -4,10 +4,11 @@ import { isKeyedSql, isOwnId, requestKeyOf } from '../../datasets/event-id.ts';
 import { readEventHead } from '../../datasets/event-line.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
 import { AppError, describeError } from '../../runtime/errors.ts';
-import { exists, hashFile, findStamp } from '../../runtime/files/file-checks.ts';
-import { findNames } from '../../runtime/files/folder-names.ts';
-import { writeDataFile } from '../files/data-file.ts';
+import type { Tag } from '../../runtime/store/object-store.ts';
+import { findStoredSize, hashStored, localFiles, type StoredFile } from '../../runtime/store/open-store.ts';
+import { lakeStore, writeDataFile } from '../files/data-file.ts';
 import { openChange } from '../files/change.ts';
+import { keyOf } from '../files/change-record.ts';
 import { createStateSearch } from '../log/change-feed.ts';
 import type { ErasedIdsState } from '../log/lake-state.ts';
 import type { Table } from '../log/table.ts';
@@ -68,7 +69,7 @@ const damaged = (what: string, cause?: unknown): AppError =>
 
 export interface ErasedIdsFile {
   /** Undefined without hashes. */
-  readonly file: string | undefined;
+  readonly file: StoredFile | undefined;
   /** Whether all erased ids are included. */
   readonly isComplete: boolean;
 }
@@ -77,23 +78,27 @@ export interface ErasedIdsFile {
 export type FindErasedIds = () => Promise<ErasedIdsFile>;
 
 export function createErasedIdsSearch({ erasedIds: file, table, staging }: ErasedIdsLocation): FindErasedIds {
-  let known: { readonly stamp: string; readonly sha256: string } | undefined;
+  let known: { readonly tag: Tag; readonly sha256: string } | undefined;
+  const lakeDir = path.dirname(file);
+  const name = path.basename(file);
+  const store = lakeStore(lakeDir);
+  const isThere = async (): Promise<boolean> => (await store.findSize(name)) !== undefined;
 
   async function findHash(): Promise<string | undefined> {
-    const stamp = findStamp(file);
-    if (stamp === undefined) return undefined;
-    if (stamp !== known?.stamp) known = { stamp, sha256: await hashFile(file) };
+    const tag = await store.findTag(name);
+    if (tag === undefined) return undefined;
+    if (tag !== known?.tag) known = { tag, sha256: await hashStored({ absolutePath: file }) };
     return known.sha256;
   }
 
   /** A committed erasure may still have the file in its staging folder. */
-  async function findFile({ sha256 }: ErasedIdsState): Promise<string | undefined> {
-    if ((await findHash()) === sha256) return file;
-    for (const name of await findNames(staging)) {
-      const staged = path.join(staging, name, path.basename(file));
-      if ((await exists(staged)) && (await hashFile(staged).catch(() => '')) === sha256) return staged;
+  async function findFile({ sha256 }: ErasedIdsState): Promise<StoredFile | undefined> {
+    if ((await findHash()) === sha256) return { absolutePath: file, sha256 };
+    for (const key of await store.list(`${keyOf(lakeDir, staging)}/`)) {
+      const staged = { absolutePath: path.join(lakeDir, key), sha256 };
+      if (path.basename(key) === name && (await hashStored(staged).catch(() => '')) === sha256) return staged;
     }
-    return (await findHash()) === sha256 ? file : undefined;
+    return (await findHash()) === sha256 ? { absolutePath: file, sha256 } : undefined;
   }
 
   const findState = createStateSearch(table);
@@ -102,7 +107,8 @@ export function createErasedIdsSearch({ erasedIds: file, table, staging }: Erase
   return async () => {
     let state = await readState();
     for (;;) {
-      if (state === undefined) return { file: (await exists(file)) ? file : undefined, isComplete: false };
+      if (state === undefined)
+        return { file: (await isThere()) ? { absolutePath: file } : undefined, isComplete: false };
       const { hashes, isPartial } = state;
       const found = hashes === 0 ? undefined : await findFile(state);
       if (hashes === 0 || found !== undefined)
@@ -111,7 +117,7 @@ export function createErasedIdsSearch({ erasedIds: file, table, staging }: Erase
       state = await readState();
       if (state?.sha256 !== before.sha256) continue;
       throw damaged(
-        (await exists(file))
+        (await isThere())
           ? `${file} is damaged: checksum mismatch of the hashes of ${hashes} erased ids`
           : `${file}, the hashes of ${hashes} erased ids, is missing`,
       );
@@ -126,24 +132,24 @@ interface AddErasedDependencies {
 }
 
 /** Reads a file of a version before 0.4, which the log does not describe. */
-async function readOrDamaged<T>(file: string, work: () => Promise<T>): Promise<T> {
+async function readOrDamaged<T>(file: StoredFile, work: (local: string) => Promise<T>): Promise<T> {
   try {
-    return await work();
+    return await localFiles.use([file], ([local = '']) => work(local));
   } catch (error) {
-    throw damaged(`cannot read ${file}, the hashes of erased ids`, error);
+    throw damaged(`cannot read ${file.absolutePath}, the hashes of erased ids`, error);
   }
 }
 
-async function countHashes(duckdb: Duckdb, file: string): Promise<number> {
-  const [row] = await readOrDamaged(file, () => duckdb.rows(`SELECT count(*) AS n FROM (${oldSql(file)})`));
+async function countHashes(duckdb: Duckdb, file: StoredFile): Promise<number> {
+  const [row] = await readOrDamaged(file, (local) => duckdb.rows(`SELECT count(*) AS n FROM (${oldSql(local)})`));
   return Number(row?.['n']);
 }
 
-async function collectHashes(duckdb: Duckdb, selects: readonly string[], most: number): Promise<void> {
+async function collectHashes(duckdb: Duckdb, selects: readonly string[], limit: number): Promise<void> {
   await duckdb.run('CREATE OR REPLACE TEMP TABLE erased_hashes (h UBIGINT)');
   const start = `substr(event_id, 1, ${requestKeyOf('x'.repeat(36)).length})`;
   const hashes = `CASE WHEN ${isKeyedSql('event_id')} THEN [${hashSql('event_id')}, ${hashSql(start)}] ELSE [${hashSql('event_id')}] END`;
-  let room = most;
+  let room = limit;
   for (const select of selects) {
     if (room <= 0) break;
     const [row] = await duckdb.rows(
@@ -153,23 +159,25 @@ async function collectHashes(duckdb: Duckdb, selects: readonly string[], most: n
   }
 }
 
+const allHashesSql = (local: string | undefined): string =>
+  `SELECT DISTINCT h FROM (${local === undefined ? '' : `${oldSql(local)} UNION ALL `}FROM erased_hashes) ORDER BY h`;
+
 /** Adds the ids of rows that will be erased, by its own commit. `selects`: queries of their `id_app` and `event_id`. */
 export async function addErasedIds(
   { table, duckdb, crashPoint }: AddErasedDependencies,
-  place: ErasedIdsLocation,
+  location: ErasedIdsLocation,
   selects: readonly string[],
 ): Promise<void> {
-  const { erasedIds: to, staging } = place;
-  const { file } = await createErasedIdsSearch(place)();
+  const { erasedIds: to, staging } = location;
+  const { file } = await createErasedIdsSearch(location)();
   const known = file === undefined ? 0 : await countHashes(duckdb, file);
   await collectHashes(duckdb, selects, maxHashes - known);
-  const query = `SELECT DISTINCT h FROM (${file === undefined ? '' : `${oldSql(file)} UNION ALL `}FROM erased_hashes) ORDER BY h`;
   const open = await openChange(table, staging, 'an erasure', crashPoint);
   try {
     const name = path.basename(to);
-    const { numRecords: hashes, sha256 } = await writeDataFile(duckdb, query, path.join(open.folder, name), 'sealed', {
-      rows: rowsOfGroup,
-    });
+    const { numRecords: hashes, sha256 } = await localFiles.use(file === undefined ? [] : [file], ([local]) =>
+      writeDataFile(duckdb, allHashesSql(local), path.join(open.folder, name), 'sealed', { rows: rowsOfGroup }),
+    );
     await duckdb.run('DROP TABLE erased_hashes');
     const before = table.lake().erasedIds;
     if (hashes === (before?.hashes ?? 0)) return;
@@ -182,22 +190,25 @@ export async function addErasedIds(
 }
 
 /** Describes a file of a version before 0.4 for the log; undefined if it is missing or damaged. */
-export async function describeUnloggedErasedIds(file: string): Promise<ErasedIdsState | undefined> {
-  if (!(await exists(file))) return undefined;
+export async function describeUnloggedErasedIds(absolutePath: string): Promise<ErasedIdsState | undefined> {
+  const file = { absolutePath };
+  if ((await findStoredSize(file)) === undefined) return undefined;
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
   try {
     if ((await findErasedIdsDamage(duckdb, file)) !== undefined) return undefined;
-    return { hashes: await countHashes(duckdb, file), sha256: await hashFile(file) };
+    return { hashes: await countHashes(duckdb, file), sha256: await hashStored(file) };
   } finally {
     duckdb.close();
   }
 }
 
 /** Finds damage by reading the entire file. Not all damage is detected. */
-export async function findErasedIdsDamage(duckdb: Duckdb, file: string): Promise<string | undefined> {
+export async function findErasedIdsDamage(duckdb: Duckdb, file: StoredFile): Promise<string | undefined> {
   try {
-    const [row] = await duckdb.rows(
-      `SELECT count(*) FILTER (WHERE h > before IS NOT TRUE) AS misplaced FROM (SELECT h, lag(h, 1, -1) OVER () AS before FROM (SELECT h::HUGEINT AS h FROM (${oldSql(file)})))`,
+    const [row] = await localFiles.use([file], ([local = '']) =>
+      duckdb.rows(
+        `SELECT count(*) FILTER (WHERE h > before IS NOT TRUE) AS misplaced FROM (SELECT h, lag(h, 1, -1) OVER () AS before FROM (SELECT h::HUGEINT AS h FROM (${oldSql(local)})))`,
+      ),
     );
     if (Number(row?.['misplaced']) === 0) return undefined;
     throw new Error(`${String(row?.['misplaced'])} of its hashes are out of order`);
@@ -206,7 +217,7 @@ export async function findErasedIdsDamage(duckdb: Duckdb, file: string): Promise
   }
 }
 
-/** Returns a condition that a row's id is among the hashes of a file. */
+/** Returns a condition that a row's id is among the hashes of a local file. */
 export const isErasedSql = (file: string): string => `${hashSql('event_id')} IN (${oldSql(file)})`;
 
 /** Reports whether the event was erased from one of the apps. Error: `file_damaged`. */
@@ -218,8 +229,8 @@ export async function wasErased(
 ): Promise<boolean> {
   if (idApps.length === 0 || file === undefined) return false;
   const hashes = idApps.map((idApp) => `${hashOf(idApp, idStartOf(lookupTarget))}::UBIGINT`);
-  const found = await readOrDamaged(file, () =>
-    duckdb.rows(`SELECT 1 AS found FROM (${oldSql(file)}) WHERE h IN (${hashes.join(', ')}) LIMIT 1`),
+  const found = await readOrDamaged(file, (local) =>
+    duckdb.rows(`SELECT 1 AS found FROM (${oldSql(local)}) WHERE h IN (${hashes.join(', ')}) LIMIT 1`),
   );
   return found.length > 0;
 }

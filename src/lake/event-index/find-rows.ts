@@ -7,8 +7,9 @@ import { type Statements, type SqlValue, openDuckdb } from '../sql/duckdb.ts';
 import { sqlList, sqlName, sqlText } from '../sql/literals.ts';
 import { isKeyedId, receivedAtOf } from '../../datasets/event-id.ts';
 import { AppError } from '../../runtime/errors.ts';
+import { membersOf } from '../../runtime/files/checksummed-json.ts';
 import { type FileFilter, pruneFiles } from '../files/prune.ts';
-import { type CandidateFile, type IdIndex, type IndexAnswer, indexKeyOf } from './id-index.ts';
+import { type CandidateFile, type IdIndex, type IndexResult, indexKeyOf } from './id-index.ts';
 
 export interface DatasetTable {
   readonly dataset: Dataset;
@@ -99,14 +100,14 @@ async function findCandidates(
   { dataset, snapshot }: DatasetTable,
   target: LookupTarget,
   { index, idApps }: IndexUse,
-): Promise<IndexAnswer> {
+): Promise<IndexResult> {
   const start = idStartOf(target);
   const apps = target.idApp === undefined ? {} : { idApps: [target.idApp] };
   const receivedAtMs = receivedAtOf(start);
   const times = receivedAtMs === undefined ? {} : { receivedAt: { fromMs: receivedAtMs, toMs: receivedAtMs } };
   const files = pruneFiles(snapshot.files, { ...apps, ...times }).filter((file) => mayHoldId(file, start));
   if (receivedAtMs !== undefined)
-    return { candidates: files.map((file) => ({ file, fromMs: receivedAtMs, toMs: receivedAtMs })), missing: [] };
+    return { candidates: files.map((file) => ({ file, fromMs: receivedAtMs, toMs: receivedAtMs })), unindexed: [] };
   const mayHold = isKeyedId(start) ? ({ keyless }: DataFile) => keyless !== true : () => hasOwnKeys(dataset);
   return index.find(
     duckdb,
@@ -116,9 +117,9 @@ async function findCandidates(
 }
 
 /** Indexes missing files before the deadline, and looks up the id in them. */
-async function findInMissing(
+async function findInUnindexed(
   duckdb: Statements,
-  missing: readonly DataFile[],
+  unindexed: readonly DataFile[],
   idStart: string,
   use: IndexUse,
 ): Promise<CandidateFile[]> {
@@ -126,17 +127,17 @@ async function findInMissing(
   const keys = idApps.map((idApp) => indexKeyOf(idApp, idStart));
   const candidateFiles: CandidateFile[] = [];
   // Small files do not wait for large ones.
-  for (const [done, file] of missing.toSorted((a, b) => a.sizeBytes - b.sizeBytes).entries()) {
+  for (const [done, file] of unindexed.toSorted((a, b) => a.sizeBytes - b.sizeBytes).entries()) {
     // Maintenance with a newer version of the table may remove an index again.
     for (let isIndexed = false; !isIndexed;) {
       if (performance.now() >= deadlineMs || file.sizeBytes > maxIndexedBytes)
-        throw new AppError('overloaded', `${missing.length - done} files of the lake are not indexed yet`, {
+        throw new AppError('overloaded', `${unindexed.length - done} files of the lake are not indexed yet`, {
           hint: 'Retry in a minute.',
         });
       await index.add(duckdb, file);
-      const answer = await index.find(duckdb, [file], keys);
-      candidateFiles.push(...answer.candidates);
-      isIndexed = answer.missing.length === 0;
+      const matches = await index.find(duckdb, [file], keys);
+      candidateFiles.push(...matches.candidates);
+      isIndexed = matches.unindexed.length === 0;
     }
   }
   return candidateFiles;
@@ -177,11 +178,11 @@ export async function findRows(
   target: LookupTarget,
   use: IndexUse,
 ): Promise<FoundRow[]> {
-  const { candidates, missing } = await findCandidates(duckdb, table, target, use);
+  const { candidates, unindexed } = await findCandidates(duckdb, table, target, use);
   const rows = await readCandidates(duckdb, table, target, candidates);
   // An id has one event. Those of a request may be in several files.
-  if (missing.length === 0 || (rows.length > 0 && 'eventId' in target)) return rows;
-  const more = await findInMissing(duckdb, missing, idStartOf(target), use);
+  if (unindexed.length === 0 || (rows.length > 0 && 'eventId' in target)) return rows;
+  const more = await findInUnindexed(duckdb, unindexed, idStartOf(target), use);
   return [...rows, ...(await readCandidates(duckdb, table, target, more))];
 }
 
@@ -205,7 +206,7 @@ export async function findFullRows(
     );
     return rows.map((row) => ({
       ...toRow(row),
-      values: JSON.parse(String(row['line'])) as Readonly<Record<string, unknown>>,
+      values: membersOf(JSON.parse(String(row['line']))),
     }));
   } finally {
     duckdb.close();

@@ -21,10 +21,10 @@ export interface CandidateFile {
   readonly toMs: number;
 }
 
-export interface IndexAnswer {
+export interface IndexResult {
   readonly candidates: readonly CandidateFile[];
   /** Files without an index: they may have the event too. */
-  readonly missing: readonly DataFile[];
+  readonly unindexed: readonly DataFile[];
 }
 
 const partEnd = '.ids.parquet';
@@ -71,7 +71,7 @@ async function readCovers(duckdb: Statements, file: string): Promise<ReadonlySet
 interface Owners {
   readonly owned: ReadonlyMap<DerivedFile, readonly DataFile[]>;
   /** The files without a part. */
-  readonly missing: readonly DataFile[];
+  readonly unindexed: readonly DataFile[];
 }
 
 /** Creates the search of the current part of each file. It remembers them: a lake may have a million files. */
@@ -81,7 +81,7 @@ function createOwners(parts: DerivedFileFolder): (files: readonly DataFile[]) =>
     // Largest first: most files are there, and files of two parts stay with one.
     const all = parts.list().toSorted((a, b) => b.bytes - a.bytes);
     const owned = new Map(all.map((derivedFile): [DerivedFile, DataFile[]] => [derivedFile, []]));
-    const missing: DataFile[] = [];
+    const unindexed: DataFile[] = [];
     for (const file of files) {
       const before = known.get(file);
       let own = before === undefined ? undefined : owned.get(before);
@@ -89,35 +89,35 @@ function createOwners(parts: DerivedFileFolder): (files: readonly DataFile[]) =>
         const name = nameOf(file);
         const derivedFile = all.find(({ covers }) => covers.has(name));
         if (derivedFile !== undefined) known.set(file, derivedFile);
-        own = derivedFile === undefined ? missing : owned.get(derivedFile);
+        own = derivedFile === undefined ? unindexed : owned.get(derivedFile);
       }
       own?.push(file);
     }
-    return { owned, missing };
+    return { owned, unindexed };
   };
 }
 
 /** Looks up keys in the parts of some files. Files that are added meanwhile count as missing. */
 async function lookUp(
   duckdb: Statements,
-  { owned, missing }: Owners,
+  { owned, unindexed }: Owners,
   files: readonly DataFile[],
   keys: readonly number[],
-): Promise<IndexAnswer> {
-  const some = [...owned].flatMap(([{ file }, own]) => (own.length > 0 ? [file] : []));
-  if (some.length === 0 || keys.length === 0) return { candidates: [], missing };
+): Promise<IndexResult> {
+  const parts = [...owned].flatMap(([{ file }, own]) => (own.length > 0 ? [file] : []));
+  if (parts.length === 0 || keys.length === 0) return { candidates: [], unindexed };
   const rows = await duckdb.rows(
-    `SELECT file, min(span) AS first, max(span) AS last FROM read_parquet(${sqlList(some)}, hive_partitioning = false)
+    `SELECT file, min(span) AS first, max(span) AS last FROM read_parquet(${sqlList(parts)}, hive_partitioning = false)
      WHERE key IN (${keys.join(', ')}) GROUP BY file`,
   );
-  if (rows.length === 0) return { candidates: [], missing };
+  if (rows.length === 0) return { candidates: [], unindexed };
   const found = new Map(rows.map(({ file, first, last }) => [String(file), [Number(first), Number(last)] as const]));
   const candidates = files.flatMap((file) => {
     const [first, last] = found.get(nameOf(file)) ?? [];
     if (first === undefined || last === undefined) return [];
     return [{ file, fromMs: first * spanMs, toMs: (last + 1) * spanMs - 1 }];
   });
-  return { candidates, missing };
+  return { candidates, unindexed };
 }
 
 function planMerges({ owned }: Owners): Merge[] {
@@ -162,7 +162,7 @@ export function openIdIndex(folder: string) {
     );
 
   return {
-    async find(duckdb: Statements, files: readonly DataFile[], keys: readonly number[]): Promise<IndexAnswer> {
+    async find(duckdb: Statements, files: readonly DataFile[], keys: readonly number[]): Promise<IndexResult> {
       await parts.follow(duckdb, trustedMs);
       return lookUp(duckdb, ownersOf(files), files, keys).catch(async (error: unknown) => {
         if (!(await isFileError(duckdb, error))) throw error;
@@ -186,10 +186,10 @@ export function openIdIndex(folder: string) {
     /** Removes parts that cover none of the files, and leftovers. Returns the files without an index. */
     async keepOnly(duckdb: Statements, live: readonly DataFile[]): Promise<DataFile[]> {
       await parts.follow(duckdb);
-      const { owned, missing } = ownersOf(live);
+      const { owned, unindexed } = ownersOf(live);
       for (const [derivedFile, own] of owned) if (own.length === 0) await parts.remove([derivedFile]);
       await parts.removeOthers();
-      return [...missing];
+      return [...unindexed];
     },
     planMerges: (live: readonly DataFile[]): Merge[] => planMerges(ownersOf(live)),
     async merge(duckdb: Statements, { parts: some, covers }: Merge): Promise<void> {

@@ -13,32 +13,22 @@ import path from 'node:path';
 import { isTableName } from '../../datasets/pipeline-file.ts';
 import { AppError } from '../../runtime/errors.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
-import {
-  ensureFolder,
-  ensureFolders,
-  findTextFile,
-  removeFile,
-  syncFolder,
-  syncFolders,
-  writeFileDurably,
-  moveFile,
-} from '../../runtime/files/durable-file.ts';
-import { exists } from '../../runtime/files/file-checks.ts';
-import { tableFolderMode } from '../../runtime/files/group-access.ts';
+import { ensureFolder, findTextFile, syncFolder } from '../../runtime/files/durable-file.ts';
+import { findText } from '../../runtime/store/object-store.ts';
 import type { BuildChange, Table } from '../log/table.ts';
-import { isFirstOfPublishedPath } from '../log/young-folder.ts';
 import {
   assertInsideLake,
   damagedRecord,
+  keyOf,
   parseChangeRecord,
   renderRecord,
   type ChangeRecord,
 } from './change-record.ts';
 import { finishEarlier, intentName } from './earlier-rewrite.ts';
 import { isCommitted } from './failed-events.ts';
-import { publishFile } from './deferred-replacement.ts';
+import { publishFirst } from './deferred-replacement.ts';
 import { forEachLeftover, openStagingFolder } from './staging.ts';
-import { tableStore } from './data-file.ts';
+import { lakeStore, tableStore } from './data-file.ts';
 
 export const changeSteps = [
   'change-written',
@@ -71,7 +61,15 @@ export interface OpenChange {
   close(): Promise<void>;
 }
 
-const recordFile = (folder: string): string => path.join(folder, 'change.json');
+/** The objects of a change, in the lake with the path of its folder: its record, and what moves after the commit. */
+function openObjects(table: Table, folder: string) {
+  const lakeDir = path.dirname(table.dir);
+  const toKey = (file: string): string => keyOf(lakeDir, file);
+  const stagedKey = (name: string): string => toKey(path.join(folder, name));
+  return { store: lakeStore(lakeDir), folder, toKey, stagedKey, record: stagedKey('change.json') };
+}
+
+type ChangeObjects = ReturnType<typeof openObjects>;
 
 /** Opens a change of a table in the table's `stagingDir`. `isLoad`: it holds no lock of the table. */
 export async function openChange(
@@ -83,17 +81,18 @@ export async function openChange(
 ): Promise<OpenChange> {
   const staging = await openStagingFolder(stagingDir, holder, isLoad);
   const { id, folder } = staging;
-  const lakeDir = path.dirname(table.dir);
+  const objects = openObjects(table, folder);
+  const { store, toKey, stagedKey } = objects;
 
   async function linkFiles(record: ChangeRecord, files: readonly NewFile[]): Promise<void> {
-    await writeFileDurably(recordFile(folder), renderRecord(lakeDir, record));
+    for (const { name } of record.moves)
+      await store.upload(stagedKey(name), path.join(folder, name), { isSynced: true });
+    await store.replace(objects.record, Buffer.from(renderRecord(record)), 'any');
     // A power failure could otherwise lose the folder and leave links without a record.
     await syncFolder(stagingDir);
     await crashPoint('change-written');
-    await tableStore(table.dir).publish(
-      files.map((one) => ({ key: one.path, file: one.file })),
-      () => crashPoint('file-linked'),
-    );
+    const published = files.map(({ path: key, file }) => ({ key, file }));
+    await tableStore(table.dir).publish(published, () => crashPoint('file-linked'));
     await crashPoint('files-linked');
   }
 
@@ -109,36 +108,38 @@ export async function openChange(
       const record: ChangeRecord = {
         commitId: id,
         baseVersion: table.state().version,
-        files: files.map((one) => path.join(table.dir, one.path)),
-        moves,
-        unlink,
+        files: files.map((one) => toKey(path.join(table.dir, one.path))),
+        moves: moves.map(({ name, to }) => ({ name, to: toKey(to) })),
+        unlink: unlink.map(toKey),
       };
       try {
         await linkFiles(record, files);
         await table.commit((state, lake) => {
           const change = build(state, lake);
-          const gone = change.actions.find(({ remove }) => remove !== undefined && !state.files.has(remove.path));
-          if (gone !== undefined)
-            throw new AppError('commit_conflict', `${gone.remove?.path} was replaced by a concurrent change`, {
+          const replacedFile = change.actions.find(
+            ({ remove }) => remove !== undefined && !state.files.has(remove.path),
+          );
+          if (replacedFile !== undefined)
+            throw new AppError('commit_conflict', `${replacedFile.remove?.path} was replaced by a concurrent change`, {
               hint: 'Retry the command.',
             });
           return change;
         }, id);
       } catch (error) {
         // Only a commit that certainly does not exist may be withdrawn.
-        if (!(await isCommitted(table.dir, record.baseVersion, id))) await withdraw(folder, record);
+        if (!(await isCommitted(table.dir, record.baseVersion, id))) await withdraw(objects, record);
         throw error;
       }
       await crashPoint('change-committed');
-      await follow(table, folder, record);
+      await follow(table, objects, record);
       await crashPoint('change-followed');
-      await endRecord(folder);
+      await endRecord(objects);
       await crashPoint('change-ended');
     },
     async close() {
       let isInDoubt = true;
       try {
-        isInDoubt = await exists(recordFile(folder));
+        isInDoubt = (await store.findSize(objects.record)) !== undefined;
       } finally {
         // The next recovery settles a commit in doubt.
         await staging.close(isInDoubt);
@@ -147,62 +148,61 @@ export async function openChange(
   };
 }
 
-async function endRecord(folder: string): Promise<void> {
-  await removeFile(recordFile(folder));
-  // A power failure could otherwise restore the record after its commit was trimmed, and recovery would remove its
-  // files.
-  await syncFolder(folder);
+/** Removes the record durably: recovery would remove the files of a commit that was trimmed since. */
+async function endRecord({ store, record }: ChangeObjects): Promise<void> {
+  await store.remove([record]);
 }
 
-async function withdraw(folder: string, { files }: ChangeRecord): Promise<void> {
-  for (const file of files) await removeFile(file);
-  await endRecord(folder);
+async function withdraw(objects: ChangeObjects, { files, moves }: ChangeRecord): Promise<void> {
+  await objects.store.remove([...files, ...moves.map(({ name }) => objects.stagedKey(name))]);
+  await endRecord(objects);
 }
+
+const pathIn = (table: Table, key: string): string => path.posix.relative(path.basename(table.dir), key);
 
 /** Executes the follow-ups of a commit. Idempotent. */
-async function follow(table: Table, folder: string, { files, moves, unlink }: ChangeRecord): Promise<void> {
-  const firsts = files
-    .map((file) => path.relative(table.dir, file).split(path.sep).join('/'))
-    .filter((relative) => isFirstOfPublishedPath(relative));
-  await ensureFolders(
-    firsts.map((relative) => path.dirname(path.join(table.dir, relative.slice(relative.indexOf('/') + 1)))),
-    tableFolderMode,
-  );
-  for (const relative of firsts) await publishFile(table.dir, relative, folder);
-  for (const { name, to } of moves) {
-    const from = path.join(folder, name);
-    if (await exists(from)) await moveFile(from, to);
-  }
-  for (const file of unlink) await removeFile(file);
-  await syncFolders([...moves.map(({ to }) => to), ...unlink].map((file) => path.dirname(file)));
+async function follow(
+  table: Table,
+  { store, folder, stagedKey }: ChangeObjects,
+  { files, moves, unlink }: ChangeRecord,
+): Promise<void> {
+  const relatives = files.map((key) => pathIn(table, key));
+  await publishFirst(table.dir, relatives, folder);
+  for (const { name, to } of moves)
+    if ((await store.findSize(stagedKey(name))) !== undefined) await store.move(stagedKey(name), to);
+  await store.remove(unlink);
+  // Also what a killed process has moved or removed.
+  await store.sync([...moves.map(({ to }) => to), ...unlink]);
 }
 
 async function settle(table: Table, folder: string): Promise<boolean> {
   const intent = await findTextFile(path.join(folder, intentName));
   if (intent !== undefined) return finishEarlier(table, folder, intent);
-  const text = await findTextFile(recordFile(folder));
+  const objects = openObjects(table, folder);
+  const text = await findText(objects.store, objects.record);
   if (text === undefined) return false;
-  const lakeDir = path.dirname(table.dir);
-  const record = parseChangeRecord(recordFile(folder), text, lakeDir);
+  const file = objects.store.nameOf(objects.record);
+  const record = parseChangeRecord(file, text);
   const touched = [...record.files, ...record.moves.map(({ to }) => to), ...record.unlink];
-  await assertInsideLake(lakeDir, record.commitId, touched);
-  const stranger = touched.find((file) => {
-    const [first = ''] = path.relative(lakeDir, file).split(path.sep);
+  if (objects.store.folder !== undefined) await assertInsideLake(objects.store.folder, record.commitId, touched);
+  const stranger = touched.find((key) => {
+    const [first = ''] = key.split('/');
     return isTableName(first) && first !== path.basename(table.dir);
   });
-  if (stranger !== undefined) throw damagedRecord(`${recordFile(folder)} names ${stranger}, a file of another table`);
+  if (stranger !== undefined)
+    throw damagedRecord(`${file} names ${objects.store.nameOf(stranger)}, a file of another table`);
   await table.refresh();
   const { files, tombstones } = table.state();
-  const isNamed = record.files.some((file) => {
-    const encoded = encodeURI(path.relative(table.dir, file).split(path.sep).join('/'));
+  const isNamed = record.files.some((key) => {
+    const encoded = encodeURI(pathIn(table, key));
     return files.has(encoded) || tombstones.has(encoded);
   });
   if (!isNamed && !(await isCommitted(table.dir, record.baseVersion, record.commitId))) {
-    await withdraw(folder, record);
+    await withdraw(objects, record);
     return false;
   }
-  await follow(table, folder, record);
-  await endRecord(folder);
+  await follow(table, objects, record);
+  await endRecord(objects);
   return true;
 }
 

@@ -13,15 +13,18 @@ import { inParallel } from '../../runtime/async/in-parallel.ts';
 import { removeFile, syncFile, syncFolder } from '../../runtime/files/durable-file.ts';
 import { AppError } from '../../runtime/errors.ts';
 import type { AddAction, FileStats } from '../log/actions.ts';
-import type { Duckdb } from '../sql/duckdb.ts';
+import type { Duckdb, SqlRow } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
-import { hashFile, findSize } from '../../runtime/files/file-checks.ts';
+import { hashFile } from '../../runtime/files/file-checks.ts';
+import { membersOf } from '../../runtime/files/checksummed-json.ts';
+import { isText } from '../../runtime/store/shape.ts';
 import { emptyFileName, type DataFile } from '../log/snapshot.ts';
 import { logFolder } from '../log/log-files.ts';
 import { datasets, type Dataset } from '../../datasets/dataset.ts';
 import { formerYoungFolders, sealedFolder, youngFolder } from '../log/young-folder.ts';
 import { listReadableNames } from '../../runtime/files/folder-names.ts';
-import { openStore } from '../../runtime/store/open-store.ts';
+import type { FolderStoreOptions } from '../../runtime/store/folder-store.ts';
+import { findStoredSize, hashStored, openStore } from '../../runtime/store/open-store.ts';
 
 export interface WrittenFile {
   readonly sizeBytes: number;
@@ -52,23 +55,24 @@ function toIsoTime(value: string): string {
   return new Date(`${value.replace(' ', 'T').replace(/\+00$/, '')}Z`).toISOString();
 }
 
-interface ColumnStatistics {
-  readonly key: string;
-  readonly value: readonly { readonly key: string; readonly value: string }[];
+/** Reads a MAP of the engine. */
+function toMap(map: unknown): Map<string, unknown> {
+  const entries: readonly unknown[] = Array.isArray(map) ? map : [];
+  return new Map(entries.map(membersOf).map(({ key, value }) => [String(key), value]));
 }
 
-function toStats(numRecords: number, statistics: readonly ColumnStatistics[]): FileStats {
+function toStats(numRecords: number, statistics: unknown): FileStats {
   const minValues: Record<string, unknown> = {};
   const maxValues: Record<string, unknown> = {};
   const nullCount: Record<string, number> = {};
-  for (const { key, value } of statistics) {
+  for (const [key, value] of toMap(statistics)) {
     const column = key.slice(1, -1);
     const convert = statColumns[column];
     if (convert === undefined) continue;
-    const known = new Map(value.map((entry) => [entry.key, entry.value]));
+    const known = toMap(value);
     const min = known.get('min');
     const max = known.get('max');
-    if (min !== undefined && max !== undefined) {
+    if (isText(min) && isText(max)) {
       minValues[column] = convert(min);
       maxValues[column] = convert(max);
     }
@@ -100,6 +104,18 @@ export function rowGroupSql(duckdb: Duckdb, { rows, bytes, dictionaryBytes }: Ro
   return `${dictionary}${rows === undefined ? '' : `, ROW_GROUP_SIZE ${rows}`}${bytes === undefined || duckdb.boundRowGroups !== true ? '' : `, ROW_GROUP_SIZE_BYTES ${bytes}`}`;
 }
 
+/** Fsyncs a file that a COPY has written. `row`: its result. */
+async function finishFile(row: SqlRow, file: string): Promise<WrittenFile> {
+  await syncFile(file);
+  const numRecords = Number(row['count']);
+  return {
+    sizeBytes: Number(row['file_size_bytes']),
+    numRecords,
+    stats: toStats(numRecords, row['column_statistics']),
+    sha256: await hashFile(file),
+  };
+}
+
 /** Writes a query's rows to a Parquet file and fsyncs it. The caller syncs the folder. An error leaves no file. */
 export async function writeDataFile(
   duckdb: Duckdb,
@@ -113,14 +129,7 @@ export async function writeDataFile(
       `COPY (${query}) TO ${sqlText(file)} (FORMAT parquet, COMPRESSION zstd, ${levelSql[keep]}, RETURN_STATS true${rowGroupSql(duckdb, rowGroup)})`,
     );
     if (row === undefined) throw new AppError('sql', `duckdb: COPY to ${file} returned no statistics`);
-    await syncFile(file);
-    const numRecords = Number(row['count']);
-    return {
-      sizeBytes: Number(row['file_size_bytes']),
-      numRecords,
-      stats: toStats(numRecords, row['column_statistics'] as ColumnStatistics[]),
-      sha256: await hashFile(file),
-    };
+    return await finishFile(row, file);
   } catch (error) {
     await removeFile(file);
     throw error;
@@ -149,15 +158,7 @@ export async function writeDataFiles(
   const written: WrittenPart[] = [];
   await inParallel(rows.filter(isFilled).entries(), finishedAtOnce, async ([index, row]) => {
     const file = String(row['filename']);
-    const numRecords = Number(row['count']);
-    await syncFile(file);
-    written[index] = {
-      file,
-      sizeBytes: Number(row['file_size_bytes']),
-      numRecords,
-      stats: toStats(numRecords, row['column_statistics'] as ColumnStatistics[]),
-      sha256: await hashFile(file),
-    };
+    written[index] = { file, ...(await finishFile(row, file)) };
   });
   await syncFolder(folder);
   return written;
@@ -182,6 +183,11 @@ export function toAdd(
   };
 }
 
+/** Opens the objects of a lake, by keys relative to its folder. */
+export function lakeStore(lakeDir: string, options: FolderStoreOptions = {}): ObjectStore {
+  return openStore(path.resolve(lakeDir), { isGrowing: true, ...options });
+}
+
 export function tableStore(tableDir: string): ObjectStore {
   return openStore(tableDir, { mode: tableFileMode, folderMode: tableFolderMode, isGrowing: true });
 }
@@ -201,13 +207,13 @@ export async function findFileDamage({
   sizeBytes,
   sha256,
 }: Pick<DataFile, 'absolutePath' | 'sizeBytes' | 'sha256'>): Promise<AppError | undefined> {
-  const size = await findSize(absolutePath);
+  const size = await findStoredSize({ absolutePath });
   if (size === undefined) return new AppError('file_damaged', `${absolutePath} is missing`, { retryable: true, hint });
   if (size !== sizeBytes)
     return new AppError('file_damaged', `${absolutePath} is damaged: it has ${size} bytes instead of ${sizeBytes}`, {
       hint,
     });
-  if (sha256 === undefined || (await hashFile(absolutePath)) === sha256) return undefined;
+  if (sha256 === undefined || (await hashStored({ absolutePath })) === sha256) return undefined;
   return new AppError('file_damaged', `${absolutePath} is damaged: checksum mismatch`, {
     hint,
   });

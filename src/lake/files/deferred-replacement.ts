@@ -4,13 +4,15 @@
  * In: the live files of the log. Out: a hard link to each in the Hive folder of its partition. Readers and tools take
  * hard links for plain files. After a copy without links, the next start links the files again.
  * Invariant: each path changes in one step, by a new link or a rename over the file that was shown. A rewrite is shown
- * once that file has been out of the table for the retention, so that every row is shown exactly once.
+ * once that file has been out of the table for the retention, so that every row is shown exactly once. A table outside
+ * of folders has only its log.
  * Crash: the first run after a start compares each path with the log.
  */
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';
 import {
   ensureFolder,
+  ensureFolders,
   removeFile,
   syncFolder,
   syncFolders,
@@ -23,20 +25,24 @@ import { findSize, findFileId } from '../../runtime/files/file-checks.ts';
 import { tableFolderMode } from '../../runtime/files/group-access.ts';
 import type { DataFile } from '../log/snapshot.ts';
 import type { Table } from '../log/table.ts';
-import { publishedPathOf } from '../log/young-folder.ts';
+import { isFirstOfPublishedPath, publishedPathOf } from '../log/young-folder.ts';
 import { openStagingFolder, type StagingFolder } from './staging.ts';
-import { findFileDamage } from './data-file.ts';
+import { findFileDamage, tableStore } from './data-file.ts';
 
 export const replacementSteps = ['place-linked', 'place-taken'] as const;
 
+/** Reports whether readers of folders exist. This alone separates tables in folders from others. */
+const isInFolders = (tableDir: string): boolean => tableStore(tableDir).folder !== undefined;
+
+/** Finds the file that is shown at the path of another; without folders each file counts as shown. */
 export async function findPublished(
   tableDir: string,
   { path: relative, publishedPath }: Pick<DataFile, 'path' | 'publishedPath'>,
 ): Promise<'itself' | 'another' | 'none'> {
-  if (publishedPath === undefined || publishedPath === relative) return 'itself';
-  const shown = await findFileId(path.join(tableDir, publishedPath));
-  if (shown === undefined) return 'none';
-  return shown === (await findFileId(path.join(tableDir, relative))) ? 'itself' : 'another';
+  if (publishedPath === undefined || publishedPath === relative || !isInFolders(tableDir)) return 'itself';
+  const publishedId = await findFileId(path.join(tableDir, publishedPath));
+  if (publishedId === undefined) return 'none';
+  return publishedId === (await findFileId(path.join(tableDir, relative))) ? 'itself' : 'another';
 }
 
 /** Renames a link of a sealed file to `publishedPath`. `workDir`: a folder on the same file system. */
@@ -51,13 +57,18 @@ async function replacePublished(tableDir: string, file: string, publishedPath: s
   }
 }
 
-/** Shows a sealed file at its path durably, in an existing folder. */
-export async function publishFile(tableDir: string, relative: string, workDir: string): Promise<void> {
-  const publishedPath = publishedPathOf(relative);
-  if (publishedPath === undefined || (await findPublished(tableDir, { path: relative, publishedPath })) === 'itself')
-    return;
-  await replacePublished(tableDir, relative, publishedPath, workDir);
-  await syncFolder(path.dirname(path.join(tableDir, publishedPath)));
+/** Shows new sealed files at their paths durably; rewrites wait. */
+export async function publishFirst(tableDir: string, files: readonly string[], workDir: string): Promise<void> {
+  const firsts = isInFolders(tableDir) ? files.filter(isFirstOfPublishedPath) : [];
+  const placed = firsts.map((relative) => ({ path: relative, publishedPath: publishedPathOf(relative) ?? relative }));
+  const folderOf = ({ publishedPath }: (typeof placed)[number]): string =>
+    path.dirname(path.join(tableDir, publishedPath));
+  await ensureFolders(placed.map(folderOf), tableFolderMode);
+  for (const one of placed) {
+    if ((await findPublished(tableDir, one)) === 'itself') continue;
+    await replacePublished(tableDir, one.path, one.publishedPath, workDir);
+    await syncFolder(folderOf(one));
+  }
 }
 
 /** Lists the rewrites that are not shown yet. */
@@ -75,15 +86,16 @@ export async function passOnSince(tableDir: string, file: DataFile): Promise<num
 
 /** Restores missing or truncated live files from their links, under the maintenance lock. */
 export async function restoreFromPublishedPaths(table: Table): Promise<number> {
+  if (!isInFolders(table.dir)) return 0;
   let restored = 0;
   for (const file of table.snapshot().files) {
     const { path: relative, absolutePath, publishedPath = relative, sizeBytes, sha256 } = file;
-    const shown = path.join(table.dir, publishedPath);
+    const publishedFile = path.join(table.dir, publishedPath);
     if (publishedPath === relative || (await findSize(absolutePath)) === sizeBytes) continue;
-    if ((await findFileDamage({ absolutePath: shown, sizeBytes, sha256 })) !== undefined) continue;
+    if ((await findFileDamage({ absolutePath: publishedFile, sizeBytes, sha256 })) !== undefined) continue;
     await removeFile(absolutePath);
     await ensureFolder(path.dirname(absolutePath), tableFolderMode);
-    await linkFile(shown, absolutePath);
+    await linkFile(publishedFile, absolutePath);
     await syncFolder(path.dirname(absolutePath));
     restored += 1;
   }
@@ -114,14 +126,15 @@ export async function applyDueReplacements(
       const { path: relative, publishedPath, sinceMs } = file;
       if (publishedPath === undefined || publishedPath === relative || settled.get(publishedPath) === relative)
         continue;
-      const shown = await findPublished(table.dir, file);
+      const published = await findPublished(table.dir, file);
       const isWaiting = sinceMs !== undefined && nowMs - sinceMs < retentionMs;
-      if (shown === 'another' && isWaiting) continue;
-      if (shown !== 'itself') {
-        const found = shown === 'another' ? await findFileDamage(file) : undefined;
+      if (published === 'another' && isWaiting) continue;
+      if (published !== 'itself') {
+        const found = published === 'another' ? await findFileDamage(file) : undefined;
         damage ??= found;
         if (found !== undefined) continue;
-        if (shown === 'none') await ensureFolder(path.dirname(path.join(table.dir, publishedPath)), tableFolderMode);
+        if (published === 'none')
+          await ensureFolder(path.dirname(path.join(table.dir, publishedPath)), tableFolderMode);
         work ??= await openStagingFolder(stagingDir, 'the renewal of places');
         await crashPoint('place-linked');
         // Readers of the table report a missing file.

@@ -1,5 +1,5 @@
 /**
- * Enriches rows by their IP addresses and User-Agents: joins the lookup results of text-tables.ts in SQL.
+ * Enriches rows by their IP addresses and User-Agents: joins the lookup results of lookup-cache.ts in SQL.
  *
  * In: the SQL of rows. Out: temporary tables of results, and expressions for columns without a client's value.
  * Limits: User-Agents that are not parsed within the time of a lookup stay unknown.
@@ -88,8 +88,8 @@ function fillSql(
   isSaid: boolean,
   has: (column: string) => boolean,
 ): string {
-  const kept = has(column) ? ` ELSE r.${column}` : '';
-  return isSaid || has(column) ? `CASE WHEN ${isFilled} THEN ${name}.${column}${kept} END` : `${name}.${column}`;
+  const elseSql = has(column) ? ` ELSE r.${column}` : '';
+  return isSaid || has(column) ? `CASE WHEN ${isFilled} THEN ${name}.${column}${elseSql} END` : `${name}.${column}`;
 }
 
 export interface RowsToEnrich {
@@ -131,21 +131,21 @@ export function createRowLookups(duckdb: Duckdb, enricher: Enricher, of: string)
       for (const from of ['address', 'agent'] as const) {
         const own = groups.filter((group) => group.from === from);
         if (own.length === 0) continue;
-        const [sort, tables] = from === 'address' ? [places, placeTables] : [agents, agentTables];
+        const [kind, tables] = from === 'address' ? [places, placeTables] : [agents, agentTables];
         const texts = from === 'address' ? readPlaces(enricher, own) : readAgents(enricher, own, budgetMs, onOver);
-        const says = own.map((group) => `(${saysNothing(group, has)})`).join(' OR ');
-        const known = await tables.lookUp(source, says, texts);
+        const conditionSql = own.map((group) => `(${saysNothing(group, has)})`).join(' OR ');
+        const known = await tables.lookUp(source, conditionSql, texts);
         if (known.size === 0) continue;
         joins.push(tables.joinSql);
-        const isFilled = own.map((group) => isFilledSql(sort, group, has));
+        const isFilled = own.map((group) => isFilledSql(kind, group, has));
         own.forEach((group, index) => {
           const isSaid = [...group.saidBy, ...(group.within?.saidBy ?? [])].some(has);
           for (const { column } of group.columns)
-            if (known.has(column)) values.set(column, fillSql(sort, column, isFilled[index] ?? '', isSaid, has));
+            if (known.has(column)) values.set(column, fillSql(kind, column, isFilled[index] ?? '', isSaid, has));
         });
         const isAnySaid = own.some((group) => group.saidBy.some(has));
         if (known.has(geoDateColumn.name))
-          values.set(geoDateColumn.name, fillSql(sort, geoDateColumn.name, isFilled.join(' OR '), isAnySaid, has));
+          values.set(geoDateColumn.name, fillSql(kind, geoDateColumn.name, isFilled.join(' OR '), isAnySaid, has));
         filled.push(...isFilled);
       }
       const select = joins.length === 0 ? undefined : { joins: joins.join(' '), values, isFilled: filled.join(' OR ') };

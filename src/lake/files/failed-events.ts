@@ -1,8 +1,7 @@
 import { createHash } from 'node:crypto';
 import path from 'node:path';
-import { ensureFolder, syncFolder } from '../../runtime/files/durable-file.ts';
+import { ensureFolder } from '../../runtime/files/durable-file.ts';
 import { AppError } from '../../runtime/errors.ts';
-import { findNames } from '../../runtime/files/folder-names.ts';
 import { findLakeState, findLoadState } from '../log/lake-state.ts';
 import { findCommit } from '../log/log-files.ts';
 import { openEmptyFile } from '../../runtime/files/open-file.ts';
@@ -87,6 +86,10 @@ export async function publishFailedFile(folder: string, file: string, commitId: 
   await failedStore(folder).move(path.basename(file), settledKey(commitId));
 }
 
+export async function removeFailedFile(folder: string, file: string): Promise<void> {
+  await failedStore(folder).remove([path.basename(file)]);
+}
+
 /** Reports whether a commit with this id follows the base version. */
 export async function isCommitted(tableDir: string, baseVersion: number, commitId: string): Promise<boolean> {
   for (let version = baseVersion + 1; ; version += 1) {
@@ -117,13 +120,14 @@ const isVisible = async ({ base, commitId }: FailedName, tableDir: string): Prom
 
 /** Renames committed files and removes others after a crash. Only for the lake's one writer. */
 export async function recoverFailed(folder: string, tableDir: string): Promise<void> {
-  for (const found of await listNames(folder)) {
+  const names = await listNames(folder);
+  for (const found of names) {
     const { name, base, commitId } = found;
     if (base === undefined) continue;
     if (await isVisible(found, tableDir)) await publishFailedFile(folder, name, commitId);
-    else await failedStore(folder).remove([name]);
+    else await removeFailedFile(folder, name);
   }
-  await syncFolder(folder);
+  await failedStore(folder).sync(names.map(({ name }) => name));
 }
 
 /** Returns the lowest version below a pending file, which trimming must keep. Infinity if all are settled. */
@@ -251,7 +255,8 @@ export async function listFailedRows(
   folder: string,
   txns: ReadonlyMap<string, number>,
 ): Promise<{ readonly files: readonly string[]; readonly stale: readonly string[] }> {
-  const names = await findNames(folder);
+  const store = failedStore(folder);
+  const names = [...(await store.list('')), ...(await store.listUnfinished(''))];
   const files: string[] = [];
   const stale: string[] = [];
   for (const name of names.toSorted()) {

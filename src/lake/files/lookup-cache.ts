@@ -16,12 +16,12 @@ import { createResultDictionary, type LookupResult, type ResultDictionary } from
 /** Distinct texts per page: 33 MB of the longest User-Agents. */
 const pageRows = 8192;
 /** Longest work before a yield to the event loop, ms. */
-const stretchMs = 20;
+const maxBlockingMs = 20;
 /** Lifetime of cached texts, ms: they are personal data. */
 export const cacheLifetimeMs = 600_000;
 
 /** Share of the engine's memory for cached texts. Above it, all are dropped. */
-const memoryPart = 1 / 16;
+const memoryShare = 1 / 16;
 /** Results above which all are dropped: 10 MB in JavaScript. */
 const maxResults = 20_000;
 
@@ -65,21 +65,21 @@ interface CacheState {
   readonly key: string;
   readonly sinceMs: number;
   readonly resultDictionary: ResultDictionary;
-  texts: number;
+  textCount: number;
   /** Columns in which any result has a value. */
   filled: ReadonlySet<string>;
 }
 
-interface Names {
+interface TableNames {
   /** Distinct texts of the rows, each with its result number `v`. */
-  readonly asked: string;
+  readonly texts: string;
   /** New texts, and result numbers in the same order. */
-  readonly fresh: string;
+  readonly newTexts: string;
   readonly numbers: string;
   /** Cached texts with result numbers. */
-  readonly known: string;
+  readonly cached: string;
   /** Results by number, and in the form that rows are joined with. */
-  readonly answers: string;
+  readonly results: string;
   readonly joined: string;
 }
 
@@ -93,11 +93,11 @@ async function findPage(
   let workedSince = performance.now();
   for (const [index, place] of places.entries()) {
     const lookupResult = find(texts[index], others[index]);
-    numbers[place as number] =
+    numbers[Number(place)] =
       lookupResult === timedOut
         ? skipped
         : ((lookupResult === undefined ? undefined : resultDictionary.numberOf(lookupResult)) ?? unknown);
-    if (performance.now() - workedSince < stretchMs) continue;
+    if (performance.now() - workedSince < maxBlockingMs) continue;
     await setImmediate();
     workedSince = performance.now();
   }
@@ -107,9 +107,9 @@ async function findPage(
 const drop = (duckdb: Duckdb, ...names: readonly string[]): Promise<void> =>
   duckdb.run(names.map((name) => `DROP TABLE IF EXISTS ${name};`).join(' '));
 
-async function addAnswers(
+async function addResults(
   duckdb: Duckdb,
-  answers: string,
+  results: string,
   from: LookupSource,
   resultDictionary: ResultDictionary,
 ): Promise<void> {
@@ -118,7 +118,7 @@ async function addAnswers(
     ...from.columns.map(({ column, type }) => [column, type] as const),
   ]);
   await duckdb.run(
-    `INSERT INTO ${answers} BY NAME SELECT unnest(from_json($1::JSON, ${sqlText(JSON.stringify([types]))}), recursive := true)`,
+    `INSERT INTO ${results} BY NAME SELECT unnest(from_json($1::JSON, ${sqlText(JSON.stringify([types]))}), recursive := true)`,
     [`[${resultDictionary.take().join(',')}]`],
   );
 }
@@ -126,116 +126,116 @@ async function addAnswers(
 /** Builds the joined table. Returns the non-empty columns: others would cost as much to write. */
 async function buildJoinTable(
   duckdb: Duckdb,
-  { answers, joined }: Names,
+  { results, joined }: TableNames,
   from: LookupSource,
   resultDictionary: ResultDictionary,
 ): Promise<ReadonlySet<string>> {
   const enumerated = from.columns.flatMap(({ column, type }) => {
     const texts = type === 'VARCHAR' ? (resultDictionary.listTexts(column) ?? []) : [];
-    return texts.length === 0 ? [] : [`answers.${column}::ENUM(${texts.map(sqlText).join(', ')}) AS ${column}`];
+    return texts.length === 0 ? [] : [`results.${column}::ENUM(${texts.map(sqlText).join(', ')}) AS ${column}`];
   });
   const replaced = enumerated.length === 0 ? '' : ` REPLACE (${enumerated.join(', ')})`;
-  const columns = [`answers.*${replaced}`, ...from.constants].join(', ');
-  await duckdb.run(`CREATE OR REPLACE TEMP TABLE ${joined} AS SELECT ${columns} FROM ${answers} AS answers`);
+  const columns = [`results.*${replaced}`, ...from.constants].join(', ');
+  await duckdb.run(`CREATE OR REPLACE TEMP TABLE ${joined} AS SELECT ${columns} FROM ${results} AS results`);
   const [counts = {}] = await duckdb.rows(`SELECT count(COLUMNS(* EXCLUDE (v))) FROM ${joined}`);
   return new Set(Object.keys(counts).filter((column) => Number(counts[column]) > 0));
 }
 
-/** Looks up the texts of `asked` without a number, by page, and caches the results. */
+/** Looks up the texts without a number, by page, and caches the results. */
 async function lookUpNewTexts(
   duckdb: Duckdb,
   { keys }: LookupKind,
-  names: Names,
+  names: TableNames,
   from: LookupSource,
-  into: CacheState,
+  cache: CacheState,
 ): Promise<void> {
-  const { resultDictionary } = into;
-  const { asked, fresh, numbers, known, answers } = names;
-  await duckdb.run(`CREATE OR REPLACE TEMP TABLE ${fresh} AS SELECT * EXCLUDE (v) FROM ${asked} WHERE v IS NULL;
+  const { resultDictionary } = cache;
+  const { texts, newTexts, numbers, cached, results } = names;
+  await duckdb.run(`CREATE OR REPLACE TEMP TABLE ${newTexts} AS SELECT * EXCLUDE (v) FROM ${texts} WHERE v IS NULL;
     CREATE OR REPLACE TEMP TABLE ${numbers} (v INTEGER)`);
   let isJoined = true;
   for (let at = 0; ; at += pageRows) {
     const page = await duckdb.columns(
       [`rowid - ${at}`, ...keys],
-      `${fresh} WHERE rowid >= ${at} AND rowid < ${at + pageRows}`,
+      `${newTexts} WHERE rowid >= ${at} AND rowid < ${at + pageRows}`,
     );
     const found = await findPage(page, from.find, resultDictionary);
-    into.texts += found.filter((number) => number !== skipped).length;
+    cache.textCount += found.filter((number) => number !== skipped).length;
     await duckdb.appendIntegers(numbers, [found]);
     const isLast = found.length < pageRows;
     // A statement costs as much as a thousand results.
     if (resultDictionary.waiting() > 0 && (isLast || resultDictionary.waiting() >= pageRows)) {
-      await addAnswers(duckdb, answers, from, resultDictionary);
+      await addResults(duckdb, results, from, resultDictionary);
       isJoined = false;
     }
     if (isLast) break;
   }
-  if (!isJoined) into.filled = await buildJoinTable(duckdb, names, from, resultDictionary);
-  const numbered = `SELECT fresh.*, numbers.v FROM ${fresh} AS fresh POSITIONAL JOIN ${numbers} AS numbers`;
-  await duckdb.run(`INSERT INTO ${known} ${numbered} WHERE numbers.v <> ${skipped};
-    CREATE OR REPLACE TEMP TABLE ${asked} AS SELECT * FROM ${asked} WHERE v >= 0 UNION ALL ${numbered} WHERE numbers.v >= 0`);
-  await drop(duckdb, fresh, numbers);
+  if (!isJoined) cache.filled = await buildJoinTable(duckdb, names, from, resultDictionary);
+  const numbered = `SELECT new_texts.*, numbers.v FROM ${newTexts} AS new_texts POSITIONAL JOIN ${numbers} AS numbers`;
+  await duckdb.run(`INSERT INTO ${cached} ${numbered} WHERE numbers.v <> ${skipped};
+    CREATE OR REPLACE TEMP TABLE ${texts} AS SELECT * FROM ${texts} WHERE v >= 0 UNION ALL ${numbered} WHERE numbers.v >= 0`);
+  await drop(duckdb, newTexts, numbers);
 }
 
-/** Creates the cache of a kind of text. `of` distinguishes its tables from those of other caches in the engine. */
-export function createLookupCache(duckdb: Duckdb, of: string, sort: LookupKind): LookupCache {
-  const { name, keys, textBytes } = sort;
-  const maxTexts = (duckdb.memoryMb * 1024 ** 2 * memoryPart) / textBytes;
-  const table = (what: string): string => `enrich_${of}_${name}_${what}`;
-  const [asked, fresh, numbers] = [table('asked'), table('fresh'), table('numbers')];
-  const [known, answers, joined] = [table('known'), table('answers'), table('joined')];
-  const names: Names = { asked, fresh, numbers, known, answers, joined };
+/** Creates the cache of a kind of text. `scope` distinguishes its tables from those of other caches in the engine. */
+export function createLookupCache(duckdb: Duckdb, scope: string, kind: LookupKind): LookupCache {
+  const { name, keys, textBytes } = kind;
+  const maxTexts = (duckdb.memoryMb * 1024 ** 2 * memoryShare) / textBytes;
+  const table = (suffix: string): string => `enrich_${scope}_${name}_${suffix}`;
+  const [texts, newTexts, numbers] = [table('texts'), table('new_texts'), table('numbers')];
+  const [cached, results, joined] = [table('cached'), table('results'), table('joined')];
+  const names: TableNames = { texts, newTexts, numbers, cached, results, joined };
   const by = keys.length === 1 ? '=' : 'IS NOT DISTINCT FROM';
   const matches = (one: string, other: string): string =>
     keys.map((key) => `${one}.${key} ${by} ${other}.${key}`).join(' AND ');
-  let memory: CacheState | undefined;
+  let cache: CacheState | undefined;
 
   /** Returns the cache, or a new one if it is outdated. */
   async function getOrCreateCache({ columns, constants, databaseVersion }: LookupSource): Promise<CacheState> {
     const key = JSON.stringify([columns, constants, databaseVersion]);
     const nowMs = performance.now();
-    if (memory?.key === key && nowMs - memory.sinceMs < cacheLifetimeMs) return memory;
+    if (cache?.key === key && nowMs - cache.sinceMs < cacheLifetimeMs) return cache;
     const typed = columns.map(({ column, type }) => `, ${column} ${type}`).join('');
-    await duckdb.run(`CREATE OR REPLACE TEMP TABLE ${known} (${keys.map((each) => `${each} VARCHAR`).join(', ')}, v INTEGER);
-      CREATE OR REPLACE TEMP TABLE ${answers} (v INTEGER${typed})`);
-    return { key, sinceMs: nowMs, resultDictionary: createResultDictionary(columns), texts: 0, filled: new Set() };
+    await duckdb.run(`CREATE OR REPLACE TEMP TABLE ${cached} (${keys.map((each) => `${each} VARCHAR`).join(', ')}, v INTEGER);
+      CREATE OR REPLACE TEMP TABLE ${results} (v INTEGER${typed})`);
+    return { key, sinceMs: nowMs, resultDictionary: createResultDictionary(columns), textCount: 0, filled: new Set() };
   }
 
   /** Lists the distinct texts, with the numbers of the cached ones. */
   async function listDistinctTexts(source: string, condition: string, isEmpty: boolean): Promise<void> {
-    const isThere = keys.map((key) => `${key} IS NOT NULL`).join(' OR ');
-    const distinct = `SELECT DISTINCT ${keys.join(', ')} FROM ${source} AS r WHERE (${isThere}) AND (${condition})`;
+    const isPresent = keys.map((key) => `${key} IS NOT NULL`).join(' OR ');
+    const distinct = `SELECT DISTINCT ${keys.join(', ')} FROM ${source} AS r WHERE (${isPresent}) AND (${condition})`;
     const numbered = isEmpty
       ? `SELECT *, NULL::INTEGER AS v FROM (${distinct})`
-      : `SELECT q.*, known.v FROM (${distinct}) AS q LEFT JOIN ${known} AS known ON ${matches('known', 'q')}`;
-    await duckdb.run(`CREATE OR REPLACE TEMP TABLE ${asked} AS ${numbered}`);
+      : `SELECT q.*, cached.v FROM (${distinct}) AS q LEFT JOIN ${cached} AS cached ON ${matches('cached', 'q')}`;
+    await duckdb.run(`CREATE OR REPLACE TEMP TABLE ${texts} AS ${numbered}`);
   }
 
-  async function countAsked(condition: string): Promise<number> {
-    const [row] = await duckdb.rows(`SELECT count(*) AS n FROM ${asked} WHERE ${condition}`);
+  async function countTexts(condition: string): Promise<number> {
+    const [row] = await duckdb.rows(`SELECT count(*) AS n FROM ${texts} WHERE ${condition}`);
     return Number(row?.['n']);
   }
 
   async function forget(): Promise<void> {
-    memory = undefined;
-    await drop(duckdb, asked, fresh, numbers, known, answers, joined);
+    cache = undefined;
+    await drop(duckdb, texts, newTexts, numbers, cached, results, joined);
   }
 
   return {
     async lookUp(source, condition, from) {
-      const into = await getOrCreateCache(from);
+      const current = await getOrCreateCache(from);
       // Unset until success: after a failure tables and numbers may disagree.
-      memory = undefined;
-      await listDistinctTexts(source, condition, into.texts === 0);
-      if ((await countAsked('v IS NULL')) > 0) await lookUpNewTexts(duckdb, sort, names, from, into);
-      memory = into;
-      return (await countAsked('v >= 0')) > 0 ? into.filled : new Set();
+      cache = undefined;
+      await listDistinctTexts(source, condition, current.textCount === 0);
+      if ((await countTexts('v IS NULL')) > 0) await lookUpNewTexts(duckdb, kind, names, from, current);
+      cache = current;
+      return (await countTexts('v >= 0')) > 0 ? current.filled : new Set();
     },
-    joinSql: `LEFT JOIN ${asked} AS ${name}_asked ON ${matches(`${name}_asked`, 'r')} LEFT JOIN ${joined} AS ${name} ON ${name}.v = ${name}_asked.v`,
+    joinSql: `LEFT JOIN ${texts} AS ${name}_texts ON ${matches(`${name}_texts`, 'r')} LEFT JOIN ${joined} AS ${name} ON ${name}.v = ${name}_texts.v`,
     async release() {
       const isTooMuch =
-        memory !== undefined && (memory.texts > maxTexts || memory.resultDictionary.count() > maxResults);
-      await (isTooMuch ? forget() : drop(duckdb, asked, fresh, numbers));
+        cache !== undefined && (cache.textCount > maxTexts || cache.resultDictionary.count() > maxResults);
+      await (isTooMuch ? forget() : drop(duckdb, texts, newTexts, numbers));
     },
     forget,
   };

@@ -20,10 +20,10 @@ function mayHoldOneOf(file: DataFile, column: string, values: readonly (string |
   if (values === undefined) return true;
   const min = file.minValues[column];
   const max = file.maxValues[column];
-  return values.some(
-    (value) =>
-      !(typeof min === typeof value && value < (min as typeof value)) &&
-      !(typeof max === typeof value && value > (max as typeof value)),
+  return values.some((value) =>
+    typeof value === 'number'
+      ? !(typeof min === 'number' && value < min) && !(typeof max === 'number' && value > max)
+      : !(typeof min === 'string' && value < min) && !(typeof max === 'string' && value > max),
   );
 }
 

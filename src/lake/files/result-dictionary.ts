@@ -3,7 +3,7 @@ import type { UserAgentField, EnrichedColumn, GeoField } from '../../datasets/en
 /** Dictionary-encodes lookup results: many texts share one, and the engine receives each once. Pure. */
 
 /** Limit of distinct results in the dictionary, 10 MB. */
-const maxAnswers = 20_000;
+const maxResults = 20_000;
 /** Limit of distinct texts of a column for an ENUM. Above it, the list costs more than it saves. */
 const maxEnumerated = 4096;
 export type LookupResult = Readonly<Partial<Record<GeoField | UserAgentField, string | number>>>;
@@ -27,17 +27,17 @@ export interface ResultDictionary {
 }
 
 export function createResultDictionary(columns: readonly EnrichedColumn[]): ResultDictionary {
-  const byAnswer = new Map<LookupResult, number | undefined>();
+  const byResult = new Map<LookupResult, number | undefined>();
   const byText = new Map<string, number>();
   const texts = new Map(columns.map(({ column }) => [column, new Set<string>()]));
-  let answers: string[] = [];
+  let pendingResults: string[] = [];
   let next = 0;
   const numberText = (text: string): number => {
     const known = byText.get(text);
     if (known !== undefined) return known;
     const number = next;
     next += 1;
-    answers.push(`{"v":${number},${text}`);
+    pendingResults.push(`{"v":${number},${text}`);
     byText.set(text, number);
     return number;
   };
@@ -50,23 +50,23 @@ export function createResultDictionary(columns: readonly EnrichedColumn[]): Resu
   };
   return {
     numberOf(lookupResult) {
-      const known = byAnswer.get(lookupResult);
-      if (known !== undefined || byAnswer.has(lookupResult)) return known;
-      if (byAnswer.size >= maxAnswers) {
-        byAnswer.clear();
+      const known = byResult.get(lookupResult);
+      if (known !== undefined || byResult.has(lookupResult)) return known;
+      if (byResult.size >= maxResults) {
+        byResult.clear();
         byText.clear();
       }
       const text = renderAnswer(columns, lookupResult);
       const number = text === undefined ? undefined : numberText(text);
       if (number === next - 1) keepTexts(lookupResult);
-      byAnswer.set(lookupResult, number);
+      byResult.set(lookupResult, number);
       return number;
     },
     count: () => next,
-    waiting: () => answers.length,
+    waiting: () => pendingResults.length,
     take() {
-      const taken = answers;
-      answers = [];
+      const taken = pendingResults;
+      pendingResults = [];
       return taken;
     },
     listTexts(column) {

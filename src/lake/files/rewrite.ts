@@ -1,6 +1,6 @@
 /**
  * Rewrites live files with other values or fewer rows by one atomic change (change.ts), concurrently with readers.
- * Readers of the glob see a new sealed file after the retention (places.ts).
+ * Readers of the glob see a new sealed file after the retention (deferred-replacement.ts).
  */
 import path from 'node:path';
 import { localFiles } from '../../runtime/store/open-store.ts';
@@ -137,13 +137,13 @@ export async function rewriteFiles(
     for (const [index, rewrite] of rewrites.entries())
       written.push(await writeRewrite(dependencies, rewrite, open, index));
     const files = written.flatMap((one) => one.files);
-    const beside: NewFile[] = [];
+    const companionFiles: NewFile[] = [];
     if (companion !== undefined) {
       const file = path.join(open.folder, 'companion');
       await writeNewFile(file, companion.text, tableFileMode);
-      beside.push({ file, path: companion.path });
+      companionFiles.push({ file, path: companion.path });
     }
-    await open.commit([...files, ...beside], (state, lake) => {
+    await open.commit([...files, ...companionFiles], (state, lake) => {
       const change = typeof toChange === 'function' ? toChange(state, lake) : toChange;
       const nowMs = clock.nowMs();
       const actions = [...(change.actions ?? []), ...written.flatMap(({ toActions }) => toActions(nowMs))];

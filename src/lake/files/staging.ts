@@ -8,8 +8,12 @@ import { findNames } from '../../runtime/files/folder-names.ts';
 import { acquireLock, isLocked, type Lock } from '../../runtime/files/lock.ts';
 import { makeFolder } from '../../runtime/files/make-folder.ts';
 import { removeTree } from '../../runtime/files/work-files.ts';
+import { openStore } from '../../runtime/store/open-store.ts';
 
-/** Staging has a locked folder per running work. The next holder of the maintenance lock settles unlocked ones. */
+/**
+ * Staging has a locked folder per running work. The next holder of the maintenance lock settles unlocked ones. The
+ * folder is local; what must survive a crash is an object of the lake with the same path.
+ */
 
 export interface StagingFolder {
   readonly id: string;
@@ -23,8 +27,19 @@ const loadPrefix = 'load-';
 const maxOpenings = 100;
 const lockWaitMs = 120_000;
 
+/** Marks work as running while this process lives. Storage that several hosts share needs a lease. Error: `locked`. */
+const holdWork = (folder: string, holder: string): Lock => acquireLock(folder, holder);
+const isRunning = (folder: string): boolean => isLocked(folder);
+
 /** Reports whether another process locked or removed the folder. */
 const isHeld = (error: unknown): boolean => isAppError(error, 'locked') || isSystemError(error, 'ENOENT');
+
+/** Removes the objects of work, and its folder. */
+async function removeWork(folder: string): Promise<void> {
+  const store = openStore(folder, { isGrowing: true });
+  if (store.folder === undefined) await store.remove(await store.list(''));
+  await removeTree(folder);
+}
 
 function toStagingFolder(id: string, folder: string, lock: Lock): StagingFolder {
   return {
@@ -32,7 +47,7 @@ function toStagingFolder(id: string, folder: string, lock: Lock): StagingFolder 
     folder,
     async close(keeps = false) {
       try {
-        if (!keeps) await removeTree(folder);
+        if (!keeps) await removeWork(folder);
       } finally {
         lock.release();
       }
@@ -48,7 +63,7 @@ export async function openStagingFolder(stagingDir: string, holder: string, isLo
     const folder = path.join(stagingDir, `${isLoad ? loadPrefix : ''}${id}`);
     try {
       await makeFolder(folder);
-      return toStagingFolder(id, folder, acquireLock(folder, holder));
+      return toStagingFolder(id, folder, holdWork(folder, holder));
     } catch (error) {
       if (opening === maxOpenings || !isHeld(error)) throw error;
     }
@@ -61,19 +76,20 @@ export async function lockLoad(stagingDir: string, loadId: string, assertGoesOn:
   const attempt = async (): Promise<Lock> => {
     assertGoesOn();
     await makeFolder(folder);
-    return acquireLock(folder, 'a load of the same file');
+    return holdWork(folder, 'a load of the same file');
   };
   return toStagingFolder(loadId, folder, await retry(attempt, { forMs: lockWaitMs, everyMs: 100, retryable: isHeld }));
 }
 
 /** Lists the staged work of a table. The events table's folder also has that of other tables. */
 export async function listStaged(stagingDir: string): Promise<string[]> {
-  return (await findNames(stagingDir)).filter((name) => !isTableName(name));
+  const names = [...(await findNames(stagingDir)), ...(await openStore(stagingDir).folders(''))];
+  return [...new Set(names)].filter((name) => !isTableName(name));
 }
 
 export async function hasRunningLoad(stagingDir: string): Promise<boolean> {
   const names = await listStaged(stagingDir);
-  return names.some((name) => name.startsWith(loadPrefix) && isLocked(path.join(stagingDir, name)));
+  return names.some((name) => name.startsWith(loadPrefix) && isRunning(path.join(stagingDir, name)));
 }
 
 /** Creates a test of whether a file belongs to work in progress. */
@@ -88,14 +104,14 @@ export async function forEachLeftover(stagingDir: string, settle: (folder: strin
     const folder = path.join(stagingDir, name);
     let lock: Lock;
     try {
-      lock = acquireLock(folder, 'a recovery');
+      lock = holdWork(folder, 'a recovery');
     } catch (error) {
       if (isHeld(error)) continue;
       throw error;
     }
     try {
       await settle(folder);
-      await removeTree(folder);
+      await removeWork(folder);
     } finally {
       lock.release();
     }

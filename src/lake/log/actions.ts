@@ -1,4 +1,5 @@
 import { AppError } from '../../runtime/errors.ts';
+import { isRecord, membersOf } from '../../runtime/files/checksummed-json.ts';
 
 /** Actions of the Delta log. Unknown members and actions are ignored, as the protocol requires. */
 
@@ -24,6 +25,8 @@ export interface AddAction {
    * `keyed`: `0` if none of its events was stored under an Idempotency-Key; otherwise unknown.
    */
   readonly tags?: Readonly<Record<string, string>>;
+  /** Of another engine only. */
+  readonly deletionVector?: unknown;
 }
 
 /** Removes a file. Readers of older versions may use it until the retention has passed. */
@@ -31,6 +34,7 @@ export interface RemoveAction {
   readonly path: string;
   readonly deletionTimestamp: number;
   readonly dataChange: boolean;
+  readonly deletionVector?: unknown;
 }
 
 /** The progress of an application, here the last committed stream sequence. */
@@ -78,10 +82,6 @@ export interface Action {
   readonly commitInfo?: CommitInfoAction;
 }
 
-function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
-}
-
 /** Required member types. */
 const required = {
   protocol: { minReaderVersion: 'number', minWriterVersion: 'number' },
@@ -115,8 +115,7 @@ export function parseAction(text: string): Action | string | undefined {
 export function parseStats(text: string | undefined): FileStats {
   if (text === undefined || text === null) return {};
   try {
-    const value: unknown = JSON.parse(text);
-    return isRecord(value) ? value : {};
+    return membersOf(JSON.parse(text));
   } catch {
     return {};
   }

@@ -179,12 +179,12 @@ export async function findAvailableVersions(tableDir: string): Promise<Available
 /** Returns why a version is not available, if so. `idApps`: the apps whose rows are read; absent: all. */
 export function findVersionUnavailableReason(
   version: number,
-  kept: AvailableVersions,
+  availableVersions: AvailableVersions,
   idApps?: readonly number[],
 ): string | undefined {
-  const { oldest, lake = {} } = kept;
+  const { oldest, lake = {} } = availableVersions;
   const { before: forgetBefore, isErasing } = findErased(lake, idApps);
-  const newest = Math.max(kept.newest, 0);
+  const newest = Math.max(availableVersions.newest, 0);
   if (version === newest) return undefined;
   if (version > newest) return `version ${version} does not exist yet; the newest is ${newest}`;
   if (isErasing)

@@ -1,13 +1,15 @@
+import path from 'node:path';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
 import { type Action, type AddAction, logDamaged } from './actions.ts';
-import { parseActions, checkpointHashName, checkpointName, logStore } from './log-files.ts';
+import { parseActions, checkpointHashName, checkpointName, logFolder, logStore } from './log-files.ts';
 import { removeFile, syncFile } from '../../runtime/files/durable-file.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
 import { hashFile, getSize } from '../../runtime/files/file-checks.ts';
 import type { TableState } from './table-state.ts';
 import { openNewFile } from '../../runtime/files/open-file.ts';
-import { localFiles } from '../../runtime/store/open-store.ts';
+import { hashStored, localFiles } from '../../runtime/store/open-store.ts';
+import { isCount, isText, optional, shapeOf } from '../../runtime/store/shape.ts';
 import { missingObject, findText } from '../../runtime/store/object-store.ts';
 
 /**
@@ -133,10 +135,13 @@ async function planRanges(duckdb: Duckdb, file: string): Promise<RowRange[]> {
   let from = 0;
   for (const { rows, bytes } of groups) {
     const groupEnd = from + Number(rows);
-    const most = Math.max(1, Math.min(groupRows, Math.floor((Number(rows) * textBytes) / Math.max(1, Number(bytes)))));
+    const maxRows = Math.max(
+      1,
+      Math.min(groupRows, Math.floor((Number(rows) * textBytes) / Math.max(1, Number(bytes)))),
+    );
     for (let to = from; from < groupEnd; from = to) {
       const isPlain = from >= plainFrom;
-      to = Math.min(from + most, groupEnd, isPlain ? groupEnd : plainFrom);
+      to = Math.min(from + maxRows, groupEnd, isPlain ? groupEnd : plainFrom);
       ranges.push({ from, to, isPlain });
     }
   }
@@ -257,8 +262,7 @@ async function findCheckpointHash(tableDir: string, version: number): Promise<st
 export async function isCheckpointIntact(tableDir: string, version: number): Promise<boolean> {
   const sha256 = await findCheckpointHash(tableDir, version);
   if (sha256 === undefined) return true;
-  const name = logStore(tableDir).nameOf(checkpointName(version));
-  return await localFiles.use([{ absolutePath: name }], async ([file = '']) => (await hashFile(file)) === sha256);
+  return (await hashStored({ absolutePath: path.join(logFolder(tableDir), checkpointName(version)) })) === sha256;
 }
 
 /** Reads the actions of a checkpoint in batches. Errors: ENOENT; `log_damaged` or `sql` for an incomplete read. */
@@ -272,18 +276,22 @@ export async function readCheckpoint(
   const name = store.nameOf(checkpointName(version));
   if ((await store.findSize(checkpointName(version))) === undefined) throw missingObject(name);
   if (!(await isCheckpointIntact(tableDir, version))) throw logDamaged(`${name} is damaged: checksum mismatch`);
-  await localFiles.use([{ absolutePath: name }], async ([file = '']) => {
+  const absolutePath = path.join(logFolder(tableDir), checkpointName(version));
+  await localFiles.use([{ absolutePath }], async ([file = '']) => {
     for await (const actions of readActions(duckdb, file)) take(actions);
   });
 }
 
+type Pointer = { readonly version: number; readonly sha256?: string };
+
+const isPointer = shapeOf<Pointer>({ version: isCount, sha256: optional(isText) });
+
 /** Reads `_last_checkpoint`; undefined if it is missing or unreadable. */
-export async function findLastCheckpoint(
-  tableDir: string,
-): Promise<{ readonly version: number; readonly sha256?: string } | undefined> {
+export async function findLastCheckpoint(tableDir: string): Promise<Pointer | undefined> {
   const text = await findText(logStore(tableDir), '_last_checkpoint');
   try {
-    return text === undefined ? undefined : (JSON.parse(text) as { version: number; sha256?: string });
+    const pointer: unknown = JSON.parse(text ?? 'null');
+    return isPointer(pointer) ? pointer : undefined;
   } catch {
     return undefined;
   }

@@ -1,7 +1,9 @@
 import assert from 'node:assert/strict';
 import { type CommitInfoAction, type TxnAction, findInfo, type Action } from './actions.ts';
 import type { Clock } from '../../runtime/clock.ts';
+import { membersOf } from '../../runtime/files/checksummed-json.ts';
 import type { Problem } from '../../runtime/problems/problem.ts';
+import { isCount, isText, shapeOf } from '../../runtime/store/shape.ts';
 
 export type CommitCause =
   | 'create'
@@ -100,42 +102,33 @@ export interface LakeState {
   readonly restoredFrom?: string;
 }
 
-export const emptyTotals: Totals = { streamed: 0, stored: 0, failed: 0, repeats: 0, erased: 0 };
-
-function isCount(value: unknown): value is number {
-  return Number.isSafeInteger(value) && (value as number) >= 0;
+/** Returns a value per total. */
+export function perTotal<T>(of: (name: keyof Totals) => T): Readonly<Record<keyof Totals, T>> {
+  const [streamed, stored, failed] = [of('streamed'), of('stored'), of('failed')];
+  return { streamed, stored, failed, repeats: of('repeats'), erased: of('erased') };
 }
+
+export const emptyTotals: Totals = perTotal(() => 0);
+const isTotals = shapeOf<Totals>(perTotal(() => isCount));
 
 export function findStateOf(actions: readonly Action[]): LakeState | undefined {
   return findLakeState(findInfo(actions));
 }
 
+function isEpoch(value: unknown): boolean {
+  const { appId, streamId, position, dedupeThrough, watermarkMs } = membersOf(value);
+  return isText(appId) && isText(streamId) && isCount(position) && isCount(dedupeThrough) && isCount(watermarkMs ?? 0);
+}
+
+function isLakeState(value: unknown): value is LakeState {
+  const { commitId, availableAtMs, totals, epoch } = membersOf(value);
+  return isText(commitId) && isCount(availableAtMs) && isTotals(totals) && (epoch === undefined || isEpoch(epoch));
+}
+
 /** Returns the service's part of a commit; undefined for a foreign or invalid one. */
 export function findLakeState(info: CommitInfoAction | undefined): LakeState | undefined {
-  const state = info?.tributary as Partial<LakeState> | undefined | null;
-  if (typeof state !== 'object' || state === null) return undefined;
-  const { totals, epoch } = state;
-  if (
-    typeof state.commitId !== 'string' ||
-    !isCount(state.availableAtMs) ||
-    typeof totals !== 'object' ||
-    totals === null
-  )
-    return undefined;
-  if (!Object.keys(emptyTotals).every((name) => isCount(totals[name as keyof Totals]))) return undefined;
-  if (
-    epoch !== undefined &&
-    !(
-      typeof epoch.appId === 'string' &&
-      typeof epoch.streamId === 'string' &&
-      isCount(epoch.position) &&
-      isCount(epoch.dedupeThrough) &&
-      isCount(epoch.watermarkMs ?? 0)
-    )
-  ) {
-    return undefined;
-  }
-  return state as LakeState;
+  const state = info?.tributary;
+  return isLakeState(state) ? state : undefined;
 }
 
 /** Readers of other apps still get older versions, and cannot notice erasures of other accounts. */
@@ -201,12 +194,7 @@ const growing = ['streamed', 'repeats', 'erased'] as const satisfies readonly (k
 
 /** Asserts that every event is counted, that the position advances, and that times keep their order. */
 export function assertContinuity(before: LakeState, after: LakeState): void {
-  const change = Object.fromEntries(
-    Object.keys(emptyTotals).map((name) => [
-      name,
-      after.totals[name as keyof Totals] - before.totals[name as keyof Totals],
-    ]),
-  ) as unknown as Totals;
+  const change = perTotal((name) => after.totals[name] - before.totals[name]);
   assert(
     change.streamed === change.stored + change.failed + change.repeats + change.erased,
     `a commit (${after.cause}) does not account for its events: ${JSON.stringify(change)}`,

@@ -22,6 +22,7 @@ import {
   assertContinuity,
   assertPosition,
   findLakeState,
+  perTotal,
   type CommitCause,
   type Epoch,
   type ErasedIdsState,
@@ -149,9 +150,7 @@ function moveTimes(
 export function toCommitInfo(before: LakeState, change: Change, stamp: Stamp): CommitInfoAction {
   const { commitId, nowMs, previous } = stamp;
   const add = change.totals ?? {};
-  const totals = Object.fromEntries(
-    Object.entries(before.totals).map(([name, value]) => [name, value + (add[name as keyof Totals] ?? 0)]),
-  ) as unknown as Totals;
+  const totals = { ...before.totals, ...perTotal((name) => before.totals[name] + (add[name] ?? 0)) };
   const epoch = change.epoch ?? before.epoch;
   const writer = change.writer ?? before.writer;
   const { forgetBefore, forgetAtMs } = change.forgetBefore === undefined ? before : change;
@@ -196,13 +195,13 @@ function stampRemoval(action: Action, deletionTimestamp: number): Action {
 }
 
 function toActions(
-  follower: LogTailer,
+  tailer: LogTailer,
   change: Change,
   { commitId, nowMs }: Pick<Stamp, 'commitId' | 'nowMs'>,
 ): Action[] {
-  const { state } = follower;
+  const { state } = tailer;
   const stamp = { version: state.version + 1, commitId, nowMs, previous: state.lastHash };
-  const commitInfo = toCommitInfo(follower.lake(), change, stamp);
+  const commitInfo = toCommitInfo(tailer.lake(), change, stamp);
   const after = findLakeState(commitInfo);
   assert(after !== undefined, 'the commit must be recognizable as one of this service');
   const moved = change.actions.flatMap(({ txn }) => (txn === undefined ? [] : [[txn.appId, txn.version] as const]));
@@ -226,19 +225,19 @@ interface Order {
 
 async function commitOnTop(
   tableDir: string,
-  follower: LogTailer,
+  tailer: LogTailer,
   { clock, crashPoint }: TableOptions,
   { build, commitId, mayLink }: Order,
 ): Promise<LakeState> {
-  const { state } = follower;
+  const { state } = tailer;
   for (let attempt = 0; attempt < maxAttempts; attempt += 1) {
-    await follower.refresh();
-    if (follower.lake().commitId === commitId) return follower.lake();
+    await tailer.refresh();
+    if (tailer.lake().commitId === commitId) return tailer.lake();
     await assertNotTrimmed(tableDir, state.version);
-    const actions = toActions(follower, build(state, follower.lake()), { commitId, nowMs: clock.nowMs() });
+    const actions = toActions(tailer, build(state, tailer.lake()), { commitId, nowMs: clock.nowMs() });
     if (!(await linkCommit(tableDir, state.version + 1, actions, crashPoint, mayLink))) continue;
-    follower.apply(actions);
-    return follower.lake();
+    tailer.apply(actions);
+    return tailer.lake();
   }
   throw new AppError('commit_conflict', `cannot commit to the lake after ${maxAttempts} attempts`, {
     hint: 'Check that no other engine or service commits to the lake, then retry.',
@@ -247,17 +246,17 @@ async function commitOnTop(
 
 /** Opens an existing table, in which foreign commits block commits. Errors: those of `loadOwnState`. */
 export async function openTable(tableDir: string, options: TableOptions): Promise<Table> {
-  const follower = await openLogTailer(tableDir);
-  const { state } = follower;
+  const tailer = await openLogTailer(tableDir);
+  const { state } = tailer;
   const mutex = createMutex();
   return {
     dir: path.resolve(tableDir),
     state: () => state,
-    lake: () => follower.lake(),
-    foreign: () => follower.foreign(),
-    snapshot: () => follower.snapshot(),
-    refresh: () => mutex.run(() => follower.refresh()),
+    lake: () => tailer.lake(),
+    foreign: () => tailer.foreign(),
+    snapshot: () => tailer.snapshot(),
+    refresh: () => mutex.run(() => tailer.refresh()),
     commit: (build, commitId = randomUUID(), mayLink) =>
-      mutex.run(() => commitOnTop(tableDir, follower, options, { build, commitId, mayLink })),
+      mutex.run(() => commitOnTop(tableDir, tailer, options, { build, commitId, mayLink })),
   };
 }

@@ -171,8 +171,8 @@ export function findInLedger(tableDir: string, version: number): Promise<Version
 /** Appends lines durably, replacing an interrupted append. The caller has checked their order. */
 export async function appendLines(tableDir: string, lines: readonly LedgerLine[]): Promise<void> {
   if (lines.length === 0) return;
-  const { lines: whole } = await findEnd(tableDir);
-  const file = await openAppendedFile(ledgerFile(tableDir), whole * lineBytes, tableFileMode);
+  const { lines: lineCount } = await findEnd(tableDir);
+  const file = await openAppendedFile(ledgerFile(tableDir), lineCount * lineBytes, tableFileMode);
   try {
     await file.append(lines.map(renderLine).join(''));
     await file.sync();

@@ -3,6 +3,7 @@ import path from 'node:path';
 import { AppError, isAppError } from '../../runtime/errors.ts';
 import { findText } from '../../runtime/store/object-store.ts';
 import { openStore } from '../../runtime/store/open-store.ts';
+import { listOf } from '../../runtime/store/shape.ts';
 import { parseChecksummed, renderChecksummed } from '../../runtime/files/checksummed-json.ts';
 import { type LakeState, type Restamp, findStateOf } from './lake-state.ts';
 import { listLog, readCommit, findCommit } from './log-files.ts';
@@ -22,6 +23,10 @@ import {
 
 export type RestampStep = readonly [oldMs: number, newMs: number];
 
+const isSteps = listOf(
+  (step): step is RestampStep => Array.isArray(step) && step.length === 2 && step.every(Number.isFinite),
+);
+
 /** Folder of the steps of clock repairs, in the table's folder. */
 export const restampsFolder = '_restamps';
 
@@ -37,7 +42,9 @@ export async function readSteps(tableDir: string, name: string): Promise<readonl
   const text = await findText(openStore(tableDir), name);
   if (text === undefined) throw new AppError('log_damaged', `${file} is missing`, { hint });
   try {
-    return parseChecksummed(text)['steps'] as readonly RestampStep[];
+    const { steps } = parseChecksummed(text);
+    if (isSteps(steps)) return steps;
+    throw new Error('it has no steps');
   } catch (error) {
     throw new AppError('log_damaged', `${file} is damaged`, { cause: error, hint });
   }
@@ -97,7 +104,7 @@ export async function findPoint(
 const commitsTogether = 64;
 
 /** Returns a line per commit; undefined for a foreign one, which has no rows. */
-async function readSaid(tableDir: string, versions: readonly number[]): Promise<(LedgerLine | undefined)[]> {
+async function readLines(tableDir: string, versions: readonly number[]): Promise<(LedgerLine | undefined)[]> {
   const read = async (version: number): Promise<LedgerLine | undefined> => {
     try {
       const point = await readPoint(tableDir, version);
@@ -108,27 +115,27 @@ async function readSaid(tableDir: string, versions: readonly number[]): Promise<
       return { version, point: undefined };
     }
   };
-  const said: (LedgerLine | undefined)[] = [];
+  const ledgerLines: (LedgerLine | undefined)[] = [];
   for (let from = 0; from < versions.length; from += commitsTogether)
-    said.push(...(await Promise.all(versions.slice(from, from + commitsTogether).map(read))));
-  return said;
+    ledgerLines.push(...(await Promise.all(versions.slice(from, from + commitsTogether).map(read))));
+  return ledgerLines;
 }
 
-function saysTheSame({ point: a }: LedgerLine, { point: b }: LedgerLine): boolean {
+function isSamePoint({ point: a }: LedgerLine, { point: b }: LedgerLine): boolean {
   return a?.availableAtMs === b?.availableAtMs && a?.tag === b?.tag;
 }
 
 /** Keeps the lines that differ from the previous one, and the last, which marks the end. */
-function leaveOutRepeats(
+function dropRepeats(
   versions: readonly number[],
-  said: readonly (LedgerLine | undefined)[],
+  ledgerLines: readonly (LedgerLine | undefined)[],
   last: LedgerLine | undefined,
 ): LedgerLine[] {
   const lines: LedgerLine[] = [];
   let inForce = last;
   for (const [n, version] of versions.entries()) {
-    const line = said[n] ?? { version, point: inForce?.point };
-    const isNew = inForce === undefined || !saysTheSame(line, inForce);
+    const line = ledgerLines[n] ?? { version, point: inForce?.point };
+    const isNew = inForce === undefined || !isSamePoint(line, inForce);
     if (isNew || n === versions.length - 1) lines.push(line);
     inForce = line;
   }
@@ -147,7 +154,7 @@ async function listNewLines(
   const isGap = next > covered + 1;
   if (isGap && isCutOff) throw ledgerError(tableDir);
   const gap = { version: covered + 1, point: undefined };
-  const lines = leaveOutRepeats(newer, await readSaid(tableDir, newer), isGap ? gap : last);
+  const lines = dropRepeats(newer, await readLines(tableDir, newer), isGap ? gap : last);
   return isGap ? [gap, ...lines] : lines;
 }
 

@@ -1,7 +1,7 @@
 import path from 'node:path';
-import { findTree } from '../../runtime/files/folder-names.ts';
 import { decodePath, type AddAction } from './actions.ts';
 import { removeEmptyFolders } from '../../runtime/files/work-files.ts';
+import { openStore } from '../../runtime/store/open-store.ts';
 
 /** Folder of young files in the table's. Arrow, pandas and Spark skip names with an underscore. */
 export const youngFolder = '_young';
@@ -13,6 +13,9 @@ export const sealedFolder = '_sealed';
 export const formerYoungFolders = ['fresh', '_load'] as const;
 
 const formerSealedFolders = ['_rewritten', '_unload'] as const;
+
+/** Folders in which flushes write. */
+export const youngFolders = [youngFolder, 'fresh'] as const;
 
 const youngPrefixes = [youngFolder, ...formerYoungFolders].map((folder) => `${folder}/`);
 const sealedPrefix = `${sealedFolder}/`;
@@ -57,17 +60,17 @@ export function listKnownPaths(files: Iterable<AddAction>, removed: Iterable<str
   return known;
 }
 
-async function listPaths(tableDir: string, folder: string): Promise<string[]> {
-  return (await findTree(path.join(tableDir, folder))).map((name) => `${folder}/${name.split(path.sep).join('/')}`);
+async function listPaths(tableDir: string, folders: readonly string[]): Promise<string[]> {
+  const store = openStore(tableDir);
+  return (await Promise.all(folders.map((folder) => store.list(`${folder}/`)))).flat();
 }
 
 export async function listYoungPaths(tableDir: string): Promise<string[]> {
-  return (await Promise.all([youngFolder, 'fresh'].map((folder) => listPaths(tableDir, folder)))).flat();
+  return await listPaths(tableDir, youngFolders);
 }
 
 export async function listFormerPaths(tableDir: string): Promise<string[]> {
-  const folders = ['_load', ...formerSealedFolders];
-  const paths = (await Promise.all(folders.map((folder) => listPaths(tableDir, folder)))).flat();
+  const paths = await listPaths(tableDir, ['_load', ...formerSealedFolders]);
   return paths.filter((name) => name.endsWith('.parquet'));
 }
 

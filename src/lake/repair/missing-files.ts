@@ -1,11 +1,10 @@
 import path from 'node:path';
 import { decodePath, parseStats, type Action, type AddAction } from '../log/actions.ts';
-import { findSize } from '../../runtime/files/file-checks.ts';
+import { lakeStore, tableStore } from '../files/data-file.ts';
 import { inParallel } from '../../runtime/async/in-parallel.ts';
 import type { Table } from '../log/table.ts';
 import { createErasedIdsSearch, type ErasedIdsLocation } from '../event-index/erased-ids.ts';
 import { isAppError } from '../../runtime/errors.ts';
-import { removeFile } from '../../runtime/files/durable-file.ts';
 
 export interface MissingFile {
   readonly path: string;
@@ -32,10 +31,11 @@ function describe(add: AddAction): MissingFile {
 
 /** Lists the files of a table that are missing or have another size. */
 export async function describeMissing(tableDir: string, adds: Iterable<AddAction>): Promise<MissingFile[]> {
+  const store = tableStore(tableDir);
   const missing: MissingFile[] = [];
   await inParallel(adds, 16, async (add) => {
     const file = decodePath(add.path);
-    if (file === undefined || (await findSize(path.join(tableDir, file))) !== add.size) missing.push(describe(add));
+    if (file === undefined || (await store.findSize(file)) !== add.size) missing.push(describe(add));
   });
   return missing.toSorted((a, b) => (a.path < b.path ? -1 : 1));
 }
@@ -69,6 +69,6 @@ export async function acceptLostErasedIds(table: Table, location: ErasedIdsLocat
     erasedIds,
     metrics: { hashesLost: lake.erasedIds?.hashes ?? 0 },
   }));
-  await removeFile(location.erasedIds);
+  await lakeStore(path.dirname(table.dir)).remove([path.basename(location.erasedIds)]);
   return true;
 }

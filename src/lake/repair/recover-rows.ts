@@ -1,8 +1,8 @@
 import path from 'node:path';
 import { localFiles } from '../../runtime/store/open-store.ts';
-import { removeFile } from '../../runtime/files/durable-file.ts';
 import type { Action, AddAction } from '../log/actions.ts';
-import { toAdd, writeDataFile } from '../files/data-file.ts';
+import { keyOf } from '../files/change-record.ts';
+import { lakeStore, toAdd, writeDataFile } from '../files/data-file.ts';
 import { sqlList, sqlName, sqlText } from '../sql/literals.ts';
 import { openChange, type NewFile } from '../files/change.ts';
 import { findPublished } from '../files/deferred-replacement.ts';
@@ -32,6 +32,7 @@ export async function dropKnownCopies(
   copies: readonly string[],
 ): Promise<string[]> {
   const { files, emptyFile } = table.snapshot();
+  const lakeDir = path.dirname(table.dir);
   const dropped: string[] = [];
   const hasOnlyKnownRows = async (copy: string): Promise<boolean> => {
     const [range] = await duckdb.rows(
@@ -48,8 +49,9 @@ export async function dropKnownCopies(
   };
   for (const copy of copies) {
     // Unreadable copies, and those with other columns, stay.
-    if (!(await hasOnlyKnownRows(copy).catch(() => false))) continue;
-    await removeFile(copy);
+    const isKnown = localFiles.use([{ absolutePath: copy }], ([local = '']) => hasOnlyKnownRows(local));
+    if (!(await isKnown.catch(() => false))) continue;
+    await lakeStore(lakeDir).remove([keyOf(lakeDir, copy)]);
     dropped.push(copy);
   }
   return dropped;
@@ -67,10 +69,10 @@ interface Recovery {
 
 /** Plans a young file for missing ones, and rewrites of shown files, whose rows the glob would otherwise have twice. */
 async function planRecoveries({ table }: RewriteDependencies, missing: readonly MissingFile[]): Promise<Recovery[]> {
-  const gone = new Set(missing.map((file) => file.path));
+  const missingPaths = new Set(missing.map((file) => file.path));
   const plain: DataFile[] = [];
   const recoveries: Recovery[] = [];
-  for (const file of table.snapshot().files.filter((one) => gone.has(one.path))) {
+  for (const file of table.snapshot().files.filter((one) => missingPaths.has(one.path))) {
     const isWaiting = file.sinceMs !== undefined && (await findPublished(table.dir, file)) === 'another';
     if (isWaiting) recoveries.push({ missing: [file], rewrite: file });
     else plain.push(file);
@@ -89,10 +91,10 @@ function recoverySql(
   const { emptyFile, schemaString } = table.snapshot();
   const shownPath = ({ publishedPath = '' }: DataFile): string => path.join(table.dir, publishedPath);
   const { rewrite } = recovery;
-  const taken = recoveries.flatMap((other) =>
+  const rewrittenPaths = recoveries.flatMap((other) =>
     rewrite !== undefined || other.rewrite === undefined ? [] : [shownPath(other.rewrite)],
   );
-  const known = [...paths, ...taken];
+  const known = [...paths, ...rewrittenPaths];
   const columns =
     schemaString === undefined
       ? 'c.*'
@@ -124,8 +126,8 @@ export async function recoverRows(
   const recoveries = await planRecoveries(dependencies, missing);
   const open = await openChange(table, stagingDir, 'a repair', crashPoint);
   const nowMs = clock.nowMs();
-  const gone = new Set(recoveries.flatMap((recovery) => recovery.missing));
-  const there = table.snapshot().files.filter((file) => !gone.has(file));
+  const missingFiles = new Set(recoveries.flatMap((recovery) => recovery.missing));
+  const presentFiles = table.snapshot().files.filter((file) => !missingFiles.has(file));
   const files: NewFile[] = [];
   const adds: AddAction[] = [];
   let found = 0;
@@ -133,8 +135,12 @@ export async function recoverRows(
     for (const [index, recovery] of recoveries.entries()) {
       const file = path.join(open.folder, `${index}.parquet`);
       const { rewrite } = recovery;
-      const written = await localFiles.use(there, (paths) =>
-        writeDataFile(duckdb, recoverySql(dependencies, recovery, recoveries, copies, paths), file),
+      const written = await localFiles.use(
+        [...copies.map((copy) => ({ absolutePath: copy })), ...presentFiles],
+        (paths) => {
+          const [local, present] = [paths.slice(0, copies.length), paths.slice(copies.length)];
+          return writeDataFile(duckdb, recoverySql(dependencies, recovery, recoveries, local, present), file);
+        },
       );
       found += written.numRecords;
       // Without a rewrite nothing would replace the shown file, whose rows no longer belong to the table.
@@ -158,8 +164,8 @@ export async function recoverRows(
       metrics: { rows: found, lost, filesIn: missing.length },
     };
     // A truncated file breaks readers of the glob, and all of its rows were found.
-    const cut = recoveries.flatMap((recovery) => recovery.missing).filter((file) => !file.young);
-    const unlink = cut.flatMap(({ absolutePath, path: relative, publishedPath = relative, sinceMs }) =>
+    const missingSealed = recoveries.flatMap((recovery) => recovery.missing).filter((file) => !file.young);
+    const unlink = missingSealed.flatMap(({ absolutePath, path: relative, publishedPath = relative, sinceMs }) =>
       sinceMs === undefined ? [absolutePath, path.join(table.dir, publishedPath)] : [absolutePath],
     );
     await open.commit(files, () => change, { unlink: lost > 0 ? [] : [...new Set(unlink)] });

@@ -76,14 +76,14 @@ function withoutDropped(repaired: Repaired, dropped: readonly string[]): Repaire
  * and repeatable. Errors: `locked`, those of `repairTable` and `restampLake`.
  */
 export async function repairLake(dependencies: RepairLakeDependencies, acceptsLoss = false): Promise<LakeRepair> {
-  const leader = await repairOne(dependencies, events, acceptsLoss);
+  const eventsResult = await repairOne(dependencies, events, acceptsLoss);
   const tables: Record<string, TableRepair> = {};
   for (const dataset of await listTables(dependencies.lakeDir)) {
     if (dataset === events) continue;
     const done = await repairOne(dependencies, dataset, acceptsLoss);
     if (done.repaired || done.missing.length > 0) tables[dataset.table] = done;
   }
-  return Object.keys(tables).length === 0 ? leader : { ...leader, tables };
+  return Object.keys(tables).length === 0 ? eventsResult : { ...eventsResult, tables };
 }
 
 async function repairOne(
@@ -94,7 +94,7 @@ async function repairOne(
   const paths = { ...lakePaths(lakeDir), ...tablePaths(lakeDir, dataset) };
   const lock = await waitForLock(paths.maintenanceLock, 'a repair');
   try {
-    const repaired = await repairTable({ tableDir: paths.table, quarantineDir: paths.quarantine, clock, crashPoint });
+    const repaired = await repairTable({ tableDir: paths.table, clock, crashPoint });
     const leftovers = await clearForeignLeftovers(paths.table);
     const table = await openTable(paths.table, { clock, crashPoint });
     await table.refresh();
@@ -104,7 +104,7 @@ async function repairOne(
     const restored = await restoreFromPublishedPaths(table);
     let missing = await describeMissing(paths.table, table.state().files.values());
     let rowsRecovered = 0;
-    const unnamed = await quarantineUnreferenced(paths.table, paths.quarantine, table.state());
+    const unnamed = await quarantineUnreferenced(paths.table, table.state());
     const copies = await listForeignFiles(lakeDir, paths.table);
     if (missing.length > 0 && copies.length > 0) {
       const wanted = missing.reduce((sum, file) => sum + file.rows, 0);

@@ -9,7 +9,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';
-import { ensureFolder, moveFile, syncFolder, removeFile } from '../../runtime/files/durable-file.ts';
+import { syncFolder, removeFile } from '../../runtime/files/durable-file.ts';
 import { AppError } from '../../runtime/errors.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
@@ -22,12 +22,12 @@ import {
   tableProtocol,
   findInfo,
 } from '../log/actions.ts';
-import { findSize } from '../../runtime/files/file-checks.ts';
-import { listNames, listTree } from '../../runtime/files/folder-names.ts';
+import { listTree } from '../../runtime/files/folder-names.ts';
+import { lakeStore, tableStore } from '../files/data-file.ts';
 import { changesTable, toForeignCommit, type ForeignCommit, type TableState } from '../log/table-state.ts';
 import { findLakeState, findStateOf } from '../log/lake-state.ts';
 import { hashCommit, renderCommit, type Commit, logFolder, findCommit } from '../log/log-files.ts';
-import { listQuarantined, quarantinedName } from '../lake.ts';
+import { listQuarantined, quarantineKey } from '../lake.ts';
 import { loadOwnState, loadTableState } from '../log/snapshot.ts';
 import { linkCommit, toCommitInfo, type Change } from '../log/table.ts';
 
@@ -35,7 +35,6 @@ export const repairSteps = ['repair-put-aside', 'repair-committed'] as const;
 
 export interface RepairDependencies {
   readonly tableDir: string;
-  readonly quarantineDir: string;
   readonly clock: Clock;
   readonly crashPoint: CrashPoint;
 }
@@ -74,12 +73,8 @@ async function findDamage(tableDir: string): Promise<Damage | undefined> {
   return { own, newest, commits };
 }
 
-/** Members that only another engine's protocol has. */
-type Extra = Readonly<Record<string, unknown>>;
-
-function hasDeletionVector(add: AddAction): boolean {
-  const vector = (add as unknown as Extra)['deletionVector'];
-  return vector !== undefined && vector !== null;
+function hasDeletionVector({ deletionVector }: AddAction): boolean {
+  return deletionVector !== undefined && deletionVector !== null;
 }
 
 function isSameAdd(one: AddAction, other: AddAction): boolean {
@@ -87,28 +82,22 @@ function isSameAdd(one: AddAction, other: AddAction): boolean {
 }
 
 function toRemove(add: AddAction, nowMs: number, dataChange: boolean): Action {
-  const { deletionVector } = add as unknown as Extra;
   return {
     remove: {
       path: add.path,
       deletionTimestamp: nowMs,
       dataChange,
-      ...(hasDeletionVector(add) ? { deletionVector } : {}),
+      ...(hasDeletionVector(add) ? { deletionVector: add.deletionVector } : {}),
     },
   };
 }
 
-/** Returns the path of a file of the log, if it is in the table's folder. */
-function findPlace(
-  tableDir: string,
-  encoded: string,
-): { readonly relative: string; readonly absolute: string } | undefined {
+/** Returns the key of a file of the log, if it is in the table's folder. */
+function findKey(tableDir: string, encoded: string): string | undefined {
   const relative = decodePath(encoded);
   if (relative === undefined || /^[a-z][a-z0-9+.-]+:/i.test(relative)) return undefined;
   const absolute = path.resolve(tableDir, relative);
-  return absolute.startsWith(tableDir + path.sep)
-    ? { relative: path.relative(tableDir, absolute), absolute }
-    : undefined;
+  return absolute.startsWith(tableDir + path.sep) ? path.relative(tableDir, absolute) : undefined;
 }
 
 function changesRows({ actions }: Commit): boolean {
@@ -123,8 +112,9 @@ function rowsOf(add: AddAction): number | undefined {
 
 const quarantinePrefix = 'foreign-';
 
-function toAsideName(tableDir: string, name: string): string {
-  return quarantinedName({ table: path.basename(tableDir) }, `${quarantinePrefix}${name}`);
+/** Returns the key of a table's file of another engine in quarantine. */
+function foreignKey(tableDir: string, name: string): string {
+  return quarantineKey({ table: path.basename(tableDir) }, `${quarantinePrefix}${name}`);
 }
 
 /** Reports whether a quarantined file is another engine's. */
@@ -135,57 +125,47 @@ export function isForeignFile(name: string): boolean {
 /** Lists the files of other engines that repairs have quarantined from a table. */
 export async function listForeignFiles(lakeDir: string, tableDir: string): Promise<string[]> {
   const files = await listQuarantined(lakeDir);
-  return files.filter((file) => path.basename(file).startsWith(toAsideName(tableDir, ''))).toSorted();
+  const start = path.basename(foreignKey(tableDir, ''));
+  return files.filter((file) => path.basename(file).startsWith(start)).toSorted();
+}
+
+/** Moves files of a table, by their keys in it, to other keys of the lake. Durable. */
+async function moveOut(tableDir: string, moves: ReadonlyMap<string, string>): Promise<void> {
+  const store = lakeStore(path.dirname(tableDir));
+  const all = [...moves].map(([key, to]) => [`${path.basename(tableDir)}/${key}`, to] as const);
+  for (const [key, to] of all) await store.move(key, to);
+  await store.sync(all.flat());
 }
 
 /** Quarantines uncommitted files of other engines in the table's own folder. Returns their number. */
-export async function quarantineUnreferenced(
-  tableDir: string,
-  quarantineDir: string,
-  state: Readonly<TableState>,
-): Promise<number> {
-  const names = (await listNames(tableDir)).filter(
-    (name) => name.endsWith('.parquet') && !name.startsWith('_') && !state.files.has(encodeURI(name)),
+export async function quarantineUnreferenced(tableDir: string, state: Readonly<TableState>): Promise<number> {
+  const names = (await tableStore(tableDir).list('')).filter(
+    (name) =>
+      !name.includes('/') && name.endsWith('.parquet') && !name.startsWith('_') && !state.files.has(encodeURI(name)),
   );
-  for (const name of names) {
-    await ensureFolder(quarantineDir);
-    await moveFile(path.join(tableDir, name), path.join(quarantineDir, toAsideName(tableDir, `unnamed-${name}`)));
-  }
-  if (names.length > 0) {
-    await syncFolder(quarantineDir);
-    await syncFolder(tableDir);
-  }
+  await moveOut(tableDir, new Map(names.map((name) => [name, foreignKey(tableDir, `unnamed-${name}`)])));
   return names.length;
 }
 
-async function takeOut(
-  { tableDir, quarantineDir }: RepairDependencies,
-  { own, commits }: Damage,
-): Promise<Repaired['filesTakenOut']> {
-  const taken = new Map<string, Repaired['filesTakenOut'][number]>();
+async function takeOut({ tableDir }: RepairDependencies, { own, commits }: Damage): Promise<Repaired['filesTakenOut']> {
+  const moves = new Map<string, string>();
+  const takenOut = new Map<string, Repaired['filesTakenOut'][number]>();
   for (const { version, actions } of commits) {
     for (const { add } of actions) {
       if (add === undefined || own.files.has(add.path) || own.tombstones.has(add.path)) continue;
       const rows = rowsOf(add);
-      const place = findPlace(tableDir, add.path);
-      if (place === undefined) {
-        taken.set(add.path, { path: add.path, rows });
+      const key = findKey(tableDir, add.path);
+      if (key === undefined) {
+        takenOut.set(add.path, { path: add.path, rows });
         continue;
       }
-      const name = toAsideName(tableDir, `${version}-${path.basename(place.relative)}`);
-      if ((await findSize(place.absolute)) !== undefined) {
-        await ensureFolder(quarantineDir);
-        await moveFile(place.absolute, path.join(quarantineDir, name));
-      }
-      taken.set(add.path, { path: place.relative, rows, to: path.join(path.basename(quarantineDir), name) });
+      const to = foreignKey(tableDir, `${version}-${path.basename(key)}`);
+      if ((await tableStore(tableDir).findSize(key)) !== undefined && !moves.has(key)) moves.set(key, to);
+      takenOut.set(add.path, { path: key, rows, to });
     }
   }
-  if (taken.size > 0) {
-    await ensureFolder(quarantineDir);
-    await syncFolder(quarantineDir);
-    await syncFolder(tableDir);
-  }
-  return [...taken.values()];
+  await moveOut(tableDir, moves);
+  return [...takenOut.values()];
 }
 
 interface Plan {

@@ -73,7 +73,7 @@ async function planSteps(
   );
   const lastMs = Math.max(nowMs, passedMs + rows.length);
   return {
-    steps: rows.map((row, index) => ({ oldUs: row['us'] as bigint, newMs: lastMs - rows.length + 1 + index })),
+    steps: rows.map((row, index) => ({ oldUs: BigInt(String(row['us'])), newMs: lastMs - rows.length + 1 + index })),
     passedMs,
   };
 }
@@ -94,8 +94,9 @@ const iso = (ms: number): string => new Date(ms).toISOString();
 
 function describe(steps: readonly Step[], passedMs: number, rows: number, files: number): Restamped {
   const [first, last] = [steps[0], steps.at(-1)];
-  const from = [first, last].map((step) => iso(Number((step?.oldUs ?? 0n) / 1000n))) as [string, string];
-  const to = [first, last].map((step) => iso(step?.newMs ?? 0)) as [string, string];
+  const oldTime = (step: Step | undefined): string => iso(Number((step?.oldUs ?? 0n) / 1000n));
+  const from = [oldTime(first), oldTime(last)] as const;
+  const to = [iso(first?.newMs ?? 0), iso(last?.newMs ?? 0)] as const;
   return {
     rows,
     files,

@@ -8,7 +8,7 @@
  */
 import path from 'node:path';
 import * as duckdbApi from '@duckdb/node-api';
-import type { DuckDBConnection, DuckDBValue } from '@duckdb/node-api';
+import type { DuckDBConnection } from '@duckdb/node-api';
 import dataAccessors from '@duckdb/node-api/lib/vectors/dataAccessors.js';
 import { ensureFolder } from '../../runtime/files/durable-file.ts';
 import { AppError, isAppError, type ErrorCode } from '../../runtime/errors.ts';
@@ -181,16 +181,19 @@ async function readIntegers(connection: DuckDBConnection, sql: string): Promise<
 export async function openDuckdb(options: DuckdbOptions): Promise<Duckdb> {
   const { connection, close } = await attempt(() => connect(options));
   const read = (sql: string, values?: readonly SqlValue[]) =>
-    attempt(() => connection.runAndReadAll(sql, values as DuckDBValue[] | undefined));
+    attempt(() => connection.runAndReadAll(sql, values?.slice()));
   return {
     memoryMb: options.memoryMb,
     boundRowGroups: options.boundRowGroups === true,
-    run: (sql, values) => attempt(async () => void (await connection.run(sql, values as DuckDBValue[] | undefined))),
+    run: (sql, values) => attempt(async () => void (await connection.run(sql, values?.slice()))),
     rows: async (sql, values) => (await read(sql, values)).getRowObjectsJS(),
     async columns(names, from) {
       const lists = names.map((name) => `CAST(to_json(list(${name})) AS VARCHAR)`);
       const [row = []] = (await read(`SELECT ${lists.join(', ')} FROM ${from}`)).getRows();
-      return row.map((list) => JSON.parse(typeof list === 'string' ? list : '[]') as unknown[]);
+      return row.map((list) => {
+        const values: unknown = JSON.parse(String(list ?? '[]'));
+        return Array.isArray(values) ? values : [];
+      });
     },
     integers: (sql) => attempt(() => readIntegers(connection, sql)),
     appendIntegers: (table, columns) => attempt(() => appendIntegers(connection, table, columns)),

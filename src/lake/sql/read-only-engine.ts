@@ -1,5 +1,7 @@
 import type { DuckDBResult } from '@duckdb/node-api';
 import { AppError } from '../../runtime/errors.ts';
+import { membersOf } from '../../runtime/files/checksummed-json.ts';
+import { isText } from '../../runtime/store/shape.ts';
 import { connectDuckdb, findErrorCode } from './duckdb.ts';
 import { sqlList, sqlText } from './literals.ts';
 
@@ -45,13 +47,6 @@ const allowedFunctions = new Set(
 const ownSchema = /^app_\d+$/;
 
 const explained = /^explain\s+(?:analyze\s+)?/i;
-
-interface Parsed {
-  readonly error: boolean;
-  readonly error_type?: string;
-  readonly error_message?: string;
-  readonly statements?: readonly unknown[];
-}
 
 interface TableFunction {
   readonly type: 'TABLE_FUNCTION';
@@ -124,11 +119,11 @@ export async function openReadOnlyEngine(options: ReadOnlyEngineOptions): Promis
       const [row = []] = await attempt(async () =>
         (await connection.runAndReadAll('SELECT json_serialize_sql($1::VARCHAR)', [select])).getRows(),
       );
-      const parsed = JSON.parse(String(row[0])) as Parsed;
-      if (parsed.error_type === 'not implemented') refuseSql('this is no SELECT');
-      if (parsed.error) throw new AppError('sql', parsed.error_message ?? 'cannot parse the statement');
-      if (parsed.statements?.length !== 1) refuseSql('expected one statement');
-      const refused = findRefused(parsed);
+      const { error, error_type: type, error_message: message, statements } = membersOf(JSON.parse(String(row[0])));
+      if (type === 'not implemented') refuseSql('this is no SELECT');
+      if (error !== false) throw new AppError('sql', isText(message) ? message : 'cannot parse the statement');
+      if (!Array.isArray(statements) || statements.length !== 1) refuseSql('expected one statement');
+      const refused = findRefused(statements);
       if (refused.length > 0) refuseSql(`function ${refused.join(', ')} is not allowed`);
       return select === sql ? 'select' : 'explain';
     },

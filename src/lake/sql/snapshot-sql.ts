@@ -1,8 +1,9 @@
 import { sqlText } from './literals.ts';
 import { events, type Dataset, datasets } from '../../datasets/dataset.ts';
-import { findTextFile, writeFileDurably } from '../../runtime/files/durable-file.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import { tableFileMode } from '../../runtime/files/group-access.ts';
+import { findText, type ObjectStore } from '../../runtime/store/object-store.ts';
+import { openStore } from '../../runtime/store/open-store.ts';
 
 /**
  * Renders snapshot.sql, plain DuckDB SQL (>= 1.3) for `.read` in the CLI or any client. It lists the live files from
@@ -26,6 +27,7 @@ export interface SnapshotSqlOptions {
   readonly writtenAtMs?: number;
 }
 
+const fileName = 'snapshot.sql';
 const writtenMark = '-- Written at ';
 
 /** Tolerance between a text and the file it was read from, ms, since each commit rewrites the file. */
@@ -49,7 +51,7 @@ const variable = (name: string): string => `getvariable('tributary_${name}')`;
 function rootSql({ root, writtenAtMs }: SnapshotSqlOptions): string {
   if (writtenAtMs === undefined) return `SET VARIABLE tributary_at = ${sqlText(root)};`;
   // Both open a file by name and list no folder, which the lake's group may not.
-  const file = sqlText(`${root}/snapshot.sql`);
+  const file = sqlText(`${root}/${fileName}`);
   const accepted = sqlText(`${writtenAtMs} ${root}`);
   const isGone = `The lake of this snapshot.sql is no longer at ${root}. Set its path with SET VARIABLE tributary_root = '/path/of/lake', or start its service once, which rewrites the file.`;
   const isCopy = `This is not the newest text of ${root}/snapshot.sql: it is from a copy of that lake, or outdated. Read that file again, or set the lake's path with SET VARIABLE tributary_root = '/path/of/lake'. For a text that stays valid, run 'tributary lake snapshot'.`;
@@ -68,14 +70,14 @@ SET VARIABLE tributary_accepted = (
 SET VARIABLE tributary_at = coalesce(rtrim(${variable('root')}, '/'), ${sqlText(root)});`;
 }
 
-const leaderSql = `SET VARIABLE tributary_at = (
+const eventsTableSql = `SET VARIABLE tributary_at = (
   SELECT ${variable('at')} || CASE
     WHEN EXISTS (FROM glob(${patternSql(variable('at'))} || '/${events.table}/_delta_log/*.checkpoint.parquet')) THEN '/${events.table}'
     WHEN EXISTS (FROM glob(${patternSql(variable('at'))} || '/lake/${events.table}/_delta_log/*.checkpoint.parquet')) THEN '/lake/${events.table}'
     ELSE error('No lake in ' || ${variable('at')} || ': pass the folder that contains ''${events.table}'', or the data folder.') END);`;
 
 /** Finds another table. If it is missing, as in a lake restored from an older backup, its view is empty. */
-const followerSql = (table: string): string => `SET VARIABLE tributary_leader = ${variable('at')};
+const otherTableSql = (table: string): string => `SET VARIABLE tributary_leader = ${variable('at')};
 SET VARIABLE tributary_at = regexp_replace(${variable('leader')}, '[^/]+$', ${sqlText(table)});
 SET VARIABLE tributary_at = (
   SELECT CASE WHEN EXISTS (FROM glob(${patternSql(variable('at'))} || '/_delta_log/*.checkpoint.parquet')) THEN ${variable('at')} ELSE ${variable('leader')} END);`;
@@ -149,11 +151,11 @@ function viewSql({ name, table, where }: View, retentionMs: number): string {
 export function snapshotSql(options: SnapshotSqlOptions): string {
   const { retentionMs, writtenAtMs, root, secondaryDatasets } = options;
   const tables = [events, ...secondaryDatasets].map(({ table }) => table);
-  const whole = tables.map((table): View => ({ name: table, table, where: '' }));
+  const tableViews = tables.map((table): View => ({ name: table, table, where: '' }));
   const views = [
-    ...whole.slice(0, 1),
+    ...tableViews.slice(0, 1),
     ...events.kinds.map((kind) => ({ name: kind, table: events.table, where: ` WHERE kind = ${sqlText(kind)}` })),
-    ...whole.slice(1),
+    ...tableViews.slice(1),
   ];
   const names = views.map(({ name }) => name);
   const types = tables
@@ -166,7 +168,7 @@ export function snapshotSql(options: SnapshotSqlOptions): string {
       `SET schema = CASE WHEN list_contains(${variable('taken')}, ${sqlText(view.name)}) THEN ${variable('own')} ELSE ${variable('home')} END;\n${viewSql(view, retentionMs)}`,
   );
   const lists = secondaryDatasets.flatMap(({ table }) => [
-    followerSql(table),
+    otherTableSql(table),
     filesSql(table),
     `SET VARIABLE tributary_at = ${variable('leader')};`,
   ]);
@@ -195,13 +197,13 @@ ${about}
 
 ${rootSql(options)}
 
-${[leaderSql, filesSql(events.table), ...lists].join('\n\n')}
+${[eventsTableSql, filesSql(events.table), ...lists].join('\n\n')}
 
 ${placesSql}
 
 SET schema = ${variable('own')};
 ${types}
-${whole.map((view) => viewSql(view, retentionMs)).join('\n')}
+${tableViews.map((view) => viewSql(view, retentionMs)).join('\n')}
 
 SET schema = ${variable('home')};
 ${types}
@@ -215,7 +217,6 @@ ${[...used, ...tables.map(filesOf)].map((name) => `RESET VARIABLE ${name};`).joi
 }
 
 export interface SnapshotFileOptions {
-  readonly file: string;
   readonly root: string;
   readonly clock: Clock;
   readonly retentionMs: number;
@@ -223,22 +224,21 @@ export interface SnapshotFileOptions {
 
 const isSecondary = (dataset: Dataset): boolean => dataset !== events;
 
+const openRoot = (root: string): ObjectStore => openStore(root, { mode: tableFileMode, isGrowing: true });
+
 async function writeSnapshotFile(
-  { file, root, clock, retentionMs }: SnapshotFileOptions,
+  { root, clock, retentionMs }: SnapshotFileOptions,
   tables: readonly Dataset[],
 ): Promise<void> {
   const secondaryDatasets = tables.filter(isSecondary);
-  await writeFileDurably(
-    file,
-    snapshotSql({ root, secondaryDatasets, retentionMs, writtenAtMs: clock.nowMs() }),
-    tableFileMode,
-  );
+  const text = snapshotSql({ root, secondaryDatasets, retentionMs, writtenAtMs: clock.nowMs() });
+  await openRoot(root).replace(fileName, Buffer.from(text), 'any');
 }
 
 /** Ensures that the file exists, names the lake's tables, and is not a copy, which names the original folder. */
 export async function ensureSnapshotFile(options: SnapshotFileOptions, tables: readonly Dataset[]): Promise<void> {
-  const { file, root, retentionMs } = options;
-  const text = await findTextFile(file);
+  const { root, retentionMs } = options;
+  const text = await findText(openRoot(root), fileName);
   const secondaryDatasets = tables.filter(isSecondary);
   if (
     text === undefined ||

@@ -35,7 +35,7 @@ export function startPollLoop(
   let running: Promise<void> | undefined;
   let woken = false;
 
-  function rest(): void {
+  function scheduleNext(): void {
     running = undefined;
     if (signal.aborted) return;
     const pauseMs = woken ? 0 : pauseUntilTick(typeof everyMs === 'number' ? everyMs : everyMs());
@@ -48,23 +48,23 @@ export function startPollLoop(
     try {
       const result = run(signal);
       if (result !== undefined) {
-        running = result.catch(onError).then(rest);
+        running = result.catch(onError).then(scheduleNext);
         return;
       }
     } catch (error) {
       onError(error);
     }
-    rest();
+    scheduleNext();
   }
 
-  if (pausesFirst) rest();
+  if (pausesFirst) scheduleNext();
   else begin();
   return {
     wake() {
       woken = true;
       if (timer === undefined) return;
       clearTimeout(timer);
-      rest();
+      scheduleNext();
     },
     async stop() {
       stopping.abort();

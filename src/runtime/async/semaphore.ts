@@ -32,17 +32,17 @@ export function createKeyedSemaphore(width = 1, total = Infinity) {
     return new Promise((resolve, reject) => {
       const starts = waiting.get(key) ?? [];
       function start(): void {
-        signal?.removeEventListener('abort', leave);
+        signal?.removeEventListener('abort', onAbort);
         resolve();
       }
-      function leave(): void {
+      function onAbort(): void {
         starts.splice(starts.indexOf(start), 1);
         if (starts.length === 0) waiting.delete(key);
         reject(signal?.reason);
       }
       starts.push(start);
       waiting.set(key, starts);
-      signal?.addEventListener('abort', leave, { once: true });
+      signal?.addEventListener('abort', onAbort, { once: true });
     });
   }
 

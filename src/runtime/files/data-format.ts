@@ -2,7 +2,8 @@ import { closeSync, constants, openSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { writeFileDurably, ensureFolders } from './durable-file.ts';
 import { AppError, isSystemError, unlessMissing } from '../errors.ts';
-import { readPackageJson } from './package-files.ts';
+import { membersOf } from './checksummed-json.ts';
+import { findBuild } from './package-files.ts';
 import { access, readdir } from 'node:fs/promises';
 import { describeFileType } from './make-folder.ts';
 
@@ -27,10 +28,6 @@ export function dataFormatPath(dataDir: string): string {
   return path.join(dataDir, fileName);
 }
 
-export function programVersion(): string {
-  return (readPackageJson('package.json') as { version: string }).version;
-}
-
 /** Reads a file without blocking: a named pipe in its place would make every command hang. */
 function readText(file: string): string {
   const fd = openSync(file, constants.O_RDONLY | constants.O_NONBLOCK);
@@ -45,10 +42,11 @@ function readText(file: string): string {
 export function findDataFormat(dataDir: string): DataFormat | undefined {
   const file = dataFormatPath(dataDir);
   try {
-    const { format, program, restoring } = JSON.parse(readText(file)) as Partial<Record<keyof DataFormat, unknown>>;
-    if (!Number.isSafeInteger(format) || (format as number) < 0) throw new SyntaxError('it has no valid format number');
+    const { format, program, restoring } = membersOf(JSON.parse(readText(file)));
+    if (typeof format !== 'number' || !Number.isSafeInteger(format) || format < 0)
+      throw new SyntaxError('it has no valid format number');
     return {
-      format: format as number,
+      format,
       program: typeof program === 'string' ? program : 'an unknown version',
       restoring: restoring === true,
     };
@@ -73,7 +71,7 @@ export function assertKnownFormat(what: string, { format, program }: Pick<DataFo
   if (format <= dataFormat) return;
   throw new AppError(
     'data_format',
-    `${what} has format ${format}, written by tributary ${program}, and this is tributary ${programVersion()}, which knows formats up to ${dataFormat}`,
+    `${what} has format ${format}, written by tributary ${program}, and this is tributary ${findBuild().version}, which knows formats up to ${dataFormat}`,
     {
       hint: `Use tributary ${program} or a newer one.`,
     },
@@ -95,7 +93,7 @@ export async function writeDataFormat(
   dataDir: string,
   format: Pick<DataFormat, 'format'> & Partial<Pick<DataFormat, 'restoring'>>,
 ): Promise<void> {
-  await writeFileDurably(dataFormatPath(dataDir), `${JSON.stringify({ ...format, program: programVersion() })}\n`);
+  await writeFileDurably(dataFormatPath(dataDir), `${JSON.stringify({ ...format, program: findBuild().version })}\n`);
 }
 
 /** Raises an older format, or none, to this program's. Errors: those of `assertDataFormat`. */

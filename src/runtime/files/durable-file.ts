@@ -83,9 +83,8 @@ export async function namingDisk<T>(file: string, write: () => Promise<T>): Prom
     return await write();
   } catch (error) {
     if (!isDiskFull(error)) throw error;
-    const { code } = error as NodeJS.ErrnoException;
     const named = new Error(`no space is left on the disk of ${path.dirname(file)}`, { cause: error });
-    throw Object.assign(named, { code });
+    throw Object.assign(named, { code: error.code });
   }
 }
 

@@ -73,9 +73,9 @@ export async function hashFileByParts(file: string): Promise<string> {
       free.push(digest.then(() => buffer));
       if (part.length < partBytes) break;
     }
-    const whole = createHash('sha256');
-    for (const digest of await Promise.all(digests)) whole.update(Buffer.from(digest));
-    return whole.digest('hex');
+    const combined = createHash('sha256');
+    for (const digest of await Promise.all(digests)) combined.update(Buffer.from(digest));
+    return combined.digest('hex');
   } finally {
     await handle.close();
   }

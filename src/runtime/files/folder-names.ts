@@ -12,14 +12,15 @@ export async function findNames(folder: string): Promise<readonly string[]> {
   return await unlessMissing(listNames(folder), []);
 }
 
+/** Lists the names of the folders in a folder, in no order; empty without it. */
+export async function findFolders(folder: string): Promise<readonly string[]> {
+  const entries = await unlessMissing(readdir(folder, { withFileTypes: true }), []);
+  return entries.filter((entry) => entry.isDirectory()).map(({ name }) => name);
+}
+
 /** Lists the relative paths of the files and folders below a folder, in no order. Errors: the system's. */
 export async function listTree(folder: string): Promise<readonly string[]> {
   return await readdir(folder, { recursive: true });
-}
-
-/** As `listTree`; empty without the folder, or if one below it is removed concurrently. */
-export async function findTree(folder: string): Promise<readonly string[]> {
-  return await unlessMissing(listTree(folder), []);
 }
 
 /** Lists the relative paths of the files below a folder, unordered; empty without the folder. */

@@ -24,7 +24,7 @@ export async function* readPlain(file: string, gzip: boolean, start = 0): AsyncG
   const plain = gzip ? source.pipe(createGunzip()) : source;
   source.on('error', (error) => plain.destroy(error));
   try {
-    for await (const chunk of plain) yield chunk as Buffer;
+    yield* plain;
   } finally {
     plain.destroy();
     source.destroy();
@@ -78,8 +78,8 @@ export async function* readConfirmedInput(
   descriptor: number,
 ): AsyncGenerator<Uint8Array> {
   yield* input;
-  const told = createReadStream('', { fd: descriptor });
-  const { done } = await told[Symbol.asyncIterator]().next();
+  const completion = createReadStream('', { fd: descriptor });
+  const { done } = await completion[Symbol.asyncIterator]().next();
   if (done === true)
     throw new AppError('file_damaged', 'the input is truncated; nothing was loaded', {
       hint: 'Retry with the complete file.',
@@ -96,7 +96,7 @@ export async function getBytes(file: string): Promise<Buffer> {
 
 /** Reads a file in pieces of at most 1 MiB. Opens it when the first one is asked for. */
 export async function* streamFile(file: string): AsyncGenerator<Uint8Array> {
-  for await (const piece of createReadStream(file, { highWaterMark: 1024 * 1024 })) yield piece as Uint8Array;
+  yield* createReadStream(file, { highWaterMark: 1024 * 1024 });
 }
 
 const others = 0o077;

@@ -52,7 +52,7 @@ function writeHolder(folder: string, holder: string, onUnnamed?: (error: unknown
   }
 }
 
-export function lockDescriptor(fd: number, place: string): boolean {
+export function lockDescriptor(fd: number, name: string): boolean {
   const result = spawnSync('flock', ['-x', '-n', '3'], {
     stdio: ['ignore', 'ignore', 'pipe', fd],
     timeout: helperMs,
@@ -61,7 +61,7 @@ export function lockDescriptor(fd: number, place: string): boolean {
   if (result.status === 0 || result.status === 1) return result.status === 0;
   throw new AppError(
     'start_failed',
-    `cannot lock ${place}: ${result.error === undefined ? String(result.stderr).trim() : describeError(result.error)}`,
+    `cannot lock ${name}: ${result.error === undefined ? String(result.stderr).trim() : describeError(result.error)}`,
     {
       hint: 'Install util-linux (it has the flock command), and keep the data on a local file system: network file systems do not lock folders.',
       retryable: false,

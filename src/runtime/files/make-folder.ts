@@ -1,6 +1,7 @@
 import { mkdirSync, statSync, type Stats } from 'node:fs';
 import path from 'node:path';
 import { isSystemError } from '../errors.ts';
+import { membersOf } from './checksummed-json.ts';
 
 // Node's recursive mkdir loops forever, deaf to signals, where an existing folder does not allow new ones (below
 // /proc).
@@ -20,11 +21,9 @@ const reasons: Readonly<Record<string, string>> = {
 };
 
 function explain(folder: string, error: unknown, reason?: string): Error {
-  const { code = '', message } = error as NodeJS.ErrnoException;
-  return Object.assign(
-    new Error(`cannot create the folder ${folder}: ${reason ?? reasons[code] ?? message}`, { cause: error }),
-    { code },
-  );
+  const { code = '', message } = membersOf(error);
+  const why = reason ?? reasons[String(code)] ?? String(message);
+  return Object.assign(new Error(`cannot create the folder ${folder}: ${why}`, { cause: error }), { code });
 }
 
 /** Throws unless mkdir failed because the folder exists. `stats`: those of its path, if it leads anywhere. */

@@ -2,6 +2,7 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import path from 'node:path';
 import process from 'node:process';
+import { membersOf } from './checksummed-json.ts';
 
 /** Finds the nearest parent with pipelines: the bundles in `dist` are not as deep as the sources. */
 function findPackageRoot(folder: string): string {
@@ -56,11 +57,10 @@ export interface Build {
 }
 
 export function findBuild(): Build {
-  const { version } = readPackageJson('package.json') as { version: string };
-  const { commit } = (
-    existsSync(path.join(packageRoot, 'dist/package.json')) ? readPackageJson('dist/package.json') : {}
-  ) as Partial<Build>;
-  return { version, commit };
+  const { version } = membersOf(readPackageJson('package.json'));
+  const isBuilt = existsSync(path.join(packageRoot, 'dist/package.json'));
+  const { commit } = membersOf(isBuilt ? readPackageJson('dist/package.json') : undefined);
+  return { version: String(version), commit: typeof commit === 'string' ? commit : undefined };
 }
 
 /** Lists the JSON files of a folder as `readPackageJson` takes them, by name. */

@@ -63,8 +63,8 @@ async function writeAll(handle: FileHandle, parts: readonly Uint8Array[]): Promi
       bytesWritten -= length;
       return false;
     });
-    const [cut, ...rest] = next === -1 ? [] : waiting.slice(next);
-    waiting = cut === undefined ? [] : [cut.subarray(bytesWritten), ...rest];
+    const [partial, ...rest] = next === -1 ? [] : waiting.slice(next);
+    waiting = partial === undefined ? [] : [partial.subarray(bytesWritten), ...rest];
   }
 }
 

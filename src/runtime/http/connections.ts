@@ -27,7 +27,7 @@ export function takeOverConnections(server: Server, maxConnections: number, logg
   server.maxHeadersCount = maxHeaderLines;
   server.on('checkExpectation', (request, response) => void server.emit('request', request, response));
   // Otherwise the server closes a connection when its client has nothing more to send, even before the response.
-  (server as Server & { httpAllowHalfOpen: boolean }).httpAllowHalfOpen = true;
+  Object.assign(server, { httpAllowHalfOpen: true });
   limitConnections(server, maxConnections, logger);
   const newest = new WeakMap<Socket, NewestExchanges>();
   server.prependListener('request', (request, response) => {

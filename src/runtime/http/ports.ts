@@ -61,7 +61,8 @@ async function listenAnywhere(host: string, what: string): Promise<Server> {
   return listen(host, { port: 0, what });
 }
 
-function portOf(server: Server): number {
+/** Returns the port on which a server listens; 0 before it does. */
+export function portOf(server: Server): number {
   const address = server.address();
   return typeof address === 'object' && address !== null ? address.port : 0;
 }

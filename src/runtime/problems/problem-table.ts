@@ -72,7 +72,7 @@ export const problemTable = {
     'Free space on the disk of the reports is below `TRIBUTARY_DISK_RESERVE_BYTES`.',
     'Free space. On a full disk, exports wait up to `TRIBUTARY_EXPORT_TIMEOUT_MS`, then fail.',
   ),
-  role_closed: blocking(
+  process_closed: blocking(
     'A process rejects every request because of another problem.',
     'Resolve that problem, which is also listed. The process then restarts.',
   ),
@@ -166,7 +166,7 @@ export const problemTable = {
     '`tributary status` cannot read the stream.',
     'Wait for nats-server to restart, or check the cluster of `TRIBUTARY_NATS_URL`.',
   ),
-  table_unnamed: degraded(
+  table_without_pipeline: degraded(
     'A table of the lake has no pipeline. It is not exported, sealed or erased.',
     'Restore its pipeline and row schema in `TRIBUTARY_DATASETS_DIR`, then restart.',
   ),
@@ -197,6 +197,22 @@ export const problemTable = {
   user_agent_parser_failed: warning(
     'The parser of User-Agents fails. Events are stored without device and browser.',
     'Report the error. Run `tributary lake enrich` after an upgrade.',
+  ),
+  stream_replica_behind: warning(
+    'A server of the cluster is offline, or lacks messages of the stream. Events are stored with fewer copies.',
+    'Start the server, or check its disk and network.',
+  ),
+  stream_replicas_missing: warning(
+    'The stream has fewer copies than `TRIBUTARY_STREAM_REPLICAS`: the cluster has too few servers.',
+    'Add servers to the cluster, then restart the service.',
+  ),
+  broker_sync_unsafe: degraded(
+    'A server of the cluster acknowledges events before its fsync: a power failure of all servers could lose them.',
+    'Set `sync_interval: always` in the `jetstream` block of its configuration and restart it.',
+  ),
+  broker_sync_unchecked: warning(
+    'The service does not know whether the servers of the cluster fsync before they acknowledge.',
+    'Set `sync_interval: always` on every server, and `TRIBUTARY_NATS_SYSTEM_URL` so that the service checks it.',
   ),
   broker_clock_ahead: warning(
     "The broker's clock is more than two seconds ahead. The watermark is not published, and schedules wait.",

@@ -1,9 +1,10 @@
 /** Conditions: problems as values that travel from a stage to the operator, and bounded logs. Stores nothing. */
+import { isKeyOf } from '../files/checksummed-json.ts';
 import { problemTable } from './problem-table.ts';
 
 export type ProblemCode = keyof typeof problemTable;
 
-export const problemCodes = Object.keys(problemTable) as readonly ProblemCode[];
+export const problemCodes = Object.keys(problemTable).filter((code) => isKeyOf(problemTable, code));
 
 /** A condition in one sentence, and the operator's next step, in `/readyz`, the log and `tributary status`. */
 export interface Problem {

@@ -29,6 +29,8 @@ export interface RoleChild extends RunningChild {
 export interface ForkOptions {
   /** The program's entry file; the child runs `node <entry> role <role>`. */
   readonly entry: string;
+  /** Name of the process, which its log lines have as `process`. */
+  readonly name: string;
   readonly role: string;
   readonly environment: NodeJS.ProcessEnv;
   /** Whether it is forked as a cluster worker, so that several share one port. */
@@ -42,12 +44,13 @@ export interface ForkOptions {
 
 function spawnRole(options: ForkOptions): ChildProcess {
   const args = ['role', options.role];
-  if (!options.shared) return fork(options.entry, args, { env: options.environment });
+  const env = { ...options.environment, TRIBUTARY_PROCESS: options.name };
+  if (!options.shared) return fork(options.entry, args, { env });
   // The workers accept connections themselves. By the default policy this process would accept and distribute them, and
   // a connection in flight to a worker that died would stay open here without a response.
   cluster.schedulingPolicy = cluster.SCHED_NONE;
   cluster.setupPrimary({ exec: options.entry, args, silent: false });
-  return cluster.fork(options.environment).process;
+  return cluster.fork(env).process;
 }
 
 /** Resolves when a child has exited. Must be called in the tick that spawned it, so that no exit is missed. */
@@ -79,8 +82,8 @@ async function awaitReady(
   exited: Promise<Exit>,
   options: ForkOptions,
 ): Promise<number | undefined> {
-  const { role, readyMs, signal: unwanted } = options;
-  const logHint = `Check its log lines ("role":"${role}")`;
+  const { name, role, readyMs, signal: unwanted } = options;
+  const logHint = `Check its log lines ("process":"${name}")`;
   return await new Promise<number | undefined>((resolve, reject) => {
     let failure: AppError | undefined;
     const onLate = (): void =>

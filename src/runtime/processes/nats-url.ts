@@ -1,3 +1,15 @@
+/** Absolute paths of the files with which a client of a cluster identifies itself, and checks the cluster's identity. */
+export interface NatsFiles {
+  /** User's JWT and seed, as `nsc generate creds` writes them. */
+  readonly credentials?: string;
+  /** PEM file of the certificate authorities. */
+  readonly ca?: string;
+  /** PEM file of the client's certificate. */
+  readonly cert?: string;
+  /** PEM file of its key. */
+  readonly key?: string;
+}
+
 /** The servers of one NATS cluster and the credentials for all of them. */
 interface NatsServers {
   /** `host` or `host:port` of each server; at least one. */
@@ -7,9 +19,11 @@ interface NatsServers {
   readonly password: string | undefined;
   /** A name without a password is a token, as in NATS's own clients. */
   readonly token: string | undefined;
+  readonly files: NatsFiles;
 }
 
 const protocols = ['nats:', 'tls:'];
+const fileNames = ['credentials', 'ca', 'cert', 'key'] as const satisfies readonly (keyof NatsFiles)[];
 
 function decode(text: string): string | undefined {
   try {
@@ -19,16 +33,42 @@ function decode(text: string): string | undefined {
   }
 }
 
-/** Parses comma-separated `nats://[user:password@]host[:port]`. Credentials apply to all. Problems show no secrets. */
+/** Adds files to the addresses of a cluster, as a query of the last one, so that they stay one text. */
+export function addNatsFiles(text: string, files: Readonly<Record<keyof NatsFiles, string | undefined>>): string {
+  const query = fileNames.flatMap((name) => {
+    const file = files[name];
+    return file === undefined ? [] : [`${name}=${encodeURIComponent(file)}`];
+  });
+  return query.length === 0 ? text : `${text.replace(/\?.*$/, '')}?${query.join('&')}`;
+}
+
+function parseFiles(url: URL | undefined): NatsFiles | undefined {
+  const files = [...(url?.searchParams ?? [])];
+  return files.every(([name]) => fileNames.some((known) => known === name)) ? Object.fromEntries(files) : undefined;
+}
+
+/**
+ * Parses comma-separated `nats://[user:password@]host[:port]`; later ones may lack the scheme, as in NATS's own tools.
+ * Credentials apply to all. Problems show no secrets.
+ */
 export function parseNatsUrl(text: string): NatsServers | { readonly problem: string } {
-  const parts = text.split(',').map((part) => part.trim());
+  const given = text.split(',').map((part) => part.trim());
+  const [scheme = ''] = /^\w+:\/\//.exec(given[0] ?? '') ?? [];
+  const parts = given.map((part) => (part === '' || part.includes('://') ? part : `${scheme}${part}`));
   const urls = parts.flatMap((part) => (URL.canParse(part) ? [new URL(part)] : []));
   if (urls.length < parts.length || urls.some((url) => !protocols.includes(url.protocol) || url.host === '')) {
     return {
       problem: 'must be addresses such as nats://host:4222 or tls://user:password@host:4222, with commas between them',
     };
   }
-  if (urls.some((url) => !['', '/'].includes(url.pathname) || url.search !== '' || url.hash !== '')) {
+  const files = parseFiles(urls.at(-1));
+  if (
+    files === undefined ||
+    urls.some(
+      (url, index) =>
+        !['', '/'].includes(url.pathname) || url.hash !== '' || (index < urls.length - 1 && url.search !== ''),
+    )
+  ) {
     return {
       problem: 'must end each address after host and port; write / ? # % in a password as %2F %3F %23 %25',
     };
@@ -50,5 +90,6 @@ export function parseNatsUrl(text: string): NatsServers | { readonly problem: st
     user: isToken || user === '' ? undefined : user,
     password: isToken || user === '' ? undefined : password,
     token: isToken ? user : undefined,
+    files,
   };
 }

@@ -80,11 +80,11 @@ export async function markRecords(dataDir: string): Promise<void> {
 /** Lists the missing records by their paths in the data folder. */
 export async function listMissingRecords(dataDir: string): Promise<string[]> {
   const { data, marks } = openBoth(dataDir);
-  const there = new Set(await listRecords(data));
+  const existing = new Set(await listRecords(data));
   const missing: string[] = [];
   for (const key of await listRecords(marks)) {
     // A record that is removed concurrently loses its mark first.
-    if (!there.has(key) && !(await isThere(data, key)) && (await isThere(marks, key))) missing.push(key);
+    if (!existing.has(key) && !(await isThere(data, key)) && (await isThere(marks, key))) missing.push(key);
   }
   return missing.toSorted();
 }

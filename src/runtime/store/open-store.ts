@@ -1,3 +1,5 @@
+import path from 'node:path';
+import { hashFile } from '../files/file-checks.ts';
 import { createFolderStore, type FolderStoreOptions } from './folder-store.ts';
 import type { ObjectStore } from './object-store.ts';
 
@@ -23,3 +25,13 @@ export interface LocalFiles {
 export const localFiles: LocalFiles = {
   use: async (files, work) => await work(files.map(({ absolutePath }) => absolutePath)),
 };
+
+/** Returns the size of a stored file, bytes; undefined if it is missing. */
+export async function findStoredSize({ absolutePath }: Pick<StoredFile, 'absolutePath'>): Promise<number | undefined> {
+  return await openStore(path.dirname(absolutePath)).findSize(path.basename(absolutePath));
+}
+
+/** Returns the SHA-256 of a stored file as it is, hex. */
+export async function hashStored({ absolutePath }: Pick<StoredFile, 'absolutePath'>): Promise<string> {
+  return await localFiles.use([{ absolutePath }], ([local = '']) => hashFile(local));
+}

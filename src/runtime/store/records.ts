@@ -65,7 +65,7 @@ export const numberCodec: Codec<{ readonly number: number }> = {
   render: ({ number }) => `${number} ${checksum(String(number))}\n`,
 };
 
-/** Checked JSON (checked-json.ts). */
+/** JSON with a checksum (checksummed-json.ts). */
 export const jsonCodec: Codec<object> = {
   parse(text) {
     const { version, ...document } = parseChecksummed(text);

@@ -36,8 +36,8 @@ export async function watchObjects<T>(
 
   async function isAt(tags: Tags | undefined): Promise<boolean> {
     if (tags === undefined) return false;
-    for (const [place, key] of keys.entries()) {
-      const tag = tags[place];
+    for (const [index, key] of keys.entries()) {
+      const tag = tags[index];
       const found = tag === undefined ? await store.get(key) : await store.getIfChanged(key, tag);
       if (found !== (tag === undefined ? undefined : 'unchanged')) return false;
     }

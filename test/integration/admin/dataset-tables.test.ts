@@ -115,8 +115,10 @@ test('A table that no pipeline names is a problem, fails the check and an erasur
   const { root, data, lakeDir, stream, compact } = scene;
   const surveys = { ...installs, table: 'surveys' };
   await addRows(lakeDir, surveys, [row('s1', 'ann')]);
-  const found = { code: 'table_unnamed', subject: 'surveys' };
-  await waitFor('it is a problem', () => JSON.stringify(compact.facts()['problems']).includes('table_unnamed'));
+  const found = { code: 'table_without_pipeline', subject: 'surveys' };
+  await waitFor('it is a problem', () =>
+    JSON.stringify(compact.facts()['problems']).includes('table_without_pipeline'),
+  );
   expect(compact.facts()['problems']).toMatchObject([found]);
   expect(await checkLake(lakeDir)).toMatchObject({
     ok: false,

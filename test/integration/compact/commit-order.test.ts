@@ -83,10 +83,11 @@ test('A flush is written, fsynced, committed and purged in this order, and in no
   const begun = actions.done.indexOf('pull from the stream');
   const flush = actions.done.slice(begun, actions.done.indexOf('purge the stream', begun) + 1);
   // The first cleanup runs concurrently with the first flush, and fsyncs the same folder once more.
-  const ofFlush = flush.filter((done, n) => done !== youngFsync || flush[n - 1]?.startsWith(`${youngFsync}/`) === true);
+  const ofFlush = flush.filter((done, n) => done !== youngFsync || flush[n - 1]?.startsWith('rename ') === true);
   expect(ofFlush).toEqual([
     'pull from the stream',
-    'fsync events/_young/<uuid>.parquet',
+    'fsync events/_young/.<uuid>.parquet.<uuid>.tmp',
+    'rename events/_young/.<uuid>.parquet.<uuid>.tmp -> events/_young/<uuid>.parquet',
     youngFsync,
     'fsync failed/pending-<N>-<uuid>.ndjson',
     'fsync failed',

@@ -70,7 +70,7 @@ test('A compactor without a readable database stores every event, and reports a 
 });
 
 test.each([
-  ['when texts are asked for', /enrich_events_places_asked AS/],
+  ['when texts are asked for', /enrich_events_places_texts AS/],
   ['when what was found is joined', /^COPY .*LEFT JOIN/],
 ])('Events are stored without enrichment when the engine fails %s', async (_, failsAt) => {
   const folder = testFolder();

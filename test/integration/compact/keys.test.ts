@@ -249,7 +249,7 @@ test.each(rounds)('A key means one request for a day from its receipt: read $way
 });
 
 test('A single event under a key has the id that earlier versions gave it', () => {
-  expect(keyedEventIds({ idApp: 1, key: 'k', method: 'customEvent', given: ['a'] })(0)).toBe(
+  expect(keyedEventIds({ idApp: 1, key: 'k', method: 'customEvent', eventTexts: ['a'] })(0)).toBe(
     requestOfEarlierVersion('a', 'k')[0]?.['event_id'],
   );
 });

@@ -120,14 +120,16 @@ test('A damaged sealed file keeps its columns and is named, and all others get t
   damageFile(damaged.absolutePath, 'flip', createRandom(1));
   const compactor = await startTestCompact(folder, createMemoryStream(), { retentionMs: 400 });
   onTestFinished(() => compactor.stop());
-  const notice = (): string =>
-    schemaNotices(compactor.facts()).find(({ subject }) => subject === 'events')?.message ?? '';
+  const problem = (): Problem | undefined =>
+    schemaNotices(compactor.facts()).find(({ subject }) => subject === 'events');
+  const notice = (): string => problem()?.message ?? '';
   await waitFor(
     'the others are in place',
     () => notice().includes('0 rewritten files wait') && notice().includes('1 cannot be rewritten'),
     60_000,
   );
   expect(notice()).toContain(damaged.path);
+  expect(problem()?.action).toContain("run 'tributary lake check', restore damaged ones from a backup");
   expect(compactor.facts()['problems']).toEqual([]);
   await waitFor('so are those of the other table', () => isRewritten(lakeDir, payments), 60_000);
 }, 120_000);

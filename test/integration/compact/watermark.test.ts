@@ -191,7 +191,7 @@ test('A lookup that finds no event returns the watermark from before it searched
     async readBacklog() {
       broker.now += 60_000;
       await waitForMark(begin + 60_000);
-      return 'whole';
+      return 'complete';
     },
   });
   onTestFinished(() => eventFinder.close());

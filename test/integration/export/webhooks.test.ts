@@ -10,6 +10,7 @@ import { createClock } from '../../../src/runtime/clock.ts';
 import { createEgressPolicy, type EgressPolicy } from '../../../src/runtime/http/egress-policy.ts';
 import { createLogger } from '../../../src/runtime/logger.ts';
 import { packageRoot } from '../../../src/runtime/files/package-files.ts';
+import { openStore } from '../../../src/runtime/store/open-store.ts';
 import { addWebhook, listWebhooks, removeWebhook } from '../../../src/webhooks/webhook-store.ts';
 import { backUp, restore } from '../../helpers/backup.ts';
 import { createExportArea } from '../../helpers/export-area.ts';
@@ -127,7 +128,7 @@ describe('webhooks', () => {
     const id = await endReport();
     const strict = start(createEgressPolicy([]) as EgressPolicy);
     strict.deliver(id);
-    await waitFor('it was tried', async () => (await readDeliveries(store.folderOf(id)))[0]?.attempts === 1);
+    await waitFor('it was tried', async () => (await store.readDeliveries(id))[0]?.attempts === 1);
     await strict.stop();
     expect(received).toEqual([]);
     const later = await startReceiver(200);
@@ -178,7 +179,7 @@ describe('webhooks', () => {
     expect(await removeWebhook(paths, 1, webhook?.idWebhook ?? '')).toBe(true);
     answer();
     await waitFor('the last is given up', async () => {
-      const deliveries = await Promise.all(ids.map((id) => readDeliveries(store.folderOf(id))));
+      const deliveries = await Promise.all(ids.map((id) => store.readDeliveries(id)));
       return deliveries.flat().some(({ state }) => state === 'given_up');
     });
     expect(received.length).toBe(5);
@@ -190,7 +191,7 @@ describe('webhooks', () => {
     const notifier = start(local, { timeoutMs: 2000, retryScheduleMs: [1000] });
     const id = await endReport();
     notifier.deliver(id);
-    await waitFor('it was tried', async () => (await readDeliveries(store.folderOf(id))).length === 1);
+    await waitFor('it was tried', async () => (await store.readDeliveries(id)).length === 1);
     clock.aheadMs -= 86_400_000;
     await waitFor('it is tried again', () => failing.received.length === 2);
     clock.aheadMs += 3 * 86_400_000;
@@ -292,7 +293,7 @@ describe('webhooks', () => {
     for (const { url } of [told, failing])
       await running.call(user, `/api/webhook/v1/create.json?url=${encodeURIComponent(url)}`, { method: 'POST' });
     await running.export(user, 'event=customEvents&selectors=eventId&tsFrom=0&tsTo=1');
-    const deliveries = () => readDeliveries(path.join(area.reportsDir, '1'));
+    const deliveries = () => readDeliveries(openStore(area.reportsDir), 1);
     await waitFor('both were tried', async () => (await deliveries()).length === 2);
     await running.stop();
     const [backup, copy] = ['backup', 'copy'].map((name) => path.join(area.dataDir, '..', name)) as [string, string];

@@ -25,9 +25,10 @@ import { eventLine, readTotals, startTestCompact } from '../../helpers/lake.ts';
 import { createMemoryStream, type MemoryStream } from '../../helpers/memory-stream.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
-const keyOf = (key: string): string => requestKeyOf(keyedEventIds({ idApp: 1, key, method: 'login', given: ['x'] })(0));
+const keyOf = (key: string): string =>
+  requestKeyOf(keyedEventIds({ idApp: 1, key, method: 'login', eventTexts: ['x'] })(0));
 const keyed = (key: string): Readonly<Record<string, unknown>> =>
-  eventLine({ event_id: keyedEventIds({ idApp: 1, key, method: 'login', given: ['x'] })(0) });
+  eventLine({ event_id: keyedEventIds({ idApp: 1, key, method: 'login', eventTexts: ['x'] })(0) });
 
 const idOf = (line: Readonly<Record<string, unknown>>): string => String(line['event_id']);
 
@@ -48,7 +49,7 @@ async function publish(
 
 function openFinder(
   folder: string,
-  readBacklog: ReadBacklog = async () => 'whole',
+  readBacklog: ReadBacklog = async () => 'complete',
   maxIndexedBytes = Number.POSITIVE_INFINITY,
 ): EventFinder {
   const eventFinder = createEventFinder({
@@ -121,7 +122,7 @@ test('An event whose line is damaged after its head has failed with the reason, 
   await publish(folder, stream, [eventLine()], 1);
   const waiting = openFinder(folder, async (_from, _limits, see) => {
     see(Buffer.from(broken));
-    return 'whole';
+    return 'complete';
   });
   expect(await ask(waiting, idOf(line))).toMatchObject({ state: 'in_stream', events: [{ kind: 'login' }] });
   stream.publishRaw(broken);
@@ -141,11 +142,11 @@ test('Events of a reused key are returned from stream and lake together, and a r
   const compactor = await startTestCompact(folder, stream);
   onTestFinished(() => compactor.stop());
   const [stored = '', other = ''] = ['x', 'y'].map((given) =>
-    keyedEventIds({ idApp: 1, key: 'k', method: 'loginBatch', given: [given] })(0),
+    keyedEventIds({ idApp: 1, key: 'k', method: 'loginBatch', eventTexts: [given] })(0),
   );
   await publish(folder, stream, [eventLine({ event_id: stored })], 1);
   const waits = [other, stored, other].map((id) => `${JSON.stringify(eventLine({ event_id: id }))}\n`).join('');
-  let end: 'whole' | 'cut' = 'whole';
+  let end: 'complete' | 'limited' = 'complete';
   const eventFinder = openFinder(folder, async (_from, _limits, see) => {
     see(Buffer.from(waits));
     return end;
@@ -159,7 +160,7 @@ test('Events of a reused key are returned from stream and lake together, and a r
   expect(await find({ requestKey: keyOf('k') })).toEqual(both);
   expect(await find({ eventId: other })).toEqual(['in_stream', [other, 'in_stream']]);
   expect(await find({ eventId: stored })).toEqual(['in_lake', [stored, 'in_lake']]);
-  end = 'cut';
+  end = 'limited';
   expect(await find({ requestKey: keyOf('k') })).toEqual(both);
 });
 
@@ -273,7 +274,7 @@ test('An event in the lake is found while failed events are unread, and other id
     failed: { find: () => Promise.reject(busy), count: () => 0, readOn: async () => undefined },
     erasedIds: createErasedIdsSearch(lakePaths(lakeDir)),
     readWatermarkMs: async () => undefined,
-    readBacklog: async () => 'whole',
+    readBacklog: async () => 'complete',
   };
   const find = (sought: { readonly requestKey: string } | { readonly eventId: string }): Promise<EventLookupResult> =>
     findEvent(lookupSources, { target: { ...sought, idApp: 1 }, idApps: [1], deadlineMs: performance.now() + 20_000 });
@@ -299,7 +300,7 @@ test('An event in the stream is found while the lake is unreadable, and a reques
   const line = keyed('k');
   const see: ReadBacklog = async (_from, _limits, take) => {
     take(Buffer.from(`${JSON.stringify(line)}\n`));
-    return 'whole';
+    return 'complete';
   };
   const eventFinder = openFinder(folder, see, 1);
   const ofKey = (key: string): Promise<EventLookupResult> =>

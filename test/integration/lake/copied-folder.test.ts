@@ -181,19 +181,19 @@ test.each([
   ['an absolute path outside of any lake', '/etc/passwd'],
   ['an absolute path that climbs out', '/data/lake/events/fresh/../../../../etc/passwd'],
 ])('An intent with %s is rejected', (_what, to) => {
-  expect(() => parseStagedRewrite('intent.json', intent(to), '/data/lake')).toThrow(
+  expect(() => parseStagedRewrite('intent.json', intent(to))).toThrow(
     expect.objectContaining({ code: 'rewrite_damaged' }) as Error,
   );
 });
 
-test('An intent with a staged file elsewhere is rejected, and a valid one is read as paths of this lake', () => {
+test('An intent with a staged file elsewhere is rejected, and a valid one is read as keys of its lake', () => {
   for (const name of ['../a', 'a/b', '..', ''])
-    expect(() => parseStagedRewrite('intent.json', intent('events/fresh/a.parquet', name), '/data/lake')).toThrow(
+    expect(() => parseStagedRewrite('intent.json', intent('events/fresh/a.parquet', name))).toThrow(
       expect.objectContaining({ code: 'rewrite_damaged' }) as Error,
     );
   for (const to of ['events/fresh/a.parquet', '/elsewhere/lake/events/fresh/a.parquet']) {
-    expect(parseStagedRewrite('intent.json', intent(to), '/data/lake').moves).toEqual([
-      { name: '0.parquet', to: '/data/lake/events/fresh/a.parquet' },
+    expect(parseStagedRewrite('intent.json', intent(to)).moves).toEqual([
+      { name: '0.parquet', to: 'events/fresh/a.parquet' },
     ]);
   }
 });
@@ -203,7 +203,7 @@ test('A rewrite does not follow a link out of its lake', async () => {
   const [lakeDir, outside] = [path.join(root, 'lake'), path.join(root, 'original')];
   await mkdir(path.join(lakeDir, 'events'), { recursive: true });
   await mkdir(outside);
-  const { moves } = parseStagedRewrite('intent.json', intent('events/kind=login/date=2026-01-01/a.parquet'), lakeDir);
+  const { moves } = parseStagedRewrite('intent.json', intent('events/kind=login/date=2026-01-01/a.parquet'));
   const targets = moves.map(({ to }) => to);
   await assertInsideLake(lakeDir, 'c', targets);
   await symlink(outside, path.join(lakeDir, 'events', 'kind=login'));

@@ -111,8 +111,7 @@ test('The start removes leftovers of a crash, completes an interrupted rewrite, 
   const table = await addRows(lakeDir, payments, [row('p')]);
   await addRows(lakeDir, installs, [row('i')]);
   const paths = tablePaths(lakeDir, payments);
-  const leftover = path.join(paths.young, 'unnamed.parquet');
-  writeFileSync(leftover, 'left');
+  for (const name of ['unnamed.parquet', '.unnamed.parquet.1.tmp']) writeFileSync(path.join(paths.young, name), 'left');
   // A rewrite that ends right after its commit: its follow-ups remain.
   const [file] = table.snapshot().files;
   const add = table.state().files.get(file?.path ?? '');
@@ -143,7 +142,7 @@ test('The start removes leftovers of a crash, completes an interrupted rewrite, 
   const { stream, compact } = await compactOn(lakeDir);
   stream.publish([eventLine()]);
   await waitFor('the first event is stored', () => compact.facts()['stored'] === 1);
-  await waitFor('the leftover is removed', () => !readdirSync(paths.young).includes('unnamed.parquet'));
+  await waitFor('the leftovers are removed', () => !readdirSync(paths.young).join().includes('unnamed'));
   expect(await filesOf(lakeDir, payments)).toEqual([to]);
   expect(readdirSync(paths.staging)).toEqual([]);
   expect(readdirSync(path.join(table.dir, 'date=2026-01-01'))).toEqual(['renamed.parquet']);

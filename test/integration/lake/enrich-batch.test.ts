@@ -32,8 +32,8 @@ describe('enrichment of a batch', () => {
     };
     await createBatchEnrichment(duckdb, enricher).write(events, () => Promise.resolve({}));
     const remembered = ['agents', 'places'].flatMap((name) => [
-      `enrich_events_${name}_answers`,
-      `enrich_events_${name}_known`,
+      `enrich_events_${name}_results`,
+      `enrich_events_${name}_cached`,
     ]);
     expect(await listTables()).toEqual([...remembered, 'enrich_events_places_joined'].toSorted());
     vi.advanceTimersByTime(599_000);

@@ -191,7 +191,7 @@ test('Texts that exceed the cache are dropped with their rows', async () => {
     await rowLookups.lookUp({ source, groups: findEnrichedGroups(installs), has: () => false });
     await rowLookups.release();
     const tables = await duckdb.rows(
-      "SELECT count(*) AS n FROM duckdb_tables() WHERE table_name = 'enrich_given_places_known'",
+      "SELECT count(*) AS n FROM duckdb_tables() WHERE table_name = 'enrich_given_places_cached'",
     );
     return Number(tables[0]?.['n']);
   };

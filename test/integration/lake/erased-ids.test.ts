@@ -36,7 +36,7 @@ async function openErasable() {
     lakeDir,
     indexDir: path.join(folder, 'index'),
     workDir: path.join(folder, 'find'),
-    readBacklog: async () => 'whole',
+    readBacklog: async () => 'complete',
   });
   onTestFinished(() => eventFinder.close());
   return {

@@ -23,6 +23,7 @@ async function fork(program: string, given: Partial<ForkOptions> = {}): Promise<
   onTestFinished(() => forked().forEach((pid) => void signalProcess(pid, 'SIGKILL')));
   return await forkRole({
     entry,
+    name: 'x-1',
     role: 'x',
     environment: process.env,
     shared: false,

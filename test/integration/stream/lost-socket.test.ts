@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { connect, createServer, type AddressInfo, type Socket } from 'node:net';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
-import { guardClientSockets } from '../../../src/stream/connection.ts';
+import { guardSocket } from '../../../src/stream/transport.ts';
 import { startTestNats, type TestNats } from '../../helpers/nats.ts';
 
 /** An error of a socket without a listener ends the process: vitest fails the run for it. */
@@ -13,11 +13,10 @@ beforeAll(async () => {
 afterAll(() => nats.stop());
 
 test('A write after the end of a socket without listeners does not end the process', async () => {
-  guardClientSockets();
   const server = createServer((peer) => peer.on('error', () => undefined).resume()).listen(0, '127.0.0.1');
   onTestFinished(() => void server.close());
   await once(server, 'listening');
-  const socket = connect((server.address() as AddressInfo).port, '127.0.0.1');
+  const socket = guardSocket(connect((server.address() as AddressInfo).port, '127.0.0.1'));
   await once(socket, 'connect');
   socket.on('error', () => undefined);
   socket.end();

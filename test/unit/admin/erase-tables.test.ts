@@ -1,6 +1,7 @@
+import path from 'node:path';
 import { expect, it } from 'vitest';
 import { datasets, events } from '../../../src/datasets/dataset.ts';
-import { quarantinedDataset, quarantinedName } from '../../../src/lake/lake.ts';
+import { quarantinedDataset, quarantineKey } from '../../../src/lake/lake.ts';
 import { matchSql } from '../../../src/admin/erase/erase-target.ts';
 
 it('A target matches by the columns of a table, and matches nothing in a table without them', () => {
@@ -20,5 +21,5 @@ it('Every table has the columns by which users, devices and apps are found', () 
 
 it('The name of a quarantined file shows its table', () => {
   for (const dataset of datasets.values())
-    expect(quarantinedDataset(quarantinedName(dataset, '0b5e-1.parquet'))).toBe(dataset);
+    expect(quarantinedDataset(path.basename(quarantineKey(dataset, '0b5e-1.parquet')))).toBe(dataset);
 });

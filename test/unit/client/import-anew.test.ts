@@ -20,7 +20,7 @@ function createTaker() {
     const faults = events.flatMap(({ customEventName }, index) =>
       customEventName === 'good' ? [] : [{ index, field: 'customEventName', reason: 'is bad', hint: undefined }],
     );
-    if (faults.length > 0) return { state: 'refused', faults };
+    if (faults.length > 0) return { state: 'rejected', validationErrors: faults };
     taken.push(...events);
     return { state: 'stored', unknownParameters: [] };
   };

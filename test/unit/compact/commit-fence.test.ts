@@ -95,7 +95,7 @@ test('A batch gets a later available_at when another commit has overtaken it', a
 test('A batch with keys is classified again when another process has stored keyed events meanwhile', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
-  const id = keyedEventIds({ idApp: 1, key: 'k', method: 'login', given: ['x'] })(0);
+  const id = keyedEventIds({ idApp: 1, key: 'k', method: 'login', eventTexts: ['x'] })(0);
   stream.publish([eventLine({ event_id: id })]);
   let written = 0;
   const compactor = await startTestCompact(folder, stream, {

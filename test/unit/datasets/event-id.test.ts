@@ -16,7 +16,7 @@ import {
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 
 const uuid = /^[0-9a-f]{8}-[0-9a-f]{4}-[78][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
-const request: KeyedRequest = { idApp: 1, key: 'k', method: 'customEventBatch', given: ['["a"]', '["b"]'] };
+const request: KeyedRequest = { idApp: 1, key: 'k', method: 'customEventBatch', eventTexts: ['["a"]', '["b"]'] };
 const idsOf = (given: Partial<KeyedRequest>): string[] => {
   const ids = keyedEventIds({ ...request, ...given });
   return [0, 1, 19].map(ids);
@@ -41,7 +41,7 @@ describe('the id of an event with an Idempotency-Key', () => {
   });
 
   it('The id of an event with an Idempotency-Key has one key for every request under it, and a fingerprint of each', () => {
-    const others = [{ method: 'loginBatch' }, { given: ['["b"]', '["a"]'] }, { given: ['["a"]'] }];
+    const others = [{ method: 'loginBatch' }, { eventTexts: ['["b"]', '["a"]'] }, { eventTexts: ['["a"]'] }];
     for (const other of others) {
       expect(idsOf(other).map(requestKeyOf)).toEqual(idsOf({}).map(requestKeyOf));
       expect(new Set([...idsOf(other), ...idsOf({})].map(fingerprintOf)).size).toBe(2);
@@ -70,7 +70,7 @@ describe('the id of an event with an Idempotency-Key', () => {
       const all = [
         ...idsOf({}),
         ...idsOf({ mask }),
-        ...idsOf({ given: ['["c"]'] }),
+        ...idsOf({ eventTexts: ['["c"]'] }),
         timeOrderedEventIds(1)(0),
         ...foreign,
       ];

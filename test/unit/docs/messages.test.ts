@@ -74,7 +74,6 @@ const inner: readonly (readonly [file: string, part: string])[] = [
   ['runtime/processes/role-process.ts', 'describeError(error)'],
   ['service/broker.ts', 'nats-server has no address'],
   ['service/role-processes.ts', 'while the process started'],
-  ['export/export.ts', 'cannot determine the port'],
   ['nats-setup/apt-fetch.ts', 'apt did not download'],
   ['nats-setup/ensure-nats-server.ts', 'of the package does not run'],
   ['nats-setup/ensure-nats-server.ts', 'which is too old'],

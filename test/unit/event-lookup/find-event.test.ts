@@ -19,7 +19,7 @@ interface Stage {
 function placesOf({
   failed = () => [],
   counted = 0,
-  readTail: readBacklog = async () => 'whole',
+  readTail: readBacklog = async () => 'complete',
 }: Stage): LookupSources {
   return {
     duckdb: noEngine,
@@ -27,7 +27,11 @@ function placesOf({
       read: async () => [],
       readPosition: async () => ({ version: 1, streamId: 'S@1', position: 5, failed: counted }),
     },
-    index: { find: async () => ({ candidates: [], missing: [] }), add: async () => undefined, keepOnly: async () => 0 },
+    index: {
+      find: async () => ({ candidates: [], unindexed: [] }),
+      add: async () => undefined,
+      keepOnly: async () => 0,
+    },
     versions: new Map(),
     failed: { find: async () => [...failed()], count: () => failed().length, readOn: async () => undefined },
     erasedIds: async () => ({ file: undefined, isComplete: true }),
@@ -47,7 +51,7 @@ test('An event in the stream is reported to its own app, and is never seen for o
   const line = eventLine({ id_app: 1 });
   const readBacklog: ReadBacklog = async (_from, _limits, see) => {
     see(Buffer.from(`${JSON.stringify(line)}\n`));
-    return 'whole';
+    return 'complete';
   };
   const lookupSources = placesOf({ readTail: readBacklog });
   expect(await find(lookupSources, idOf(line), 1)).toMatchObject({
@@ -66,9 +70,9 @@ test('An event that leaves the stream during the lookup is found in its new plac
     failed: () => (hasMoved ? [failedEvent(eventId)] : []),
     counted: 1,
     async readTail() {
-      if (hasMoved) return 'whole';
+      if (hasMoved) return 'complete';
       hasMoved = true;
-      return 'moved';
+      return 'purged';
     },
   });
   expect(await find(lookupSources, eventId)).toMatchObject({ state: 'failed', events: [{ eventId }] });
@@ -79,7 +83,7 @@ test('No event is reported as never seen if fewer failed events are kept than th
   await expect(find(lookupSources, idOf(eventLine()))).rejects.toMatchObject({ code: 'file_damaged' });
 });
 
-test.for(['cut', 'other'] as const)(
+test.for(['limited', 'otherStream'] as const)(
   'No event is reported as never seen if the stream could not be searched (%s)',
   async (end) => {
     await expect(find(placesOf({ readTail: async () => end }), idOf(eventLine()))).rejects.toMatchObject({

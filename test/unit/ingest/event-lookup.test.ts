@@ -19,7 +19,7 @@ const eventId = timeOrderedEventIds(1_700_000_000_123)(0);
 
 describe('a question after an event', () => {
   it('An id of version 7 says when its event was received, and no other does', () => {
-    const keyed = keyedEventIds({ idApp: 1, key: 'k', method: 'login', given: ['{}'] })(0);
+    const keyed = keyedEventIds({ idApp: 1, key: 'k', method: 'login', eventTexts: ['{}'] })(0);
     expect([eventId, keyed].map(receivedAtOf)).toEqual([1_700_000_000_123, undefined]);
   });
 
@@ -27,7 +27,7 @@ describe('a question after an event', () => {
     for (const method of ['login', 'customEventBatch'])
       for (const mask of [maskOfLake('of a lake'), 0])
         expect(makeRequestKeys(1, 'k', maskOfLake('of a lake'))).toContain(
-          requestKeyOf(keyedEventIds({ idApp: 1, key: 'k', method, given: ['{}'], mask })(0)),
+          requestKeyOf(keyedEventIds({ idApp: 1, key: 'k', method, eventTexts: ['{}'], mask })(0)),
         );
     expect(makeRequestKeys(2, 'k', 0)).not.toEqual(makeRequestKeys(1, 'k', 0));
   });
@@ -98,7 +98,7 @@ describe('many questions', () => {
         send: (_response, body) => void outcomes.push(body),
         refuse: (_response, { reason }) => void outcomes.push(reason),
       },
-      ask: (question) => {
+      queryEvent: (question) => {
         asked.push(question);
         return new Promise((resolve) => open.push(resolve));
       },

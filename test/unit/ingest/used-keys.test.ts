@@ -6,7 +6,7 @@ import { createUsedKeys, findKeyUse, type KeyUse } from '../../../src/ingest/use
 
 const lineOf = (id: string): Buffer => Buffer.from(`{"event_id":"${id}","kind":"login"}\n`);
 const keyedId = (key: string, given: string, idApp = 1): string =>
-  keyedEventIds({ idApp, key, method: 'login', given: [given] })(0);
+  keyedEventIds({ idApp, key, method: 'login', eventTexts: [given] })(0);
 
 function useOf(key: string, given: string, idApp = 1): KeyUse {
   const use = findKeyUse(lineOf(keyedId(key, given, idApp)));

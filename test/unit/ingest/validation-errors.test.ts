@@ -46,7 +46,7 @@ function requestOf(method: string, platform: Platform, event: object): ImportReq
 /** Returns the event with every listed fault fixed. */
 function mend(request: ImportRequest, refusal: Parameters<typeof listRequestErrors>[1]): object {
   const event = JSON.parse(request.body.toString()) as Record<string, unknown>;
-  for (const { pointer, reason } of listRequestErrors(request, refusal).faults) {
+  for (const { pointer, reason } of listRequestErrors(request, refusal).listed) {
     if (reason.startsWith('needs one of')) Object.assign(event, { lvid: good['lvid'], customUserId: 'u' });
     const [, name = ''] = pointer.split('/');
     if (Object.hasOwn(good, name)) event[name] = good[name];
@@ -65,8 +65,8 @@ describe('everything that is wrong with a request', () => {
         (method, platform, event) => {
           const request = requestOf(method, platform, event);
           const refusal = parseImportRequest(request);
-          if (!('reason' in refusal) || refusal.fault === undefined) return;
-          expect(listRequestErrors(request, refusal).faults).toContainEqual(refusal.fault);
+          if (!('reason' in refusal) || refusal.validationError === undefined) return;
+          expect(listRequestErrors(request, refusal).listed).toContainEqual(refusal.validationError);
           const again = parseImportRequest(requestOf(method, platform, mend(request, refusal)));
           expect('reason' in again ? again.detail : 'good').toBe('good');
         },

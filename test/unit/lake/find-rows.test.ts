@@ -50,7 +50,7 @@ test('A row is found by its id only for its own app, also if its file has rows o
 });
 
 test('The rows of a request are found by its key only for its app', async () => {
-  const keyed = keyedEventIds({ idApp: 7, key: 'k', method: 'loginBatch', given: ['x', 'y'] });
+  const keyed = keyedEventIds({ idApp: 7, key: 'k', method: 'loginBatch', eventTexts: ['x', 'y'] });
   const ids = [keyed(0), keyed(1)];
   // Rows of another app have the same ids: only the row shows the app.
   const find = await openRows([...ids.map((id) => rowOf(id, 7)), rowOf(ids[0] ?? '', 8), rowOf('other', 9)]);

@@ -13,7 +13,7 @@ const startMs = Date.parse('2024-01-01T00:00:00Z');
 const receivedAtMs = (number: number): number => startMs + number * 3_600_000 + 5;
 
 const idOf = (number: number): string =>
-  keyedEventIds({ idApp: 1, key: `key ${number}`, method: 'customEvent', given: [] })(0);
+  keyedEventIds({ idApp: 1, key: `key ${number}`, method: 'customEvent', eventTexts: [] })(0);
 const keyOf = (number: number): number => indexKeyOf(1, idOf(number));
 
 async function openEngine(): Promise<Duckdb> {
@@ -56,10 +56,10 @@ async function indexFiles(files: (duckdb: Duckdb) => Promise<DataFile[]>): Promi
 
 /** Returns the files that an index finds for the key of a number, and how many are not indexed. */
 async function find({ duckdb, index }: TestIndex, files: readonly DataFile[], number: number): Promise<unknown> {
-  const { candidates, missing } = await index.find(duckdb, files, [keyOf(number)]);
+  const { candidates, unindexed } = await index.find(duckdb, files, [keyOf(number)]);
   for (const { fromMs, toMs } of candidates)
     expect([fromMs <= receivedAtMs(number), toMs >= receivedAtMs(number)]).toEqual([true, true]);
-  return [candidates.map(({ file }) => file.path), missing.length];
+  return [candidates.map(({ file }) => file.path), unindexed.length];
 }
 
 async function mergeAll({ duckdb, index }: TestIndex, files: readonly DataFile[]): Promise<void> {
@@ -119,8 +119,8 @@ describe('the index of ids', () => {
     writeFileSync(first, bytes);
     rmSync(second);
     const reopened = { ...tested, index: openIdIndex(folder) };
-    const { missing } = await reopened.index.find(duckdb, files, [keyOf(0)]);
-    expect(missing).toHaveLength(2);
+    const { unindexed } = await reopened.index.find(duckdb, files, [keyOf(0)]);
+    expect(unindexed).toHaveLength(2);
     expect(existsSync(first)).toBe(false);
     expect(await reopened.index.keepOnly(duckdb, files)).toHaveLength(2);
   });
@@ -177,7 +177,7 @@ describe('the index of ids', () => {
     for (const name of [`${'a'.repeat(64)}.pairs`, `${'b'.repeat(64)}.pack`, `${'b'.repeat(64)}.list`])
       writeFileSync(path.join(folder, name), 'x');
     const index = openIdIndex(folder);
-    expect(await index.find(duckdb, [file], [keyOf(0)])).toEqual({ candidates: [], missing: [file] });
+    expect(await index.find(duckdb, [file], [keyOf(0)])).toEqual({ candidates: [], unindexed: [file] });
     expect(await index.keepOnly(duckdb, [file])).toEqual([file]);
     expect(readdirSync(folder)).toEqual([]);
     await index.add(duckdb, file);

@@ -14,6 +14,7 @@ import { openReportStore } from '../../../src/reports/store.ts';
 import { createVerifiedFiles, isVerificationError } from '../../../src/reports/verified-files.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
 import { createLogger } from '../../../src/runtime/logger.ts';
+import { openStore } from '../../../src/runtime/store/open-store.ts';
 import { testFolder } from '../../helpers/folder.ts';
 
 const clock = createClock(0);
@@ -47,7 +48,7 @@ it('A connection may be idle while a file is read for its checksum, at any durat
   app.server.on('connection', (socket) => sockets.push(socket));
   const during: unknown[] = [];
   const note = (): void => void during.push(sockets.at(-1)?.timeout);
-  const verified = createVerifiedFiles(logger);
+  const verified = createVerifiedFiles(store.objects, logger);
   const files = {
     ...verified,
     open: (...given: Parameters<typeof verified.open>) => (note(), verified.open(...given)),
@@ -96,14 +97,13 @@ it('A download whose client disconnects before it begins is dropped', async () =
   expect(kept).toEqual([]);
 });
 
+const fileOf = (id: number) => ({
+  idReport: id,
+  file: { name: 'a.csv', rows: 1, bytes: 1, sha256: '0'.repeat(64) },
+});
+
 it('The newest faults of report files are kept up to a bound', async () => {
-  const folder = testFolder();
-  const files = createVerifiedFiles(logger);
-  const fileOf = (id: number) => ({
-    idReport: id,
-    path: path.join(folder, String(id)),
-    file: { name: 'a.csv', rows: 1, bytes: 1, sha256: '0'.repeat(64) },
-  });
+  const files = createVerifiedFiles(openStore(testFolder()), logger);
   await files.open(fileOf(1));
   await Promise.all(Array.from({ length: 1000 }, (_, n) => files.open(fileOf(2 + n))));
   expect(files.faults()).toHaveLength(1000);
@@ -111,19 +111,19 @@ it('The newest faults of report files are kept up to a bound', async () => {
 });
 
 it('A file that many clients download at once is hashed once, and again only after a change', async () => {
-  const file = path.join(testFolder(), 'a.csv');
+  const objects = openStore(testFolder());
   const text = 'x'.repeat(2_500_000);
-  writeFileSync(file, text);
+  await objects.replace('1/parts/a.csv', Buffer.from(text), 'any');
+  const file = objects.nameOf('1/parts/a.csv');
   const published = {
     idReport: 1,
-    path: file,
     file: { name: 'a.csv', rows: 1, bytes: text.length, sha256: createHash('sha256').update(text).digest('hex') },
   };
   const any = await open(file);
   const reads = vi.spyOn(Object.getPrototypeOf(any) as FileHandle, 'read');
   onTestFinished(() => reads.mockRestore());
   await any.close();
-  const files = createVerifiedFiles(logger);
+  const files = createVerifiedFiles(objects, logger);
   async function ask(clients: number): Promise<void> {
     const opened = await Promise.all(Array.from({ length: clients }, () => files.open(published)));
     for (const handle of opened) if (!isVerificationError(handle)) await handle.close();

@@ -72,7 +72,7 @@ describe('the report store', () => {
     writeFileSync(path.join(attempt, file.name), 'a\n1\n');
     await store.end(id, { state: 'success', files: [file] }, attempt);
     expect(readdirSync(path.join(folder, String(id))).toSorted()).toEqual(['job.json', 'parts']);
-    expect(existsSync(store.filePath(id, file.name))).toBe(true);
+    expect(existsSync(path.join(folder, String(id), 'parts', file.name))).toBe(true);
   });
 
   it('The report store ignores an attempt whose worker ends late, after the next attempt has begun', async () => {
@@ -91,7 +91,7 @@ describe('the report store', () => {
     expect(existsSync(late.folder)).toBe(false);
     const end = await store.end(id, { state: 'success', files: [file] }, current.folder);
     expect(end).toMatchObject({ state: 'success', attempts: 1, interruptions: 1, files: [file] });
-    expect(existsSync(store.filePath(id, file.name))).toBe(true);
+    expect(existsSync(path.join(folder, String(id), 'parts', file.name))).toBe(true);
     expect(await store.end(id, { state: 'success', files: [] }, late.folder)).toEqual(end);
   });
 
@@ -184,12 +184,47 @@ describe('the report store', () => {
     expect(await after.find(id)).toMatchObject({ state: 'queued', attempts: 1, interruptions: 2 });
   });
 
+  it('The report store changes a request as it is stored, and overwrites no end that it did not write', async () => {
+    const folder = testFolder();
+    const store = await open(folder);
+    const { id } = await store.create(report);
+    const { folder: attempt } = await store.beginAttempt(id);
+    writeFileSync(path.join(attempt, file.name), 'a\n1\n');
+    await (await open(folder)).end(id, { state: 'canceled' });
+    mkdirSync(attempt, { recursive: true });
+    writeFileSync(path.join(attempt, file.name), 'a\n1\n');
+    expect(await store.end(id, { state: 'success', files: [file] }, attempt)).toMatchObject({ state: 'canceled' });
+    expect(store.inProgress()).toEqual([]);
+    await expect(store.beginAttempt(id)).rejects.toMatchObject({ code: 'conflict' });
+  });
+
+  it('The report store reads a request again after a change failed', async () => {
+    const folder = testFolder();
+    const store = await open(folder);
+    const { id } = await store.create(report);
+    const stored = path.join(folder, String(id), 'job.json');
+    const whole = readFileSync(stored);
+    writeFileSync(stored, 'damaged');
+    await expect(store.beginAttempt(id)).rejects.toMatchObject({ code: 'report_damaged' });
+    expect([await store.find(id), store.damaged()]).toMatchObject([
+      { state: 'queued' },
+      [expect.stringContaining('job.json is damaged')],
+    ]);
+    writeFileSync(stored, whole);
+    expect([await store.find(id), store.damaged()]).toMatchObject([{ state: 'queued' }, []]);
+    expect((await store.beginAttempt(id)).job).toMatchObject({ state: 'running', attempts: 1 });
+  });
+
   it('The report store keeps the recorded progress over a crash', async () => {
     const folder = testFolder();
     const first = await open(folder);
     const { id } = await first.create(report);
-    first.recordProgress(id, 40);
-    first.recordProgress(id, 30);
-    expect((await open(folder)).reportedProgress(id)).toBe(40);
+    const shown = await Promise.all([
+      first.showProgress(id, 30),
+      first.showProgress(id, 40),
+      first.showProgress(id, 35),
+    ]);
+    expect(shown).toEqual([30, 40, 40]);
+    expect(await (await open(folder)).showProgress(id, 0)).toBe(40);
   });
 });

@@ -45,6 +45,7 @@ const codes: [code: ProblemCode, former: string, subject?: string][] = [
   ['data_folder_replaced', 'folder_lost'],
   ['data_folder_shared', 'second_service'],
   ['dedupe_keys_lost', 'keys_unknown'],
+  ['process_closed', 'role_closed'],
   ['process_crash_looping', 'process_unsteady'],
   ['process_unresponsive', 'process_silent'],
   ['seal_failed', 'file_unsealed', 'kind=login/date=2026-01-01/1.parquet'],
@@ -98,6 +99,9 @@ describe('former names', () => {
       const state = { processes: [], facts, silentMs: {}, writtenAt: new Date(0).toISOString() };
       const found = [expect.objectContaining(problemOf(code, subject))];
       expect([findProblems(state, 0), findWarnings(state)]).toEqual([found, found]);
+      const since = { [subject === undefined ? former : `${former} ${subject}`]: '2026-11-24T00:00:00Z' };
+      const dated = [expect.objectContaining({ code, since: '2026-11-24T00:00:00Z' })];
+      expect([findProblems({ ...state, since }, 0), findWarnings({ ...state, since })]).toEqual([dated, dated]);
     },
   );
 });

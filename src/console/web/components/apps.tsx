@@ -3,14 +3,17 @@ import { callApi, type AnswerOf } from '../shell/client.ts';
 import { Card, LoadingState, usePagedList } from './layout.tsx';
 import { useLoaded, type Loaded } from './load.ts';
 
-function useApps(given: Readonly<Record<string, string>>): Loaded<AnswerOf<'/api/data/v1/apps.json'>> {
-  return useLoaded((signal) => callApi('/api/data/v1/apps.json', { given, signal }), Object.values(given));
+function useApps(callArguments: Readonly<Record<string, string>>): Loaded<AnswerOf<'/api/data/v1/apps.json'>> {
+  return useLoaded(
+    (signal) => callApi('/api/data/v1/apps.json', { callArguments, signal }),
+    Object.values(callArguments),
+  );
 }
 
 /** Lists the account's apps as links to a page of each. */
 export function AppsCard({ page }: { readonly page: string }) {
-  const { search, given, field, pager } = usePagedList('Find an app by title or id');
-  const loaded = useApps(given);
+  const { search, callArguments, field, pager } = usePagedList('Find an app by title or id');
+  const loaded = useApps(callArguments);
   const { data, isLoading } = loaded;
   const isEmpty = data?.total === 0 && !isLoading;
   return (

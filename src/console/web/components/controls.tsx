@@ -136,17 +136,17 @@ interface CopyProps {
 
 /** Copies a text. Without access to the clipboard the user can copy it by hand. */
 export function CopyButton({ text, label = 'Copy', kind = 'small' }: CopyProps) {
-  const [said, setSaid] = useState('');
+  const [announcement, setAnnouncement] = useState('');
 
   async function copy(button: HTMLElement): Promise<void> {
     const isDone = await copyText(text, button);
-    setSaid(isDone ? 'Copied' : 'Not allowed by the browser');
-    setTimeout(() => setSaid(''), 2000);
+    setAnnouncement(isDone ? 'Copied' : 'Not allowed by the browser');
+    setTimeout(() => setAnnouncement(''), 2000);
   }
 
   return (
     <Button kind={kind} onClick={(event) => void copy(event.currentTarget)}>
-      <span aria-live="polite">{said === '' ? label : said}</span>
+      <span aria-live="polite">{announcement === '' ? label : announcement}</span>
     </Button>
   );
 }

@@ -208,7 +208,7 @@ export function usePagedList(label: string) {
   };
   return {
     search,
-    given: { search, offset: String(offset), limit: String(pageSize) },
+    callArguments: { search, offset: String(offset), limit: String(pageSize) },
     toStart: () => setOffset(0),
     field: <SearchField label={label} onSearch={onSearch} />,
     pager: (total = 0) => (total <= pageSize ? null : <Pager offset={offset} total={total} onMove={setOffset} />),

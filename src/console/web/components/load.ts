@@ -43,29 +43,29 @@ export function useLoaded<T>(
   const of = useMemo(() => keys, keys);
 
   useEffect(() => {
-    const gone = new AbortController();
+    const unmounted = new AbortController();
     let timer: ReturnType<typeof setTimeout> | undefined;
     const reload = async (): Promise<void> => {
-      const waitMs = document.hidden ? hiddenMs : await ask();
-      if (waitMs !== undefined && !gone.signal.aborted) timer = setTimeout(() => void reload(), waitMs);
+      const waitMs = document.hidden ? hiddenMs : await loadOnce();
+      if (waitMs !== undefined && !unmounted.signal.aborted) timer = setTimeout(() => void reload(), waitMs);
     };
     /** Loads once and returns the delay before the next load. */
-    const ask = async (): Promise<number | undefined> => {
+    const loadOnce = async (): Promise<number | undefined> => {
       try {
-        const data = await load(gone.signal);
-        if (!gone.signal.aborted) setState({ data, error: undefined, of });
+        const data = await load(unmounted.signal);
+        if (!unmounted.signal.aborted) setState({ data, error: undefined, of });
         return everyMs?.(data);
       } catch (caught) {
         const error = toApiError(caught);
         // Data of other keys is not shown with this error.
-        if (!gone.signal.aborted)
+        if (!unmounted.signal.aborted)
           setState((before) => ({ data: before.of === of ? before.data : undefined, error, of }));
         return error.mayPass ? (error.waitSeconds ?? retrySeconds) * 1000 : undefined;
       }
     };
     void reload();
     return () => {
-      gone.abort();
+      unmounted.abort();
       clearTimeout(timer);
     };
   }, [of, turn, count]);

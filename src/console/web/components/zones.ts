@@ -31,12 +31,12 @@ export function isKnownZone(zone: string): boolean {
 
 /** Returns the local time of a Unix second in a time zone: `YYYY-MM-DDTHH:MM:SS`. */
 export function wallTimeOf(zone: string, seconds: number): string {
-  const parts = Object.fromEntries(
+  const parts: Readonly<Record<string, string>> = Object.fromEntries(
     formatOf(zone)
       .formatToParts(seconds * 1000)
       .map(({ type, value }) => [type, value]),
   );
-  const { year, month, day, hour, minute, second } = parts as Record<string, string>;
+  const { year, month, day, hour, minute, second } = parts;
   return `${year?.padStart(4, '0')}-${month}-${day}T${hour}:${minute}:${second}`;
 }
 

@@ -29,8 +29,8 @@ interface CatalogueKeys {
 }
 
 function loadCatalogue({ period, ...keys }: CatalogueKeys, signal: AbortSignal): Promise<Catalogue> {
-  const given = { ...keys, ...datesOf(period), days: '0' };
-  return callApi('/api/catalogue/v1/get.json', { given, signal });
+  const callArguments = { ...keys, ...datesOf(period), days: '0' };
+  return callApi('/api/catalogue/v1/get.json', { callArguments, signal });
 }
 
 const dateOf = (time: string): string => formatDate(time.slice(0, 10));

@@ -59,7 +59,7 @@ function FieldsCard({ idApp, period, kinds }: FieldsProps) {
     async (signal) =>
       kind === undefined
         ? undefined
-        : await callApi('/api/data/v1/fields.json', { given: { idApp, kind, ...datesOf(period) }, signal }),
+        : await callApi('/api/data/v1/fields.json', { callArguments: { idApp, kind, ...datesOf(period) }, signal }),
     [idApp, kind, period],
   );
   const { data, isLoading } = loaded;

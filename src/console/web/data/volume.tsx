@@ -46,7 +46,7 @@ export function useVolume(period: Period, idApp?: string): Loaded<Volume> {
   return useLoaded(
     (signal) =>
       callApi('/api/data/v1/volume.json', {
-        given: { ...datesOf(period), ...(idApp === undefined ? {} : { idApp }) },
+        callArguments: { ...datesOf(period), ...(idApp === undefined ? {} : { idApp }) },
         signal,
       }),
     [period, idApp],

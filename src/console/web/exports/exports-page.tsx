@@ -39,30 +39,33 @@ function StatusBadge({ line }: { readonly line: ExportLine }) {
 /** Announces to screen readers which exports have ended while the page was open. */
 function Announcements({ exports }: Pick<ExportPage, 'exports'>) {
   const running = useRef<ReadonlySet<string>>(new Set());
-  const [said, setSaid] = useState('');
+  const [announcement, setAnnouncement] = useState('');
   useEffect(() => {
     const ended = exports.filter((line) => running.current.has(line.idRawExport) && !isInProgress(line));
     if (ended.length > 0)
-      setSaid(ended.map((line) => `Export ${line.idRawExport}: ${describeEnd(line).word}.`).join(' '));
+      setAnnouncement(ended.map((line) => `Export ${line.idRawExport}: ${describeEnd(line).word}.`).join(' '));
     running.current = new Set(exports.filter(isInProgress).map(({ idRawExport }) => idRawExport));
   }, [exports]);
   return (
     <p class="hidden" role="status">
-      {said}
+      {announcement}
     </p>
   );
 }
 
 /** Describes the period of an export in its time zone. */
 function describePeriod(line: ExportLine): string {
-  const given = line.arguments ?? {};
-  const period = readPeriod(given);
-  if (given['sinceVersion'] !== undefined) return `since version ${String(given['sinceVersion']).split('-')[0]}`;
+  const exportArguments = line.arguments ?? {};
+  const period = readPeriod(exportArguments);
+  if (exportArguments['sinceVersion'] !== undefined)
+    return `since version ${String(exportArguments['sinceVersion']).split('-')[0]}`;
   if (period === undefined) return '';
   const { kind, from, to } = period;
-  const zone = String(given['timezone']);
+  const zone = String(exportArguments['timezone']);
   if (kind === 'moments')
-    return [given['tsFrom'], given['tsTo']].map((at) => formatTime(Number(at), zone, '2-digit')).join(' – ');
+    return [exportArguments['tsFrom'], exportArguments['tsTo']]
+      .map((at) => formatTime(Number(at), zone, '2-digit'))
+      .join(' – ');
   return from === to ? `${formatDate(from)}, ${zone}` : `${formatDate(from)} – ${formatDate(to)}, ${zone}`;
 }
 
@@ -141,7 +144,7 @@ function RequestList() {
   const [befores, setBefores] = useState<Befores>([undefined]);
   const before = befores.at(-1);
   const loaded = useLoaded(
-    (signal) => callApi('/api/raw/v1/export/list.json', { given: { limit: '25', before }, signal }),
+    (signal) => callApi('/api/raw/v1/export/list.json', { callArguments: { limit: '25', before }, signal }),
     [before],
     (page) => (page.exports.some(isInProgress) ? busyMs : idleMs),
   );

@@ -75,12 +75,12 @@ function Files({ state }: { readonly state: ExportState }) {
 }
 
 function Order({ line }: { readonly line: ExportLine }) {
-  const given = Object.entries(line.arguments ?? {}).filter(([name]) => name !== 'event');
+  const exportArguments = Object.entries(line.arguments ?? {}).filter(([name]) => name !== 'event');
   return (
     <details>
       <summary>Parameters</summary>
       <dl class="order-list">
-        {given.map(([name, value]) => (
+        {exportArguments.map(([name, value]) => (
           <div key={name}>
             <dt>
               <code>{name}</code>
@@ -107,11 +107,14 @@ export function RequestDetails({ line, onChange }: { readonly line: ExportLine; 
   const { error, act } = useAction();
   const [isScheduling, setScheduling] = useState(false);
   // Each response has newly signed links; a new status in the list loads it again.
-  const given = { idRawExport };
-  const state = useLoaded((signal) => callApi('/api/raw/v1/export/get.json', { given, signal }), [idRawExport, status]);
+  const callArguments = { idRawExport };
+  const state = useLoaded(
+    (signal) => callApi('/api/raw/v1/export/get.json', { callArguments, signal }),
+    [idRawExport, status],
+  );
 
   const change = (work: () => Promise<unknown>): void => void act(work).then(onChange);
-  const cancel = (): Promise<unknown> => callApi('/api/raw/v1/export/cancel.json', { method: 'POST', given });
+  const cancel = (): Promise<unknown> => callApi('/api/raw/v1/export/cancel.json', { method: 'POST', callArguments });
 
   async function repeat(): Promise<void> {
     if (line.arguments === undefined) return;

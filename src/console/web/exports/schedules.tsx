@@ -24,7 +24,7 @@ export function ScheduleForm({ ordered }: { readonly ordered: ExportRequestArgum
   async function create(event: Event): Promise<void> {
     event.preventDefault();
     const others = Object.entries(ordered).filter(([name]) => !setBySchedule.test(name));
-    const given = {
+    const callArguments = {
       ...Object.fromEntries(others),
       selectors: [ordered['selectors'] ?? []].flat().join(','),
       every,
@@ -33,7 +33,7 @@ export function ScheduleForm({ ordered }: { readonly ordered: ExportRequestArgum
       ...(isFeed ? { sinceVersion: '0' } : {}),
     };
     await act(async () => {
-      await callApi('/api/schedule/v1/create.json', { method: 'POST', given });
+      await callApi('/api/schedule/v1/create.json', { method: 'POST', callArguments });
       navigate('exports/schedules');
     });
   }
@@ -89,15 +89,17 @@ function describeRule({ every, at, weekday, timezone }: Schedule): string {
 }
 
 function ScheduleCard({ schedule, onChange }: { readonly schedule: Schedule; readonly onChange: () => void }) {
-  const { idSchedule, status, reason, arguments: given, timestampNextSlot, lastSlot, idRawExport } = schedule;
+  const { idSchedule, status, reason, arguments: exportArguments, timestampNextSlot, lastSlot, idRawExport } = schedule;
   const { error, act } = useAction();
   const [isRemoving, setRemoving] = useState(false);
   const change = (verb: 'pause' | 'resume' | 'delete'): void =>
-    void act(() => callApi(`/api/schedule/v1/${verb}.json`, { method: 'POST', given: { idSchedule } })).then(onChange);
+    void act(() => callApi(`/api/schedule/v1/${verb}.json`, { method: 'POST', callArguments: { idSchedule } })).then(
+      onChange,
+    );
   return (
     <li class="card stack">
       <div class="spread">
-        <h2 tabIndex={-1}>{given['event']?.[0]}</h2>
+        <h2 tabIndex={-1}>{exportArguments['event']?.[0]}</h2>
         <span class={`badge ${colours[status]}`}>{status}</span>
       </div>
       <p>

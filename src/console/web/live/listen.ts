@@ -17,20 +17,17 @@ export type ConnectionState =
 const retryMs = 2000;
 /** Timeout without data, ms: the service sends a heartbeat every ten seconds. */
 const maxSilenceMs = 35_000;
-const names = ['event', 'refusal', 'dropped'];
+const names = ['event', 'refusal', 'dropped'] as const;
 
 /** Parses a block of an event stream; undefined for comments and unknown events. */
 export function parseBlock(block: string): Arrival | undefined {
   const lines = block.split('\n');
-  const name =
-    lines
-      .find((line) => line.startsWith('event:'))
-      ?.slice(6)
-      .trim() ?? '';
+  const [given] = lines.flatMap((line) => (line.startsWith('event:') ? [line.slice(6).trim()] : []));
+  const name = names.find((one) => one === given);
   const data = lines.flatMap((line) => (line.startsWith('data:') ? [line.slice(5).trimStart()] : [])).join('\n');
-  if (!names.includes(name) || data === '') return undefined;
+  if (name === undefined || data === '') return undefined;
   try {
-    return { name: name as Arrival['name'], data: JSON.parse(data) as Arrival['data'] };
+    return { name, data: JSON.parse(data) as Arrival['data'] };
   } catch {
     return undefined;
   }
@@ -71,7 +68,7 @@ export async function listen(
     let waitMs = retryMs;
     onStanding({ kind: 'connecting' });
     try {
-      const response = await openApi('/api/app/v1/live', { given: { idApp }, signal });
+      const response = await openApi('/api/app/v1/live', { callArguments: { idApp }, signal });
       onStanding({ kind: 'listening' });
       await readStream(response, onArrival);
     } catch (error) {

@@ -83,11 +83,11 @@ function useArrivals(idApp: string) {
       setStanding({ kind: 'waiting', why: outOfSight });
       return undefined;
     }
-    const gone = new AbortController();
+    const unmounted = new AbortController();
     const onArrival = (arrival: Arrival): void => take(collected.current, arrival);
     callApi('/api/app/v1/refusals.json', {
-      given: { idApp, limit: String(earlierRefusals) },
-      signal: gone.signal,
+      callArguments: { idApp, limit: String(earlierRefusals) },
+      signal: unmounted.signal,
     })
       .then(({ refusals }) => {
         if (collected.current.entries.length > 0) return;
@@ -95,10 +95,10 @@ function useArrivals(idApp: string) {
       })
       // The stream reports the error.
       .catch(() => undefined)
-      .finally(() => void listen(idApp, gone.signal, onArrival, setStanding));
+      .finally(() => void listen(idApp, unmounted.signal, onArrival, setStanding));
     const timer = setInterval(show, showEveryMs);
     return () => {
-      gone.abort();
+      unmounted.abort();
       clearInterval(timer);
     };
   }, [idApp, count, isOut]);

@@ -16,7 +16,7 @@ const groups: Readonly<Record<string, string>> = {
 /** Lists the columns in their order. They can be moved with Alt and the arrow keys, dragged, and removed. */
 function ChosenColumns({ chosen }: { readonly chosen: readonly string[] }) {
   const [dragged, setDragged] = useState<string>();
-  const [said, setSaid] = useState('');
+  const [announcement, setAnnouncement] = useState('');
   const list = useRef<HTMLOListElement>(null);
   /** The column whose button gets the focus after the next rendering. */
   const wanted = useRef<string>();
@@ -29,14 +29,14 @@ function ChosenColumns({ chosen }: { readonly chosen: readonly string[] }) {
   function take(name: string, place: number): void {
     wanted.current = chosen[place + 1] ?? chosen[place - 1];
     changeDraft({ selectors: chosen.filter((each) => each !== name) });
-    setSaid(`${name} removed`);
+    setAnnouncement(`${name} removed`);
   }
 
   function move(name: string, to: number): void {
     if (to < 0 || to >= chosen.length) return;
     const others = chosen.filter((each) => each !== name);
     changeDraft({ selectors: [...others.slice(0, to), name, ...others.slice(to)] });
-    setSaid(`${name} moved to column ${to + 1} of ${chosen.length}`);
+    setAnnouncement(`${name} moved to column ${to + 1} of ${chosen.length}`);
   }
 
   function onKey(event: KeyboardEvent, name: string, place: number): void {
@@ -74,7 +74,7 @@ function ChosenColumns({ chosen }: { readonly chosen: readonly string[] }) {
         ))}
       </ol>
       <span class="hidden" role="status">
-        {said}
+        {announcement}
       </span>
     </>
   );

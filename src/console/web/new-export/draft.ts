@@ -106,7 +106,7 @@ export const draft = signal<Draft | undefined>(undefined);
 /** Reads a stored JSON value; undefined for unreadable ones. */
 function read(storage: Storage, key: string): unknown {
   try {
-    return (JSON.parse(storage.getItem(key) ?? 'null') as unknown) ?? undefined;
+    return JSON.parse(storage.getItem(key) ?? 'null') ?? undefined;
   } catch {
     return undefined;
   }

@@ -13,14 +13,14 @@ type Bounds = Estimate['rows'];
 /** Delay after a change before an estimate is requested, ms. */
 const settleMs = 500;
 
-function useEstimate(given: CallArguments | undefined): Loaded<Estimate | undefined> {
+function useEstimate(callArguments: CallArguments | undefined): Loaded<Estimate | undefined> {
   return useLoaded(
     async (signal) => {
-      if (given === undefined) return undefined;
+      if (callArguments === undefined) return undefined;
       await pause(settleMs, signal);
-      return await callApi('/api/raw/v1/export/estimate.json', { method: 'POST', given, signal });
+      return await callApi('/api/raw/v1/export/estimate.json', { method: 'POST', callArguments, signal });
     },
-    [given === undefined ? undefined : renderArguments(given)],
+    [callArguments === undefined ? undefined : renderArguments(callArguments)],
   );
 }
 
@@ -55,9 +55,9 @@ function Figure({ name, bounds, format, formatEnds }: FigureProps) {
 }
 
 /** Shows the estimated rows, size, files and duration. */
-export function EstimateView({ given }: { readonly given: CallArguments | undefined }) {
-  const { data: estimate, error, isLoading } = useEstimate(given);
-  if (given === undefined) return <p class="muted">The estimate appears when the form is complete.</p>;
+export function EstimateView({ callArguments }: { readonly callArguments: CallArguments | undefined }) {
+  const { data: estimate, error, isLoading } = useEstimate(callArguments);
+  if (callArguments === undefined) return <p class="muted">The estimate appears when the form is complete.</p>;
   if (error !== undefined || estimate === undefined)
     return <LoadingState of={{ data: estimate, error }} wait="Estimating…" />;
   const { rows, bytes, parts, seconds, overLimits } = estimate;
@@ -87,14 +87,20 @@ export function EstimateView({ given }: { readonly given: CallArguments | undefi
 }
 
 /** Shows the first rows as of the request. */
-export function PreviewView({ asked, isOld }: { readonly asked: CallArguments; readonly isOld: boolean }) {
+export function PreviewView({
+  callArguments,
+  isOld,
+}: {
+  readonly callArguments: CallArguments;
+  readonly isOld: boolean;
+}) {
   const { data, error, isLoading } = useLoaded(
-    (signal) => callApi('/api/raw/v1/export/preview.json', { method: 'POST', given: asked, signal }),
-    [asked],
+    (signal) => callApi('/api/raw/v1/export/preview.json', { method: 'POST', callArguments, signal }),
+    [callArguments],
   );
   const preview = isLoading ? undefined : data;
   const place = useRef<HTMLElement>(null);
-  useEffect(() => place.current?.scrollIntoView({ block: 'start' }), [asked]);
+  useEffect(() => place.current?.scrollIntoView({ block: 'start' }), [callArguments]);
 
   return (
     <section ref={place} class="card stack looked-at" aria-labelledby="preview-title">
@@ -126,12 +132,12 @@ export function PreviewView({ asked, isOld }: { readonly asked: CallArguments; r
 }
 
 interface SnippetsProps {
-  readonly given: CallArguments;
+  readonly callArguments: CallArguments;
   readonly formats: readonly FormatEntry[];
 }
 
-export function SnippetsView({ given, formats }: SnippetsProps) {
-  const snippets = makeSnippets(location.origin, given, formats);
+export function SnippetsView({ callArguments, formats }: SnippetsProps) {
+  const snippets = makeSnippets(location.origin, callArguments, formats);
   const [name, setName] = useState(snippets[0]?.name);
   const shown = snippets.find((snippet) => snippet.name === name);
   return (

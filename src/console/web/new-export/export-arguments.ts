@@ -50,13 +50,13 @@ function periodArguments(draft: Draft): CallArguments {
 /** Returns the arguments that request the draft's export. */
 export function toArguments(draft: Draft): CallArguments {
   const { event, selectors, timezone, filters, params, format, compression, isByTime, others } = draft;
-  const given = Object.entries(filters).filter(([, values]) => values.length > 0);
+  const setFilters = Object.entries(filters).filter(([, values]) => values.length > 0);
   return {
     event,
     selectors: selectors.join(','),
     ...periodArguments(draft),
     timezone,
-    ...Object.fromEntries(given),
+    ...Object.fromEntries(setFilters),
     ...Object.fromEntries(
       params
         .map(({ name, values }) => ({ name, values: values.filter((value) => value !== '') }))
@@ -80,11 +80,11 @@ const asList = (value: string | readonly string[] | undefined): readonly string[
 const asText = (value: string | readonly string[] | undefined): string => asList(value)[0] ?? '';
 
 /** Returns the period of arguments, as days if it starts and ends with whole ones; undefined without a period. */
-export function readPeriod(given: ExportRequestArguments): Draft['period'] | undefined {
-  const zone = asText(given['timezone']);
-  const [dateFrom, dateTo] = [asText(given['dateFrom']), asText(given['dateTo'])];
+export function readPeriod(request: ExportRequestArguments): Draft['period'] | undefined {
+  const zone = asText(request['timezone']);
+  const [dateFrom, dateTo] = [asText(request['dateFrom']), asText(request['dateTo'])];
   if (dateFrom !== '' && dateTo !== '') return { kind: 'days', from: dateFrom, to: dateTo };
-  const [tsFrom, tsTo] = [asText(given['tsFrom']), asText(given['tsTo'])];
+  const [tsFrom, tsTo] = [asText(request['tsFrom']), asText(request['tsTo'])];
   if (tsFrom === '' || tsTo === '' || !isKnownZone(zone)) return undefined;
   const exact = { from: Number(tsFrom), to: Number(tsTo) };
   const [from, to] = [wallTimeOf(zone, exact.from), wallTimeOf(zone, exact.to)];
@@ -100,34 +100,34 @@ const isTyped = (values: string | readonly string[]): boolean =>
   asList(values).every((value) => value !== '' && !value.includes('\n'));
 
 /** Returns a draft with the arguments of an export. */
-export function toDraft(given: ExportRequestArguments, dictionary: Dictionary): Draft {
-  const event = asText(given['event']);
+export function toDraft(request: ExportRequestArguments, dictionary: Dictionary): Draft {
+  const event = asText(request['event']);
   const { filters: known } = dictionary;
   const filters = known.flatMap(({ name }) =>
-    given[name] === undefined ? [] : [[name, asList(given[name])] as const],
+    request[name] === undefined ? [] : [[name, asList(request[name])] as const],
   );
-  const params = Object.entries(given).flatMap(([name, values]) => {
+  const params = Object.entries(request).flatMap(([name, values]) => {
     const param = /^params\[(.+)\]$/s.exec(name)?.[1];
     return param === undefined || !isTyped(values) ? [] : [{ name: param, values: asList(values) }];
   });
   const fields = 'event selectors timezone dateFrom dateTo tsFrom tsTo format compression order'.split(' ');
-  const others = Object.entries(given).filter(
+  const others = Object.entries(request).filter(
     ([name, values]) =>
       !fields.includes(name) &&
       !(name.startsWith('params[') && isTyped(values)) &&
       !known.some((filter) => filter.name === name),
   );
-  const period = readPeriod(given);
+  const period = readPeriod(request);
   return {
     ...emptyDraft(dictionary, event),
-    timezone: asText(given['timezone']),
+    timezone: asText(request['timezone']),
     ...(period === undefined ? {} : { period }),
-    selectors: asList(given['selectors']),
+    selectors: asList(request['selectors']),
     filters: Object.fromEntries(filters),
     params,
-    format: asText(given['format']) || 'csv',
-    compression: asText(given['compression']),
-    isByTime: asText(given['order']) === 'time',
+    format: asText(request['format']) || 'csv',
+    compression: asText(request['compression']),
+    isByTime: asText(request['order']) === 'time',
     others: Object.fromEntries(others),
   };
 }

@@ -7,7 +7,10 @@ import { changeDraft, type Draft, type FilterEntry, type DraftProps, type ParamD
 
 /** Returns the account's apps for the filter; none if there are too many for one response. */
 function useApps(): AnswerOf<'/api/data/v1/apps.json'>['apps'] {
-  const { data } = useLoaded((signal) => callApi('/api/data/v1/apps.json', { given: { limit: '1000' }, signal }), []);
+  const { data } = useLoaded(
+    (signal) => callApi('/api/data/v1/apps.json', { callArguments: { limit: '1000' }, signal }),
+    [],
+  );
   return data === undefined || data.total > data.apps.length ? [] : data.apps;
 }
 

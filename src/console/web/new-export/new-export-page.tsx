@@ -77,23 +77,23 @@ function FilesField({ draft: { format, compression, isByTime }, dictionary }: Dr
 }
 
 interface SummaryProps {
-  readonly given: CallArguments;
+  readonly callArguments: CallArguments;
   readonly isComplete: boolean;
   readonly onPreview: () => void;
 }
 
-function Summary({ given, isComplete, onPreview }: SummaryProps) {
+function Summary({ callArguments, isComplete, onPreview }: SummaryProps) {
   const { isBusy, error, act } = useAction();
 
   async function order(): Promise<void> {
-    const created = await callApi('/api/raw/v1/export/create.json', { method: 'POST', given });
+    const created = await callApi('/api/raw/v1/export/create.json', { method: 'POST', callArguments });
     navigate(`exports/${created.idRawExport}`);
   }
 
   return (
     <section class="card stack summary" aria-labelledby="summary-title">
       <h2 id="summary-title">Summary</h2>
-      <EstimateView given={isComplete ? given : undefined} />
+      <EstimateView callArguments={isComplete ? callArguments : undefined} />
       <Button kind="primary wide" aria-disabled={isBusy || !isComplete} onClick={() => isComplete && void act(order)}>
         {isBusy ? 'Creating…' : 'Create export'}
       </Button>
@@ -123,12 +123,12 @@ function Summary({ given, isComplete, onPreview }: SummaryProps) {
 }
 
 function OrderForm({ dictionary }: { readonly dictionary: Dictionary }) {
-  const [asked, setAsked] = useState<CallArguments>();
+  const [previewArguments, setPreviewArguments] = useState<CallArguments>();
   openDraft(dictionary);
   const { value } = draft;
   if (value === undefined) return null;
   const problems = findDraftErrors(value);
-  const given = toArguments(value);
+  const callArguments = toArguments(value);
   const shared = { draft: value, dictionary };
   return (
     <div class="order">
@@ -140,11 +140,20 @@ function OrderForm({ dictionary }: { readonly dictionary: Dictionary }) {
         <FilesField {...shared} />
       </div>
       <aside aria-label="Summary" class="stack">
-        <Summary given={given} isComplete={Object.keys(problems).length === 0} onPreview={() => setAsked(given)} />
+        <Summary
+          callArguments={callArguments}
+          isComplete={Object.keys(problems).length === 0}
+          onPreview={() => setPreviewArguments(callArguments)}
+        />
       </aside>
       <div class="stack below">
-        {asked !== undefined && <PreviewView asked={asked} isOld={renderArguments(asked) !== renderArguments(given)} />}
-        <SnippetsView given={given} formats={dictionary.formats} />
+        {previewArguments !== undefined && (
+          <PreviewView
+            callArguments={previewArguments}
+            isOld={renderArguments(previewArguments) !== renderArguments(callArguments)}
+          />
+        )}
+        <SnippetsView callArguments={callArguments} formats={dictionary.formats} />
       </div>
     </div>
   );

@@ -12,8 +12,8 @@ function quote(word: string): string {
   return /^[\w./:@%+=,-]+$/.test(word) ? word : `'${word.replaceAll("'", String.raw`'\''`)}'`;
 }
 
-function pairsOf(given: SnippetInput): (readonly [string, string])[] {
-  return Object.entries(given).flatMap(([name, value]) =>
+function pairsOf(request: SnippetInput): (readonly [string, string])[] {
+  return Object.entries(request).flatMap(([name, value]) =>
     (value === undefined ? [] : typeof value === 'string' ? [value] : value).map((each) => [name, each] as const),
   );
 }
@@ -23,8 +23,8 @@ function encodeName(name: string): string {
   return /^[\w.[\]-]+$/.test(name) ? name : encodeURIComponent(name);
 }
 
-function toCurl(origin: string, given: SnippetInput): string {
-  const words = pairsOf(given).map(([name, value]) => `  --data-urlencode ${quote(`${encodeName(name)}=${value}`)}`);
+function toCurl(origin: string, request: SnippetInput): string {
+  const words = pairsOf(request).map(([name, value]) => `  --data-urlencode ${quote(`${encodeName(name)}=${value}`)}`);
   return [`curl -u "$USER_ID:$SECRET" ${origin}/api/raw/v1/export/create.json`, ...words].join(' \\\n');
 }
 
@@ -56,21 +56,21 @@ function fileName(
   return `${String(event)}${endings?.[String(compression)] ?? ''}`;
 }
 
-function toCommand(origin: string, given: SnippetInput, formats: readonly FormatEndings[]): string {
-  const words = pairsOf(given)
+function toCommand(origin: string, request: SnippetInput, formats: readonly FormatEndings[]): string {
+  const words = pairsOf(request)
     .filter(([name]) => name !== 'event')
     .map(([name, value]) => {
       const option = ownOptions[name];
       if (option === undefined) return `--where ${quote(`${name}=${value}`)}`;
       return `${option}${value.startsWith('-') ? '=' : ' '}${quote(value)}`;
     });
-  const head = `TRIBUTARY_SECRET=$SECRET tributary export ${String(given['event'])}`;
-  return [head, `--url ${origin} --user $USER_ID`, ...words, `-o ${quote(fileName(given, formats))}`].join(' \\\n  ');
+  const head = `TRIBUTARY_SECRET=$SECRET tributary export ${String(request['event'])}`;
+  return [head, `--url ${origin} --user $USER_ID`, ...words, `-o ${quote(fileName(request, formats))}`].join(' \\\n  ');
 }
 
 /** Renders a program without dependencies that creates the export, waits, and downloads and verifies its files. */
-function toPython(origin: string, given: SnippetInput): string {
-  const pairs = pairsOf(given).map(([name, value]) => `    (${JSON.stringify(name)}, ${JSON.stringify(value)}),`);
+function toPython(origin: string, request: SnippetInput): string {
+  const pairs = pairsOf(request).map(([name, value]) => `    (${JSON.stringify(name)}, ${JSON.stringify(value)}),`);
   return `import base64, hashlib, json, os, time, urllib.parse, urllib.request
 
 BASE = ${JSON.stringify(`${origin}/api/raw/v1/export`)}
@@ -108,12 +108,12 @@ for file in state["files"]:
 
 export function makeSnippets(
   origin: string,
-  given: SnippetInput,
+  request: SnippetInput,
   formats: readonly FormatEndings[],
 ): readonly Snippet[] {
   return [
-    { name: 'curl', text: toCurl(origin, given) },
-    { name: 'Command line', text: toCommand(origin, given, formats) },
-    { name: 'Python', text: toPython(origin, given) },
+    { name: 'curl', text: toCurl(origin, request) },
+    { name: 'Command line', text: toCommand(origin, request, formats) },
+    { name: 'Python', text: toPython(origin, request) },
   ];
 }

@@ -11,9 +11,9 @@ const platforms = ['web', 'mobile-a', 'mobile-b', 'mini-app', 'game'];
 
 async function makeChange(
   method: 'add' | 'set' | 'token' | 'revoke' | 'remove' | 'restore',
-  given: CallArguments,
+  callArguments: CallArguments,
 ): Promise<NewSecret | undefined> {
-  const answer = await callApi(`/api/operations/v1/app/${method}.json`, { method: 'POST', given });
+  const answer = await callApi(`/api/operations/v1/app/${method}.json`, { method: 'POST', callArguments });
   return 'token' in answer ? { title: 'New token', id: ['App', answer.idApp], value: answer.token } : undefined;
 }
 
@@ -28,7 +28,7 @@ const addition: RowChange = {
       <NumberInput label="Account whose users can export the app" name="idAccount" required defaultValue="1" />
     </>
   ),
-  make: (given) => makeChange('add', given),
+  make: (fields) => makeChange('add', fields),
 };
 
 function toRevocation({ idApp, title, tokens }: OperatedApp, prefix: string): RowChange {
@@ -70,7 +70,7 @@ function listActions({ idApp, title, idProject, removedAt }: OperatedApp): reado
         <NumberInput label="Project (optional, a filter of exports)" name="idProject" defaultValue={idProject ?? ''} />
       </>
     ),
-    make: ({ idProject: project = 'none', ...given }) => makeChange('set', { idApp, idProject: project, ...given }),
+    make: ({ idProject: project = 'none', ...fields }) => makeChange('set', { idApp, idProject: project, ...fields }),
   };
   const removal: RowChange = {
     title: `Remove ${name}`,
@@ -136,8 +136,8 @@ export function AppsTab() {
       add={addition}
       nothing={isRemoved ? 'No removed apps found.' : 'No apps found.'}
       load={async (part, signal) => {
-        const given = { ...part, ...(isRemoved ? { removed: '1' } : {}) };
-        const { apps, total } = await callApi('/api/operations/v1/apps.json', { given, signal });
+        const callArguments = { ...part, ...(isRemoved ? { removed: '1' } : {}) };
+        const { apps, total } = await callApi('/api/operations/v1/apps.json', { callArguments, signal });
         return { rows: apps.map(toRow), total };
       }}
       keys={[isRemoved]}

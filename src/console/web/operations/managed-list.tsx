@@ -70,7 +70,7 @@ export interface RowChange {
   readonly action: string;
   readonly isDangerous?: true;
   readonly content: ComponentChildren;
-  readonly make: (given: Readonly<Record<string, string>>) => Promise<NewSecret | undefined>;
+  readonly make: (fields: Readonly<Record<string, string>>) => Promise<NewSecret | undefined>;
 }
 
 interface ChangeProps {
@@ -86,10 +86,10 @@ function ChangeDialog({ change, onDone, onClose }: ChangeProps) {
   async function submit(event: SubmitEvent): Promise<void> {
     event.preventDefault();
     if (!(event.currentTarget instanceof HTMLFormElement)) return;
-    const given = [...new FormData(event.currentTarget)].flatMap(([name, value]) =>
+    const formEntries = [...new FormData(event.currentTarget)].flatMap(([name, value]) =>
       typeof value === 'string' ? [[name, value.trim()] as const] : [],
     );
-    await act(async () => onDone(await make(Object.fromEntries(given.filter(([, value]) => value !== '')))));
+    await act(async () => onDone(await make(Object.fromEntries(formEntries.filter(([, value]) => value !== '')))));
   }
 
   return (
@@ -130,7 +130,7 @@ interface ManagedListProps {
   /** Text of an empty list. */
   readonly nothing: string;
   readonly load: (
-    given: Readonly<Record<string, string>>,
+    callArguments: Readonly<Record<string, string>>,
     signal: AbortSignal,
   ) => Promise<{ readonly rows: readonly Row[]; readonly total: number }>;
   /** Dependencies of `load` besides the search. */
@@ -141,10 +141,10 @@ interface ManagedListProps {
 
 /** A searchable list of all accounts with the dialogs that change it. */
 export function ManagedList({ id, title, find, add, nothing, load, keys = [], controls }: ManagedListProps) {
-  const { given, toStart, field, pager } = usePagedList(find);
-  const [asked, setAsked] = useState<RowChange>();
+  const { callArguments, toStart, field, pager } = usePagedList(find);
+  const [requestedChange, setAsked] = useState<RowChange>();
   const [newSecret, setMade] = useState<NewSecret>();
-  const loaded = useLoaded((signal) => load(given, signal), [...Object.values(given), ...keys]);
+  const loaded = useLoaded((signal) => load(callArguments, signal), [...Object.values(callArguments), ...keys]);
   const { data, isLoading, reload } = loaded;
   const onDone = (shown: NewSecret | undefined): void => {
     setAsked(undefined);
@@ -190,7 +190,9 @@ export function ManagedList({ id, title, find, add, nothing, load, keys = [], co
         </ul>
       )}
       {pager(data?.total)}
-      {asked !== undefined && <ChangeDialog change={asked} onDone={onDone} onClose={() => setAsked(undefined)} />}
+      {requestedChange !== undefined && (
+        <ChangeDialog change={requestedChange} onDone={onDone} onClose={() => setAsked(undefined)} />
+      )}
       {newSecret !== undefined && <NewSecretDialog newSecret={newSecret} onClose={() => setMade(undefined)} />}
     </Card>
   );

@@ -10,9 +10,9 @@ type OperatedUser = AnswerOf<'/api/operations/v1/users.json'>['users'][number];
 
 async function makeChange(
   method: 'add' | 'set' | 'secret' | 'remove',
-  given: CallArguments,
+  callArguments: CallArguments,
 ): Promise<NewSecret | undefined> {
-  const answer = await callApi(`/api/operations/v1/user/${method}.json`, { method: 'POST', given });
+  const answer = await callApi(`/api/operations/v1/user/${method}.json`, { method: 'POST', callArguments });
   return 'secret' in answer ? { title: 'New secret', id: ['User id', answer.idUser], value: answer.secret } : undefined;
 }
 
@@ -61,7 +61,7 @@ const addition: RowChange = {
   title: 'Add user',
   action: 'Add',
   content: <AddFields />,
-  make: (given) => makeChange('add', given),
+  make: (fields) => makeChange('add', fields),
 };
 
 function listActions(user: OperatedUser, isSelf: boolean): readonly RowAction[] {
@@ -88,7 +88,7 @@ function listActions(user: OperatedUser, isSelf: boolean): readonly RowAction[] 
         <FilesField files={files} />
       </>
     ),
-    make: ({ maxExports: most = 'none', ...given }) => makeChange('set', { idUser, maxExports: most, ...given }),
+    make: ({ maxExports: most = 'none', ...fields }) => makeChange('set', { idUser, maxExports: most, ...fields }),
   };
   const removal: RowChange = {
     title: `Remove ${name}`,
@@ -139,8 +139,8 @@ export function UsersTab() {
       find="Find a user by name or id"
       add={addition}
       nothing="No users found."
-      load={async (given, signal) => {
-        const { users, total } = await callApi('/api/operations/v1/users.json', { given, signal });
+      load={async (callArguments, signal) => {
+        const { users, total } = await callApi('/api/operations/v1/users.json', { callArguments, signal });
         return { rows: users.map(toRow), total };
       }}
     />

@@ -25,7 +25,7 @@ window.addEventListener('popstate', () => void (path.value = readPath()));
 
 /** Follows links between pages without a page load. Other links and modified clicks have their default action. */
 document.addEventListener('click', (event) => {
-  const link = (event.target as Element | null)?.closest?.('a');
+  const link = event.target instanceof Element && event.target.closest('a');
   if (!link || event.defaultPrevented || event.button !== 0) return;
   if (event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
   if (link.target !== '' || link.hasAttribute('download') || link.origin !== location.origin) return;

@@ -6,9 +6,9 @@ import type { Answers } from 'api-answers';
 export type CallArguments = Readonly<Record<string, string | readonly string[] | undefined>>;
 
 /** Renders arguments as a query or a form body. */
-export function renderArguments(given: CallArguments): string {
+export function renderArguments(callArguments: CallArguments): string {
   const text = new URLSearchParams();
-  for (const [name, value] of Object.entries(given))
+  for (const [name, value] of Object.entries(callArguments))
     for (const each of value === undefined ? [] : typeof value === 'string' ? [value] : value) text.append(name, each);
   return text.toString();
 }
@@ -108,16 +108,16 @@ async function sendSignedIn(url: string, init: RequestInit): Promise<Response> {
 
 export interface CallOptions {
   readonly method?: 'GET' | 'POST';
-  readonly given?: CallArguments;
+  readonly callArguments?: CallArguments;
   readonly signal?: AbortSignal;
 }
 
 /** Opens a response of the API, which may be a stream. Errors: `ApiError`. */
 export async function openApi(
   url: string,
-  { method = 'GET', given = {}, signal: wanted }: CallOptions = {},
+  { method = 'GET', callArguments = {}, signal: wanted }: CallOptions = {},
 ): Promise<Response> {
-  const text = renderArguments(given);
+  const text = renderArguments(callArguments);
   const isPost = method === 'POST';
   const target = isPost || text === '' ? url : `${url}?${text}`;
   const response = await sendSignedIn(target, {

@@ -111,8 +111,8 @@ function UserMenu({ of }: { readonly of: SignedIn }) {
       const isEscape = event instanceof KeyboardEvent && event.key === 'Escape';
       if (menu.current?.open !== true) return;
       if (isEscape) menu.current.querySelector('summary')?.focus();
-      if (isEscape || (event.type === 'click' && !menu.current.contains(event.target as Node)))
-        menu.current.open = false;
+      const isInside = event.target instanceof Node && menu.current.contains(event.target);
+      if (isEscape || (event.type === 'click' && !isInside)) menu.current.open = false;
     };
     for (const kind of ['click', 'keydown']) document.addEventListener(kind, close);
     return () => {

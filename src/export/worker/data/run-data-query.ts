@@ -75,7 +75,9 @@ export async function countDays(
 ): Promise<DayCount[]> {
   const ids = new Set(apps.map(({ idApp }) => idApp));
   const counts = new Map<DataFile, DayCount | undefined>(files.map((file) => [file, countByLog(file, table, ids)]));
-  const told = [...counts.values()].filter((count) => count !== undefined && count.date >= from && count.date <= to);
+  const logCounts = [...counts.values()].filter(
+    (count) => count !== undefined && count.date >= from && count.date <= to,
+  );
   const read = files.filter((file) => counts.get(file) === undefined);
   const kind = table === events.table ? 'kind' : '$table';
   const values = { from, to, ...(table === events.table ? {} : { table }) };
@@ -90,7 +92,7 @@ export async function countDays(
     kind: String(row['kind']),
     events: Number(row['events']),
   }));
-  return [...told.filter((count) => count !== undefined), ...found];
+  return [...logCounts.filter((count) => count !== undefined), ...found];
 }
 
 export function sumDays(counts: readonly DayCount[]): DayCount[] {
@@ -242,12 +244,12 @@ async function findFields(
 
 async function findCatalogue(
   { apps, lakeDir }: DataPlan,
-  { dates, customEventName, days: most }: Extract<DataQuery, { ask: 'catalogue' }>,
+  { dates, customEventName, days: maxDays }: Extract<DataQuery, { ask: 'catalogue' }>,
 ): Promise<DataOutcome> {
   const idApp = apps[0]?.idApp ?? 0;
   const { customEvents, ...catalogue } = await readCurrentCatalogue(lakeDir, { idApp, dates, customEventName });
-  const cut = customEvents.map(({ days, ...event }) => ({ ...event, days: days.slice(0, most) }));
-  return { kind: 'catalogue', catalogue: { ...catalogue, customEvents: cut } };
+  const shortened = customEvents.map(({ days, ...event }) => ({ ...event, days: days.slice(0, maxDays) }));
+  return { kind: 'catalogue', catalogue: { ...catalogue, customEvents: shortened } };
 }
 
 export async function runDataQuery(plan: DataPlan): Promise<DataOutcome> {

@@ -9,7 +9,7 @@
 import path from 'node:path';
 import { getSelector } from '../../../datasets/dictionaries.ts';
 import { describeError, isAppError, isDamage } from '../../../runtime/errors.ts';
-import { findSize } from '../../../runtime/files/file-checks.ts';
+import { findStoredSize } from '../../../runtime/store/open-store.ts';
 import { openUnnamedFile, unnamedFolder } from '../../../runtime/files/work-files.ts';
 import type {
   EstimateRange,
@@ -173,11 +173,11 @@ function boundParts({ request, limits }: ReadPlan, { atLeast, atMost }: Estimate
   if (partOptions === undefined) return { atLeast: 1, atMost: 1 };
   const { partMaxBytes } = limits;
   const plain = Math.max(0, partOptions.plainMaxBytes(limits));
-  const most = (bytes: number): number =>
+  const maxParts = (bytes: number): number =>
     bytes <= Math.max(plain, partMaxBytes) ? 1 : Math.ceil((2 * bytes) / partMaxBytes) + 1;
   return {
     atLeast: atLeast <= plain ? 1 : Math.max(1, Math.ceil(atLeast / partMaxBytes)),
-    atMost: atMost === null ? null : most(atMost),
+    atMost: atMost === null ? null : maxParts(atMost),
   };
 }
 
@@ -242,7 +242,7 @@ async function preview(dryRun: DryRun): Promise<Omit<Preview, 'basis'>> {
 /** Compares the sizes of files, and the hash only if a size differs. */
 function createSizeCheck(verify: Verify): Verify {
   return async (files) => {
-    for (const file of files) if ((await findSize(file.absolutePath)) !== file.sizeBytes) await verify([file]);
+    for (const file of files) if ((await findStoredSize(file)) !== file.sizeBytes) await verify([file]);
   };
 }
 

@@ -10,25 +10,25 @@ const pollIntervalMs = 10;
 interface GrowingFile {
   readonly path: string;
   /** Aborts when it is complete, or given up. */
-  readonly whole: AbortController;
+  readonly ended: AbortController;
   isGivenUp: boolean;
 }
 
 const createGrowingFile = (file: string): GrowingFile => ({
   path: file,
-  whole: new AbortController(),
+  ended: new AbortController(),
   isGivenUp: false,
 });
 
 async function waitForGrowth(file: GrowingFile): Promise<void> {
-  await pause(pollIntervalMs, file.whole.signal);
+  await pause(pollIntervalMs, file.ended.signal);
   if (file.isGivenUp) throw new Error(`${file.path} was given up`);
 }
 
 /** Opens a file once it exists, for reading or appending. Error: if it is given up. */
 async function openGrowing(file: GrowingFile, flags: 'r' | 'a'): Promise<FileHandle> {
   for (;;) {
-    const isWhole = file.whole.signal.aborted;
+    const isWhole = file.ended.signal.aborted;
     try {
       return await (flags === 'a' ? openForAppending(file.path) : openForReading(file.path));
     } catch (error) {
@@ -42,7 +42,7 @@ async function openGrowing(file: GrowingFile, flags: 'r' | 'a'): Promise<FileHan
 async function fillGrowing(file: GrowingFile, handle: FileHandle, buffer: Buffer, position: number): Promise<number> {
   for (let length = 0; ;) {
     // Checked before the read: bytes appended later are read next time.
-    const isWhole = file.whole.signal.aborted;
+    const isWhole = file.ended.signal.aborted;
     const { bytesRead } = await handle.read(buffer, length, buffer.length - length, position + length);
     length += bytesRead;
     if (length === buffer.length) return length;
@@ -126,13 +126,13 @@ export function createGrowingText(paths: readonly [string, ...string[]]) {
         wake();
       });
     },
-    complete: (file: number): void => files[file]?.whole.abort(),
+    complete: (file: number): void => files[file]?.ended.abort(),
     /** Fails its readers: it will never be complete. */
     giveUp(): void {
       isGivenUp = true;
       for (const file of files) {
         file.isGivenUp = true;
-        file.whole.abort();
+        file.ended.abort();
       }
       wake();
     },

@@ -91,13 +91,13 @@ export function startResultFiles(paths: readonly [string, ...string[]], format: 
   const [first] = paths;
   const text = createGrowingText(paths);
   let wholeBytes = Infinity;
-  let fault: unknown;
+  let failure: unknown;
   let isGivenUp = false;
   const onRead = (bytes: number): void => {
     if (wholeBytes !== Infinity) onProgress(bytes / wholeBytes);
   };
 
-  async function make(): Promise<MeasuredFile | ReportFile[]> {
+  async function writeResult(): Promise<MeasuredFile | ReportFile[]> {
     const plainMaxBytes = partOptions?.plainMaxBytes(limits) ?? Infinity;
     const gathered = await gatherText(text, plainMaxBytes, onRead);
     if (gathered !== undefined || partOptions === undefined) return gathered ?? [];
@@ -105,15 +105,15 @@ export function startResultFiles(paths: readonly [string, ...string[]], format: 
     return writeParts(text, rows, { folder, stem, partMaxBytes: limits.partMaxBytes, isCompressed, onRead });
   }
 
-  const made = make();
+  const written = writeResult();
   function giveUp(): void {
     isGivenUp = true;
     text.giveUp();
   }
 
-  made.catch((error: unknown) => {
+  written.catch((error: unknown) => {
     // A result that was given up would hide the reason.
-    if (!isGivenUp) fault = error;
+    if (!isGivenUp) failure = error;
     text.giveUp();
   });
   return {
@@ -122,12 +122,12 @@ export function startResultFiles(paths: readonly [string, ...string[]], format: 
     complete: (file: number): void => text.complete(file),
     giveUp,
     /** The error that ended them; the query may stop. */
-    fault: (): unknown => fault,
+    fault: (): unknown => failure,
     /** Finishes them, durably except for the folder. The result's own files may be removed. */
     async finish({ bytes, rows }: { readonly bytes: number; readonly rows: number }): Promise<ReportFile[]> {
       wholeBytes = bytes;
       for (let file = 0; file < text.files; file += 1) text.complete(file);
-      const result = await made;
+      const result = await written;
       if (Array.isArray(result)) return result;
       if (result.bytes !== bytes) throw new Error(`the file holds ${result.bytes} bytes, ${bytes} were written`);
       const name = `${stem}${ending}`;
@@ -136,7 +136,7 @@ export function startResultFiles(paths: readonly [string, ...string[]], format: 
     },
     async abandon(): Promise<void> {
       giveUp();
-      await Promise.allSettled([made]);
+      await Promise.allSettled([written]);
     },
   };
 }

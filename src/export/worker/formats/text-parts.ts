@@ -44,8 +44,8 @@ async function openPart(folder: string, name: string, isCompressed: boolean) {
 
   function startMember(): void {
     members += 1;
-    const whole = pending.length === 1 && pending[0] !== undefined ? pending[0] : Buffer.concat(pending);
-    const member = isCompressed ? compress(whole, gzipOptions) : Promise.resolve(whole);
+    const joined = pending.length === 1 && pending[0] !== undefined ? pending[0] : Buffer.concat(pending);
+    const member = isCompressed ? compress(joined, gzipOptions) : Promise.resolve(joined);
     // Awaited later, in order; an earlier failure must not be unhandled.
     member.catch(() => undefined);
     compressing.push(member);
@@ -100,18 +100,18 @@ interface RowBlock {
 /** Reads a text in blocks of complete rows, independent of its files. A long row makes a longer block. */
 async function* readRows(text: GrowingText, form: TextFormat): AsyncGenerator<RowBlock> {
   try {
-    let rest: Buffer = Buffer.alloc(0);
+    let partialRow: Buffer = Buffer.alloc(0);
     for (let length = blockBytes; length === blockBytes;) {
-      const block = Buffer.allocUnsafe(rest.length + blockBytes);
-      rest.copy(block);
-      length = await fillFrom(text, block.subarray(rest.length));
-      const read = block.subarray(0, rest.length + length);
+      const block = Buffer.allocUnsafe(partialRow.length + blockBytes);
+      partialRow.copy(block);
+      length = await fillFrom(text, block.subarray(partialRow.length));
+      const read = block.subarray(0, partialRow.length + length);
       const ends = form.findRowEnds(read);
       const last = ends.at(-1) ?? 0;
       if (last > 0) yield { bytes: read.subarray(0, last), ends };
-      rest = read.subarray(last);
+      partialRow = read.subarray(last);
     }
-    if (rest.length > 0) throw new Error('the result ends inside a row');
+    if (partialRow.length > 0) throw new Error('the result ends inside a row');
   } finally {
     await text.close();
   }

@@ -72,7 +72,7 @@ test('An expired request is deleted only after its schedule has recorded its slo
   if (job === undefined) throw new Error('unreachable');
   expect(runner.isHeld(job)).toBe(true);
   reading.abort();
-  await waitFor('the request is deleted', () => !store.knows(id));
+  await waitFor('the request is deleted', () => store.lastRead(id) === undefined);
   expect(await readScheduleProgress(schedules, { idAccount: 1, idSchedule })).toMatchObject({
     made: [[7, 7]],
     endedReport: id,
@@ -85,6 +85,6 @@ test('A request whose schedule was deleted expires as any other', async () => {
   const { schedules, idSchedule, store, id, start } = await openPlace();
   expect(await removeSchedule(schedules, 1, idSchedule)).toBe(true);
   start(Promise.resolve());
-  await waitFor('the request is deleted', () => !store.knows(id));
+  await waitFor('the request is deleted', () => store.lastRead(id) === undefined);
   expect(store.count()).toBe(0);
 });

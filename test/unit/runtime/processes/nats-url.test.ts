@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { parseNatsUrl } from '../../../../src/runtime/processes/nats-url.ts';
+import { addNatsFiles, parseNatsUrl } from '../../../../src/runtime/processes/nats-url.ts';
 
 describe('the addresses of a NATS cluster', () => {
   it('The addresses of a NATS cluster may be one, without credentials', () => {
@@ -9,6 +9,7 @@ describe('the addresses of a NATS cluster', () => {
       user: undefined,
       password: undefined,
       token: undefined,
+      files: {},
     });
   });
 
@@ -20,7 +21,28 @@ describe('the addresses of a NATS cluster', () => {
       user: 'ann',
       password: 'a@b,',
       token: undefined,
+      files: {},
     });
+  });
+
+  it('The addresses of a NATS cluster may lack the scheme after the first, as in the tools of NATS', () => {
+    expect(parseNatsUrl('tls://ann:word@a,b:4223,c')).toMatchObject({
+      hosts: ['a', 'b:4223', 'c'],
+      tls: true,
+      user: 'ann',
+      password: 'word',
+    });
+  });
+
+  it('The addresses of a NATS cluster carry the files of its clients', () => {
+    const files = { credentials: '/etc/one & two.creds', ca: '/etc/ca.pem', cert: undefined, key: undefined };
+    const text = addNatsFiles('nats://a,b', files);
+    expect(parseNatsUrl(text)).toMatchObject({
+      hosts: ['a', 'b'],
+      files: { credentials: files.credentials, ca: files.ca },
+    });
+    expect(addNatsFiles(text, files)).toBe(text);
+    expect(parseNatsUrl('nats://a?other=1')).toHaveProperty('problem');
   });
 
   it('The addresses of a NATS cluster may name a token', () => {

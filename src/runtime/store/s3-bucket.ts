@@ -1,0 +1,175 @@
+/**
+ * S3Bucket sends the requests of stores to one bucket.
+ *
+ * The SDK is loaded when a bucket is opened, so that a service on a folder never loads it. Its retries are off: it would
+ * report a conditional write whose response was lost as a conflict with itself. Each request has a time limit, and each call
+ * has one over all of its requests; beyond it, it throws `store_away`.
+ */
+import type { S3 } from '@aws-sdk/client-s3';
+import { createBackoff, pause } from '../async/retry.ts';
+import { AppError, describeError } from '../errors.ts';
+
+export interface S3Limits {
+  /** Timeout of a connection, ms. */
+  readonly connectMs: number;
+  /** Timeout of a request plus that of its bytes, ms. */
+  readonly requestMs: number;
+  /** Time limit of all attempts of a call, plus that of its bytes, ms. */
+  readonly callMs: number;
+}
+
+export interface S3Settings {
+  readonly bucket: string;
+  /** URL of the server; that of AWS by default. */
+  readonly endpoint?: string;
+  /** Whether the bucket is in the path instead of the host name. */
+  readonly pathStyle?: boolean;
+  readonly region?: string;
+  readonly limits?: Partial<S3Limits>;
+  /** The SDK's usual chain by default: environment, profile, web identity, container, instance. */
+  readonly credentials?: { readonly accessKeyId: string; readonly secretAccessKey: string };
+}
+
+/** A request of the SDK that ends with its signal. It reads the whole body. */
+export type S3Request<T> = (s3: S3, options: { readonly abortSignal: AbortSignal }) => Promise<T>;
+
+/** The outcome of one attempt. `unknown`: the server may have done the work; it did not respond, or with an error. */
+export type Outcome<T> =
+  | { readonly kind: 'done'; readonly value: T }
+  | { readonly kind: 'refused'; readonly status: number; readonly error: unknown }
+  | { readonly kind: 'unknown'; readonly error: unknown };
+
+/** The deadline and the backoff of one call. */
+export interface RetryWindow {
+  /** Waits before the next attempt. Error: `store_away` after the deadline. */
+  readonly wait: (error: unknown) => Promise<void>;
+}
+
+interface AskOptions<A> {
+  readonly refusals?: Readonly<Record<number, A>>;
+  /** Length of the body or the response. */
+  readonly bytes?: number;
+  /** The window of the call that the request is a part of; its own by default. */
+  readonly retries?: RetryWindow;
+}
+
+export interface S3Bucket {
+  readonly name: string;
+  /** Returns the address of an object, for people. */
+  nameOf(key: string): string;
+  /** Makes one attempt. `bytes` of its body or response lengthen the time limit. */
+  attempt<T>(request: S3Request<T>, bytes?: number): Promise<Outcome<T>>;
+  /**
+   * Repeats an idempotent request until a definite response. `refusals` maps HTTP statuses to results.
+   * Errors: `store_away`, `store_refused`.
+   */
+  ask<T, A = never>(what: string, request: S3Request<T>, options?: AskOptions<A>): Promise<T | A>;
+  openRetryWindow(what: string, bytes?: number): RetryWindow;
+  close(): void;
+}
+
+const defaultLimits: S3Limits = { connectMs: 3000, requestMs: 10_000, callMs: 30_000 };
+const [firstPauseMs, maxPauseMs] = [50, 2000];
+/** The slowest transfer that is waited for. */
+const minBytesPerMs = 256;
+/** The region in signatures of servers without regions. */
+const anyRegion = 'us-east-1';
+const openSockets = 64;
+
+const isPassing = (status: number, code: string): boolean =>
+  (status >= 500 && status !== 501) ||
+  [408, 409, 429].includes(status) ||
+  ['RequestTimeout', 'RequestTimeTooSkewed'].includes(code);
+
+function outcomeOf(error: unknown): Outcome<never> {
+  const { name = '', $metadata } = error as { name?: string; $metadata?: { httpStatusCode?: number } };
+  if (name === 'CredentialsProviderError') return { kind: 'refused', status: 401, error };
+  const status = $metadata?.httpStatusCode ?? 0;
+  if (status < 300 || isPassing(status, name)) return { kind: 'unknown', error };
+  // Without the bucket, no object is known to be missing.
+  return { kind: 'refused', status: name === 'NoSuchBucket' ? 400 : status, error };
+}
+
+/** Returns the error of a definite refusal. */
+export function refusedError(what: string, error: unknown): AppError {
+  return new AppError('store_refused', `cannot ${what}: ${describeError(error)}`, {
+    cause: error,
+    hint: 'Check the bucket, the credentials and their permissions.',
+  });
+}
+
+/** Opens a bucket without a request. Loads the SDK. */
+export async function openS3Bucket(settings: S3Settings): Promise<S3Bucket> {
+  const { bucket: name, endpoint, credentials } = settings;
+  const limits = { ...defaultLimits, ...settings.limits };
+  const region = settings.region ?? (endpoint === undefined ? undefined : anyRegion);
+  const sdk = await import('@aws-sdk/client-s3');
+  const s3 = new sdk.S3({
+    maxAttempts: 1,
+    forcePathStyle: settings.pathStyle ?? false,
+    // The signature covers the bytes of each request; data files and records have their own checksums.
+    requestChecksumCalculation: 'WHEN_REQUIRED',
+    responseChecksumValidation: 'WHEN_REQUIRED',
+    requestHandler: {
+      connectionTimeout: limits.connectMs,
+      httpAgent: { keepAlive: true, maxSockets: openSockets },
+      httpsAgent: { keepAlive: true, maxSockets: openSockets },
+    },
+    ...(endpoint === undefined ? {} : { endpoint }),
+    ...(region === undefined ? {} : { region }),
+    ...(credentials === undefined ? {} : { credentials }),
+  });
+
+  async function attempt<T>(request: S3Request<T>, bytes = 0): Promise<Outcome<T>> {
+    const timeout = new AbortController();
+    const timeoutMs = limits.requestMs + Math.ceil(bytes / minBytesPerMs);
+    const timer = setTimeout(() => timeout.abort(new Error(`no response within ${timeoutMs} ms`)), timeoutMs);
+    try {
+      return { kind: 'done', value: await request(s3, { abortSignal: timeout.signal }) };
+    } catch (error) {
+      return outcomeOf(timeout.signal.aborted ? timeout.signal.reason : error);
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  function openRetryWindow(what: string, bytes = 0): RetryWindow {
+    const callMs = limits.callMs + Math.ceil(bytes / minBytesPerMs);
+    const deadline = performance.now() + callMs;
+    const backoff = createBackoff(firstPauseMs, maxPauseMs);
+    return {
+      async wait(error) {
+        // Rivals that failed together do not return together.
+        const pauseMs = backoff.currentMs() * (0.5 + Math.random());
+        if (performance.now() + pauseMs > deadline)
+          throw new AppError('store_away', `cannot ${what}: no definite response within ${callMs} ms`, {
+            cause: error,
+            hint: `Check the network and the server ${endpoint ?? 's3.amazonaws.com'}.`,
+          });
+        backoff.grow();
+        await pause(pauseMs);
+      },
+    };
+  }
+
+  return {
+    name,
+    nameOf: (key) => `s3://${name}/${key}`,
+    attempt,
+    openRetryWindow,
+    async ask<T, A>(
+      what: string,
+      request: S3Request<T>,
+      { refusals = {}, bytes = 0, retries = openRetryWindow(what, bytes) }: AskOptions<A> = {},
+    ): Promise<T | A> {
+      for (;;) {
+        const outcome = await attempt(request, bytes);
+        if (outcome.kind === 'done') return outcome.value;
+        if (outcome.kind === 'unknown') await retries.wait(outcome.error);
+        else if (Object.hasOwn(refusals, outcome.status)) return refusals[outcome.status] as A;
+        else throw refusedError(what, outcome.error);
+      }
+    },
+    close: () => s3.destroy(),
+  };
+}

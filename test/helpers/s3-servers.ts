@@ -1,0 +1,114 @@
+import { execFile, spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync, mkdirSync, renameSync, rmSync } from 'node:fs';
+import { connect, createServer, type AddressInfo } from 'node:net';
+import path from 'node:path';
+import { promisify } from 'node:util';
+import { cacheFolder } from '../../src/nats-setup/ensure-nats-server.ts';
+import type { S3Settings } from '../../src/runtime/store/s3-bucket.ts';
+import { findPythonS3 } from './python-engines.ts';
+import { isWhole } from './in-turn.ts';
+import { waitFor } from './wait.ts';
+
+const gateway = 'github.com/versity/versitygw/cmd/versitygw@v1.8.0';
+/** Maximum duration of its build, ms. */
+const buildMs = 1_500_000;
+const credentials = { accessKeyId: 'tester', secretAccessKey: 'tester-secret' };
+
+/** A server with one empty bucket. */
+export interface S3Server {
+  readonly settings: S3Settings & { readonly endpoint: string };
+  stop(): Promise<void>;
+}
+
+function noServer(why: string): undefined {
+  process.stderr.write(`skipped: ${why}\n`);
+}
+
+/** Returns the path of versitygw, which a nightly run builds into the cache folder; undefined, with a notice, without it. */
+async function findGateway(): Promise<string | undefined> {
+  const folder = path.join(cacheFolder(process.env), 'test-go', path.basename(gateway));
+  const binary = path.join(folder, 'versitygw');
+  if (existsSync(binary)) return binary;
+  if (!isWhole) return noServer('versitygw is built in the nightly run (TRIBUTARY_TEST_WHOLE=1)');
+  if (spawnSync('go', ['version']).status !== 0) {
+    return noServer('versitygw cannot be built here, because Go is missing');
+  }
+  const staging = `${folder}.${process.pid}`;
+  try {
+    const env = { ...process.env, GOBIN: staging };
+    await promisify(execFile)('go', ['install', gateway], { env, timeout: buildMs });
+    mkdirSync(folder, { recursive: true });
+    renameSync(path.join(staging, 'versitygw'), binary);
+    return binary;
+  } catch (error) {
+    return noServer(`versitygw cannot be built here (${String(error).split('\n')[0]})`);
+  } finally {
+    rmSync(staging, { recursive: true, force: true });
+  }
+}
+
+async function findFreePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  server.close();
+  await once(server, 'close');
+  return port;
+}
+
+async function accepts(port: number): Promise<boolean> {
+  const socket = connect(port, '127.0.0.1');
+  try {
+    await once(socket, 'connect');
+    return true;
+  } catch {
+    return false;
+  } finally {
+    socket.destroy();
+  }
+}
+
+/** Runs a server until `stop`, and creates a bucket in it. */
+async function startServer(name: string, command: (port: number) => readonly string[]): Promise<S3Server> {
+  const port = await findFreePort();
+  const [program = '', ...words] = command(port);
+  const env = {
+    ...process.env,
+    ROOT_ACCESS_KEY: credentials.accessKeyId,
+    ROOT_SECRET_KEY: credentials.secretAccessKey,
+  };
+  const child = spawn(program, words, { env, stdio: 'ignore' });
+  await waitFor(`${name} accepts connections`, async () => child.exitCode !== null || (await accepts(port)), 60_000);
+  const endpoint = `http://127.0.0.1:${port}`;
+  const { S3 } = await import('@aws-sdk/client-s3');
+  const s3 = new S3({ endpoint, credentials, region: 'us-east-1', forcePathStyle: true });
+  await s3.createBucket({ Bucket: 'lake' });
+  s3.destroy();
+  return {
+    settings: { bucket: 'lake', endpoint, pathStyle: true, credentials },
+    async stop() {
+      child.kill('SIGKILL');
+      if (child.exitCode === null && child.signalCode === null) await once(child, 'exit');
+    },
+  };
+}
+
+/** Starts versitygw on an empty folder; undefined, with a notice, if it is not available. */
+export async function startGateway(folder: string): Promise<S3Server | undefined> {
+  const binary = await findGateway();
+  if (binary === undefined) return undefined;
+  mkdirSync(path.join(folder, 'objects'), { recursive: true });
+  return await startServer('versitygw', (port) => {
+    const options = ['--port', `127.0.0.1:${port}`, '--keep-alive', '--quiet'];
+    return [binary, ...options, 'posix', path.join(folder, 'objects')];
+  });
+}
+
+/** Starts moto, which keeps objects in memory; undefined, with a notice, if it is not available. */
+export async function startMoto(): Promise<S3Server | undefined> {
+  if (!isWhole) return noServer('moto runs in the nightly run (TRIBUTARY_TEST_WHOLE=1)');
+  const python = await findPythonS3();
+  if (python === undefined) return undefined;
+  return await startServer('moto', (port) => [python, '-m', 'moto.server', '-H', '127.0.0.1', '-p', String(port)]);
+}
