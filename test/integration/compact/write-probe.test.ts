@@ -7,7 +7,6 @@ import { ensureLake, lakePaths } from '../../../src/lake/lake.ts';
 import { checkWritable } from '../../../src/lake/write-check.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
 import { acquireLock } from '../../../src/runtime/files/lock.ts';
-import type { Problem } from '../../../src/runtime/problems/problem.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { listFiles } from '../../helpers/folder-bytes.ts';
 import { eventLine, startTestCompact } from '../../helpers/lake.ts';
@@ -123,8 +122,7 @@ describe('a lake without new events', () => {
     const readOnly = makeReadOnly(path.join(folder, 'lake'));
     if (readOnly === undefined) context.skip('nothing can be mounted here');
     stream.publish([eventLine()]);
-    const problems = (): string[] =>
-      (compactor.facts()['problems'] as readonly Problem[]).map(({ message }) => message);
+    const problems = (): string[] => compactor.facts().problems.map(({ message }) => message);
     await waitFor('it is reported', () =>
       problems().some((what) => what.startsWith('no events have been committed from the stream to the lake since')),
     );
