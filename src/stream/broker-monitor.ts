@@ -117,6 +117,8 @@ export async function watchClusterSync(systemUrl: string | undefined, logger: Lo
   }
   const loop = startPollLoop(check, {
     everyMs: syncCheckEveryMs,
+    // The start has just checked.
+    pausesFirst: true,
     onError: () => void (warnings = [syncUnchecked]),
   });
   return {

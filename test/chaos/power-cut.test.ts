@@ -1,7 +1,7 @@
+import { findFreePort } from '../helpers/free-ports.ts';
 import { spawn } from 'node:child_process';
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { once } from 'node:events';
-import { createServer, type AddressInfo } from 'node:net';
 import path from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { createRandom } from '../../src/demo/random.ts';
@@ -48,15 +48,6 @@ async function cutPower(service: TestService, disk: Disk, cut: number): Promise<
   await service.killAll();
   await disk.restoreImage();
   return !existsSync(marker) || readFileSync(marker, 'utf8') === '';
-}
-
-async function findFreePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, 'close');
-  return port;
 }
 
 describe('a power cut', () => {

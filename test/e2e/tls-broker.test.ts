@@ -1,10 +1,11 @@
 import { execFileSync, spawn, spawnSync, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { connect, createServer, type AddressInfo } from 'node:net';
+import { connect } from 'node:net';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { temporaryFolder } from '../helpers/folder.ts';
+import { findFreePort } from '../helpers/free-ports.ts';
 import { readRows } from '../helpers/lake.ts';
 import { natsBinary } from '../helpers/nats.ts';
 import { addTestApp } from '../helpers/service-access.ts';
@@ -20,15 +21,6 @@ function makeCertificate(folder: string): { readonly certificate: string; readon
   const kind = ['-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-days', '2'];
   execFileSync('openssl', ['req', ...kind, ...subject, '-keyout', key, '-out', certificate], { stdio: 'ignore' });
   return { certificate, key };
-}
-
-async function findPort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, 'close');
-  return port;
 }
 
 const accepts = (port: number): Promise<boolean> =>
@@ -47,14 +39,14 @@ describe.skipIf(noOpenssl)('a broker behind TLS', () => {
 
   beforeAll(async () => {
     const { certificate, key } = makeCertificate(folder);
-    const port = await findPort();
+    const port = await findFreePort();
     const config = path.join(folder, 'nats.conf');
     writeFileSync(
       config,
       `listen: "127.0.0.1:${port}"
 jetstream { store_dir: "${folder}/store", sync_interval: always }
 authorization { user: sender, password: secret }
-tls { cert_file: "${certificate}", key_file: "${key}" }\n`,
+tls { cert_file: "${certificate}", key_file: "${key}", ca_file: "${certificate}", verify: true }\n`,
     );
     const binary = await natsBinary();
     startBroker = async () => {
@@ -68,7 +60,9 @@ tls { cert_file: "${certificate}", key_file: "${key}" }\n`,
       dataDir,
       settings: {
         TRIBUTARY_NATS_URL: `tls://sender:secret@localhost:${port}`,
-        NODE_EXTRA_CA_CERTS: certificate,
+        TRIBUTARY_NATS_CA_FILE: certificate,
+        TRIBUTARY_NATS_CERT_FILE: certificate,
+        TRIBUTARY_NATS_KEY_FILE: key,
       },
     });
   });

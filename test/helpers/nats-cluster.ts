@@ -1,10 +1,10 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { writeFile, mkdir } from 'node:fs/promises';
-import { createServer, type AddressInfo } from 'node:net';
 import path from 'node:path';
 import { openConnection } from '../../src/stream/connection.ts';
 import { testFolder } from './folder.ts';
+import { findFreePorts } from './free-ports.ts';
 import { natsBinary, silentLogger } from './nats.ts';
 import { waitFor } from './wait.ts';
 
@@ -30,19 +30,11 @@ interface ClusterOptions {
   readonly unsafe?: readonly string[];
 }
 
-async function freePorts(count: number): Promise<readonly number[]> {
-  const servers = Array.from({ length: count }, () => createServer().listen(0, '127.0.0.1'));
-  await Promise.all(servers.map((server) => once(server, 'listening')));
-  const ports = servers.map((server) => (server.address() as AddressInfo).port);
-  await Promise.all(servers.map((server) => once(server.close(), 'close')));
-  return ports;
-}
-
 /** Starts a cluster, and waits until it has a leader. */
 export async function startTestCluster({ servers = 3, unsafe = [] }: ClusterOptions = {}): Promise<TestCluster> {
   const binary = await natsBinary();
   const folder = testFolder();
-  const ports = await freePorts(2 * servers);
+  const ports = await findFreePorts(2 * servers);
   const names = Array.from({ length: servers }, (_, index) => `n${index + 1}`);
   const children = new Map<string, ChildProcess>();
   const addresses = ports.slice(0, servers).map((port) => `127.0.0.1:${port}`);

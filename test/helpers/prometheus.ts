@@ -1,7 +1,7 @@
+import { findFreePort } from './free-ports.ts';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
-import { createServer, type AddressInfo } from 'node:net';
 import path from 'node:path';
 import { onTestFinished } from 'vitest';
 import { monitoringFolder } from './monitoring.ts';
@@ -19,15 +19,6 @@ export interface Prometheus {
   query(text: string): Promise<readonly Sample[]>;
   /** Returns the names of the alerts that fire now. */
   firing(): Promise<readonly string[]>;
-}
-
-async function findFreePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, 'close');
-  return port;
 }
 
 /**

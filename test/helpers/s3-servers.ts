@@ -1,7 +1,8 @@
+import { findFreePort } from './free-ports.ts';
 import { execFile, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, mkdirSync, renameSync, rmSync } from 'node:fs';
-import { connect, createServer, type AddressInfo } from 'node:net';
+import { connect } from 'node:net';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { cacheFolder } from '../../src/nats-setup/ensure-nats-server.ts';
@@ -46,15 +47,6 @@ async function findGateway(): Promise<string | undefined> {
   } finally {
     rmSync(staging, { recursive: true, force: true });
   }
-}
-
-async function findFreePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, 'close');
-  return port;
 }
 
 async function accepts(port: number): Promise<boolean> {
