@@ -76,7 +76,7 @@ const syncCheckEveryMs = 60_000;
  * Watches whether every server of an external cluster fsyncs events before it acknowledges them. `systemUrl`: addresses
  * with a user of the system account. Error at a start: `broker_unsafe` if a server does not.
  */
-export async function watchClusterSync(systemUrl: string | undefined, logger: Logger) {
+export async function watchClusterSync(systemUrl: string | undefined, logger: Logger, everyMs = syncCheckEveryMs) {
   if (systemUrl === undefined)
     return { warnings: (): readonly Problem[] => [syncUnchecked], stop: async () => undefined };
   const connection = await openConnection({ url: systemUrl, name: 'tributary-cluster-monitor', logger });
@@ -116,7 +116,7 @@ export async function watchClusterSync(systemUrl: string | undefined, logger: Lo
     });
   }
   const loop = startPollLoop(check, {
-    everyMs: syncCheckEveryMs,
+    everyMs,
     // The start has just checked.
     pausesFirst: true,
     onError: () => void (warnings = [syncUnchecked]),

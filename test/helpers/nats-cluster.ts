@@ -20,7 +20,8 @@ export interface TestCluster {
   /** Stops a server without closing its connections, as a machine that hangs. */
   pause(name: string): void;
   resume(name: string): void;
-  start(name: string): Promise<void>;
+  /** Starts a server; with `isUnsafe`, one that acknowledges before its fsync. */
+  start(name: string, isUnsafe?: boolean): Promise<void>;
   stop(): Promise<void>;
 }
 
@@ -40,12 +41,12 @@ export async function startTestCluster({ servers = 3, unsafe = [] }: ClusterOpti
   const addresses = ports.slice(0, servers).map((port) => `127.0.0.1:${port}`);
   const routes = ports.slice(servers).map((port) => `nats://127.0.0.1:${port}`);
 
-  async function start(name: string): Promise<void> {
+  async function start(name: string, isUnsafe = unsafe.includes(name)): Promise<void> {
     const index = names.indexOf(name);
     const store = path.join(folder, name);
     await mkdir(store, { recursive: true });
     const file = path.join(folder, `${name}.conf`);
-    const sync = unsafe.includes(name) ? '' : 'sync_interval: always';
+    const sync = isUnsafe ? '' : 'sync_interval: always';
     await writeFile(
       file,
       `server_name: ${name}

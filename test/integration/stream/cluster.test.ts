@@ -135,7 +135,7 @@ test('A start right after the leader was killed waits for the next one', async (
   await expect.poll(() => owner.problems(), { timeout: 30_000 }).toEqual([]);
 }, 180_000);
 
-test('A server that acknowledges before its fsync refuses a start; without a system account that is a warning', async () => {
+test('A server that acknowledges before its fsync refuses a start, and is a warning later; without a system account that is unchecked', async () => {
   const cluster = await startCluster({ unsafe: ['n2'] });
   await expect(watchClusterSync(cluster.systemUrl, silentLogger)).rejects.toMatchObject({
     code: 'broker_unsafe',
@@ -144,7 +144,12 @@ test('A server that acknowledges before its fsync refuses a start; without a sys
   const unchecked = await watchClusterSync(undefined, silentLogger);
   expect(unchecked.warnings().map(({ code }) => code)).toEqual(['broker_sync_unchecked']);
   const safe = await startCluster();
-  const checked = await watchClusterSync(safe.systemUrl, silentLogger);
+  const checked = await watchClusterSync(safe.systemUrl, silentLogger, 500);
   onTestFinished(() => checked.stop());
   expect(checked.warnings()).toEqual([]);
+  await safe.kill('n3');
+  await safe.start('n3', true);
+  await expect
+    .poll(() => checked.warnings(), { timeout: 30_000 })
+    .toContainEqual(expect.objectContaining({ code: 'broker_sync_unsafe', subject: 'n3' }));
 }, 120_000);
