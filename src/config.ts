@@ -16,9 +16,32 @@ type Values = {
 /** The service's settings; docs/reference/settings.md lists the variables. Paths are absolute. */
 export type Config = Readonly<ReturnType<typeof completeConfig>>;
 
+type StorageValues = Pick<Values, 'storageUrl' | 'lakeUrl' | 'reportsUrl' | 'stateUrl'>;
+
+/** Places in buckets of what the data folder has otherwise; undefined: in the data folder. */
+export interface StoragePlaces {
+  readonly lake: string | undefined;
+  readonly reports: string | undefined;
+  readonly state: string | undefined;
+}
+
+function placesOf({ storageUrl, lakeUrl, reportsUrl, stateUrl }: StorageValues): StoragePlaces {
+  const below = (name: string): string | undefined => storageUrl && `${storageUrl}/${name}`;
+  return {
+    lake: lakeUrl ?? below('lake'),
+    reports: reportsUrl ?? below('reports'),
+    state: stateUrl ?? below('state'),
+  };
+}
+
 /** Adds the values that depend on others. The address of the cluster contains its files. */
 function completeConfig({
   enrich,
+  storageUrl,
+  lakeUrl,
+  reportsUrl,
+  stateUrl,
+  s3PathStyle,
   natsCredentialsFile: credentials,
   natsCaFile: ca,
   natsCertFile: cert,
@@ -30,6 +53,8 @@ function completeConfig({
   return {
     ...values,
     dataDir,
+    storage: placesOf({ storageUrl, lakeUrl, reportsUrl, stateUrl }),
+    s3PathStyle: s3PathStyle === 'on',
     natsUrl: natsUrl === undefined ? undefined : addNatsFiles(natsUrl, { credentials, ca, cert, key }),
     natsSystemUrl:
       natsSystemUrl === undefined ? undefined : addNatsFiles(natsSystemUrl, { credentials: undefined, ca, cert, key }),
@@ -89,6 +114,23 @@ function findClusterProblems(values: Readonly<Record<string, unknown>>): readonl
   ];
 }
 
+const isAtOrBelow = (place: string, other: string): boolean => place === other || place.startsWith(`${other}/`);
+
+function findStorageProblems(values: Values): readonly string[] {
+  const places = placesOf(values);
+  const named = Object.entries(places).filter((entry): entry is [string, string] => entry[1] !== undefined);
+  const isShared = named.some(([a, place]) => named.some(([b, other]) => a !== b && isAtOrBelow(place, other)));
+  return [
+    ...(isShared ? ['the places of lake, reports and state must not be inside each other'] : []),
+    ...(places.lake !== undefined && values.lakeGroup !== undefined
+      ? ['TRIBUTARY_LAKE_GROUP needs a lake in the data folder']
+      : []),
+    ...(named.length === 0 && values.s3Endpoint !== undefined
+      ? ['TRIBUTARY_S3_ENDPOINT needs TRIBUTARY_STORAGE_URL']
+      : []),
+  ];
+}
+
 /** Parses the environment; unset and empty variables have defaults. Error: `config_invalid`, with all bad ones. */
 export function parseConfig(environment: Environment): Config {
   const problems: string[] = [];
@@ -103,13 +145,14 @@ export function parseConfig(environment: Environment): Config {
   };
   const parsed = Object.fromEntries(Object.entries(settings).map(([key, setting]) => [key, parse(setting)]));
   problems.push(...findClusterProblems(parsed));
-  const values: object = parsed;
+  const values = parsed as Values;
+  problems.push(...findStorageProblems(values));
   if (problems.length > 0) {
     throw new AppError('config_invalid', `bad settings: ${problems.join('; ')}`, {
       hint: 'Check docs/reference/settings.md.',
     });
   }
-  return Object.freeze(completeConfig(values as Values));
+  return Object.freeze(completeConfig(values));
 }
 
 /** Variables of tests and benchmarks. */
@@ -157,6 +200,8 @@ export function dataPaths(dataDir: string) {
     /** Marks of known records (runtime/store/marked-records.ts). */
     records: path.join(dataDir, 'records'),
     spool: path.join(dataDir, 'spool'),
+    /** Copies of files in a bucket. */
+    cache: path.join(dataDir, 'cache'),
     run: path.join(dataDir, 'run'),
   } as const;
 }

@@ -10,6 +10,8 @@
 import type { Interface } from 'node:readline';
 import { defined } from '../runtime/files/checksummed-json.ts';
 import { parseConfig, type Config, type Environment, dataPaths } from '../config.ts';
+import { connectStorage } from '../composition/storage.ts';
+import { openStore } from '../runtime/store/open-store.ts';
 import { assertDataFormat } from '../runtime/files/data-format.ts';
 import { flag, folder, type OptionSpec } from './option-specs.ts';
 import path from 'node:path';
@@ -134,7 +136,7 @@ export function defineDataCommand<W extends OptionSpecs, O extends OptionSpecs>(
     ...declaration,
     async run(given, context) {
       const { data } = given as OptionValues<CommonOptions>;
-      return declaration.run(given, { ...context, ...openData(data, context, declaration.opens ?? 'existing') });
+      return declaration.run(given, { ...context, ...(await openData(data, context, declaration.opens ?? 'existing')) });
     },
   });
 }
@@ -150,8 +152,10 @@ export function resolveConfig(
   use: DataFolderUse = 'existing',
 ): Config {
   const config = parseConfig({ ...environment, ...defined(options) });
+  // With buckets, the data folder is scratch.
+  const isScratch = Object.values(config.storage).some((place) => place !== undefined);
   const isNamed = (options['TRIBUTARY_DATA_DIR'] ?? environment['TRIBUTARY_DATA_DIR'] ?? '') !== '';
-  if (use !== 'any') assertDataFolder(config.dataDir, use, isNamed);
+  if (use !== 'any' && !isScratch) assertDataFolder(config.dataDir, use, isNamed);
   assertDataFormat(config.dataDir);
   return config;
 }
@@ -166,16 +170,24 @@ export interface OpenData {
 /** The context of a verb that works on a data folder. */
 export type DataContext = CommandContext & OpenData;
 
-/** Opens the data folder that `--data` names. Errors: those of `resolveConfig`; `not_found` for a missing lake. */
-export function openData(
+/**
+ * Opens the data folder that `--data` names, with its buckets. Errors: those of `resolveConfig` and `connectStorage`;
+ * `not_found` for a missing lake.
+ */
+export async function openData(
   data: string | undefined,
   { environment }: Pick<CommandContext, 'environment'>,
   use: DataFolderUse,
-): OpenData {
+): Promise<OpenData> {
   const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data }, use);
+  await connectStorage(config);
   const paths = dataPaths(config.dataDir);
-  if (use === 'lake' && findNames(paths.lake) === undefined)
-    throw new AppError('not_found', `no lake found in ${config.dataDir}`, {
+  const isThere = async (): Promise<boolean> =>
+    config.storage.lake === undefined
+      ? findNames(paths.lake) !== undefined
+      : (await openStore(paths.lake).folders('')).length > 0;
+  if (use === 'lake' && !(await isThere()))
+    throw new AppError('not_found', `no lake found in ${config.storage.lake ?? config.dataDir}`, {
       hint: "Run 'tributary start' to create it.",
     });
   return { config, paths, clock: createClock(config.clockOffsetSeconds) };

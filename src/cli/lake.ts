@@ -3,7 +3,7 @@ import { findSinceMs, nextCursor, parseCursor } from '../lake/log/change-feed.ts
 import { openDuckdb } from '../lake/sql/duckdb.ts';
 import { sqlList, sqlText } from '../lake/sql/literals.ts';
 import { readSnapshotWithWatermark } from '../lake/watermark.ts';
-import { localFiles } from '../runtime/store/open-store.ts';
+import { localFiles, nameOfStored } from '../runtime/store/open-store.ts';
 import { machineClock } from '../runtime/clock.ts';
 import { AppError } from '../runtime/errors.ts';
 import { withFormerNames } from '../runtime/former-names.ts';
@@ -48,7 +48,7 @@ export async function readChanges(tableDir: string, since: string | undefined) {
     const [counted] = await localFiles.use(files, (paths) =>
       duckdb.rows(`SELECT count(*) AS n FROM ${from(paths)} WHERE ${where}`),
     );
-    const sql = `SELECT * FROM ${from(files.map(({ absolutePath }) => absolutePath))} WHERE ${where}`;
+    const sql = `SELECT * FROM ${from(files.map(nameOfStored))} WHERE ${where}`;
     return { version, rows: Number(counted?.['n']), sql, ...named };
   } finally {
     duckdb.close();

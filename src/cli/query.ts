@@ -1,9 +1,12 @@
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';
 import { dataPaths, type Config } from '../config.ts';
-import { lakePaths, listOtherTables } from '../lake/lake.ts';
+import { events } from '../datasets/dataset.ts';
+import { lakePaths, listOtherTables, tablePaths } from '../lake/lake.ts';
 import { listLog } from '../lake/log/log-files.ts';
-import { snapshotSql } from '../lake/sql/snapshot-sql.ts';
+import { readSnapshot } from '../lake/log/snapshot.ts';
+import { foldersOfFiles, localFiles } from '../runtime/store/open-store.ts';
+import { addressOf, localViewsSql, snapshotSql } from '../lake/sql/snapshot-sql.ts';
 import { cataloguePaths } from '../lake/catalogue/catalogue-files.ts';
 import { openReadOnlyEngine, type ReadOnlyEngine } from '../lake/sql/read-only-engine.ts';
 import { splitSql } from '../lake/sql/literals.ts';
@@ -40,7 +43,7 @@ export async function renderLakeSnapshot(config: Config, root: string | undefine
         hint: 'Pass the data folder with --data, or the lake with --root.',
       });
   }
-  const at = root === undefined ? own : isAddress(root) ? root.replace(/\/+$/, '') : path.resolve(root);
+  const at = root === undefined ? addressOf(own) : isAddress(root) ? root.replace(/\/+$/, '') : path.resolve(root);
   return snapshotSql({ root: at, secondaryDatasets: await listOtherTables(own), retentionMs: config.retentionMs });
 }
 
@@ -62,6 +65,42 @@ async function openSpill(parent: string): Promise<ScratchDir> {
   }
 }
 
+/** The views of an engine, and the folders of their files. */
+interface QueryViews {
+  readonly views: readonly string[];
+  readonly folders: readonly string[];
+  readonly release: () => void;
+}
+
+/** Fetches all live files of a lake in a bucket, and keeps their copies until `release`. */
+async function openLocalViews(lake: string): Promise<QueryViews> {
+  const tables = [events, ...(await listOtherTables(lake))];
+  const snapshots = await Promise.all(tables.map((dataset) => readSnapshot(tablePaths(lake, dataset).table)));
+  const files = snapshots.flatMap((snapshot) => [{ absolutePath: snapshot.emptyFile }, ...snapshot.files]);
+  return await new Promise((resolve, reject) => {
+    const used = localFiles.use(files, async (paths) => {
+      let from = 0;
+      const byTable = tables.map(({ table }, index) => {
+        const own = paths.slice(from, (from += 1 + (snapshots[index]?.files.length ?? 0)));
+        return [table, own] as const;
+      });
+      await new Promise<void>((release) => {
+        resolve({ views: [localViewsSql(new Map(byTable))], folders: foldersOfFiles(lake), release });
+      });
+    });
+    used.catch(reject);
+  });
+}
+
+/** Renders the views of snapshot.sql and, if `isTyped`, of views.sql. */
+async function openViews(config: Config, isTyped: boolean): Promise<QueryViews> {
+  const { lake } = dataPaths(config.dataDir);
+  if (config.storage.lake !== undefined) return await openLocalViews(lake);
+  const typed = isTyped ? await findTextFile(cataloguePaths(lake).viewsSql) : undefined;
+  const views = [await renderLakeSnapshot(config, undefined), ...(typed === undefined ? [] : [typed])];
+  return { views, folders: [lake], release: () => undefined };
+}
+
 /**
  * Opens an engine on the newest version, with the views of snapshot.sql and, if `isTyped`, of views.sql. `remove`
  * deletes its spilled rows. Errors: those of `openReadOnlyEngine`.
@@ -71,17 +110,17 @@ async function openEngine(
   isTyped: boolean,
   output: QueryFile | undefined,
 ): Promise<ReadOnlyEngine & { readonly remove: () => Promise<void> }> {
-  const { lake, spool } = dataPaths(config.dataDir);
-  const typed = isTyped ? await findTextFile(cataloguePaths(lake).viewsSql) : undefined;
-  const views = [await renderLakeSnapshot(config, undefined), ...(typed === undefined ? [] : [typed])];
+  const { spool } = dataPaths(config.dataDir);
+  const { views, folders, release } = await openViews(config, isTyped);
   const room = await openSpill(queryScratchDir(spool));
   const engine = await openReadOnlyEngine({
     ...engineLimits(config, 128, 256),
     tempDir: path.join(room.dir, 'spill'),
     views,
-    folders: [lake],
+    folders,
     ...(output === undefined ? {} : { outputFile: output.written }),
   }).catch(async (error: unknown) => {
+    release();
     await room.close();
     throw error;
   });
@@ -89,6 +128,7 @@ async function openEngine(
     ...engine,
     async remove() {
       engine.close();
+      release();
       await room.close();
     },
   };

@@ -1,4 +1,5 @@
 import { startStage } from '../composition.ts';
+import { connectStorage } from '../composition/storage.ts';
 import { parseConfig } from '../config.ts';
 import { AppError } from '../runtime/errors.ts';
 import type { FolderIds } from '../runtime/files/folder-id.ts';
@@ -20,6 +21,7 @@ export const roleCommand = defineCommand({
       throw new AppError('usage', "'role' is an internal command of the service", {
         hint: "Use 'tributary start --role ROLE'.",
       });
+    await connectStorage(config);
     const logger = createLogger(config.logLevel, { role, process: environment['TRIBUTARY_PROCESS'] ?? role });
     const metrics = createMetrics();
     const folders = JSON.parse(environment['TRIBUTARY_FOLDERS']) as FolderIds;

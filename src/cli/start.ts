@@ -1,4 +1,5 @@
 import { once } from 'node:events';
+import { connectStorage } from '../composition/storage.ts';
 import { findUnknownSettings } from '../config.ts';
 import { AppError, describeError, isAppError } from '../runtime/errors.ts';
 import { createLogger } from '../runtime/logger.ts';
@@ -52,6 +53,7 @@ export const startCommand = defineCommand({
       { TRIBUTARY_DATA_DIR: data, TRIBUTARY_S2S_PORT: s2sPort, TRIBUTARY_API_PORT: apiPort, TRIBUTARY_HOST: host },
       'any',
     );
+    await connectStorage(config);
     const logger = createLogger(config.logLevel, { role: 'supervisor' });
     for (const { variable, probably } of findUnknownSettings(environment))
       logger.warn({ variable, probably }, 'unknown setting ignored');

@@ -68,7 +68,7 @@ async function findPlaces({ key, data, lake }: ReceiptVerifyOptions, environment
     return { lakeDir, trusted: trustedKeys };
   }
   if (data === undefined) return { lakeDir: undefined, trusted: trustedKeys };
-  const { paths } = openData(data, { environment }, 'lake');
+  const { paths } = await openData(data, { environment }, 'lake');
   const known = await findReceiptKeys(paths.keys);
   return { lakeDir: paths.lake, trusted: trustedKeys ?? (known.length === 0 ? undefined : known) };
 }

@@ -99,6 +99,23 @@ export function address(name: string, texts: Texts): Setting<string | undefined>
   };
 }
 
+/** A place in a bucket: `s3://BUCKET/PREFIX`, without a slash at its end. */
+export function bucketUrl(name: string, texts: Texts): Setting<string | undefined> {
+  return {
+    name,
+    ...texts,
+    values: 's3://BUCKET/PREFIX',
+    fallback: undefined,
+    parse(given, refuse) {
+      const url = given.replace(/\/+$/, '');
+      const [, prefix] = /^s3:\/\/[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]((?:\/[\w.=-]+)*)$/.exec(url) ?? [];
+      if (prefix === undefined || prefix.split('/').some((part) => part === '.' || part === '..'))
+        refuse('must be s3://BUCKET or s3://BUCKET/PREFIX, with letters, digits, . _ = - in the prefix');
+      return url;
+    },
+  };
+}
+
 /** Addresses of the servers of a NATS cluster. They may have a password. */
 export function natsServers(name: string, texts: Texts): Setting<string | undefined> {
   return {

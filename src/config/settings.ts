@@ -1,7 +1,7 @@
 /** Settings: one declaration each, for the parser (src/config.ts) and docs/reference/settings.md. */
 import { availableParallelism } from 'node:os';
 import { createEgressPolicy } from '../runtime/http/egress-policy.ts';
-import { address, integer, natsServers, oneOf, pathSetting, quotas, setting, word } from './setting-kinds.ts';
+import { address, bucketUrl, integer, natsServers, oneOf, pathSetting, quotas, setting, word } from './setting-kinds.ts';
 
 const mebibyte = 1024 * 1024;
 const logLevels = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const;
@@ -12,6 +12,39 @@ export const settings = {
     fallback: undefined,
     usual: './data',
     about: 'Data folder, on a local file system with hard links.',
+  }),
+  storageUrl: bucketUrl('STORAGE_URL', {
+    usual: 'the data folder',
+    about: 'Place in an S3 bucket of the lake, the reports and the state (`lake`, `reports` and `state` below it).',
+    notes:
+      "With it, the data folder has only work files and copies, and may be lost. Credentials are found as AWS's own tools find them. `AWS_REGION` is the region.",
+  }),
+  lakeUrl: bucketUrl('LAKE_URL', {
+    usual: '`lake` below `TRIBUTARY_STORAGE_URL`',
+    about: 'Place of the lake. Data engineers and other engines read it.',
+  }),
+  reportsUrl: bucketUrl('REPORTS_URL', {
+    usual: '`reports` below `TRIBUTARY_STORAGE_URL`',
+    about: 'Place of the export requests and their files.',
+  }),
+  stateUrl: bucketUrl('STATE_URL', {
+    usual: '`state` below `TRIBUTARY_STORAGE_URL`',
+    about: 'Place of apps, users, keys, schedules, webhooks, segments and titles. It has secrets: close it to readers.',
+  }),
+  s3Endpoint: address('S3_ENDPOINT', {
+    usual: 'AWS',
+    about: 'Address of an S3-compatible server.',
+  }),
+  s3PathStyle: oneOf('S3_PATH_STYLE', ['on', 'off'], {
+    fallback: 'off',
+    about: 'Whether requests name the bucket in the path instead of the host name. Most servers other than AWS need it.',
+  }),
+  cacheMaxBytes: integer('CACHE_MAX_BYTES', {
+    fallback: 0,
+    usual: '32 GiB, at most half of the disk',
+    min: 0,
+    unit: 'bytes',
+    about: 'Maximum size of the local copies of data files in a bucket. Copies in use may exceed it.',
   }),
   host: word('HOST', {
     fallback: '127.0.0.1',

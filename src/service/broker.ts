@@ -1,8 +1,8 @@
-import { dataPaths } from '../config.ts';
+import { dataPaths, type Config } from '../config.ts';
 import { ensureLakeId, findFollowedStream } from '../lake/identity.ts';
 import { AppError, isAppError } from '../runtime/errors.ts';
 import { ensureFolder } from '../runtime/files/durable-file.ts';
-import { findFolderLocation } from '../runtime/files/folder-id.ts';
+import { findFolderLocation, type FolderLocation } from '../runtime/files/folder-id.ts';
 import { takeOverLock, type Lock } from '../runtime/files/lock.ts';
 import { startSupervisor } from '../runtime/processes/supervisor.ts';
 import { ensureLocalNatsServer, type LocalNatsServer } from '../nats-setup/ensure-nats-server.ts';
@@ -98,6 +98,11 @@ export async function superviseNatsServer(
   return { url: `nats://${user}:${password}@127.0.0.1:${port}`, watch, pid: () => supervisor.current()?.pid };
 }
 
+/** Returns where the state of a service is: hosts that share a bucket are one owner of the stream. */
+function findStateLocation({ dataDir, storage: { state } }: Config): FolderLocation {
+  return state === undefined ? findFolderLocation(dataDir) : { host: 'S3', folder: state, fingerprint: state };
+}
+
 /** Claims the stream for this data folder and holds the claim while the service runs. */
 export async function claimServiceStream(
   { options, closers, signal }: ServiceStart,
@@ -117,7 +122,7 @@ export async function claimServiceStream(
     lake: { id: await ensureLakeId(paths.lake), findStreamId: () => findFollowedStream(paths.lake) },
     claimFile: paths.claim,
     livenessFolder: paths.run,
-    place: findFolderLocation(config.dataDir),
+    place: findStateLocation(config),
     exclusive: !isExternal,
     replicas: config.streamReplicas,
     logger,

@@ -69,6 +69,8 @@ export async function openServiceFolders({ options, closers, supervisors }: Serv
   const checkAlone = (): void => assertAlone(config, own, processes);
   checkAlone();
   await raiseDataFormat(config.dataDir);
+  if (config.storage.state !== undefined)
+    await (await import('../runtime/store/s3-folders.ts')).raiseBucketFormat(config.dataDir);
   sweepServiceStates(paths.run);
   await keepAccessRevision(paths);
   const pins = pinFolders(config, own);

@@ -46,10 +46,14 @@ interface StateDependencies {
   readonly onView: (view: OpsView) => void;
 }
 
-/** Returns the problem of a one-area service without access data. A new service of both areas gets it later. */
+/**
+ * Returns the problem of a one-area service without access data. A new service of both areas gets it later, and so does
+ * one whose state is in a bucket, which other hosts use.
+ */
 export function findAbsentAccess({ config, roles }: ServiceOptions): Problem[] {
   const { access } = dataPaths(config.dataDir);
-  if (roles.includes('ingest') === roles.includes('export') || findStamp(access) !== undefined) return [];
+  const isOneArea = roles.includes('ingest') !== roles.includes('export');
+  if (!isOneArea || config.storage.state !== undefined || findStamp(access) !== undefined) return [];
   return [
     {
       code: 'access_missing',

@@ -1,19 +1,13 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import type { StreamConfig } from '@nats-io/jetstream';
 import { parseChecksummed, renderChecksummed } from '../runtime/files/checksummed-json.ts';
-import {
-  findTextFile,
-  writeFileDurably,
-  ensureFolder,
-  removeFile,
-  writeNewFile,
-} from '../runtime/files/durable-file.ts';
 import { AppError } from '../runtime/errors.ts';
 import type { FolderLocation } from '../runtime/files/folder-id.ts';
 import type { Problem } from '../runtime/problems/problem.ts';
 import path from 'node:path';
 import { RequestError, type Subscription } from '@nats-io/transport-node';
-import { exists } from '../runtime/files/file-checks.ts';
+import { findText } from '../runtime/store/object-store.ts';
+import { openStore } from '../runtime/store/open-store.ts';
 import type { StreamConnection } from './connection.ts';
 
 /**
@@ -92,9 +86,9 @@ export function compareClaims(found: Claim | undefined, own: Claim): ClaimStatus
   return found.generation === own.generation && found.token === own.token ? 'ours' : 'taken';
 }
 
-/** Reads the claim of a data folder; undefined if missing or damaged. Error: `disk` if the read fails. */
-export async function findKeptClaim(file: string): Promise<Claim | undefined> {
-  const text = await findTextFile(file).catch((error: unknown) => {
+async function readKeptClaim(file: string): Promise<Claim | undefined> {
+  const text = await findText(openStore(path.dirname(file)), path.basename(file)).catch((error: unknown) => {
+    if (error instanceof AppError) throw error;
     throw new AppError('disk', `cannot read the claim on the stream from ${file}`, {
       cause: error,
       hint: 'Check that the user of the service may read and write the data folder.',
@@ -109,8 +103,24 @@ export async function findKeptClaim(file: string): Promise<Claim | undefined> {
   }
 }
 
+/** The claims in buckets, as last read: imports go on while a bucket is away. */
+const knownClaims = new Map<string, Claim>();
+
+/**
+ * Reads the claim of a data folder; undefined if missing or damaged. One in a bucket is read again only if it is not the
+ * one that the stream carries. Errors: `disk` if the read fails; those of the bucket.
+ */
+export async function findKeptClaim(file: string, carried?: Claim): Promise<Claim | undefined> {
+  const known = knownClaims.get(file);
+  if (known !== undefined && compareClaims(carried, known) === 'ours') return known;
+  const claim = await readKeptClaim(file);
+  if (claim !== undefined && openStore(path.dirname(file)).isShared) knownClaims.set(file, claim);
+  return claim;
+}
+
 export async function keepClaim(file: string, { lake, token, generation }: Claim): Promise<void> {
-  await writeFileDurably(file, renderChecksummed({ lake, token, generation }));
+  const bytes = Buffer.from(renderChecksummed({ lake, token, generation }));
+  await openStore(path.dirname(file)).replace(path.basename(file), bytes, 'any');
 }
 
 function describeLocation({ folder, host }: FolderLocation): string {
@@ -142,7 +152,7 @@ export function streamTakenProblem(streamName: string, { place }: ClaimWithLocat
 interface LiveOwner {
   readonly pid: number;
   readonly place: FolderLocation;
-  /** Whether it runs on the same data folder: it has seen the file of the query. */
+  /** Whether it runs on the same data folder: it has seen the object of the query. */
   readonly sameFolder: boolean;
 }
 
@@ -159,7 +169,12 @@ async function answerQuestions(subscription: Subscription, { livenessFolder, pla
   for await (const message of subscription) {
     const name = message.string();
     if (!pattern.test(name)) continue;
-    const sameFolder = await exists(path.join(livenessFolder, name)).catch(() => false);
+    const sameFolder = await openStore(livenessFolder)
+      .findSize(name)
+      .then(
+        (size) => size !== undefined,
+        () => false,
+      );
     message.respond(JSON.stringify({ pid: process.pid, place, sameFolder } satisfies LiveOwner));
   }
 }
@@ -185,7 +200,7 @@ export function createOwnerLivenessResponder(connection: StreamConnection, optio
 
 /**
  * Asks for the owner of the stream: `nobody` if the broker knows none, `silent` without a response. The query is a new
- * file in `folder`, which a copy of the data folder lacks.
+ * object in `folder`, which a copy of the data folder lacks.
  */
 export async function checkOwnerLiveness(
   connection: StreamConnection,
@@ -194,14 +209,14 @@ export async function checkOwnerLiveness(
   timeoutMs: number,
 ): Promise<LiveOwner | 'nobody' | 'silent'> {
   const name = `question-${randomUUID()}`;
-  await ensureFolder(folder);
-  await writeNewFile(path.join(folder, name), '');
+  const store = openStore(folder);
+  await store.note(name, Buffer.from(name));
   try {
     const answer = await connection.nats.request(subjectOf(streamName), name, { timeout: timeoutMs });
     return answer.json<LiveOwner>();
   } catch (error) {
     return error instanceof RequestError && error.isNoResponders() ? 'nobody' : 'silent';
   } finally {
-    await removeFile(path.join(folder, name));
+    await store.remove([name]);
   }
 }

@@ -76,8 +76,8 @@ function createObservation(
 }
 
 async function assertClaimed({ config }: StreamInfo, { streamName, claimFile }: GuardOptions): Promise<void> {
-  const own = await findKeptClaim(claimFile);
   const found = findClaim(config.metadata);
+  const own = await findKeptClaim(claimFile, found);
   if (own === undefined || found === undefined)
     throw new AppError('stream_shut', `the stream ${streamName} is not claimed by this service yet`);
   if (compareClaims(found, own) === 'ours') return;

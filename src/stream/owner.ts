@@ -91,14 +91,14 @@ async function inspectStream(inspection: Inspection): Promise<readonly Problem[]
   const { streamName, claimFile, lake } = options;
   const seenMs = performance.now();
   const info = await findStream(manager, streamName);
-  const own = await findKeptClaim(claimFile);
+  const found = findClaim(info?.config.metadata);
+  const own = await findKeptClaim(claimFile, found);
   if (own === undefined || own.lake !== lake.id) return [claimMissingProblem(claimFile)];
   if (info === undefined) {
     const what = `the stream ${streamName} was deleted while the service ran, and was created again`;
     await repair.repair(info, own, seenMs, what);
     return (await findStream(manager, streamName)) === undefined ? [missingProblem(streamName)] : [];
   }
-  const found = findClaim(info.config.metadata);
   const verdict = compareClaims(found, own);
   if (found !== undefined && (verdict === 'taken' || verdict === 'foreign')) {
     ownerLivenessResponder.end();

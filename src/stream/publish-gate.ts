@@ -50,9 +50,9 @@ export async function evaluateStream(
   claimFile: string,
 ): Promise<PublishGate> {
   if (info === undefined) return { kind: 'shut', problem: missingProblem(streamName) };
-  const own = await findKeptClaim(claimFile);
-  if (own === undefined) return { kind: 'shut', problem: claimMissingProblem(claimFile) };
   const found = findClaim(info.config.metadata);
+  const own = await findKeptClaim(claimFile, found);
+  if (own === undefined) return { kind: 'shut', problem: claimMissingProblem(claimFile) };
   const verdict = compareClaims(found, own);
   if (found !== undefined && (verdict === 'taken' || verdict === 'foreign'))
     return { kind: 'shut', problem: streamTakenProblem(streamName, found) };

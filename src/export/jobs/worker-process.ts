@@ -1,6 +1,7 @@
 import { fork } from 'node:child_process';
 import path from 'node:path';
 import { datasetsEnvironment, packageRoot } from '../../runtime/files/package-files.ts';
+import { connectionEnvironment } from '../../runtime/store/open-store.ts';
 import {
   parseDataOutcome,
   parseDryRunOutcome,
@@ -53,9 +54,14 @@ function forkWorker<Outcome>(
 ): Promise<Outcome | WorkerExit> {
   if (signal.aborted) return Promise.resolve({ kind: 'aborted' });
   return new Promise((resolve) => {
-    // The worker gets no other setting and no secret of the service.
+    // The worker gets no other setting and no secret of the service, but those of a bucket that it reads.
     const child = fork(workerEntry, [], {
-      env: { TZ: 'UTC', UV_THREADPOOL_SIZE: String(plan.limits.threads + fileThreads), ...datasetsEnvironment() },
+      env: {
+        TZ: 'UTC',
+        UV_THREADPOOL_SIZE: String(plan.limits.threads + fileThreads),
+        ...datasetsEnvironment(),
+        ...connectionEnvironment(),
+      },
       execArgv: [`--max-old-space-size=${heapMb}`],
       stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
     });

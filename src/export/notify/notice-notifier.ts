@@ -6,11 +6,12 @@
  * account alone.
  * Crash: a delivery is recorded after it, so a message may be sent twice; the next start finds the notices without one.
  */
+import path from 'node:path';
 import type { AccessReader } from '../../access/access.ts';
 import { cataloguePaths, readNotices, type Notice } from '../../lake/catalogue/catalogue-files.ts';
 import { startPollLoop } from '../../runtime/async/poll-loop.ts';
 import { describeError } from '../../runtime/errors.ts';
-import { findStamp } from '../../runtime/files/file-checks.ts';
+import { openStore } from '../../runtime/store/open-store.ts';
 import type { Stoppable } from '../../runtime/lifecycle.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import {
@@ -83,6 +84,7 @@ export function startNoticeNotifier(dependencies: NoticeNotifierDependencies, op
     logger.error({ idAccount, error: describeError(error) }, 'cannot send notices to webhooks, will retry'),
   );
   const { notices: found, keyNotices } = cataloguePaths(lakeDir);
+  const store = openStore(path.dirname(found));
   let seen: string | undefined;
   let notices: readonly Notice[] = [];
 
@@ -134,9 +136,10 @@ export function startNoticeNotifier(dependencies: NoticeNotifierDependencies, op
       if (idAccount !== undefined) loops.start(idAccount, () => attemptDelivery(idAccount));
   }
 
-  function check(): Promise<void> | void {
-    const stamp = `${findStamp(found)} ${findStamp(keyNotices)}`;
-    if (stamp !== seen) return readAgain(stamp);
+  async function check(): Promise<void> {
+    const tags = await Promise.all([found, keyNotices].map((file) => store.findTag(path.basename(file))));
+    const stamp = tags.join(' ');
+    if (stamp !== seen) return await readAgain(stamp);
     loops.wakeDue();
   }
 

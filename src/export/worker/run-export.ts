@@ -4,6 +4,7 @@ import type { Snapshot } from '../../lake/log/snapshot.ts';
 import { hasColumns } from '../../lake/table-schema.ts';
 import type { ReportFile } from '../../reports/reports.ts';
 import { AppError, describeError, isAppError, isDamage, isDiskFull } from '../../runtime/errors.ts';
+import { foldersOfFiles } from '../../runtime/store/open-store.ts';
 import { removeFile, syncFolder } from '../../runtime/files/durable-file.ts';
 import { findSize } from '../../runtime/files/file-checks.ts';
 import { makeWorkFolder, removeTree, writeWorkFile } from '../../runtime/files/work-files.ts';
@@ -135,7 +136,7 @@ async function openEngines(
     openQueryEngine({
       apps,
       inline,
-      folders: [tableDir, folder],
+      folders: [...foldersOfFiles(tableDir), folder],
       tempDir: path.join(tempDir, `spill.${engine}`),
       tempMaxBytes: limits.maxBytes,
       memoryMb,

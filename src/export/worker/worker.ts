@@ -23,7 +23,9 @@ function send(message: object): void {
   process.send?.(message, undefined, undefined, () => undefined);
 }
 
-function work(plan: DryRunPlan | WorkerPlan | DataPlan): Promise<object> {
+async function work(plan: DryRunPlan | WorkerPlan | DataPlan): Promise<object> {
+  if (process.env['TRIBUTARY_S3_FOLDERS'] !== undefined)
+    await (await import('../../runtime/store/s3-folders.ts')).connectParentsFolders(process.env);
   if ('question' in plan) return runDataQuery(plan);
   return 'look' in plan ? runDryRunJob(plan) : runExport(plan, (percent) => send({ kind: 'progress', percent }));
 }

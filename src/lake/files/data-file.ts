@@ -24,7 +24,7 @@ import { datasets, type Dataset } from '../../datasets/dataset.ts';
 import { formerYoungFolders, sealedFolder, youngFolder } from '../log/young-folder.ts';
 import { listReadableNames } from '../../runtime/files/folder-names.ts';
 import type { FolderStoreOptions } from '../../runtime/store/folder-store.ts';
-import { findStoredSize, hashStored, openStore } from '../../runtime/store/open-store.ts';
+import { findStoredSize, isIntact, openStore } from '../../runtime/store/open-store.ts';
 
 export interface WrittenFile {
   readonly sizeBytes: number;
@@ -213,7 +213,7 @@ export async function findFileDamage({
     return new AppError('file_damaged', `${absolutePath} is damaged: it has ${size} bytes instead of ${sizeBytes}`, {
       hint,
     });
-  if (sha256 === undefined || (await hashStored({ absolutePath })) === sha256) return undefined;
+  if (sha256 === undefined || (await isIntact({ absolutePath, sizeBytes, sha256 }))) return undefined;
   return new AppError('file_damaged', `${absolutePath} is damaged: checksum mismatch`, {
     hint,
   });

@@ -1,4 +1,4 @@
-import { sqlText } from './literals.ts';
+import { sqlList, sqlText } from './literals.ts';
 import { events, type Dataset, datasets } from '../../datasets/dataset.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import { tableFileMode } from '../../runtime/files/group-access.ts';
@@ -147,16 +147,32 @@ function viewSql({ name, table, where }: View, retentionMs: number): string {
   union_by_name = true, hive_partitioning = false)${where};`;
 }
 
+/** Lists the views of a lake: a table's rows, and those of each kind of events. */
+function listViews(tables: readonly string[]): readonly View[] {
+  const [first = events.table, ...others] = tables;
+  return [
+    { name: first, table: first, where: '' },
+    ...events.kinds.map((kind) => ({ name: kind, table: events.table, where: ` WHERE kind = ${sqlText(kind)}` })),
+    ...others.map((table) => ({ name: table, table, where: '' })),
+  ];
+}
+
+/** Renders the views over local copies of the files of each table, the imported events first. */
+export function localViewsSql(files: ReadonlyMap<string, readonly string[]>): string {
+  return listViews([...files.keys()])
+    .map(({ name, table, where }) => {
+      const read = `read_parquet(${sqlList(files.get(table) ?? [])}, union_by_name = true, hive_partitioning = false)`;
+      return `CREATE VIEW ${name} AS SELECT * FROM ${read}${where};`;
+    })
+    .join('\n');
+}
+
 /** Renders the text, which is the same for every state of a lake with these tables. */
 export function snapshotSql(options: SnapshotSqlOptions): string {
   const { retentionMs, writtenAtMs, root, secondaryDatasets } = options;
   const tables = [events, ...secondaryDatasets].map(({ table }) => table);
   const tableViews = tables.map((table): View => ({ name: table, table, where: '' }));
-  const views = [
-    ...tableViews.slice(0, 1),
-    ...events.kinds.map((kind) => ({ name: kind, table: events.table, where: ` WHERE kind = ${sqlText(kind)}` })),
-    ...tableViews.slice(1),
-  ];
+  const views = listViews(tables);
   const names = views.map(({ name }) => name);
   const types = tables
     .map(
@@ -226,12 +242,15 @@ const isSecondary = (dataset: Dataset): boolean => dataset !== events;
 
 const openRoot = (root: string): ObjectStore => openStore(root, { mode: tableFileMode, isGrowing: true });
 
+/** Returns the address of a lake for readers: its path, or its place in a bucket. */
+export const addressOf = (root: string): string => openRoot(root).nameOf('').replace(/\/+$/, '');
+
 async function writeSnapshotFile(
   { root, clock, retentionMs }: SnapshotFileOptions,
   tables: readonly Dataset[],
 ): Promise<void> {
   const secondaryDatasets = tables.filter(isSecondary);
-  const text = snapshotSql({ root, secondaryDatasets, retentionMs, writtenAtMs: clock.nowMs() });
+  const text = snapshotSql({ root: addressOf(root), secondaryDatasets, retentionMs, writtenAtMs: clock.nowMs() });
   await openRoot(root).replace(fileName, Buffer.from(text), 'any');
 }
 
@@ -242,7 +261,8 @@ export async function ensureSnapshotFile(options: SnapshotFileOptions, tables: r
   const secondaryDatasets = tables.filter(isSecondary);
   if (
     text === undefined ||
-    text !== snapshotSql({ root, secondaryDatasets, retentionMs, writtenAtMs: findWrittenAt(text) ?? 0 })
+    text !==
+      snapshotSql({ root: addressOf(root), secondaryDatasets, retentionMs, writtenAtMs: findWrittenAt(text) ?? 0 })
   )
     await writeSnapshotFile(options, tables);
 }

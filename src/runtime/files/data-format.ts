@@ -38,18 +38,27 @@ function readText(file: string): string {
   }
 }
 
+/** Parses the text of a format. Error: `SyntaxError`. */
+export function parseDataFormat(text: string): DataFormat {
+  const { format, program, restoring } = membersOf(JSON.parse(text));
+  if (typeof format !== 'number' || !Number.isSafeInteger(format) || format < 0)
+    throw new SyntaxError('it has no valid format number');
+  return {
+    format,
+    program: typeof program === 'string' ? program : 'an unknown version',
+    restoring: restoring === true,
+  };
+}
+
+export function renderDataFormat(format: Pick<DataFormat, 'format'> & Partial<Pick<DataFormat, 'restoring'>>): string {
+  return `${JSON.stringify({ ...format, program: findBuild().version })}\n`;
+}
+
 /** Reads the format of a data folder; undefined without the file or folder. Errors: `record_damaged`, `disk`. */
 export function findDataFormat(dataDir: string): DataFormat | undefined {
   const file = dataFormatPath(dataDir);
   try {
-    const { format, program, restoring } = membersOf(JSON.parse(readText(file)));
-    if (typeof format !== 'number' || !Number.isSafeInteger(format) || format < 0)
-      throw new SyntaxError('it has no valid format number');
-    return {
-      format,
-      program: typeof program === 'string' ? program : 'an unknown version',
-      restoring: restoring === true,
-    };
+    return parseDataFormat(readText(file));
   } catch (error) {
     if (isSystemError(error, 'ENOENT', 'ENOTDIR')) return undefined;
     if (!(error instanceof SyntaxError) && !(error instanceof TypeError)) {
@@ -93,7 +102,7 @@ export async function writeDataFormat(
   dataDir: string,
   format: Pick<DataFormat, 'format'> & Partial<Pick<DataFormat, 'restoring'>>,
 ): Promise<void> {
-  await writeFileDurably(dataFormatPath(dataDir), `${JSON.stringify({ ...format, program: findBuild().version })}\n`);
+  await writeFileDurably(dataFormatPath(dataDir), renderDataFormat(format));
 }
 
 /** Raises an older format, or none, to this program's. Errors: those of `assertDataFormat`. */

@@ -32,6 +32,8 @@ export interface LocalCacheOptions {
 }
 
 export interface LocalCache extends LocalFiles {
+  /** Folder of the paths that this process uses. */
+  readonly folder: string;
   /** Removes the links of this process. No use may be active. */
   close(): Promise<void>;
 }
@@ -66,7 +68,9 @@ async function inFolder(file: string, work: () => Promise<void>): Promise<void> 
 /** Creates the remover of copies: those without links, the least recently used first. */
 function createBound(files: string, maxBytes: number) {
   const turn = createMutex();
+  /** Counted after the first fetch: a process that fetches nothing reads no folder. */
   let [usedBytes, uncountedBytes] = [0, 0];
+  let isCounted = false;
 
   async function trim(limit: number): Promise<void> {
     const names = await findFiles(files);
@@ -78,6 +82,7 @@ function createBound(files: string, maxBytes: number) {
       }),
     );
     const known = copies.flat();
+    isCounted = true;
     usedBytes = known.reduce((sum, { size }) => sum + size, 0);
     uncountedBytes = 0;
     const idle = known.filter(({ links }) => links === 1).toSorted((a, b) => a.usedMs - b.usedMs);
@@ -95,7 +100,8 @@ function createBound(files: string, maxBytes: number) {
     },
     keep: (limit = maxBytes): Promise<void> =>
       turn.run(async () => {
-        if (usedBytes > limit || uncountedBytes > maxBytes / countedPart) await trim(limit);
+        const isDue = isCounted ? uncountedBytes > maxBytes / countedPart : uncountedBytes > 0;
+        if (isDue || usedBytes > limit) await trim(limit);
       }),
     trim: (limit = maxBytes): Promise<void> => turn.run(() => trim(limit)),
   };
@@ -180,18 +186,19 @@ function createPins(dir: string, files: string, bound: Bound, fetch: LocalCacheO
 
   return {
     async pinHashed(key: string, file: HashedFile): Promise<Pin> {
-      const pin = path.join(dir, 'pins', key);
+      // An object that was replaced has another hash: both states may be in use.
+      const pin = path.join(dir, file.sha256.slice(0, 16), key);
       const copy = path.join(files, key);
-      const used = (): number => uses.get(key) ?? 0;
+      const used = (): number => uses.get(pin) ?? 0;
       await turns.run(key, async () => {
         if (used() === 0 && !(await tryLink(copy, pin, file))) await fetchCopy(key, copy, pin, file);
-        uses.set(key, used() + 1);
+        uses.set(pin, used() + 1);
       });
       const release = async (): Promise<void> => {
         await turns.run(key, async () => {
-          uses.set(key, used() - 1);
+          uses.set(pin, used() - 1);
           if (used() > 0) return;
-          uses.delete(key);
+          uses.delete(pin);
           await removeFile(pin);
         });
         await bound.keep();
@@ -215,9 +222,9 @@ export async function openLocalCache({ folder, maxBytes, keyOf, fetch }: LocalCa
   await makeFolder(files);
   const scratch = await openScratchDir(path.join(folder, 'uses'), 'cache');
   const bound = createBound(files, maxBytes);
-  await bound.trim();
   const pinned = createPins(scratch.dir, files, bound, fetch);
   return {
+    folder: scratch.dir,
     async use(wanted, work) {
       const pins: (readonly [number, Pin])[] = [];
       try {

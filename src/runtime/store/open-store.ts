@@ -1,12 +1,8 @@
 import path from 'node:path';
+import { isAppError } from '../errors.ts';
 import { hashFile } from '../files/file-checks.ts';
 import { createFolderStore, type FolderStoreOptions } from './folder-store.ts';
 import type { ObjectStore } from './object-store.ts';
-
-/** Opens the store at an address. The only kind of address is the path of a folder. */
-export function openStore(address: string, options: FolderStoreOptions = {}): ObjectStore {
-  return createFolderStore(address, options);
-}
 
 /** An immutable stored file, as the log names it. */
 export interface StoredFile {
@@ -22,13 +18,91 @@ export interface LocalFiles {
   use<T>(files: readonly StoredFile[], work: (paths: readonly string[]) => Promise<T>): Promise<T>;
 }
 
+/** A store in which the objects below a folder are kept. */
+export interface Connection {
+  /** Absolute path. It has local work files only. */
+  readonly folder: string;
+  /** Opens the objects below the folder by a relative path, empty or with `/`. Undefined: they are files there. */
+  readonly open: ((below: string) => ObjectStore) | undefined;
+  readonly files: LocalFiles;
+  /** Folder of the paths that `files` passes. */
+  readonly filesFolder: string;
+}
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+/** Deepest folders first. Set once by a process, before it opens a store. */
+let connections: readonly Connection[] = [];
+let childEnvironment: Environment = {};
+
+/**
+ * Keeps the objects below some folders in other stores, for the whole process, until the next call. `environment`: that
+ * of a child process which connects them too.
+ */
+export function connectFolders(connected: readonly Connection[], environment: Environment = {}): void {
+  connections = connected.toSorted((a, b) => b.folder.length - a.folder.length);
+  childEnvironment = environment;
+}
+
+/** Returns the variables with which a child process connects the same folders; none if no folder is connected. */
+export function connectionEnvironment(): Environment {
+  return childEnvironment;
+}
+
+type Connected = Omit<Connection, 'open'> & { readonly store: () => ObjectStore };
+
+/** Finds the connection of a path. */
+function findConnection(place: string): Connected | undefined {
+  if (connections.length === 0) return undefined;
+  const absolute = path.resolve(place);
+  const found = connections.find(({ folder }) => absolute === folder || absolute.startsWith(folder + path.sep));
+  if (found?.open === undefined) return undefined;
+  const { open, ...others } = found;
+  return { ...others, store: () => open(path.relative(found.folder, absolute).replaceAll(path.sep, '/')) };
+}
+
+/** Opens the objects below a folder, which are files there unless the folder is connected to another store. */
+export function openStore(folder: string, options: FolderStoreOptions = {}): ObjectStore {
+  return findConnection(folder)?.store() ?? createFolderStore(folder, options);
+}
+
 export const localFiles: LocalFiles = {
-  use: async (files, work) => await work(files.map(({ absolutePath }) => absolutePath)),
+  async use(files, work) {
+    const placed = files.map(({ absolutePath }) => findConnection(absolutePath)?.files);
+    const [first] = placed;
+    if (placed.every((one) => one === undefined)) return await work(files.map(({ absolutePath }) => absolutePath));
+    if (first !== undefined && placed.every((one) => one === first)) return await first.use(files, work);
+    throw new Error('the files of one use are in several stores');
+  },
 };
+
+/** Lists the local folders that have the files of a folder during their use: for an engine that reads nothing else. */
+export function foldersOfFiles(folder: string): readonly string[] {
+  const connection = findConnection(folder);
+  return connection === undefined ? [folder] : [folder, connection.filesFolder];
+}
 
 /** Returns the size of a stored file, bytes; undefined if it is missing. */
 export async function findStoredSize({ absolutePath }: Pick<StoredFile, 'absolutePath'>): Promise<number | undefined> {
   return await openStore(path.dirname(absolutePath)).findSize(path.basename(absolutePath));
+}
+
+/** Returns the address of a stored file for other readers: its path, or its place in a bucket. */
+export function nameOfStored({ absolutePath }: Pick<StoredFile, 'absolutePath'>): string {
+  return openStore(path.dirname(absolutePath)).nameOf(path.basename(absolutePath));
+}
+
+/** Reports whether the bytes of a stored file match its hash. Local copies are compared when they are fetched. */
+export async function isIntact(file: StoredFile & { readonly sha256: string }): Promise<boolean> {
+  const connection = findConnection(file.absolutePath);
+  if (connection === undefined) return (await hashFile(file.absolutePath)) === file.sha256;
+  try {
+    await connection.files.use([file], () => Promise.resolve());
+    return true;
+  } catch (error) {
+    if (isAppError(error, 'file_damaged')) return false;
+    throw error;
+  }
 }
 
 /** Returns the SHA-256 of a stored file as it is, hex. */

@@ -14,7 +14,7 @@ import { listTables, tablePaths } from '../../../lake/lake.ts';
 import { readSnapshot, type DataFile, type Snapshot } from '../../../lake/log/snapshot.ts';
 import { sqlName } from '../../../lake/sql/literals.ts';
 import { describeError, isAppError, isDamage } from '../../../runtime/errors.ts';
-import { localFiles } from '../../../runtime/store/open-store.ts';
+import { foldersOfFiles, localFiles } from '../../../runtime/store/open-store.ts';
 import type { DataOutcome, DataPlan, DataQuery, DateSpan, DayCount, Fields } from '../../jobs/worker-messages.ts';
 import { filesSql } from '../export-query.ts';
 import { openReadEngine, type QueryEngine } from '../query-engine.ts';
@@ -204,7 +204,7 @@ export async function countFields(
 const attempts = 3;
 
 async function withEngine<T>(plan: DataPlan, work: (engine: QueryEngine) => Promise<T>): Promise<T> {
-  const engine = await openReadEngine(plan, [plan.lakeDir], false);
+  const engine = await openReadEngine(plan, foldersOfFiles(plan.lakeDir), false);
   try {
     return await work(engine);
   } finally {

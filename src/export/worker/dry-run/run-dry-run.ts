@@ -9,7 +9,7 @@
 import path from 'node:path';
 import { getSelector } from '../../../datasets/dictionaries.ts';
 import { describeError, isAppError, isDamage } from '../../../runtime/errors.ts';
-import { findStoredSize } from '../../../runtime/store/open-store.ts';
+import { findStoredSize, foldersOfFiles } from '../../../runtime/store/open-store.ts';
 import { openUnnamedFile, unnamedFolder } from '../../../runtime/files/work-files.ts';
 import type {
   EstimateRange,
@@ -257,7 +257,7 @@ async function runDryRun(plan: DryRunPlan): Promise<DryRunOutcome> {
   const query = isEstimate
     ? planQuery({ ...plan, request: unordered }, readVersion, { lean: true, cells: chooseFormat(request).cells })
     : planQuery(plan, readVersion, { lean: true, cells: 'text' });
-  const folders = [tableDir, unnamedFolder, ...lists.map(({ file }) => path.dirname(file))];
+  const folders = [...foldersOfFiles(tableDir), unnamedFolder, ...lists.map(({ file }) => path.dirname(file))];
   const engine = await openReadEngine(plan, folders, query.inline);
   try {
     const read = createReadFiles({ plan, ...readVersion }, query);
