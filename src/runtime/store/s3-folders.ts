@@ -1,0 +1,133 @@
+/**
+ * Keeps the objects below folders of the data folder in S3 buckets. The data folder then is scratch, which may be lost:
+ * work files, and `cache/` with verified copies of data files.
+ */
+import path from 'node:path';
+import { openScratchDir } from '../files/work-files.ts';
+import {
+  assertKnownFormat,
+  dataFormat,
+  dataFormatPath,
+  parseDataFormat,
+  renderDataFormat,
+} from '../files/data-format.ts';
+import { openLocalCache } from './local-cache.ts';
+import { findText, type ObjectStore } from './object-store.ts';
+import { connectFolders, openStore, type Connection } from './open-store.ts';
+import { openS3Bucket, type S3Bucket, type S3Settings } from './s3-bucket.ts';
+import { createS3Store, type S3Store } from './s3-store.ts';
+
+/** Where the objects below a folder are kept. */
+export interface BucketPlace {
+  readonly bucket: string;
+  /** Start of the keys, without a slash at its end. */
+  readonly prefix: string;
+}
+
+export interface S3FoldersOptions extends Omit<S3Settings, 'bucket'> {
+  /** The data folder. */
+  readonly dataDir: string;
+  /** Places of the data folder and folders below it; null: the folder keeps its objects itself. */
+  readonly places: Readonly<Record<string, BucketPlace | null>>;
+  /** Maximum size of the local copies, bytes. */
+  readonly cacheMaxBytes: number;
+}
+
+export interface S3Folders {
+  /** Opens the folders without a bucket again. No store may be in use. */
+  close(): Promise<void>;
+}
+
+/** Variable with the options, for a child process that has no settings. */
+const optionsVariable = 'TRIBUTARY_S3_FOLDERS';
+
+/** Returns the variables by which the SDK finds its credentials. */
+const findCredentials = (): Readonly<Record<string, string | undefined>> =>
+  Object.fromEntries(Object.entries(process.env).filter(([name]) => name.startsWith('AWS_') || name === 'HOME'));
+
+/** Connects the folders that the parent process has connected, if any. */
+export async function connectParentsFolders(environment: NodeJS.ProcessEnv): Promise<void> {
+  const text = environment[optionsVariable];
+  if (text !== undefined) await connectS3Folders(JSON.parse(text) as S3FoldersOptions);
+}
+
+const formatKey = path.basename(dataFormatPath(''));
+
+/** Reads the format of the state in a bucket. */
+async function findBucketFormat(state: ObjectStore): Promise<number | undefined> {
+  const text = await findText(state, formatKey);
+  if (text === undefined) return undefined;
+  const found = parseDataFormat(text);
+  assertKnownFormat(`the state in ${state.nameOf('')}`, found);
+  return found.format;
+}
+
+/** Rejects the state in a bucket that a newer program has used. Errors: `data_format`, those of the bucket. */
+export async function assertBucketFormat(dataDir: string): Promise<void> {
+  await findBucketFormat(openStore(dataDir));
+}
+
+/** Raises an older format of the state in a bucket, or none, to this program's. Errors: those of `assertBucketFormat`. */
+export async function raiseBucketFormat(dataDir: string): Promise<void> {
+  const state = openStore(dataDir);
+  if (((await findBucketFormat(state)) ?? 0) < dataFormat)
+    await state.replace(formatKey, Buffer.from(renderDataFormat({ format: dataFormat })), 'any');
+}
+
+type OpenBelow = (below: string) => S3Store;
+
+/** Opens stores of one place. `below`: a relative path, empty or with `/`. */
+function createOpen(bucket: S3Bucket, prefix: string, scratchFolder: string): OpenBelow {
+  return (below) => {
+    const keyParts = [prefix, below].filter((part) => part !== '');
+    return createS3Store({ bucket, prefix: keyParts.map((part) => `${part}/`).join(''), scratchFolder });
+  };
+}
+
+/**
+ * Connects folders to buckets for the whole process. Loads the SDK and sends no request. Errors: those of the disk, such
+ * as a data folder that cannot be written.
+ */
+export async function connectS3Folders(options: S3FoldersOptions): Promise<S3Folders> {
+  const { dataDir, places, cacheMaxBytes, ...settings } = options;
+  const cacheFolder = path.join(dataDir, 'cache');
+  const uploads = await openScratchDir(path.join(cacheFolder, 'uploads'), 'uploads');
+  const buckets = new Map<string, S3Bucket>();
+  const opened = new Map<string, OpenBelow | undefined>();
+  for (const [folder, place] of Object.entries(places)) {
+    if (place === null) {
+      opened.set(folder, undefined);
+      continue;
+    }
+    const bucket = buckets.get(place.bucket) ?? (await openS3Bucket({ ...settings, bucket: place.bucket }));
+    buckets.set(place.bucket, bucket);
+    opened.set(folder, createOpen(bucket, place.prefix, uploads.dir));
+  }
+  const deepestFirst = [...opened].toSorted(([a], [b]) => b.length - a.length);
+  const cache = await openLocalCache({
+    folder: cacheFolder,
+    maxBytes: cacheMaxBytes,
+    keyOf: ({ absolutePath }) => path.relative(dataDir, absolutePath),
+    async fetch(key, localFile) {
+      const file = path.join(dataDir, key);
+      const [folder = '', open] = deepestFirst.find(([start]) => file.startsWith(start + path.sep)) ?? [];
+      if (open === undefined) throw new Error(`${file} is in no bucket`);
+      return await open('').fetch(path.relative(folder, file), localFile);
+    },
+  });
+  const connect = ([folder, open]: readonly [string, OpenBelow | undefined]): Connection => ({
+    folder,
+    open,
+    files: cache,
+    filesFolder: cache.folder,
+  });
+  connectFolders([...opened].map(connect), { [optionsVariable]: JSON.stringify(options), ...findCredentials() });
+  return {
+    async close() {
+      connectFolders([]);
+      await cache.close();
+      await uploads.close();
+      for (const bucket of buckets.values()) bucket.close();
+    },
+  };
+}
