@@ -45,9 +45,12 @@ import { startMaintenance } from './seal/maintenance.ts';
 import { type OwnedLake, acquireLake } from './lake-owner.ts';
 import { type Compactor, startWhenRepaired } from './wait-for-repair.ts';
 
-/** Rejects when any of the loops ends, also without an error. */
-async function failWith(loops: readonly Promise<void>[]): Promise<never> {
-  await Promise.race(loops);
+/** Rejects when any of the loops ends, also without an error, or when the lake is lost to another host. */
+async function failWith(loops: readonly Promise<void>[], lost: AbortSignal | undefined): Promise<never> {
+  const losing = new Promise<never>((_, reject) => {
+    lost?.addEventListener('abort', () => reject(lost.reason), { once: true });
+  });
+  await Promise.race([...loops, losing]);
   throw new AppError('stopping', 'the compactor has stopped');
 }
 
@@ -145,7 +148,7 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
   registerBacklogGauges(metrics, { reader, clock, findEpoch: () => table.lake().epoch });
   registerTableGauges(metrics, () => new Map([[events.table, table.state().size], ...maintenance.sizes()]));
   return {
-    failed: failWith([startFlushing(closers, loop, aborter), maintenance.running]),
+    failed: failWith([startFlushing(closers, loop, aborter), maintenance.running], lake.lost),
     stop: () => closers.stop(),
     facts: () =>
       seen.facts({

@@ -12,20 +12,27 @@ export interface Compactor extends Stoppable {
 
 const retryEveryMs = 1000;
 
+/** Facts of a compactor that waits: a foreign commit is a problem, another host's compactor is not. */
+function describeWaiting({ code, message, hint }: AppError): ReturnType<Compactor['facts']> {
+  if (code === 'standby') return { standby: true, problems: [], warnings: [] };
+  return { problems: [{ code: 'foreign_commit', message, action: hint ?? '' }], warnings: [] };
+}
+
 /**
  * Starts a compactor. After a foreign commit it reports that problem, and starts once the table is repaired: a restart
- * of the process would not help, and import and export need not wait. Errors: those of `start`, except
- * `foreign_commit`.
+ * of the process would not help, and import and export need not wait. While the compactor of another host works, it
+ * stands by. Errors: those of `start`, except `foreign_commit` and `standby`.
  */
 export async function startWhenRepaired(start: () => Promise<Compactor>, logger: Logger): Promise<Compactor> {
   const tryStart = (): Promise<Compactor | AppError> =>
     start().catch((error: unknown) => {
-      if (!isAppError(error, 'foreign_commit')) throw error;
+      if (!isAppError(error, 'foreign_commit') && !isAppError(error, 'standby')) throw error;
       return error;
     });
   let current = await tryStart();
   if (!(current instanceof AppError)) return current;
-  logger.error({ error: current.message }, 'lake has a foreign commit, compactor waits for its repair');
+  if (current.code === 'standby') logger.info({}, 'the compactor of another host works, this one stands by');
+  else logger.error({ error: current.message }, 'lake has a foreign commit, compactor waits for its repair');
   const stopping = new AbortController();
 
   async function wait(): Promise<void> {
@@ -34,7 +41,7 @@ export async function startWhenRepaired(start: () => Promise<Compactor>, logger:
       if (stopping.signal.aborted) return;
       current = await tryStart();
     }
-    logger.info('lake repaired, compactor started');
+    logger.info('compactor started');
   }
 
   const waiting = wait();
@@ -45,9 +52,6 @@ export async function startWhenRepaired(start: () => Promise<Compactor>, logger:
       await waiting.catch(() => undefined);
       if (!(current instanceof AppError)) await current.stop();
     },
-    facts: () =>
-      current instanceof AppError
-        ? { problems: [{ code: 'foreign_commit', message: current.message, action: current.hint ?? '' }], warnings: [] }
-        : current.facts(),
+    facts: () => (current instanceof AppError ? describeWaiting(current) : current.facts()),
   };
 }

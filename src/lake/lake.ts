@@ -83,6 +83,9 @@ export function tablePaths(lakeDir: string, { table: name }: TableName) {
   } as const;
 }
 
+/** Name of the lease of a table's maintenance, where hosts share it. */
+export const maintenanceLease = ({ table }: TableName): string => `maintain-${table}`;
+
 export interface LakeOptions {
   readonly clock: Clock;
   /** Retention of removed files and old log entries, ms. */

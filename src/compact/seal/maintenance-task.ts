@@ -6,10 +6,10 @@ import { createRetryState } from '../compact-status.ts';
 import { assertOwner } from '../lake-owner.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
 import type { Dataset } from '../../datasets/dataset.ts';
-import type { lakePaths } from '../../lake/lake.ts';
+import { maintenanceLease, type lakePaths } from '../../lake/lake.ts';
 import type { Table } from '../../lake/log/table.ts';
 import type { CompactMetrics } from '../compact-metrics.ts';
-import { acquireLock } from '../../runtime/files/lock.ts';
+import { tryLockObjects } from '../../runtime/store/object-lock.ts';
 import { recoverChanges } from '../../lake/files/change.ts';
 import { openDuckdb, type DuckdbOptions } from '../../lake/sql/duckdb.ts';
 
@@ -103,19 +103,17 @@ export async function refreshOwnCommits(table: Table): Promise<void> {
  * this compactor has lost the lake (`fenced`); undefined if another process (such as an erasure) holds the lock.
  */
 export async function withMaintenanceLock<T>(
-  { table, primaryTable, writer, paths, logger, assertFolder }: TableDependencies,
+  { dataset, table, primaryTable, writer, paths, logger, assertFolder }: TableDependencies,
   task: () => Promise<T>,
 ): Promise<T | undefined> {
   assertFolder();
-  let lock;
-  try {
-    lock = acquireLock(paths.maintenanceLock, 'the compactor', (error) =>
+  const lock = await tryLockObjects(paths.maintenanceLock, {
+    lease: maintenanceLease(dataset),
+    holder: 'the compactor',
+    onUnnamed: (error) =>
       logger.warn({ error: describeError(error) }, 'cannot record the holder of the maintenance lock'),
-    );
-  } catch (error) {
-    if (isAppError(error, 'locked')) return undefined;
-    throw error;
-  }
+  });
+  if (lock === undefined) return undefined;
   try {
     await table.refresh();
     if (table !== primaryTable) await refreshOwnCommits(primaryTable);
@@ -124,7 +122,7 @@ export async function withMaintenanceLock<T>(
     assertOwner(primaryTable.lake(), writer);
     return await task();
   } finally {
-    lock.release();
+    await lock.release();
   }
 }
 

@@ -2,12 +2,13 @@ import { randomUUID } from 'node:crypto';
 import path from 'node:path';
 import { isTableName } from '../../datasets/pipeline-file.ts';
 import { retry } from '../../runtime/async/retry.ts';
-import { isAppError, isSystemError } from '../../runtime/errors.ts';
+import { AppError, isAppError, unlessMissing } from '../../runtime/errors.ts';
 import { ensureFolder } from '../../runtime/files/durable-file.ts';
 import { findNames } from '../../runtime/files/folder-names.ts';
-import { acquireLock, isLocked, type Lock } from '../../runtime/files/lock.ts';
+import { isLocked } from '../../runtime/files/lock.ts';
 import { makeFolder } from '../../runtime/files/make-folder.ts';
 import { removeTree } from '../../runtime/files/work-files.ts';
+import { isLeaseHeld, tryLockObjects, type ObjectLock } from '../../runtime/store/object-lock.ts';
 import { openStore } from '../../runtime/store/open-store.ts';
 
 /**
@@ -27,12 +28,22 @@ const loadPrefix = 'load-';
 const maxOpenings = 100;
 const lockWaitMs = 120_000;
 
-/** Marks work as running while this process lives. Storage that several hosts share needs a lease. Error: `locked`. */
-const holdWork = (folder: string, holder: string): Lock => acquireLock(folder, holder);
-const isRunning = (folder: string): boolean => isLocked(folder);
+/** Name of the lease of a load. The lease of its table excludes other work. */
+const leaseOf = (folder: string): { readonly lease?: string } =>
+  path.basename(folder).startsWith(loadPrefix) ? { lease: path.basename(folder) } : {};
 
-/** Reports whether another process locked or removed the folder. */
-const isHeld = (error: unknown): boolean => isAppError(error, 'locked') || isSystemError(error, 'ENOENT');
+/** Marks work as running while this process lives; undefined if another process runs it or removed the folder. */
+async function holdWork(folder: string, holder: string): Promise<ObjectLock | undefined> {
+  return await unlessMissing(tryLockObjects(folder, { ...leaseOf(folder), holder }), undefined);
+}
+
+async function isRunning(folder: string): Promise<boolean> {
+  const { lease } = leaseOf(folder);
+  return isLocked(folder) || (lease !== undefined && (await isLeaseHeld(folder, lease)));
+}
+
+const lockedError = (folder: string): AppError =>
+  new AppError('locked', `${folder} is in use by another process`, { hint: 'Wait for that one, then repeat the command.' });
 
 /** Removes the objects of work, and its folder. */
 async function removeWork(folder: string): Promise<void> {
@@ -41,7 +52,7 @@ async function removeWork(folder: string): Promise<void> {
   await removeTree(folder);
 }
 
-function toStagingFolder(id: string, folder: string, lock: Lock): StagingFolder {
+function toStagingFolder(id: string, folder: string, lock: ObjectLock): StagingFolder {
   return {
     id,
     folder,
@@ -49,7 +60,7 @@ function toStagingFolder(id: string, folder: string, lock: Lock): StagingFolder 
       try {
         if (!keeps) await removeWork(folder);
       } finally {
-        lock.release();
+        await lock.release();
       }
     },
   };
@@ -61,24 +72,25 @@ export async function openStagingFolder(stagingDir: string, holder: string, isLo
   for (let opening = 1; ; opening += 1) {
     const id = randomUUID();
     const folder = path.join(stagingDir, `${isLoad ? loadPrefix : ''}${id}`);
-    try {
-      await makeFolder(folder);
-      return toStagingFolder(id, folder, holdWork(folder, holder));
-    } catch (error) {
-      if (opening === maxOpenings || !isHeld(error)) throw error;
-    }
+    await makeFolder(folder);
+    const lock = await holdWork(folder, holder);
+    if (lock !== undefined) return toStagingFolder(id, folder, lock);
+    if (opening === maxOpenings) throw lockedError(folder);
   }
 }
 
 /** Serializes the commits of loads of an id. Waits up to two minutes. Error: `locked`. */
 export async function lockLoad(stagingDir: string, loadId: string, assertGoesOn: () => void): Promise<StagingFolder> {
   const folder = path.join(stagingDir, `${loadPrefix}${loadId}`);
-  const attempt = async (): Promise<Lock> => {
+  const attempt = async (): Promise<ObjectLock> => {
     assertGoesOn();
     await makeFolder(folder);
-    return holdWork(folder, 'a load of the same file');
+    const lock = await holdWork(folder, 'a load of the same file');
+    if (lock === undefined) throw lockedError(folder);
+    return lock;
   };
-  return toStagingFolder(loadId, folder, await retry(attempt, { forMs: lockWaitMs, everyMs: 100, retryable: isHeld }));
+  const retryable = (error: unknown): boolean => isAppError(error, 'locked');
+  return toStagingFolder(loadId, folder, await retry(attempt, { forMs: lockWaitMs, everyMs: 100, retryable }));
 }
 
 /** Lists the staged work of a table. The events table's folder also has that of other tables. */
@@ -88,8 +100,9 @@ export async function listStaged(stagingDir: string): Promise<string[]> {
 }
 
 export async function hasRunningLoad(stagingDir: string): Promise<boolean> {
-  const names = await listStaged(stagingDir);
-  return names.some((name) => name.startsWith(loadPrefix) && isRunning(path.join(stagingDir, name)));
+  for (const name of await listStaged(stagingDir))
+    if (name.startsWith(loadPrefix) && (await isRunning(path.join(stagingDir, name)))) return true;
+  return false;
 }
 
 /** Creates a test of whether a file belongs to work in progress. */
@@ -102,18 +115,13 @@ export async function findNamesInProgress(stagingDir: string): Promise<(file: st
 export async function forEachLeftover(stagingDir: string, settle: (folder: string) => Promise<void>): Promise<void> {
   for (const name of await listStaged(stagingDir)) {
     const folder = path.join(stagingDir, name);
-    let lock: Lock;
-    try {
-      lock = holdWork(folder, 'a recovery');
-    } catch (error) {
-      if (isHeld(error)) continue;
-      throw error;
-    }
+    const lock = await holdWork(folder, 'a recovery');
+    if (lock === undefined) continue;
     try {
       await settle(folder);
       await removeWork(folder);
     } finally {
-      lock.release();
+      await lock.release();
     }
   }
 }

@@ -2,6 +2,7 @@ import path from 'node:path';
 import { isAppError } from '../errors.ts';
 import { hashFile } from '../files/file-checks.ts';
 import { createFolderStore, type FolderStoreOptions } from './folder-store.ts';
+import type { Leases } from './leases.ts';
 import type { ObjectStore } from './object-store.ts';
 
 /** An immutable stored file, as the log names it. */
@@ -34,14 +35,25 @@ type Environment = Readonly<Record<string, string | undefined>>;
 /** Deepest folders first. Set once by a process, before it opens a store. */
 let connections: readonly Connection[] = [];
 let childEnvironment: Environment = {};
+let leases: Leases | undefined;
 
 /**
  * Keeps the objects below some folders in other stores, for the whole process, until the next call. `environment`: that
- * of a child process which connects them too.
+ * of a child process which connects them too. `shared`: the leases among the hosts that use those stores.
  */
-export function connectFolders(connected: readonly Connection[], environment: Environment = {}): void {
+export function connectFolders(
+  connected: readonly Connection[],
+  environment: Environment = {},
+  shared: Leases | undefined = undefined,
+): void {
   connections = connected.toSorted((a, b) => b.folder.length - a.folder.length);
   childEnvironment = environment;
+  leases = shared;
+}
+
+/** Returns the leases among the hosts that share the objects below a folder; undefined if only this one has them. */
+export function findLeases(folder: string): Leases | undefined {
+  return openStore(folder).isShared ? leases : undefined;
 }
 
 /** Returns the variables with which a child process connects the same folders; none if no folder is connected. */
