@@ -15,7 +15,7 @@ import { type Enricher, createRowLookups, type EnrichedSelect, type RowLookups }
 import { rewriteFiles } from '../lake/files/rewrite.ts';
 import { assertFilesIntact } from '../lake/files/data-file.ts';
 import { hasTable, openDatasetTable, tablePaths } from '../lake/lake.ts';
-import type { DataFile } from '../lake/log/snapshot.ts';
+import { withEmptyFile, type DataFile } from '../lake/log/snapshot.ts';
 import type { Table } from '../lake/log/table.ts';
 import type { Duckdb } from '../lake/sql/duckdb.ts';
 import { readFilesSql, lockTable, settleTable } from './tables.ts';
@@ -72,8 +72,8 @@ async function enrichFile(
   file: DataFile,
 ): Promise<number> {
   try {
-    const filled = await localFiles.use([file], (paths) => {
-      const source = readFilesSql([table.snapshot().emptyFile, ...paths]);
+    const filled = await localFiles.use(withEmptyFile(table.snapshot(), [file]), (paths) => {
+      const source = readFilesSql(paths);
       return fillRows(duckdb, rowLookups, { source, groups, has: () => true }, async (select, rows) => {
         // The rewrite would give damaged rows a valid checksum.
         await assertFilesIntact([file]);

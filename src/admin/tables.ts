@@ -2,7 +2,7 @@ import { localFiles } from '../runtime/store/open-store.ts';
 import path from 'node:path';
 import { recoverChanges } from '../lake/files/change.ts';
 import { tablePaths, type TableName } from '../lake/lake.ts';
-import type { DataFile, Snapshot } from '../lake/log/snapshot.ts';
+import { withEmptyFile, type DataFile, type Snapshot } from '../lake/log/snapshot.ts';
 import type { Table } from '../lake/log/table.ts';
 import type { Duckdb } from '../lake/sql/duckdb.ts';
 import { sqlList } from '../lake/sql/literals.ts';
@@ -49,20 +49,20 @@ export function* inPortions<T>(all: readonly T[], size = filesAtOnce): Generator
 export const readFilesSql = (files: readonly string[], more = ''): string =>
   `read_parquet(${sqlList(files)}, union_by_name = true, hive_partitioning = false${more})`;
 
-/** Counts matching rows per file; files without one are left out. `aggregates`: more columns of each count. */
+/** Counts matching rows per file of a snapshot; files without one are left out. `aggregates`: more columns of each count. */
 export async function* countByFile(
   duckdb: Duckdb,
-  { files, emptyFile }: Pick<Snapshot, 'files' | 'emptyFile'>,
+  snapshot: Pick<Snapshot, 'files' | 'emptyFile'>,
   where: string,
   aggregates = '',
 ): AsyncGenerator<{ readonly file: DataFile; readonly row: Readonly<Record<string, unknown>> }, void, void> {
-  for (const some of inPortions(files)) {
-    const found = await localFiles.use(some, async (paths) => {
+  for (const some of inPortions(snapshot.files)) {
+    const found = await localFiles.use(withEmptyFile(snapshot, some), async (paths) => {
       const rows = await duckdb.rows(
-        `SELECT filename, count(*) AS n${aggregates} FROM ${readFilesSql([emptyFile, ...paths], ', filename = true')}
+        `SELECT filename, count(*) AS n${aggregates} FROM ${readFilesSql(paths, ', filename = true')}
          WHERE ${where} GROUP BY filename ORDER BY filename`,
       );
-      return rows.map((row) => ({ file: some[paths.indexOf(String(row['filename']))], row }));
+      return rows.map((row) => ({ file: some[paths.indexOf(String(row['filename'])) - 1], row }));
     });
     for (const { file, row } of found) if (file !== undefined) yield { file, row };
   }

@@ -3,7 +3,7 @@ import { findSinceMs, nextCursor, parseCursor } from '../lake/log/change-feed.ts
 import { openDuckdb } from '../lake/sql/duckdb.ts';
 import { sqlList, sqlText } from '../lake/sql/literals.ts';
 import { readSnapshotWithWatermark } from '../lake/watermark.ts';
-import { localFiles, nameOfStored } from '../runtime/store/open-store.ts';
+import { localFiles } from '../runtime/store/open-store.ts';
 import { machineClock } from '../runtime/clock.ts';
 import { AppError } from '../runtime/errors.ts';
 import { withFormerNames } from '../runtime/former-names.ts';
@@ -15,7 +15,8 @@ import { tablePaths } from '../lake/lake.ts';
 import { checkLake } from '../lake/check.ts';
 import { readHistory, readLakeStats } from '../lake/history.ts';
 import { datasets, events } from '../datasets/dataset.ts';
-import { readSnapshot } from '../lake/log/snapshot.ts';
+import { tableStore } from '../lake/log/log-files.ts';
+import { emptyFileName, readSnapshot, withEmptyFile } from '../lake/log/snapshot.ts';
 import { defineDataCommand, type DataContext, type CommandGroup, type OpenData } from './command.ts';
 import { withEngine } from './lake-engine.ts';
 import { flag, oneOf, positive, text, withDefault } from './option-specs.ts';
@@ -41,14 +42,15 @@ export async function readChanges(tableDir: string, since: string | undefined) {
   const version = Math.max(snapshot.version, 0);
   if (snapshot.version < 0) return { version, rows: 0, sql: 'SELECT 1 WHERE false', ...named };
   const from = (paths: readonly string[]): string =>
-    `read_parquet(${sqlList([snapshot.emptyFile, ...paths])}, union_by_name = true, hive_partitioning = false)`;
+    `read_parquet(${sqlList(paths)}, union_by_name = true, hive_partitioning = false)`;
   const where = `available_at > TIMESTAMPTZ ${sqlText(new Date(sinceMs).toISOString())}`;
   const duckdb = await openDuckdb({ memoryMb: 512, threads: 1 });
   try {
-    const [counted] = await localFiles.use(files, (paths) =>
+    const [counted] = await localFiles.use(withEmptyFile(snapshot, files), (paths) =>
       duckdb.rows(`SELECT count(*) AS n FROM ${from(paths)} WHERE ${where}`),
     );
-    const sql = `SELECT * FROM ${from(files.map(nameOfStored))} WHERE ${where}`;
+    const { nameOf } = tableStore(snapshot.tableDir);
+    const sql = `SELECT * FROM ${from([emptyFileName, ...files.map((file) => file.path)].map(nameOf))} WHERE ${where}`;
     return { version, rows: Number(counted?.['n']), sql, ...named };
   } finally {
     duckdb.close();

@@ -1,6 +1,5 @@
 import path from 'node:path';
 import { describeError, isSystemError, isAppError } from '../runtime/errors.ts';
-import { exists } from '../runtime/files/file-checks.ts';
 import { findInfo } from './log/actions.ts';
 import { findLastCheckpoint, isCheckpointIntact } from './log/checkpoint.ts';
 import { changesTable, toForeignCommit } from './log/table-state.ts';
@@ -13,6 +12,7 @@ import {
   type Commit,
   type LogListing,
   logStore,
+  tableStore,
 } from './log/log-files.ts';
 import { findBrokenLines, findEnd, ledgerName } from './log/version-ledger.ts';
 import { readSteps } from './log/version-points.ts';
@@ -157,8 +157,8 @@ async function checkLedger(tableDir: string): Promise<Finding[]> {
   const at = path.posix.join(path.basename(tableDir), ledgerName);
   // Before the ledger: trimmed commits were in the ledger before.
   const { commits } = await listLog(tableDir);
-  const broken = await findBrokenLines(tableDir);
-  const { last, isCutOff } = await findEnd(tableDir);
+  const broken = await findBrokenLines(tableStore(tableDir));
+  const { last, isCutOff } = await findEnd(tableStore(tableDir));
   const report = (what: string): Finding => ({ problem: 'damaged_file', path: at, detail: `${what}; ${ledgerAdvice}` });
   const covered = last?.version ?? -1;
   const first = commits[0] ?? 0;
@@ -175,7 +175,8 @@ export async function checkVersionLedger(tableDir: string, restamps: readonly Re
   const findings = await checkLedger(tableDir);
   for (const { steps } of restamps) {
     if (steps === undefined) continue;
-    const problem = (await exists(path.join(tableDir, steps))) ? 'damaged_file' : 'missing_file';
+    const size = await tableStore(tableDir).findSize(steps);
+    const problem = size === undefined ? 'missing_file' : 'damaged_file';
     await readSteps(tableDir, steps).catch((error: unknown) => {
       if (!isAppError(error, 'log_damaged')) throw error;
       findings.push({ problem, path: path.posix.join(path.basename(tableDir), steps), detail: describeError(error) });

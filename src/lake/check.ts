@@ -23,7 +23,14 @@ import {
 import { findLakeState, type LakeState } from './log/lake-state.ts';
 import { isForeignFile } from './repair/repair-log.ts';
 import { commitName } from './log/log-files.ts';
-import { loadOwnState, loadTableState, toSnapshot, type DataFile, type Snapshot } from './log/snapshot.ts';
+import {
+  loadOwnState,
+  loadTableState,
+  toSnapshot,
+  withEmptyFile,
+  type DataFile,
+  type Snapshot,
+} from './log/snapshot.ts';
 import { describeFileSql, hasColumns } from './table-schema.ts';
 import type { TableState } from './log/table-state.ts';
 import { isYoungPath, listKnownPaths } from './log/young-folder.ts';
@@ -93,17 +100,18 @@ async function isLive(tableDir: string, file: DataFile): Promise<boolean> {
   return (await loadOwnState(tableDir)).state.files.has(encodeURI(file.path));
 }
 
-async function checkEmptyFile(duckdb: Duckdb, { tableDir, emptyFile, schemaString }: Snapshot): Promise<Finding[]> {
+async function checkEmptyFile(duckdb: Duckdb, snapshot: Snapshot): Promise<Finding[]> {
+  const { tableDir, emptyFile, schemaString } = snapshot;
   const at = path.posix.join(path.basename(tableDir), path.basename(emptyFile));
   if ((await findStoredSize({ absolutePath: emptyFile })) === undefined)
     return [{ problem: 'missing_file', path: at, detail: 'the next start writes it' }];
   const detail = 'remove it: the next start writes it';
   try {
-    const rows = await duckdb.rows(`SELECT * FROM read_parquet(${sqlText(emptyFile)}) LIMIT 1`);
-    const described = await duckdb.rows(describeFileSql(emptyFile));
-    return rows.length === 0 && hasColumns(described, schemaString)
-      ? []
-      : [{ problem: 'damaged_file', path: at, detail }];
+    const isSound = await localFiles.use(withEmptyFile(snapshot), async ([local = '']) => {
+      const rows = await duckdb.rows(`SELECT * FROM read_parquet(${sqlText(local)}) LIMIT 1`);
+      return rows.length === 0 && hasColumns(await duckdb.rows(describeFileSql(local)), schemaString);
+    });
+    return isSound ? [] : [{ problem: 'damaged_file', path: at, detail }];
   } catch (error) {
     return [{ problem: 'damaged_file', path: at, detail: `${describeError(error)}; ${detail}` }];
   }

@@ -4,7 +4,7 @@ import { decodePath, findInfo } from './log/actions.ts';
 import { findLastCheckpoint, writeCheckpoint } from './log/checkpoint.ts';
 import { isClockBehind, findLakeState } from './log/lake-state.ts';
 import type { Duckdb } from './sql/duckdb.ts';
-import { lakeStore, tableStore } from './files/data-file.ts';
+import { lakeStore } from './files/data-file.ts';
 import { findOldestPendingBase } from './files/failed-events.ts';
 import {
   checkpointHashName,
@@ -14,6 +14,7 @@ import {
   logFolder,
   readCommit,
   logStore,
+  tableStore,
 } from './log/log-files.ts';
 import { findPublished } from './files/deferred-replacement.ts';
 import { findNamesInProgress } from './files/staging.ts';

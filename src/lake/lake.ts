@@ -32,7 +32,7 @@ import { sqlName, sqlText } from './sql/literals.ts';
 import { followGroupAccess, tableFolderMode } from '../runtime/files/group-access.ts';
 import { ensureLakeId } from './identity.ts';
 import { emptyTotals } from './log/lake-state.ts';
-import { listLog, logFolder, logStore } from './log/log-files.ts';
+import { listLog, logFolder, logStore, tableStore } from './log/log-files.ts';
 import { emptyFileName, loadTableState, readSnapshot } from './log/snapshot.ts';
 import { ensureSnapshotFile } from './sql/snapshot-sql.ts';
 import { linkCommit, openTable, toCommitInfo, type Table, type TableOptions } from './log/table.ts';
@@ -43,7 +43,7 @@ import {
   upgradeSchema,
   type TableColumn,
 } from './table-schema.ts';
-import { lakeStore, listDataFiles, statsProperty, tableStore } from './files/data-file.ts';
+import { lakeStore, listDataFiles, statsProperty } from './files/data-file.ts';
 import { findNames, listNames } from '../runtime/files/folder-names.ts';
 import { youngFolder } from './log/young-folder.ts';
 

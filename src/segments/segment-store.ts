@@ -8,7 +8,7 @@
  * Crash: the previous or the new record is current; the next change removes files without a record.
  */
 import { AppError } from '../runtime/errors.ts';
-import { openFileRecords, type FileRecords } from '../runtime/store/file-records.ts';
+import { openFileRecords, type FileRecords, type RecordedFile } from '../runtime/store/file-records.ts';
 import { isCount, isText, oneOf, shapeOf } from '../runtime/store/shape.ts';
 
 /** Kinds of ids: `custom` user ids, or ids of devices of any kind. */
@@ -30,11 +30,7 @@ export interface SegmentId {
   readonly idSegment: number;
 }
 
-export interface Segment extends SegmentStats, SegmentId {
-  readonly file: string;
-  readonly sizeBytes: number;
-  readonly sha256: string;
-}
+export interface Segment extends RecordedFile, SegmentStats, SegmentId {}
 
 const isFacts = shapeOf<SegmentStats>({ kind: oneOf(segmentKinds), ids: isCount, addedAt: isText });
 const idForm = /^[1-9]\d{0,14}\/[1-9]\d{0,15}$/;

@@ -173,7 +173,7 @@ function createEngines(folder: string) {
   }
   onTestFinished(close);
   function open({ apps: those, tableDir, segment, titles }: ReadPlan, inline: boolean): Promise<QueryEngine> {
-    const lists = [segment, titles].flatMap((list) => (list === undefined ? [] : [path.dirname(list.file)]));
+    const lists = [segment, titles].flatMap((list) => (list === undefined ? [] : [path.dirname(list.absolutePath)]));
     const folders = [tableDir, folder, unnamedFolder, ...lists];
     const key = JSON.stringify([those.map(({ idApp }) => idApp), inline, folders]);
     const options = { apps: those, inline, folders, tempDir: folder, tempMaxBytes: 1e9, memoryMb: 256, threads: 1 };

@@ -1,7 +1,7 @@
 import path from 'node:path';
 import { writeCheckpoint } from '../../lake/log/checkpoint.ts';
 import { findLakeState, type Epoch, findStateOf } from '../../lake/log/lake-state.ts';
-import { commitName, logFolder, readCommit, listLog, findCommit } from '../../lake/log/log-files.ts';
+import { commitName, logFolder, readCommit, listLog, findCommit, tableStore } from '../../lake/log/log-files.ts';
 import { loadTableState, toSnapshot, type Snapshot, readSnapshot } from '../../lake/log/snapshot.ts';
 import type { TableState } from '../../lake/log/table-state.ts';
 import { copyLedger, ledgerFile } from '../../lake/log/version-ledger.ts';
@@ -104,7 +104,7 @@ async function copyPoints(
 ): Promise<BackupFile[]> {
   const folder = target.workPath(path.basename(tableDir));
   // The log may be trimmed in between, and the original ledger then has some of these lines.
-  await copyLedger(tableDir, folder, await listUntrimmed(tableDir, state.version));
+  await copyLedger(tableStore(tableDir), folder, await listUntrimmed(tableDir, state.version));
   const files = [await target.put(pathBelow(lakeDir, ledgerFile(tableDir)), ledgerFile(folder))];
   for (const { steps } of findLakeState(state.lastCommit)?.restamps ?? []) {
     if (steps === undefined) continue;

@@ -153,7 +153,7 @@ async function copyRecords(
       try {
         const found = await records.get(id);
         if (found === undefined) continue;
-        const { file, sizeBytes: size, sha256 } = found;
+        const { absolutePath: file, sizeBytes: size, sha256 } = found;
         files.push(await target.put(path.posix.join(backupPath, path.basename(file)), file, { sha256, size }));
       } catch (error) {
         if (!isDamage(error)) throw error;

@@ -1,15 +1,14 @@
-import { localFiles } from '../../runtime/store/open-store.ts';
+import { findStoredSize, localFiles, type StoredFile } from '../../runtime/store/open-store.ts';
 import path from 'node:path';
 import { AppError } from '../../runtime/errors.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
-import { exists } from '../../runtime/files/file-checks.ts';
 import type { Dataset } from '../../datasets/dataset.ts';
 import { pruneFiles } from '../../lake/files/prune.ts';
 import { rewriteFiles } from '../../lake/files/rewrite.ts';
 import { assertFilesIntact } from '../../lake/files/data-file.ts';
 import { decodePath } from '../../lake/log/actions.ts';
-import type { DataFile, Snapshot } from '../../lake/log/snapshot.ts';
+import { withEmptyFile, type DataFile, type Snapshot } from '../../lake/log/snapshot.ts';
 import type { Table } from '../../lake/log/table.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { parseSchemaString } from '../../lake/table-schema.ts';
@@ -50,10 +49,9 @@ export async function findFilesToErase(
   const files = pruneFiles(snapshot.files, target.apps === undefined ? {} : { idApps: target.apps });
   // A damaged file may hide rows to erase, and a rewrite would give its damaged rows a valid checksum.
   await assertFilesIntact(files);
-  const { emptyFile } = snapshot;
   const apps = ", string_agg(DISTINCT id_app::VARCHAR, ',') AS apps";
   const fileToErases: FileToErase[] = [];
-  const counts = countByFile(duckdb, { files, emptyFile }, matchSql(target, columnsOf(snapshot)), apps);
+  const counts = countByFile(duckdb, { ...snapshot, files }, matchSql(target, columnsOf(snapshot)), apps);
   for await (const { file, row } of counts) {
     const idApps = typeof row['apps'] === 'string' ? row['apps'].split(',').map(Number) : [];
     fileToErases.push({ file, hits: Number(row['n']), idApps });
@@ -68,20 +66,22 @@ export async function findFilesToErase(
 export async function isInRemovedFiles(duckdb: Duckdb, table: Table, target: ErasureTarget): Promise<boolean> {
   const snapshot = table.snapshot();
   const matches = matchSql(target, columnsOf(snapshot));
-  const find = async (files: readonly string[]): Promise<boolean> => {
-    const source = readFilesSql([snapshot.emptyFile, ...files]);
-    return (await duckdb.rows(`SELECT 1 AS found FROM ${source} WHERE ${matches} LIMIT 1`)).length > 0;
-  };
-  const removed = [...table.state().tombstones.keys()].map((encoded) =>
-    path.join(table.dir, decodePath(encoded) ?? ''),
-  );
+  const find = (files: readonly StoredFile[]): Promise<boolean> =>
+    localFiles.use(withEmptyFile(snapshot, files), async (paths) => {
+      const rows = await duckdb.rows(`SELECT 1 AS found FROM ${readFilesSql(paths)} WHERE ${matches} LIMIT 1`);
+      return rows.length > 0;
+    });
+  const isThere = async (file: StoredFile): Promise<boolean> => (await findStoredSize(file)) !== undefined;
+  const removed = [...table.state().tombstones.keys()].map((encoded) => ({
+    absolutePath: path.join(table.dir, decodePath(encoded) ?? ''),
+  }));
   for (const some of inPortions(removed)) {
-    const existing: string[] = [];
-    for (const file of some) if (await exists(file)) existing.push(file);
+    const existing: StoredFile[] = [];
+    for (const file of some) if (await isThere(file)) existing.push(file);
     // A file may be removed meanwhile.
     const isAny = await find(existing).catch(async () => {
       for (const file of existing)
-        if ((await exists(file)) && (await find([file]).catch(() => exists(file)))) return true;
+        if ((await isThere(file)) && (await find([file]).catch(() => isThere(file)))) return true;
       return false;
     });
     if (isAny) return true;
@@ -89,13 +89,17 @@ export async function isInRemovedFiles(duckdb: Duckdb, table: Table, target: Era
   return false;
 }
 
-const hitSources = ({ emptyFile }: Snapshot, paths: readonly string[]): string[] =>
+/** `paths`: those of the empty file and of files. */
+const hitSources = ([emptyFile = '', ...paths]: readonly string[]): string[] =>
   [...inPortions(paths)].map((some) => readFilesSql([emptyFile, ...some]));
 
-/** SQL of the rows to erase, for a few files per query: `id_app`, `event_id`. `paths`: those of the files. */
+/**
+ * SQL of the rows to erase, for a few files per query: `id_app`, `event_id`. `paths`: those of the empty file and of the
+ * files.
+ */
 export function listHitIdsSql(snapshot: Snapshot, paths: readonly string[], target: ErasureTarget): string[] {
   const matches = matchSql(target, columnsOf(snapshot));
-  return hitSources(snapshot, paths).map((source) => `SELECT id_app, event_id FROM ${source} WHERE ${matches}`);
+  return hitSources(paths).map((source) => `SELECT id_app, event_id FROM ${source} WHERE ${matches}`);
 }
 
 /** Finds the kinds and apps of a target's user ids in the files that have them. */
@@ -109,8 +113,8 @@ export async function findUserIdScopes(
   if (users === undefined) return [];
   const found = new Map<string, UserIdScope>();
   const files = fileToErases.map(({ file }) => file);
-  await localFiles.use(files, async (paths) => {
-    for (const source of hitSources(snapshot, paths))
+  await localFiles.use(withEmptyFile(snapshot, files), async (paths) => {
+    for (const source of hitSources(paths))
       for (const row of await duckdb.rows(userIdScopesSql({ ...target, users }, source, columnsOf(snapshot)))) {
         const meaning = { id: String(row['id']), kind: row['kind'] as UserKind, idApp: Number(row['id_app']) };
         const key = JSON.stringify(meaning);

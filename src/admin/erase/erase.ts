@@ -18,7 +18,7 @@ import { isCatalogueCurrent } from '../../lake/catalogue/refresh.ts';
 import { addErasedIds, valuesSql } from '../../lake/event-index/erased-ids.ts';
 import { assertTablesNamed, lakePaths, listOtherTables, openDatasetTable, tablePaths } from '../../lake/lake.ts';
 import { listLog } from '../../lake/log/log-files.ts';
-import { readSnapshot, type Snapshot } from '../../lake/log/snapshot.ts';
+import { readSnapshot, withEmptyFile, type Snapshot } from '../../lake/log/snapshot.ts';
 import { drainStream, waitUntil, type DrainDependencies } from './drain.ts';
 import {
   eraseFailed,
@@ -170,12 +170,17 @@ async function rememberErased(
   found: readonly FoundInTable[],
   target: ErasureTarget,
 ): Promise<void> {
-  const files = found.flatMap(({ hits }) => hits.map(({ file }) => file));
+  const files = found.flatMap(({ erasure, hits }) =>
+    withEmptyFile(
+      erasure.table.snapshot(),
+      hits.map(({ file }) => file),
+    ),
+  );
   await localFiles.use(files, async (paths) => {
     const selects: string[] = [];
     let from = 0;
     for (const { erasure, hits } of found) {
-      const own = paths.slice(from, (from += hits.length));
+      const own = paths.slice(from, (from += 1 + hits.length));
       for (const select of listHitIdsSql(erasure.table.snapshot(), own, target)) selects.push(select);
       const ids = await listFailedIds(erasure, target);
       if (ids.length > 0) selects.push(valuesSql(ids));

@@ -21,7 +21,9 @@ import {
   type SegmentKind,
 } from '../../segments/segment-store.ts';
 import { createBadLineList, type RejectedList, readListLines, type ListInput } from './text-lines.ts';
-import { exists, findSize, hashFile } from '../../runtime/files/file-checks.ts';
+import { exists } from '../../runtime/files/file-checks.ts';
+import type { RecordedFile } from '../../runtime/store/file-records.ts';
+import { findStoredSize, hashStored, localFiles } from '../../runtime/store/open-store.ts';
 
 export interface AddedSegment extends SegmentId {
   readonly kind: SegmentKind;
@@ -132,13 +134,9 @@ export interface SegmentIdsToRemove {
 }
 
 /** Refuses to rewrite a damaged file. Error: `file_damaged`. */
-export async function assertIntact(
-  { file, sizeBytes, sha256 }: Pick<Segment, 'file' | 'sizeBytes' | 'sha256'>,
-  what: string,
-  hint: string,
-): Promise<void> {
-  if ((await findSize(file)) !== sizeBytes || (await hashFile(file)) !== sha256)
-    throw new AppError('file_damaged', `${file} is damaged${what}`, { hint });
+export async function assertIntact(file: RecordedFile, what: string, hint: string): Promise<void> {
+  if ((await findStoredSize(file)) !== file.sizeBytes || (await hashStored(file)) !== file.sha256)
+    throw new AppError('file_damaged', `${file.absolutePath} is damaged${what}`, { hint });
 }
 
 async function rewrite(
@@ -150,15 +148,17 @@ async function rewrite(
   const { idSegment, idAccount } = segment;
   const hint = `Add segment ${idSegment} of account ${idAccount} again, or remove it; then repeat the command.`;
   await assertIntact(segment, ' or missing: no id can be removed from it', hint);
-  const source = `read_parquet([${sqlText(segment.file)}], hive_partitioning = false)`;
-  const named = `(SELECT unnest(CAST(${sqlList(ids)} AS VARCHAR[])))`;
-  const [row] = await engine.rows(`SELECT count(*) AS found FROM ${source} WHERE id IN ${named}`);
-  if (Number(row?.['found']) === 0) return undefined;
-  const file = path.join(dir, `${segment.idAccount}-${segment.idSegment}.parquet`);
-  return {
-    file,
-    ids: await writeListFile(engine, `SELECT id FROM ${source} WHERE id NOT IN ${named} ORDER BY id`, file),
-  };
+  return await localFiles.use([segment], async (paths) => {
+    const source = `read_parquet(${sqlList(paths)}, hive_partitioning = false)`;
+    const named = `(SELECT unnest(CAST(${sqlList(ids)} AS VARCHAR[])))`;
+    const [row] = await engine.rows(`SELECT count(*) AS found FROM ${source} WHERE id IN ${named}`);
+    if (Number(row?.['found']) === 0) return undefined;
+    const file = path.join(dir, `${idAccount}-${idSegment}.parquet`);
+    return {
+      file,
+      ids: await writeListFile(engine, `SELECT id FROM ${source} WHERE id NOT IN ${named} ORDER BY id`, file),
+    };
+  });
 }
 
 /**
@@ -170,8 +170,8 @@ export async function removeIdsFromSegments(
   { kind, ids, idAccount }: SegmentIdsToRemove,
   options: ListOptions,
 ): Promise<number> {
-  if (!(await exists(segmentsDir))) return 0;
-  // Opening also removes the spool of a killed command.
+  if (!(await exists(segmentsDir)) && (await listSegments(segmentsDir)).length === 0) return 0;
+  // In the local folder of the segments. Opening also removes the spool of a killed command.
   const room = await openScratchDir(path.join(segmentsDir, 'work'), 'erase');
   try {
     const segments = (await listSegments(segmentsDir, idAccount)).filter((segment) => segment.kind === kind);

@@ -9,6 +9,7 @@ import { changeTitles, type NewTitles, type TitleCounts, type Titles } from '../
 import { throwIfStopped, assertIntact, openSortEngine, writeListFile, type ListOptions } from './add-segment.ts';
 import { createBadLineList, type RejectedList, readListLines, type ListInput } from './text-lines.ts';
 import { isRecord } from '../../runtime/files/checksummed-json.ts';
+import { localFiles } from '../../runtime/store/open-store.ts';
 
 const cellNames = ['field', 'id', 'title'] as const;
 /** A title of an id; an empty title removes an earlier one. */
@@ -122,21 +123,23 @@ async function spoolTitles(
 const restoreHint =
   "Restore it from a backup; or remove the folder of the titles, and load them again with 'tributary load titles'.";
 
-/** SQL of the merged titles: the newest title of each id, unless it is empty. */
-function mergeSql(spool: string, before: Titles | undefined): string {
+/** SQL of the merged titles: the newest title of each id, unless it is empty. `before`: local path of earlier titles. */
+function mergeSql(spool: string, before: string | undefined): string {
   const columns = "{field: 'VARCHAR', id: 'VARCHAR', title: 'VARCHAR', turn: 'BIGINT'}";
   const loaded = `SELECT field, id, title, turn FROM read_json([${sqlText(spool)}], format = 'newline_delimited', hive_partitioning = false, columns = ${columns})`;
   const all =
     before === undefined
       ? loaded
-      : `${loaded} UNION ALL SELECT field, id, title, 0 AS turn FROM read_parquet([${sqlText(before.file)}], hive_partitioning = false)`;
+      : `${loaded} UNION ALL SELECT field, id, title, 0 AS turn FROM read_parquet([${sqlText(before)}], hive_partitioning = false)`;
   return `SELECT field, id, arg_max(title, turn) AS title FROM (${all}) GROUP BY field, id HAVING arg_max(title, turn) <> '' ORDER BY field, id`;
 }
 
 async function merge(engine: Duckdb, dir: string, spool: string, before: Titles | undefined): Promise<NewTitles> {
   if (before !== undefined) await assertIntact(before, ': checksum mismatch', restoreHint);
   const file = path.join(dir, 'titles.parquet');
-  await writeListFile(engine, mergeSql(spool, before), file);
+  await localFiles.use(before === undefined ? [] : [before], ([local]) =>
+    writeListFile(engine, mergeSql(spool, local), file),
+  );
   const counts = await engine.rows(
     `SELECT field, count(*) AS titles FROM read_parquet([${sqlText(file)}], hive_partitioning = false) GROUP BY field ORDER BY field`,
   );

@@ -16,7 +16,7 @@ import {
   findLakeState,
   type LoadStatus,
 } from '../../lake/log/lake-state.ts';
-import { type DataFile, readSnapshot } from '../../lake/log/snapshot.ts';
+import { type DataFile, readSnapshot, withEmptyFile } from '../../lake/log/snapshot.ts';
 import type { Table } from '../../lake/log/table.ts';
 import { openDuckdb, type Duckdb } from '../../lake/sql/duckdb.ts';
 import { sqlText } from '../../lake/sql/literals.ts';
@@ -147,14 +147,14 @@ export async function listLoads(
   dataset: string,
   limits: UndoDependencies['limits'],
 ): Promise<ListedLoad[]> {
-  const { files, txns, emptyFile } = await readSnapshot(tableDir);
-  const states = listLoadStates(txns);
+  const snapshot = await readSnapshot(tableDir);
+  const states = listLoadStates(snapshot.txns);
   if (states.size === 0) return [];
   const duckdb = await openDuckdb(limits);
   try {
-    const counted = await localFiles.use(files, (paths) =>
+    const counted = await localFiles.use(withEmptyFile(snapshot, snapshot.files), (paths) =>
       duckdb.rows(
-        `SELECT load_id, count(*) AS n FROM ${readFilesSql([emptyFile, ...paths])} WHERE load_id IS NOT NULL GROUP BY load_id`,
+        `SELECT load_id, count(*) AS n FROM ${readFilesSql(paths)} WHERE load_id IS NOT NULL GROUP BY load_id`,
       ),
     );
     const rows = new Map(counted.map((row) => [String(row['load_id']), Number(row['n'])]));

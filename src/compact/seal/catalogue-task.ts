@@ -1,4 +1,5 @@
 import { describeError, isAppError } from '../../runtime/errors.ts';
+import { localFiles } from '../../runtime/store/open-store.ts';
 import { cataloguePaths } from '../../lake/catalogue/catalogue-files.ts';
 import { openPacks, type Packs } from '../../lake/catalogue/packs.ts';
 import { listSources, type SummarySource } from '../../lake/catalogue/file-summaries.ts';
@@ -13,6 +14,7 @@ import {
 } from '../../lake/catalogue/refresh.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { sqlText } from '../../lake/sql/literals.ts';
+import { withEmptyFile } from '../../lake/log/snapshot.ts';
 import { takeBounded } from '../compact-options.ts';
 import type { TableDependencies } from './maintenance-task.ts';
 
@@ -41,7 +43,9 @@ function createPartMaker({ table, logger }: TableDependencies, packs: Packs) {
       // A stop interrupts the query: the files may be intact.
       if (signal.aborted || (!isAppError(error, 'sql') && !isAppError(error, 'memory'))) throw error;
       // Throws if the engine has failed permanently: the files may be intact.
-      await duckdb.rows(`SELECT count(*) AS n FROM read_parquet(${sqlText(emptyFile)})`);
+      await localFiles.use(withEmptyFile({ emptyFile }), ([local = '']) =>
+        duckdb.rows(`SELECT count(*) AS n FROM read_parquet(${sqlText(local)})`),
+      );
       if (batch.length > 1) {
         for (const source of batch) await addBatch(duckdb, [source], signal);
         return;

@@ -43,6 +43,7 @@ interface SortChunk {
 export interface SortChunkSource {
   readonly dataset: Dataset;
   readonly duckdb: Duckdb;
+  /** Local path of the empty file. */
   readonly emptyFile: string;
   readonly budget: EngineBudget;
 }

@@ -17,7 +17,7 @@ import { toAdd, findFileDamage } from '../../lake/files/data-file.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { openChange, type OpenChange } from '../../lake/files/change.ts';
 import { engineBudget, type EngineBudget } from '../../lake/files/row-memory.ts';
-import type { DataFile } from '../../lake/log/snapshot.ts';
+import { withEmptyFile, type DataFile } from '../../lake/log/snapshot.ts';
 import type { Change, Table } from '../../lake/log/table.ts';
 import { parseSchemaString } from '../../lake/table-schema.ts';
 import { isYoungPath } from '../../lake/log/young-folder.ts';
@@ -154,9 +154,10 @@ async function noteUnreadable(
   files: readonly DataFile[],
   leftOut: Map<string, AppError>,
 ): Promise<boolean> {
-  const { emptyFile } = table.snapshot();
   const before = leftOut.size;
-  await duckdb.rows(`SELECT count(*) AS n FROM ${sortChunkSql({ files: [] }, emptyFile)}`);
+  await localFiles.use(withEmptyFile(table.snapshot()), ([emptyFile = '']) =>
+    duckdb.rows(`SELECT count(*) AS n FROM ${sortChunkSql({ files: [] }, emptyFile)}`),
+  );
   for (const file of files) {
     await readPartitionGroups(dataset, duckdb, [file]).catch((error: unknown) => {
       if (!isEngineError(error)) throw error;
@@ -197,9 +198,10 @@ async function stage(
   inputs: readonly DataFile[],
   due: readonly PartitionGroup[],
   { id, folder }: OpenChange,
+  emptyFile: string,
 ): Promise<{ outputs: Output[]; usedInputs: DataFile[] } | undefined> {
   const { dataset, table, duckdb } = dependencies;
-  const { emptyFile, schemaString = '' } = table.snapshot();
+  const { schemaString = '' } = table.snapshot();
   const columns = parseSchemaString(schemaString).map(({ name }) => name);
   const budget = engineBudget(duckdb.memoryMb);
   const source = { dataset, duckdb, emptyFile, budget };
@@ -239,7 +241,9 @@ async function sealFiles(
   const { table, stagingDir, crashPoint } = dependencies;
   const change = await openChange(table, stagingDir, 'a seal', crashPoint);
   try {
-    const staged = await stage(dependencies, inputs, due, change);
+    const staged = await localFiles.use(withEmptyFile(table.snapshot()), ([emptyFile = '']) =>
+      stage(dependencies, inputs, due, change, emptyFile),
+    );
     if (staged === undefined) return undefined;
     const { outputs, usedInputs } = staged;
     await change.commit(outputs, () => toChange(usedInputs, outputs, nowMs));

@@ -1,25 +1,18 @@
 import { isKeyOf, membersOf } from '../../runtime/files/checksummed-json.ts';
 import type { CatalogueDates, CurrentCatalogue } from '../../lake/catalogue/current-catalogue.ts';
 import { isReportBasis, isReportFile, type ReportVersion, type ReportFile } from '../../reports/reports.ts';
+import type { RecordedFile } from '../../runtime/store/file-records.ts';
 import { isInteger, isText, listOf, oneOf, shapeOf, type ShapeCheck } from '../../runtime/store/shape.ts';
 import type { SegmentKind } from '../../segments/segment-store.ts';
 import type { ExportApp, ExportSpec } from './export-spec.ts';
 
-/** A file of another store, which may be replaced or removed while an export reads it. */
-export interface PlanFile {
-  readonly file: string;
-  readonly sizeBytes: number;
-  /** SHA-256, hex. */
-  readonly sha256: string;
-}
-
 /** The segment of a request: a file with the column `id`. */
-export interface PlanSegment extends PlanFile {
+export interface PlanSegment extends RecordedFile {
   readonly kind: SegmentKind;
 }
 
 /** The loaded titles: a file with the columns `field`, `id` and `title`. */
-export interface PlanTitles extends PlanFile {
+export interface PlanTitles extends RecordedFile {
   readonly counts: Readonly<Record<string, number>>;
 }
 
@@ -39,6 +32,7 @@ export interface ReadPlan {
   readonly request: ExportSpec;
   /** The apps whose rows the caller may read. */
   readonly apps: readonly ExportApp[];
+  /** Lists, which may be replaced or removed while an export reads them. */
   readonly segment?: PlanSegment;
   readonly titles?: PlanTitles;
   /** Folder of the event's table, which may not exist yet. */

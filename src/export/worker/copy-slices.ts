@@ -1,4 +1,4 @@
-import type { DataFile } from '../../lake/log/snapshot.ts';
+import { withEmptyFile, type DataFile } from '../../lake/log/snapshot.ts';
 import { localFiles } from '../../runtime/store/open-store.ts';
 import { inParallel } from '../../runtime/async/in-parallel.ts';
 import { findSize } from '../../runtime/files/file-checks.ts';
@@ -66,7 +66,7 @@ interface SliceCopy {
   readonly engines: readonly QueryEngine[];
   readonly query: ExportQuery;
   readonly format: Format;
-  /** An empty file with every column. */
+  /** The stored empty file, with every column. */
   readonly emptyFile: string;
   /** In the order of the rows; several only if the query has `selectRows` and the format `appendOptions`. */
   readonly slices: readonly Slice[];
@@ -103,8 +103,8 @@ export function copySlices(
     // Verifies the next slice concurrently; its faults are thrown when it is copied.
     verify(slices[index + engines.length]?.files ?? []).catch(() => undefined);
     busy.set(engine, file);
-    const copied = await localFiles.use(slice.files, (read) =>
-      engine.copyTo(selectOf(query, slice), [emptyFile, ...read], file, options),
+    const copied = await localFiles.use(withEmptyFile({ emptyFile }, slice.files), (read) =>
+      engine.copyTo(selectOf(query, slice), read, file, options),
     );
     const bytes = (await findSize(file)) ?? 0;
     busy.delete(engine);

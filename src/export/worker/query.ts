@@ -132,7 +132,7 @@ export function buildQuery(
   }
   const joins = inline ? [] : ['JOIN apps ON events.id_app = apps.id_app'];
   if (segment !== undefined) {
-    values['segment'] = segment.file;
+    values['segment'] = segment.absolutePath;
     joins.push(segmentJoin(segment.kind, dataset, [...conditions, 'events.id_app IN (SELECT id_app FROM apps)']));
   }
   const selectValues: Record<string, BoundValue> = { ...values };

@@ -1,6 +1,6 @@
 import { localFiles } from '../../runtime/store/open-store.ts';
 import { pruneFiles } from '../../lake/files/prune.ts';
-import type { DataFile, Snapshot } from '../../lake/log/snapshot.ts';
+import { withEmptyFile, type DataFile, type Snapshot } from '../../lake/log/snapshot.ts';
 import type { ReadPlan } from '../jobs/worker-messages.ts';
 import { assertReadVersionIntact } from './read-version.ts';
 import type { ExportQuery } from './export-query.ts';
@@ -51,13 +51,13 @@ export interface Source {
   readonly verify: Verify;
 }
 
-/** Runs work with the paths of files to read; the first has every column, so that the list is never empty. */
+/** Runs work with the paths of files to read; the first is the empty file, so that the list is never empty. */
 export function usePaths<T>(
   { snapshot }: Pick<RequestedFiles, 'snapshot'>,
   { files }: Pick<ReadFiles, 'files'>,
   work: (paths: readonly string[]) => Promise<T>,
 ): Promise<T> {
-  return localFiles.use(files, (paths) => work([snapshot.emptyFile, ...paths]));
+  return localFiles.use(withEmptyFile(snapshot, files), work);
 }
 
 /** Describes a statement that writes nothing of the result. */

@@ -1,8 +1,10 @@
 import path from 'node:path';
 import { getExport } from '../../datasets/dataset.ts';
 import { machineClock } from '../../runtime/clock.ts';
-import { AppError, isAppError, isSystemError } from '../../runtime/errors.ts';
+import { AppError, isAppError } from '../../runtime/errors.ts';
 import { findSize, hashFile, linkOrCopy } from '../../runtime/files/file-checks.ts';
+import type { RecordedFile } from '../../runtime/store/file-records.ts';
+import { findStoredSize, localFiles } from '../../runtime/store/open-store.ts';
 import { assertFilesIntact } from '../../lake/files/data-file.ts';
 import { findSinceMs, nextCursor, parseCursor } from '../../lake/log/change-feed.ts';
 import { readCommit } from '../../lake/log/log-files.ts';
@@ -11,7 +13,7 @@ import { upgradeSchema } from '../../lake/table-schema.ts';
 import { readSnapshotWithWatermark, type SnapshotWithWatermark } from '../../lake/watermark.ts';
 import type { ReportVersion } from '../../reports/reports.ts';
 import type { ExportSpec } from '../jobs/export-spec.ts';
-import type { PlanFile, ReadPlan, WorkerPlan } from '../jobs/worker-messages.ts';
+import type { ReadPlan, WorkerPlan } from '../jobs/worker-messages.ts';
 import { LimitError } from './watch-statement.ts';
 
 /** The version of the table that a request reads. */
@@ -93,39 +95,55 @@ export async function toReportVersion(
 }
 
 /**
- * Links a file of another store into the work folder, where the locked engine may read it and no process removes it,
- * and compares its hash; returns the new path. Error: `file_damaged`, `retryable` if the file was replaced or removed,
- * since the next plan has another.
+ * Links a list into the work folder, where the locked engine may read it and no process removes it, and compares its
+ * hash; returns the new path. Error: `file_damaged`, `retryable` if the file was replaced or removed, since the next plan
+ * has another.
  */
-async function pinFile({ file, sizeBytes, sha256 }: PlanFile, folder: string, name: string): Promise<string> {
+async function pinFile(list: RecordedFile, folder: string, name: string): Promise<string> {
   const pinned = path.join(folder, name);
   try {
-    await linkOrCopy(file, pinned);
+    await localFiles.use([list], ([local = '']) => linkOrCopy(local, pinned));
   } catch (error) {
-    if (!isSystemError(error, 'ENOENT')) throw error;
-    throw new AppError('file_damaged', `${file} is missing: it was removed or replaced`, {
+    if ((await findStoredSize(list)) !== undefined) throw error;
+    throw new AppError('file_damaged', `${list.absolutePath} is missing: it was removed or replaced`, {
       cause: error,
       retryable: true,
       hint: 'Create the export again, or restore the file from a backup.',
     });
   }
-  await assertListIntact({ file, sizeBytes, sha256 }, pinned);
+  await assertListIntact(list, pinned);
   return pinned;
 }
 
-export async function assertListIntact({ file, sizeBytes, sha256 }: PlanFile, at: string): Promise<void> {
+async function assertListIntact({ absolutePath, sizeBytes, sha256 }: RecordedFile, at: string): Promise<void> {
   if ((await findSize(at)) === sizeBytes && (await hashFile(at)) === sha256) return;
-  throw new AppError('file_damaged', `${file} is damaged: checksum mismatch`, {
+  throw new AppError('file_damaged', `${absolutePath} is damaged: checksum mismatch`, {
     hint: 'Load its list again, or restore the file from a backup.',
   });
 }
 
+const listsOf = ({ segment, titles }: ReadPlan): RecordedFile[] => [segment, titles].flatMap((list) => list ?? []);
+
+/** Returns a plan with other paths of its lists. */
+function withListPaths<P extends ReadPlan>(plan: P, paths: ReadonlyMap<RecordedFile, string>): P {
+  const { segment, titles } = plan;
+  const moved = <L extends RecordedFile>(list: L): L => ({ ...list, absolutePath: paths.get(list) ?? '' });
+  return { ...plan, ...(segment && { segment: moved(segment) }), ...(titles && { titles: moved(titles) }) };
+}
+
 /** Links the lists of a plan into the work folder; returns the plan with the new paths. Errors: those of `pinFile`. */
 export async function pinLists(plan: WorkerPlan, tempDir: string): Promise<WorkerPlan> {
-  const { segment, titles } = plan;
-  return {
-    ...plan,
-    ...(segment && { segment: { ...segment, file: await pinFile(segment, tempDir, 'segment.parquet') } }),
-    ...(titles && { titles: { ...titles, file: await pinFile(titles, tempDir, 'titles.parquet') } }),
-  };
+  const paths = new Map<RecordedFile, string>();
+  for (const list of listsOf(plan)) paths.set(list, await pinFile(list, tempDir, `list-${paths.size}.parquet`));
+  return withListPaths(plan, paths);
+}
+
+/** Runs work with a plan that has local paths of its lists, whose hashes were compared. Error: `file_damaged`. */
+export async function useLists<P extends ReadPlan, T>(plan: P, work: (local: P) => Promise<T>): Promise<T> {
+  const lists = listsOf(plan);
+  return await localFiles.use(lists, async (paths) => {
+    const pathOf = new Map(lists.map((list, index) => [list, paths[index] ?? '']));
+    for (const [list, local] of pathOf) await assertListIntact(list, local);
+    return await work(withListPaths(plan, pathOf));
+  });
 }

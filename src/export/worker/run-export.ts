@@ -1,12 +1,13 @@
 import path from 'node:path';
 import { pruneFiles } from '../../lake/files/prune.ts';
-import type { Snapshot } from '../../lake/log/snapshot.ts';
+import { withEmptyFile, type Snapshot } from '../../lake/log/snapshot.ts';
 import { hasColumns } from '../../lake/table-schema.ts';
 import type { ReportFile } from '../../reports/reports.ts';
 import { AppError, describeError, isAppError, isDamage, isDiskFull } from '../../runtime/errors.ts';
 import { foldersOfFiles } from '../../runtime/store/open-store.ts';
 import { removeFile, syncFolder } from '../../runtime/files/durable-file.ts';
 import { findSize } from '../../runtime/files/file-checks.ts';
+import { localFiles } from '../../runtime/store/open-store.ts';
 import { makeWorkFolder, removeTree, writeWorkFile } from '../../runtime/files/work-files.ts';
 import type { WorkerOutcome, WorkerPlan } from '../jobs/worker-messages.ts';
 import { toReportVersion, resolveReadVersion, pinLists } from './read-version.ts';
@@ -152,10 +153,19 @@ async function openEngines(
   }
 }
 
+/** Error: `file_damaged` if the empty file lacks columns of a schema. */
+async function assertEmptyFile(engine: QueryEngine, snapshot: Snapshot, schema: string): Promise<void> {
+  const described = await localFiles.use(withEmptyFile(snapshot), ([local = '']) => engine.describe(local));
+  if (hasColumns(described, schema)) return;
+  throw new AppError('file_damaged', `${snapshot.emptyFile} is damaged: it lacks columns of the table`, {
+    hint: 'Remove it and restart the service, which writes it again.',
+  });
+}
+
 /** Runs the query of a request into work files. `lean`: as in `buildQuery`, on the fewest threads. */
 async function runQuery(job: QueryJob, onProgress: OnProgress, lean: boolean, verify: Verify): Promise<WrittenRows> {
   const { plan, snapshot, format } = job;
-  const { emptyFile, schemaString } = snapshot;
+  const { schemaString } = snapshot;
   const query = planQuery(plan, job, { lean, cells: format.cells });
   const read = createReadFiles(job, query);
   const slices = slicesOf(job, query, read, lean);
@@ -163,10 +173,7 @@ async function runQuery(job: QueryJob, onProgress: OnProgress, lean: boolean, ve
   const source: Source = { engines, read, verify };
   try {
     const schema = query.select.sql.includes('$files') ? schemaString : undefined;
-    if (schema !== undefined && !hasColumns(await engines[0].describe(emptyFile), schema))
-      throw new AppError('file_damaged', `${emptyFile} is damaged: it lacks columns of the table`, {
-        hint: 'Remove it and restart the service, which writes it again.',
-      });
+    if (schema !== undefined) await assertEmptyFile(engines[0], snapshot, schema);
     const prepared = query.preparation === undefined ? 0 : preparationShare;
     await prepare(source, query, job, (share) => onProgress(share * prepared));
     await assertFewRows(source, query, job);

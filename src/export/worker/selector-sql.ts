@@ -252,7 +252,7 @@ export function selectTitled(
 ): { readonly columns: ResultColumns; readonly titleJoins: readonly string[] } {
   const lookUps = titles === undefined ? new Map<string, TitleLookup>() : findTitles(plan, titles);
   const titleJoins = [...lookUps.values()].flatMap(({ joins }) => joins);
-  if (titles !== undefined && titleJoins.length > 0) plan.values['titles'] = titles.file;
+  if (titles !== undefined && titleJoins.length > 0) plan.values['titles'] = titles.absolutePath;
   return { columns: selectColumns({ ...plan, lookUps }), titleJoins };
 }
 

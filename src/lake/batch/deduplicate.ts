@@ -4,7 +4,7 @@ import { isKeyedSql, keyWindowMs } from '../../datasets/event-id.ts';
 import type { EventKind } from '../../datasets/field-schema.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlList, sqlText } from '../sql/literals.ts';
-import type { DataFile } from '../log/snapshot.ts';
+import { withEmptyFile, type DataFile } from '../log/snapshot.ts';
 import { assertFilesIntact } from '../files/data-file.ts';
 import { type IdempotencyKeyTable, createKeysSql } from './key-table.ts';
 import { type KeyHashes, readHashes } from './key-set.ts';
@@ -261,7 +261,7 @@ function createLookup(duckdb: Duckdb, keys: IdempotencyKeyTable) {
     /** Finds the events of those requests in files by their values: they are duplicates. */
     async lookUpFormer(files: readonly DataFile[], emptyFile: string) {
       used.former = true;
-      await localFiles.use(files, (paths) => lookUpFormer(duckdb, keys, [emptyFile, ...paths]));
+      await localFiles.use(withEmptyFile({ emptyFile }, files), (paths) => lookUpFormer(duckdb, keys, paths));
     },
     readNaturalKeys(dataset: Dataset) {
       const kinds = naturalKeyKinds(dataset).map(sqlText).join(', ');

@@ -3,7 +3,7 @@ import { localFiles } from '../../runtime/store/open-store.ts';
 import { isAppError } from '../../runtime/errors.ts';
 import { pruneFiles } from '../files/prune.ts';
 import { tablePaths } from '../lake.ts';
-import { type DataFile, type Snapshot, readSnapshot } from '../log/snapshot.ts';
+import { type DataFile, type Snapshot, readSnapshot, withEmptyFile } from '../log/snapshot.ts';
 import { openDuckdb } from '../sql/duckdb.ts';
 import { sqlList, sqlText } from '../sql/literals.ts';
 import { foldedKeyLength, listSources, summaryLimits, partKey } from './file-summaries.ts';
@@ -72,7 +72,7 @@ function boundFiles(files: readonly DataFile[]): readonly DataFile[] {
 }
 
 async function countFresh(
-  { emptyFile }: Snapshot,
+  snapshot: Snapshot,
   files: readonly DataFile[],
   { idApp, customEventName, dates }: CatalogueQuery,
 ): Promise<Fresh[]> {
@@ -82,10 +82,10 @@ async function countFresh(
   ].map((condition) => ` AND ${condition}`);
   const duckdb = await openDuckdb({ memoryMb, threads: 1 });
   try {
-    const rows = await localFiles.use(files, (paths) =>
+    const rows = await localFiles.use(withEmptyFile(snapshot, files), (paths) =>
       duckdb.rows(
         `SELECT to_json({event: custom_event_name, date: date, events: count(*), first: ${isoSql('min(event_time)')}, last: ${isoSql('max(event_time)')}})::VARCHAR AS row
-         FROM read_parquet(${sqlList([emptyFile, ...paths])}, union_by_name = true, hive_partitioning = false)
+         FROM read_parquet(${sqlList(paths)}, union_by_name = true, hive_partitioning = false)
          WHERE kind = 'custom_event' AND id_app = ${idApp} AND custom_event_name IS NOT NULL${conditionsSql.join('')}
          GROUP BY custom_event_name, date`,
         customEventName === undefined ? [] : [customEventName],

@@ -9,7 +9,7 @@
 import { localFiles } from '../../runtime/store/open-store.ts';
 import { createHash } from 'node:crypto';
 import { pruneFiles } from '../files/prune.ts';
-import type { DataFile } from '../log/snapshot.ts';
+import { withEmptyFile, type DataFile } from '../log/snapshot.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlList, sqlText } from '../sql/literals.ts';
 import {
@@ -204,9 +204,9 @@ export async function writeFileSummaries(
   target: string,
 ): Promise<void> {
   const files = sources.map(({ file }) => file);
-  await localFiles.use(files, async (paths) => {
+  await localFiles.use(withEmptyFile({ emptyFile }, files), async ([emptyPath = '', ...paths]) => {
     const scans = toScans(sources.map((source, index) => ({ ...source, path: paths[index] ?? '' })));
-    await writeScans(duckdb, scans, emptyFile, target);
+    await writeScans(duckdb, scans, emptyPath, target);
   });
 }
 

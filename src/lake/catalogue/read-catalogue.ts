@@ -1,4 +1,5 @@
 import { AppError, describeError, isAppError } from '../../runtime/errors.ts';
+import { localFiles } from '../../runtime/store/open-store.ts';
 import { type Duckdb, openDuckdb } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
 import {
@@ -179,11 +180,11 @@ async function readFold(
     if (record?.facts.form !== catalogueForm) return undefined;
     const duckdb = await openDuckdb({ memoryMb, threads: 1 });
     try {
-      return {
-        rows: await readRows(duckdb, record.file, idApp, event),
-        keys: await readKeys(duckdb, record.file),
+      return await localFiles.use([record], async ([file = '']) => ({
+        rows: await readRows(duckdb, file, idApp, event),
+        keys: await readKeys(duckdb, file),
         facts: record.facts,
-      };
+      }));
     } catch (error) {
       if (attempt === tries && isAppError(error, 'sql')) refuseDamaged(error);
       if (attempt === tries) throw error;

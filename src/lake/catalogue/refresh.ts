@@ -2,7 +2,7 @@ import path from 'node:path';
 import { createHash, randomUUID } from 'node:crypto';
 import { removeFile } from '../../runtime/files/durable-file.ts';
 import { findText, type ObjectStore } from '../../runtime/store/object-store.ts';
-import { findStoredSize, hashStored } from '../../runtime/store/open-store.ts';
+import { findStoredSize, hashStored, type StoredFile } from '../../runtime/store/open-store.ts';
 import { lakeStore } from '../files/data-file.ts';
 import { tableFileMode } from '../../runtime/files/group-access.ts';
 import { findNames } from '../../runtime/files/folder-names.ts';
@@ -46,15 +46,14 @@ const openViews = (lakeDir: string): ObjectStore => lakeStore(lakeDir, { mode: t
 const hasViews = async (lakeDir: string): Promise<boolean> =>
   (await openViews(lakeDir).findSize(viewsName)) !== undefined;
 
-const isStored = async (absolutePath: string): Promise<boolean> =>
-  (await findStoredSize({ absolutePath })) !== undefined;
+const isStored = async (file: StoredFile): Promise<boolean> => (await findStoredSize(file)) !== undefined;
 
 /** Returns the source of the current fold; undefined if it or views.sql is missing or damaged. */
 export async function findMergedCatalogue(lakeDir: string) {
   const record = await openMergedCatalogues(lakeDir)
     .get(catalogueName)
     .catch(() => undefined);
-  if (record === undefined || !(await isStored(record.file)) || !(await hasViews(lakeDir))) return undefined;
+  if (record === undefined || !(await isStored(record)) || !(await hasViews(lakeDir))) return undefined;
   const { form, parts, tableVersion } = record.facts;
   return form === catalogueForm && typeof parts === 'string' && typeof tableVersion === 'number'
     ? { parts, tableVersion }
@@ -63,13 +62,14 @@ export async function findMergedCatalogue(lakeDir: string) {
 
 export async function isCatalogueRemoved(lakeDir: string): Promise<boolean> {
   const { folder, notices } = cataloguePaths(lakeDir);
-  for (const each of [path.join(folder, `${catalogueName}.json`), notices]) if (await isStored(each)) return false;
+  for (const absolutePath of [path.join(folder, `${catalogueName}.json`), notices])
+    if (await isStored({ absolutePath })) return false;
   const text = await findText(openViews(lakeDir), viewsName);
   return text === undefined || text === viewsSql([]);
 }
 
-const isDamaged = async ({ file, sha256 }: RecordedFile): Promise<boolean> =>
-  (await isStored(file)) && (await hashStored({ absolutePath: file })) !== sha256;
+const isDamaged = async (file: RecordedFile): Promise<boolean> =>
+  (await isStored(file)) && (await hashStored(file)) !== file.sha256;
 
 /** Removes leftovers of a killed process, which may have erased values, and a fold that does not match its record. */
 export async function removeCatalogueLeftovers(lakeDir: string): Promise<void> {

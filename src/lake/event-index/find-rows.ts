@@ -2,7 +2,7 @@ import { localFiles } from '../../runtime/store/open-store.ts';
 import type { Dataset } from '../../datasets/dataset.ts';
 import { type EventHead, lineColumns } from '../../datasets/event-line.ts';
 import type { Column } from '../../datasets/field-schema.ts';
-import type { DataFile, Snapshot } from '../log/snapshot.ts';
+import { withEmptyFile, type DataFile, type Snapshot } from '../log/snapshot.ts';
 import { type Statements, type SqlValue, openDuckdb } from '../sql/duckdb.ts';
 import { sqlList, sqlName, sqlText } from '../sql/literals.ts';
 import { isKeyedId, receivedAtOf } from '../../datasets/event-id.ts';
@@ -197,10 +197,10 @@ export async function findFullRows(
   const duckdb = await openDuckdb({ memoryMb: 512, threads: 1 });
   try {
     // The empty file has every column: older files lack later ones.
-    const rows = await localFiles.use(files, (paths) =>
+    const rows = await localFiles.use(withEmptyFile(snapshot, files), (paths) =>
       duckdb.rows(
         `SELECT ${headSql(dataset)}, ${lineSql(dataset)} AS line
-         FROM read_parquet(${sqlList([snapshot.emptyFile, ...paths])}, union_by_name = true, hive_partitioning = false)
+         FROM read_parquet(${sqlList(paths)}, union_by_name = true, hive_partitioning = false)
          WHERE event_id IN (${eventIds.map(sqlText).join(', ')})`,
       ),
     );

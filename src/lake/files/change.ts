@@ -28,7 +28,8 @@ import { finishEarlier, intentName } from './earlier-rewrite.ts';
 import { isCommitted } from './failed-events.ts';
 import { publishFirst } from './deferred-replacement.ts';
 import { forEachLeftover, openStagingFolder } from './staging.ts';
-import { lakeStore, tableStore } from './data-file.ts';
+import { tableStore } from '../log/log-files.ts';
+import { lakeStore } from './data-file.ts';
 
 export const changeSteps = [
   'change-written',

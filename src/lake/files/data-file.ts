@@ -6,7 +6,6 @@
  * rewritten. Its bytes never change.
  * Crash: the next start of the compactor removes files that no commit names.
  */
-import { tableFileMode, tableFolderMode } from '../../runtime/files/group-access.ts';
 import type { ObjectStore } from '../../runtime/store/object-store.ts';
 import path from 'node:path';
 import { inParallel } from '../../runtime/async/in-parallel.ts';
@@ -19,7 +18,7 @@ import { hashFile } from '../../runtime/files/file-checks.ts';
 import { membersOf } from '../../runtime/files/checksummed-json.ts';
 import { isText } from '../../runtime/store/shape.ts';
 import { emptyFileName, type DataFile } from '../log/snapshot.ts';
-import { logFolder } from '../log/log-files.ts';
+import { logFolder, tableStore } from '../log/log-files.ts';
 import { datasets, type Dataset } from '../../datasets/dataset.ts';
 import { formerYoungFolders, sealedFolder, youngFolder } from '../log/young-folder.ts';
 import { listReadableNames } from '../../runtime/files/folder-names.ts';
@@ -186,10 +185,6 @@ export function toAdd(
 /** Opens the objects of a lake, by keys relative to its folder. */
 export function lakeStore(lakeDir: string, options: FolderStoreOptions = {}): ObjectStore {
   return openStore(path.resolve(lakeDir), { isGrowing: true, ...options });
-}
-
-export function tableStore(tableDir: string): ObjectStore {
-  return openStore(tableDir, { mode: tableFileMode, folderMode: tableFolderMode, isGrowing: true });
 }
 
 /** Lists the Parquet files in a table's folder that may have events, whether the log names them or not. */

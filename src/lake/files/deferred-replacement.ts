@@ -27,7 +27,8 @@ import type { DataFile } from '../log/snapshot.ts';
 import type { Table } from '../log/table.ts';
 import { isFirstOfPublishedPath, publishedPathOf } from '../log/young-folder.ts';
 import { openStagingFolder, type StagingFolder } from './staging.ts';
-import { findFileDamage, tableStore } from './data-file.ts';
+import { tableStore } from '../log/log-files.ts';
+import { findFileDamage } from './data-file.ts';
 
 export const replacementSteps = ['place-linked', 'place-taken'] as const;
 

@@ -11,7 +11,7 @@ import { writeNewFile } from '../../runtime/files/durable-file.ts';
 import { tableFileMode } from '../../runtime/files/group-access.ts';
 import type { Action, AddAction } from '../log/actions.ts';
 import type { LakeState } from '../log/lake-state.ts';
-import type { DataFile } from '../log/snapshot.ts';
+import { withEmptyFile, type DataFile } from '../log/snapshot.ts';
 import type { Change, Table } from '../log/table.ts';
 import type { TableState } from '../log/table-state.ts';
 import { sealedPath, youngFolder } from '../log/young-folder.ts';
@@ -85,10 +85,9 @@ async function writeRewrite(
     remove: { path: encodeURI(file.path), deletionTimestamp: nowMs, dataChange: true },
   });
   if (isDropped(rewrite)) return { files: [], toActions: (nowMs) => [toRemoval(nowMs)] };
-  const { emptyFile } = table.snapshot();
   const staged = path.join(folder, `${index}.parquet`);
-  const written = await localFiles.use([file], (paths) => {
-    const source = `read_parquet(${sqlList([emptyFile, ...paths])}, union_by_name = true, hive_partitioning = false)`;
+  const written = await localFiles.use(withEmptyFile(table.snapshot(), [file]), (paths) => {
+    const source = `read_parquet(${sqlList(paths)}, union_by_name = true, hive_partitioning = false)`;
     return writeDataFile(duckdb, toQuery(source), staged, file.young ? 'young' : 'sealed', rowGroup);
   });
   if (file.numRecords !== undefined && written.numRecords + rowsLeftOut !== file.numRecords) {

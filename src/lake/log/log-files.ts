@@ -1,4 +1,4 @@
-import { tableFileMode } from '../../runtime/files/group-access.ts';
+import { tableFileMode, tableFolderMode } from '../../runtime/files/group-access.ts';
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import path from 'node:path';
@@ -10,6 +10,11 @@ import { missingObject, type ObjectStore } from '../../runtime/store/object-stor
 export interface LogListing {
   readonly commits: readonly number[];
   readonly checkpoints: readonly number[];
+}
+
+/** Opens the objects of a table, by keys relative to its folder. */
+export function tableStore(tableDir: string): ObjectStore {
+  return openStore(tableDir, { mode: tableFileMode, folderMode: tableFolderMode, isGrowing: true });
 }
 
 export function logFolder(tableDir: string): string {

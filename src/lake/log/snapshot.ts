@@ -24,6 +24,7 @@ import {
 import { findLakeState, type LakeState } from './lake-state.ts';
 import { listLog, readCommit, checkpointName, type Commit, logStore, commitName, findCommit } from './log-files.ts';
 import { missingObject } from '../../runtime/store/object-store.ts';
+import type { StoredFile } from '../../runtime/store/open-store.ts';
 
 /** Paths that need no decoding, as nearly all of this service's: no scheme and no dot segment. */
 const plainPath = /^(?:[\w=-][\w=.-]*\/)*[\w=-][\w=.-]*$/;
@@ -146,6 +147,14 @@ export const emptyFileName = '_columns.parquet';
 
 export function emptyFilePath(tableDir: string): string {
   return path.join(tableDir, emptyFileName);
+}
+
+/** Returns the stored files of a read that needs every column of the table: the empty file first, then the others. */
+export function withEmptyFile(
+  { emptyFile }: Pick<Snapshot, 'emptyFile'>,
+  files: readonly StoredFile[] = [],
+): readonly StoredFile[] {
+  return [{ absolutePath: emptyFile }, ...files];
 }
 
 export function describeState(

@@ -1,11 +1,11 @@
-import { copyStart, openAppendedFile } from '../../runtime/files/appended-file.ts';
 import { createHash } from 'node:crypto';
 import path from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
-import { AppError, unlessMissing } from '../../runtime/errors.ts';
-import { syncFolder } from '../../runtime/files/durable-file.ts';
+import { AppError, isAppError } from '../../runtime/errors.ts';
+import { openAppendedFile } from '../../runtime/files/appended-file.ts';
 import { tableFileMode } from '../../runtime/files/group-access.ts';
-import { openForReading, type FileHandle } from '../../runtime/files/open-file.ts';
+import type { ObjectStore, OpenObject, Tag } from '../../runtime/store/object-store.ts';
+import { tableStore } from './log-files.ts';
 
 /**
  * Newest `available_at` of versions whose commits are trimmed. It keeps `sinceVersion` valid beyond the retention.
@@ -14,7 +14,12 @@ import { openForReading, type FileHandle } from '../../runtime/files/open-file.t
  * distinguishes histories with equal versions. CHECK is from the SHA-256 of the text before it. A version without rows
  * has no line. Versions from a line with the tag `--------` on are unknown. Flushes every five seconds take 284 MB a
  * year.
- * Crash: lines are appended and fsynced before their commits are removed. A truncated line is written again.
+ *
+ * A ledger in a folder is one file, which grows in place, as in earlier versions. Other stores rewrite an object to
+ * append to it. There, full objects are sealed: `_versions.csv` is followed by `_versions/VERSION.csv`, named after the
+ * first version that it covers. So an append rewrites at most 0.7 MB and its own lines, and rivals that start an object
+ * at the same end of the ledger choose the same name: one of them creates it.
+ * Crash: lines are durable before their commits are removed. In a folder, a truncated line is written again.
  */
 
 export interface VersionPoint {
@@ -38,6 +43,10 @@ const linePattern = /^(\d{12}),(\d{13}),([0-9a-f]{8}|-{8}),([0-9a-f]{8})\n$/;
 
 /** The underscore hides it from readers of folders and from other engines' VACUUM. */
 export const ledgerName = '_versions.csv';
+const laterPrefix = '_versions/';
+const laterName = /^_versions\/(\d{12})\.csv$/;
+/** Lines of a full object. 385 objects a year at worst. */
+const fullLines = 16_384;
 
 export function ledgerFile(tableDir: string): string {
   return path.join(tableDir, ledgerName);
@@ -51,17 +60,19 @@ export function tagOf(commitId: string | undefined): string | undefined {
   return commitId === undefined ? undefined : digits(commitId);
 }
 
+const versionText = (version: number): string => String(version).padStart(12, '0');
+
 export function renderLine({ version, point }: LedgerLine): string {
   const tag = point === undefined ? nothingKnown : (point.tag ?? noTag);
-  const text = `${String(version).padStart(12, '0')},${String(point?.availableAtMs ?? 0).padStart(13, '0')},${tag}`;
+  const text = `${versionText(version)},${String(point?.availableAtMs ?? 0).padStart(13, '0')},${tag}`;
   return `${text},${digits(text)}\n`;
 }
 
 /** Parses a line; undefined if damaged. */
 function parseLine(text: string): LedgerLine | undefined {
-  const [, versionText, availableAtMs, tag, check] = linePattern.exec(text) ?? [];
-  if (versionText === undefined || digits(text.slice(0, -10)) !== check) return undefined;
-  const version = Number(versionText);
+  const [, first, availableAtMs, tag, check] = linePattern.exec(text) ?? [];
+  if (first === undefined || digits(text.slice(0, -10)) !== check) return undefined;
+  const version = Number(first);
   if (tag === nothingKnown) return { version, point: undefined };
   const point = { version, availableAtMs: Number(availableAtMs), tag: tag === noTag ? undefined : tag };
   return { version, point };
@@ -69,92 +80,165 @@ function parseLine(text: string): LedgerLine | undefined {
 
 const linesTogether = 1024;
 
-export function ledgerError(tableDir: string): AppError {
-  return new AppError('log_damaged', `${ledgerFile(tableDir)} is damaged`, {
+export function ledgerError(store: ObjectStore, key = ledgerName): AppError {
+  return new AppError('log_damaged', `${store.nameOf(key)} is damaged`, {
     hint: 'Restore it from a backup. Without one, remove it: cursors older than the log are then rejected.',
   });
 }
 
-/** Reads lines; undefined for damaged ones. */
-async function readLines(file: FileHandle, from: number, count: number): Promise<(LedgerLine | undefined)[]> {
-  const { buffer, bytesRead } = await file.read(
-    Buffer.alloc(count * lineBytes),
-    0,
-    count * lineBytes,
-    from * lineBytes,
-  );
-  const text = buffer.toString('latin1', 0, bytesRead);
-  return Array.from({ length: Math.floor(bytesRead / lineBytes) }, (_, n) =>
-    parseLine(text.slice(n * lineBytes, (n + 1) * lineBytes)),
-  );
+/** An object of the ledger. */
+interface Segment {
+  readonly key: string;
+  /** The first version that it covers. */
+  readonly from: number;
 }
 
-export interface LedgerEnd {
+/** Lists the objects of a ledger, the first one also if it is missing. */
+async function listSegments(store: ObjectStore): Promise<[Segment, ...Segment[]]> {
+  const later = (await store.list(laterPrefix)).flatMap((key) => {
+    const from = laterName.exec(key)?.[1];
+    return from === undefined ? [] : [{ key, from: Number(from) }];
+  });
+  return [{ key: ledgerName, from: 0 }, ...later.toSorted((a, b) => a.from - b.from)];
+}
+
+const maxAttempts = 10;
+
+/** Runs work on an object, again if an append replaces it meanwhile; `absent` without one. */
+async function withSegment<T>(
+  store: ObjectStore,
+  { key }: Pick<Segment, 'key'>,
+  absent: T,
+  work: (object: OpenObject) => Promise<T>,
+): Promise<T> {
+  for (let attempt = 1; ; attempt += 1) {
+    const object = await store.open(key);
+    if (object === undefined) return absent;
+    try {
+      return await work(object);
+    } catch (error) {
+      if (!isAppError(error, 'conflict') || attempt === maxAttempts) throw error;
+    } finally {
+      await object.close();
+    }
+  }
+}
+
+async function readText(object: OpenObject, from: number, count: number): Promise<string> {
+  const bytes = await object.read(from * lineBytes, count * lineBytes);
+  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString('latin1');
+}
+
+const parseLineOf = (text: string, n: number): LedgerLine | undefined =>
+  parseLine(text.slice(n * lineBytes, (n + 1) * lineBytes));
+
+/** Reads lines; undefined for damaged ones. */
+async function readLines(object: OpenObject, from: number, count: number): Promise<(LedgerLine | undefined)[]> {
+  const text = await readText(object, from, count);
+  return Array.from({ length: Math.floor(text.length / lineBytes) }, (_, n) => parseLineOf(text, n));
+}
+
+interface SegmentEnd {
+  /** Number of lines up to the last intact one. */
   readonly lines: number;
   readonly last: LedgerLine | undefined;
   /** Whether more follows: an interrupted append or damage. */
   readonly isCutOff: boolean;
 }
 
-async function readEnd(file: FileHandle): Promise<LedgerEnd> {
-  const { size } = await file.stat();
+const noLines: SegmentEnd = { lines: 0, last: undefined, isCutOff: false };
+
+async function readEnd(object: OpenObject): Promise<SegmentEnd> {
+  const { sizeBytes } = object;
   // The last line is nearly always intact, and each search reads it.
   let together = 1;
-  for (let to = Math.floor(size / lineBytes), from; to > 0; to = from) {
+  for (let to = Math.floor(sizeBytes / lineBytes), from; to > 0; to = from) {
     from = Math.max(0, to - together);
     together = linesTogether;
-    const read = await readLines(file, from, to - from);
+    const read = await readLines(object, from, to - from);
     const at = read.findLastIndex((line) => line !== undefined);
     const lines = from + at + 1;
-    if (at >= 0) return { lines, last: read[at], isCutOff: size > lines * lineBytes };
+    if (at >= 0) return { lines, last: read[at], isCutOff: sizeBytes > lines * lineBytes };
   }
-  return { lines: 0, last: undefined, isCutOff: size > 0 };
+  return { ...noLines, isCutOff: sizeBytes > 0 };
 }
 
-async function withLedger<T>(tableDir: string, absent: T, work: (file: FileHandle) => Promise<T>): Promise<T> {
-  const file = await unlessMissing(openForReading(ledgerFile(tableDir)), undefined);
-  if (file === undefined) return absent;
-  try {
-    return await work(file);
-  } finally {
-    await file.close();
-  }
+/** The end of a ledger: that of its last object. */
+export interface LedgerEnd extends SegmentEnd {
+  readonly key: string;
+  readonly tag: Tag | 'absent';
 }
 
-export function findEnd(tableDir: string): Promise<LedgerEnd> {
-  return withLedger<LedgerEnd>(tableDir, { lines: 0, last: undefined, isCutOff: false }, readEnd);
+export async function findEnd(store: ObjectStore): Promise<LedgerEnd> {
+  const segments = await listSegments(store);
+  const { key } = segments.at(-1) ?? segments[0];
+  // The tag first: an append to later bytes is then a conflict.
+  const tag = (await store.findTag(key)) ?? 'absent';
+  return { ...(await withSegment(store, { key }, noLines, readEnd)), key, tag };
+}
+
+/** Finds damaged lines of an object after the line `before`. Returns their indexes, the number of lines, and the last. */
+async function findBroken(
+  object: OpenObject,
+  { from: covers }: Segment,
+  before: LedgerLine | undefined,
+  isLast: boolean,
+) {
+  const lines = isLast ? (await readEnd(object)).lines : Math.ceil(object.sizeBytes / lineBytes);
+  const broken: number[] = [];
+  let previous = before;
+  for (let from = 0; from < lines && broken.length < 10; from += linesTogether) {
+    const read = await readLines(object, from, Math.min(linesTogether, lines - from));
+    for (let n = 0; n < Math.min(linesTogether, lines - from); n += 1) {
+      const line = read[n];
+      const isFirst = from + n === 0 && covers > 0;
+      const isNext =
+        line !== undefined && (line.version > (previous?.version ?? -1) || isDeepStrictEqual(line, previous));
+      // An object begins where the one before it ends.
+      const isAdjacent = !isFirst || (line?.version === covers && previous?.version === covers - 1);
+      if (!isNext || !isAdjacent) broken.push(from + n);
+      previous = line ?? previous;
+    }
+  }
+  return { lines, broken, last: previous };
 }
 
 /** Returns up to ten numbers, from 1, of damaged lines before the last intact one. Repeated lines are valid. */
-export function findBrokenLines(tableDir: string): Promise<number[]> {
-  return withLedger<number[]>(tableDir, [], async (file) => {
-    const { lines } = await readEnd(file);
-    const broken: number[] = [];
-    let before: LedgerLine | undefined;
-    for (let from = 0; from < lines && broken.length < 10; from += linesTogether) {
-      for (const [n, line] of (await readLines(file, from, Math.min(linesTogether, lines - from))).entries()) {
-        const isNext =
-          line !== undefined && (line.version > (before?.version ?? -1) || isDeepStrictEqual(line, before));
-        if (!isNext) broken.push(from + n + 1);
-        before = line ?? before;
-      }
-    }
-    return broken.slice(0, 10);
-  });
+export async function findBrokenLines(store: ObjectStore): Promise<number[]> {
+  const segments = await listSegments(store);
+  const numbers: number[] = [];
+  let before: LedgerLine | undefined;
+  let count = 0;
+  for (const segment of segments) {
+    const found = await withSegment(store, segment, { lines: 0, broken: [], last: before }, (object) =>
+      findBroken(object, segment, before, segment === segments.at(-1)),
+    );
+    numbers.push(...found.broken.map((index) => count + index + 1));
+    count += found.lines;
+    before = found.last;
+  }
+  return numbers.slice(0, 10);
 }
 
 /** Finds a version in the ledger; undefined if it is not covered. Error: `log_damaged`. */
-export function findInLedger(tableDir: string, version: number): Promise<VersionPoint | undefined> {
-  return withLedger<VersionPoint | undefined>(tableDir, undefined, async (file) => {
-    const { lines, last, isCutOff } = await readEnd(file);
+export async function findInLedger(store: ObjectStore, version: number): Promise<VersionPoint | undefined> {
+  const segments = await listSegments(store);
+  const segment = segments.findLast(({ from }) => from <= version) ?? segments[0];
+  const isLast = segment === segments.at(-1);
+  const error = ledgerError(store, segment.key);
+  return await withSegment<VersionPoint | undefined>(store, segment, undefined, async (object) => {
+    const { lines, last, isCutOff } = await readEnd(object);
     if (version > (last?.version ?? -1)) {
       // An interrupted append is still in the log, which the caller has searched.
-      if (isCutOff) throw ledgerError(tableDir);
+      if (isCutOff || !isLast) throw error;
       return undefined;
     }
+    let [block, text] = [-1, ''];
     const lineAt = async (index: number): Promise<LedgerLine> => {
-      const [line] = await readLines(file, index, 1);
-      if (line === undefined) throw ledgerError(tableDir);
+      const from = index - (index % linesTogether);
+      if (from !== block) [block, text] = [from, await readText(object, from, linesTogether)];
+      const line = parseLineOf(text, index - from);
+      if (line === undefined) throw error;
       return line;
     };
     let [low, high] = [0, lines];
@@ -168,28 +252,49 @@ export function findInLedger(tableDir: string, version: number): Promise<Version
   });
 }
 
-/** Appends lines durably, replacing an interrupted append. The caller has checked their order. */
-export async function appendLines(tableDir: string, lines: readonly LedgerLine[]): Promise<void> {
-  if (lines.length === 0) return;
-  const { lines: lineCount } = await findEnd(tableDir);
-  const file = await openAppendedFile(ledgerFile(tableDir), lineCount * lineBytes, tableFileMode);
-  try {
-    await file.append(lines.map(renderLine).join(''));
-    await file.sync();
-  } finally {
-    await file.close();
-  }
-  // A power failure could lose a new file and not the removal of the commits.
-  await syncFolder(tableDir);
+const renderLines = (lines: readonly LedgerLine[]): Buffer => Buffer.from(lines.map(renderLine).join(''));
+
+/**
+ * Appends lines durably at an end of the ledger, replacing an interrupted append. The caller has checked their order.
+ * Returns false if the ledger has another end now.
+ */
+export async function appendLines(store: ObjectStore, lines: readonly LedgerLine[], end?: LedgerEnd): Promise<boolean> {
+  const [first] = lines;
+  if (first === undefined) return true;
+  const { key, tag, lines: kept, last, isCutOff } = end ?? (await findEnd(store));
+  const isFull = store.folder === undefined && kept >= fullLines && !isCutOff;
+  if (!isFull) return (await store.append(key, renderLines(lines), kept * lineBytes, tag)) !== 'conflict';
+  const version = (last?.version ?? -1) + 1;
+  // A search reads one object, so the point in force is repeated.
+  const start = first.version > version ? [{ version, point: last?.point }] : [];
+  const next = `${laterPrefix}${versionText(version)}.csv`;
+  return (await store.append(next, renderLines([...start, ...lines]), 0, 'absent')) !== 'conflict';
 }
 
 export interface LedgerCopy {
-  /** Number of leading lines of the original to keep. */
+  /** The last object of the original to copy, and the number of its leading lines to keep. */
+  readonly key: string;
   readonly lines: number;
   readonly added: readonly LedgerLine[];
 }
 
-export async function copyLedger(tableDir: string, folder: string, { lines, added }: LedgerCopy): Promise<void> {
-  await copyStart(ledgerFile(tableDir), ledgerFile(folder), lines * lineBytes);
-  await appendLines(folder, added);
+const copiedBytes = 1024 * 1024;
+
+/** Copies a ledger into a new file of a local folder, and appends lines. */
+export async function copyLedger(store: ObjectStore, folder: string, { key, lines, added }: LedgerCopy): Promise<void> {
+  const segments = await listSegments(store);
+  let kept = 0;
+  for (const segment of segments.slice(0, segments.findIndex((one) => one.key === key) + 1))
+    kept += await withSegment(store, segment, 0, async (object) => {
+      const bytes = segment.key === key ? lines * lineBytes : object.sizeBytes;
+      const file = await openAppendedFile(ledgerFile(folder), kept, tableFileMode);
+      try {
+        for (let from = 0; from < bytes; from += copiedBytes)
+          await file.append(await object.read(from, Math.min(copiedBytes, bytes - from)));
+      } finally {
+        await file.close();
+      }
+      return bytes;
+    });
+  await appendLines(tableStore(folder), added);
 }

@@ -1,17 +1,16 @@
 import { randomUUID } from 'node:crypto';
-import path from 'node:path';
 import { AppError, isAppError } from '../../runtime/errors.ts';
 import { findText } from '../../runtime/store/object-store.ts';
-import { openStore } from '../../runtime/store/open-store.ts';
 import { listOf } from '../../runtime/store/shape.ts';
 import { parseChecksummed, renderChecksummed } from '../../runtime/files/checksummed-json.ts';
 import { type LakeState, type Restamp, findStateOf } from './lake-state.ts';
-import { listLog, readCommit, findCommit } from './log-files.ts';
+import { listLog, readCommit, findCommit, tableStore } from './log-files.ts';
 import {
   appendLines,
   findEnd,
   findInLedger,
   ledgerError,
+  ledgerName,
   tagOf,
   type LedgerCopy,
   type LedgerEnd,
@@ -37,9 +36,10 @@ export function renderSteps(steps: readonly RestampStep[]): string {
 }
 
 export async function readSteps(tableDir: string, name: string): Promise<readonly RestampStep[]> {
-  const file = path.join(tableDir, name);
+  const store = tableStore(tableDir);
+  const file = store.nameOf(name);
   const hint = 'Restore it from a backup: exports with a sinceVersion from before that repair need it.';
-  const text = await findText(openStore(tableDir), name);
+  const text = await findText(store, name);
   if (text === undefined) throw new AppError('log_damaged', `${file} is missing`, { hint });
   try {
     const { steps } = parseChecksummed(text);
@@ -97,7 +97,7 @@ export async function findPoint(
   restamps: readonly Restamp[] = [],
 ): Promise<VersionPoint | undefined> {
   // A commit that is trimmed between the two reads is in the ledger by then.
-  const found = (await findInLog(tableDir, version)) ?? (await findInLedger(tableDir, version));
+  const found = (await findInLog(tableDir, version)) ?? (await findInLedger(tableStore(tableDir), version));
   return found === undefined ? undefined : await followRestamps(tableDir, { ...found, version }, restamps);
 }
 
@@ -145,32 +145,41 @@ function dropRepeats(
 /** Returns the lines of commits after the ledger's end. Error: `log_damaged` if versions are missing between them. */
 async function listNewLines(
   tableDir: string,
-  { last, isCutOff }: LedgerEnd,
+  { key, last, isCutOff }: LedgerEnd,
   versions: readonly number[],
 ): Promise<LedgerLine[]> {
   const covered = last?.version ?? -1;
   const newer = versions.filter((version) => version > covered);
   const [next = covered + 1] = newer;
   const isGap = next > covered + 1;
-  if (isGap && isCutOff) throw ledgerError(tableDir);
+  if (isGap && isCutOff) throw ledgerError(tableStore(tableDir), key);
   const gap = { version: covered + 1, point: undefined };
   const lines = dropRepeats(newer, await readLines(tableDir, newer), isGap ? gap : last);
   return isGap ? [gap, ...lines] : lines;
 }
 
+const maxAttempts = 10;
+
 /** Appends the points of commits that are about to be trimmed; `versions` ascend. */
 export async function recordVersions(tableDir: string, versions: readonly number[]): Promise<void> {
-  await appendLines(tableDir, await listNewLines(tableDir, await findEnd(tableDir), versions));
+  const store = tableStore(tableDir);
+  for (let attempt = 1; attempt <= maxAttempts; attempt += 1) {
+    const end = await findEnd(store);
+    if (await appendLines(store, await listNewLines(tableDir, end, versions), end)) return;
+  }
+  throw new AppError('commit_conflict', `cannot append to ${store.nameOf(ledgerName)} after ${maxAttempts} attempts`, {
+    hint: 'Check that no other service writes to the lake. The work is repeated.',
+  });
 }
 
 /** Returns the ledger as if every commit up to a version were trimmed. Error: ENOENT after a concurrent trim. */
 export async function listUntrimmed(tableDir: string, upTo: number): Promise<LedgerCopy> {
   const { commits } = await listLog(tableDir);
-  const end = await findEnd(tableDir);
+  const end = await findEnd(tableStore(tableDir));
   const added = await listNewLines(
     tableDir,
     end,
     commits.filter((version) => version <= upTo),
   );
-  return { lines: end.lines, added };
+  return { key: end.key, lines: end.lines, added };
 }

@@ -1,7 +1,7 @@
 import path from 'node:path';
 import { decodePath, type AddAction } from './actions.ts';
+import { tableStore } from './log-files.ts';
 import { removeEmptyFolders } from '../../runtime/files/work-files.ts';
-import { openStore } from '../../runtime/store/open-store.ts';
 
 /** Folder of young files in the table's. Arrow, pandas and Spark skip names with an underscore. */
 export const youngFolder = '_young';
@@ -61,7 +61,7 @@ export function listKnownPaths(files: Iterable<AddAction>, removed: Iterable<str
 }
 
 async function listPaths(tableDir: string, folders: readonly string[]): Promise<string[]> {
-  const store = openStore(tableDir);
+  const store = tableStore(tableDir);
   return (await Promise.all(folders.map((folder) => store.list(`${folder}/`)))).flat();
 }
 

@@ -1,6 +1,7 @@
 import path from 'node:path';
 import { decodePath, parseStats, type Action, type AddAction } from '../log/actions.ts';
-import { lakeStore, tableStore } from '../files/data-file.ts';
+import { lakeStore } from '../files/data-file.ts';
+import { tableStore } from '../log/log-files.ts';
 import { inParallel } from '../../runtime/async/in-parallel.ts';
 import type { Table } from '../log/table.ts';
 import { createErasedIdsSearch, type ErasedIdsLocation } from '../event-index/erased-ids.ts';

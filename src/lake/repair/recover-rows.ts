@@ -9,7 +9,7 @@ import { findPublished } from '../files/deferred-replacement.ts';
 import type { MissingFile } from './missing-files.ts';
 import { pruneFiles } from '../files/prune.ts';
 import { rewrittenPath, withReplacedSince, type RewriteDependencies } from '../files/rewrite.ts';
-import type { DataFile } from '../log/snapshot.ts';
+import { withEmptyFile, type DataFile } from '../log/snapshot.ts';
 import type { Change } from '../log/table.ts';
 import { parseSchemaString } from '../table-schema.ts';
 
@@ -31,15 +31,17 @@ export async function dropKnownCopies(
   { table, duckdb }: RewriteDependencies,
   copies: readonly string[],
 ): Promise<string[]> {
-  const { files, emptyFile } = table.snapshot();
+  const snapshot = table.snapshot();
   const lakeDir = path.dirname(table.dir);
   const dropped: string[] = [];
-  const hasOnlyKnownRows = async (copy: string): Promise<boolean> => {
+  const hasOnlyKnownRows = async (emptyFile: string, copy: string): Promise<boolean> => {
     const [range] = await duckdb.rows(
       `SELECT count(*) AS n, epoch_ms(min(available_at)) AS low, epoch_ms(max(available_at)) AS high FROM ${readSql(emptyFile, [copy])}`,
     );
     if (range === undefined || range['low'] === null) return Number(range?.['n']) === 0;
-    const near = pruneFiles(files, { availableAt: { fromMs: Number(range['low']), toMs: Number(range['high']) } });
+    const near = pruneFiles(snapshot.files, {
+      availableAt: { fromMs: Number(range['low']), toMs: Number(range['high']) },
+    });
     const [row] = await localFiles.use(near, (paths) =>
       duckdb.rows(
         `SELECT count(*) AS n FROM ${readSql(emptyFile, [copy])} AS c ANTI JOIN ${readSql(emptyFile, paths)} AS t ON t.event_id = c.event_id`,
@@ -49,7 +51,9 @@ export async function dropKnownCopies(
   };
   for (const copy of copies) {
     // Unreadable copies, and those with other columns, stay.
-    const isKnown = localFiles.use([{ absolutePath: copy }], ([local = '']) => hasOnlyKnownRows(local));
+    const isKnown = localFiles.use(withEmptyFile(snapshot, [{ absolutePath: copy }]), ([emptyFile = '', local = '']) =>
+      hasOnlyKnownRows(emptyFile, local),
+    );
     if (!(await isKnown.catch(() => false))) continue;
     await lakeStore(lakeDir).remove([keyOf(lakeDir, copy)]);
     dropped.push(copy);
@@ -80,21 +84,27 @@ async function planRecoveries({ table }: RewriteDependencies, missing: readonly 
   return plain.length === 0 ? recoveries : [...recoveries, { missing: plain }];
 }
 
-/** Returns SQL of the copies' rows that a missing file may have had, and no file at `paths` has. */
+/** Local paths of the empty file, of copies, and of present files. */
+interface RecoverySources {
+  readonly emptyFile: string;
+  readonly copies: readonly string[];
+  readonly present: readonly string[];
+}
+
+/** Returns SQL of the copies' rows that a missing file may have had, and no present file has. */
 function recoverySql(
   { table }: RewriteDependencies,
   recovery: Recovery,
   recoveries: readonly Recovery[],
-  copies: readonly string[],
-  paths: readonly string[],
+  { emptyFile, copies, present }: RecoverySources,
 ): string {
-  const { emptyFile, schemaString } = table.snapshot();
+  const { schemaString } = table.snapshot();
   const shownPath = ({ publishedPath = '' }: DataFile): string => path.join(table.dir, publishedPath);
   const { rewrite } = recovery;
   const rewrittenPaths = recoveries.flatMap((other) =>
     rewrite !== undefined || other.rewrite === undefined ? [] : [shownPath(other.rewrite)],
   );
-  const known = [...paths, ...rewrittenPaths];
+  const known = [...present, ...rewrittenPaths];
   const columns =
     schemaString === undefined
       ? 'c.*'
@@ -136,10 +146,14 @@ export async function recoverRows(
       const file = path.join(open.folder, `${index}.parquet`);
       const { rewrite } = recovery;
       const written = await localFiles.use(
-        [...copies.map((copy) => ({ absolutePath: copy })), ...presentFiles],
-        (paths) => {
-          const [local, present] = [paths.slice(0, copies.length), paths.slice(copies.length)];
-          return writeDataFile(duckdb, recoverySql(dependencies, recovery, recoveries, local, present), file);
+        withEmptyFile(table.snapshot(), [...copies.map((copy) => ({ absolutePath: copy })), ...presentFiles]),
+        ([emptyFile = '', ...paths]) => {
+          const sources = {
+            emptyFile,
+            copies: paths.slice(0, copies.length),
+            present: paths.slice(copies.length),
+          };
+          return writeDataFile(duckdb, recoverySql(dependencies, recovery, recoveries, sources), file);
         },
       );
       found += written.numRecords;

@@ -23,10 +23,10 @@ import {
   findInfo,
 } from '../log/actions.ts';
 import { listTree } from '../../runtime/files/folder-names.ts';
-import { lakeStore, tableStore } from '../files/data-file.ts';
+import { lakeStore } from '../files/data-file.ts';
 import { changesTable, toForeignCommit, type ForeignCommit, type TableState } from '../log/table-state.ts';
 import { findLakeState, findStateOf } from '../log/lake-state.ts';
-import { hashCommit, renderCommit, type Commit, logFolder, findCommit } from '../log/log-files.ts';
+import { hashCommit, renderCommit, type Commit, logFolder, findCommit, tableStore } from '../log/log-files.ts';
 import { listQuarantined, quarantineKey } from '../lake.ts';
 import { loadOwnState, loadTableState } from '../log/snapshot.ts';
 import { linkCommit, toCommitInfo, type Change } from '../log/table.ts';

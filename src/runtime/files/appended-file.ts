@@ -1,5 +1,4 @@
-import { open, copyFile, truncate } from 'node:fs/promises';
-import { unlessMissing } from '../errors.ts';
+import { open } from 'node:fs/promises';
 
 interface AppendedFile {
   readonly fd: number;
@@ -41,12 +40,4 @@ export async function openAppendedFile(file: string, keptBytes: number, mode = 0
     sync: () => handle.sync(),
     close: () => handle.close(),
   };
-}
-
-/** Copies the first bytes of a file, not durably. Does nothing if it does not exist. */
-export async function copyStart(file: string, copy: string, bytes: number): Promise<void> {
-  await unlessMissing(
-    copyFile(file, copy).then(() => truncate(copy, bytes)),
-    undefined,
-  );
 }

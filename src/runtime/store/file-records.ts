@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import path from 'node:path';
 import { getSize, hashFile } from '../files/file-checks.ts';
-import { openStore } from './open-store.ts';
+import { openStore, type StoredFile } from './open-store.ts';
 import { openMarkedRecords } from './marked-records.ts';
 import type { ObjectStore } from './object-store.ts';
 import { createRecords, type RecordKind, type Records } from './records.ts';
@@ -14,8 +14,7 @@ import { isCount, matching, shapeOf } from './shape.ts';
  * Changes are compare-and-swap loops on the record. In a folder they also run one at a time, so that each can remove
  * what killed ones left. In a shared store, a change removes only the file that it has superseded.
  */
-export interface RecordedFile {
-  readonly file: string;
+export interface RecordedFile extends StoredFile {
   readonly sizeBytes: number;
   readonly sha256: string;
 }
@@ -113,7 +112,7 @@ export function openFileRecords<F extends Facts>(
   const steps = createSteps(store, records);
   function toFound(id: string, found: Found): FoundFile<F> {
     const { file, sizeBytes, fileSha256: sha256, ...facts }: FileDocument & object = found;
-    return { file: store.nameOf(folderOf(id) + file), sizeBytes, sha256, facts: facts as F };
+    return { absolutePath: path.resolve(folder, folderOf(id) + file), sizeBytes, sha256, facts: facts as F };
   }
 
   /** Publishes an uploaded file, also over a damaged record. Returns whether there was one. */

@@ -5,6 +5,7 @@ import { open } from 'node:fs/promises';
 import path from 'node:path';
 import { createKeyedSemaphore, type KeyedSemaphore } from '../async/semaphore.ts';
 import { isSystemError, unlessMissing } from '../errors.ts';
+import { openAppendedFile } from '../files/appended-file.ts';
 import {
   createExclusive,
   ensureFolder,
@@ -87,6 +88,11 @@ async function readObject(file: string): Promise<StoredObject | undefined> {
   }
 }
 
+async function readAt(handle: FileHandle, from: number, length: number): Promise<Uint8Array> {
+  const { buffer, bytesRead } = await handle.read(Buffer.alloc(length), 0, length, from);
+  return buffer.subarray(0, bytesRead);
+}
+
 async function* readBlocks(handle: FileHandle): AsyncGenerator<Uint8Array> {
   const block = Buffer.allocUnsafe(blockBytes);
   for (let position = 0; ;) {
@@ -105,6 +111,7 @@ async function openObject(file: string): Promise<OpenObject | undefined> {
     return {
       sizeBytes: Number(size),
       version: [dev, ino, size, mtimeNs, ctimeNs].join(':'),
+      read: (from, length) => readAt(handle, from, length),
       blocks: () => readBlocks(handle),
       stream: ({ first, last } = { first: 0, last: Infinity }) => handle.createReadStream({ start: first, end: last }),
       close: () => handle.close(),
@@ -113,6 +120,19 @@ async function openObject(file: string): Promise<OpenObject | undefined> {
     await handle.close();
     throw error;
   }
+}
+
+/** Writes the bytes after the first `from` of a file durably, in place. */
+async function appendDurably(file: string, bytes: Uint8Array, from: number, mode: number): Promise<void> {
+  const opened = await openAppendedFile(file, from, mode);
+  try {
+    await opened.append(bytes);
+    await opened.sync();
+  } finally {
+    await opened.close();
+  }
+  // A power failure could lose a new file.
+  await syncFolder(path.dirname(file));
 }
 
 /** Writes into a folder that usually exists: ensuring it first would sync each of its parents. */
@@ -322,6 +342,12 @@ export function createFolderStore(
       const compareAndWrite = async (): Promise<Tag | 'conflict'> =>
         findTag(file) === ifTag ? await writeObject(file, bytes) : 'conflict';
       return await inTurn(isOwned ? file : lockFolder, compareAndWrite, owned);
+    },
+    async append(key, bytes, from, ifTag) {
+      const file = fileOf(key);
+      if ((findTag(file) ?? 'absent') !== ifTag) return 'conflict';
+      await writing(file, () => appendDurably(file, bytes, from, mode));
+      return findTag(file) ?? '#';
     },
     async note(key, bytes) {
       const file = fileOf(key);

@@ -32,6 +32,8 @@ export interface OpenObject {
   readonly sizeBytes: number;
   /** Another text after each write to the object. */
   readonly version: string;
+  /** Reads up to `length` bytes from a position; fewer at the end. */
+  read(from: number, length: number): Promise<Uint8Array>;
   /** Reads all bytes in order. A block is valid until the next one. */
   blocks(): AsyncIterable<Uint8Array>;
   /** Streams the bytes from `first` to `last`, all by default. The end of the stream closes the object. */
@@ -59,6 +61,12 @@ export interface ObjectStore {
   add(key: string, bytes: Uint8Array): Promise<void>;
   /** Replaces an object that still has `ifTag`; with `any`, creates or replaces it. */
   replace(key: string, bytes: Uint8Array, ifTag: Tag | 'any'): Promise<Tag | 'conflict'>;
+  /**
+   * Writes bytes at a position up to the end of an object that still has `ifTag`, in place of those after the position;
+   * `absent`: creates it. A folder writes in place: a crash may leave a part, and its caller excludes other writers.
+   * Other stores replace the object.
+   */
+  append(key: string, bytes: Uint8Array, from: number, ifTag: Tag | 'absent'): Promise<Tag | 'conflict'>;
   /** Creates or replaces an object, not durably: a power cut may undo it. */
   note(key: string, bytes: Uint8Array): Promise<void>;
   /** Returns a new path for a local file that will be uploaded as the object of a key. */

@@ -99,11 +99,6 @@ export async function findStoredSize({ absolutePath }: Pick<StoredFile, 'absolut
   return await openStore(path.dirname(absolutePath)).findSize(path.basename(absolutePath));
 }
 
-/** Returns the address of a stored file for other readers: its path, or its place in a bucket. */
-export function nameOfStored({ absolutePath }: Pick<StoredFile, 'absolutePath'>): string {
-  return openStore(path.dirname(absolutePath)).nameOf(path.basename(absolutePath));
-}
-
 /** Reports whether the bytes of a stored file match its hash. Local copies are compared when they are fetched. */
 export async function isIntact(file: StoredFile & { readonly sha256: string }): Promise<boolean> {
   const connection = findConnection(file.absolutePath);

@@ -91,21 +91,25 @@ export async function openObject(bucket: S3Bucket, key: string): Promise<OpenObj
   if (head === undefined) return undefined;
   const { sizeBytes, tag, writer } = head;
 
+  async function read(from: number, length: number): Promise<Uint8Array> {
+    if (length <= 0 || from >= sizeBytes) return noBytes;
+    const range = await readRange(bucket, key, [from, Math.min(length, sizeBytes - from)], tag);
+    if (range !== undefined) return range.bytes;
+    throw new AppError('conflict', `${bucket.nameOf(key)} was replaced or removed while it was read`, {
+      hint: 'Retry the request.',
+    });
+  }
+
   async function* readBlocks(first = 0, last = Infinity): AsyncGenerator<Uint8Array> {
     const end = Math.min(last + 1, sizeBytes);
-    for (let start = first; start < end; start += blockBytes) {
-      const range = await readRange(bucket, key, [start, Math.min(blockBytes, end - start)], tag);
-      if (range === undefined)
-        throw new AppError('conflict', `${bucket.nameOf(key)} was replaced or removed while it was read`, {
-          hint: 'Retry the request.',
-        });
-      yield range.bytes;
-    }
+    for (let start = first; start < end; start += blockBytes)
+      yield await read(start, Math.min(blockBytes, end - start));
   }
 
   return {
     sizeBytes,
     version: `${tag}:${writer ?? ''}`,
+    read,
     blocks: () => readBlocks(),
     stream({ first, last } = { first: 0, last: Infinity }) {
       let bytesRead = 0;

@@ -172,8 +172,9 @@ async function probeBucket(bucket: S3Bucket, prefix: string): Promise<void> {
 export function createS3Store({ bucket, prefix, scratchFolder }: S3StoreOptions): S3Store {
   const keyOf = (key: string): string => prefix + key;
   const create = (key: string, bytes: Uint8Array) => putBytes(bucket, keyOf(key), bytes, { IfNoneMatch: '*' });
+  const reads = createReads(bucket, prefix);
   return {
-    ...createReads(bucket, prefix),
+    ...reads,
     isShared: true,
     async create(key, bytes, { onWritten, onCreated } = {}) {
       await onWritten?.();
@@ -188,6 +189,13 @@ export function createS3Store({ bucket, prefix, scratchFolder }: S3StoreOptions)
       ifTag === 'any'
         ? putLatest(bucket, keyOf(key), bytes)
         : putBytes(bucket, keyOf(key), bytes, { IfMatch: toEtag(ifTag) }),
+    async append(key, bytes, from, ifTag) {
+      if (ifTag === 'absent') return await create(key, bytes);
+      const found = await reads.get(key);
+      if (found?.tag !== ifTag) return 'conflict';
+      const all = Buffer.concat([found.bytes.subarray(0, from), bytes]);
+      return await putBytes(bucket, keyOf(key), all, { IfMatch: toEtag(ifTag) });
+    },
     async note(key, bytes) {
       await putLatest(bucket, keyOf(key), bytes);
     },

@@ -121,7 +121,7 @@ describe('a backup', () => {
 
     // A file that no earlier run has copied, damaged before the next one.
     await addTestSegment(segments, { idAccount: 1, idSegment: 5, kind: 'custom' }, ['new']);
-    writeFileSync((await findSegment(segments, { idAccount: 1, idSegment: 5 }))?.file ?? '', 'damaged');
+    writeFileSync((await findSegment(segments, { idAccount: 1, idSegment: 5 }))?.absolutePath ?? '', 'damaged');
     await backUp(data, dir, stream);
     const second = path.join(root, 'second');
     await restore(dir, second);

@@ -5,7 +5,7 @@ import { checkLake } from '../../../src/lake/check.ts';
 import { checkVersionLedger } from '../../../src/lake/check-log.ts';
 import { readHistory, readLakeStats } from '../../../src/lake/history.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
-import { commitName } from '../../../src/lake/log/log-files.ts';
+import { commitName, tableStore } from '../../../src/lake/log/log-files.ts';
 import { appendLines, ledgerFile, type LedgerLine } from '../../../src/lake/log/version-ledger.ts';
 import { renderSteps } from '../../../src/lake/log/version-points.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
@@ -141,7 +141,7 @@ test('A lake whose log is missing is reported, and no new log begins next to its
 
 test('A damaged, short or missing version ledger is reported, and so are the steps of a clock repair', async () => {
   const { lakeDir, table, log } = await writeLake();
-  await appendLines(table, [0, 1, 2].map(lineOf));
+  await appendLines(tableStore(table), [0, 1, 2].map(lineOf));
   expect(await checkLake(lakeDir)).toMatchObject({ ok: true });
   await flip(ledgerFile(table));
   expect((await checkLake(lakeDir)).problems).toEqual([
@@ -152,7 +152,7 @@ test('A damaged, short or missing version ledger is reported, and so are the ste
     },
   ]);
   await rm(ledgerFile(table));
-  await appendLines(table, [lineOf(0)]);
+  await appendLines(tableStore(table), [lineOf(0)]);
   for (const version of [0, 1, 2]) await rm(path.join(log, commitName(version)));
   expect(await checkVersionLedger(table)).toEqual([
     { problem: 'damaged_file', path: 'events/_versions.csv', detail: expect.stringContaining('ends with version 0') },

@@ -10,7 +10,7 @@ import {
   type AvailableVersions,
 } from '../../../src/lake/log/change-feed.ts';
 import { emptyTotals, type LakeState } from '../../../src/lake/log/lake-state.ts';
-import { commitName, logFolder, renderCommit } from '../../../src/lake/log/log-files.ts';
+import { commitName, logFolder, renderCommit, tableStore } from '../../../src/lake/log/log-files.ts';
 import type { Snapshot } from '../../../src/lake/log/snapshot.ts';
 import { appendLines, noTag, type LedgerLine } from '../../../src/lake/log/version-ledger.ts';
 import { testFolder } from '../../helpers/folder.ts';
@@ -27,8 +27,8 @@ async function openLake() {
   const lakeDir = testFolder();
   const [tableDir, other] = ['events', 'payments'].map((name) => path.join(lakeDir, name)) as [string, string];
   for (const folder of [tableDir, other]) mkdirSync(folder);
-  await appendLines(tableDir, [{ version: 0, point: undefined }, line(2, 1000, ours), line(5, 2000, ours)]);
-  await appendLines(other, [line(2, 9000, theirs)]);
+  await appendLines(tableStore(tableDir), [{ version: 0, point: undefined }, line(2, 1000, ours), line(5, 2000, ours)]);
+  await appendLines(tableStore(other), [line(2, 9000, theirs)]);
   return { tableDir, version: 5, lake: undefined } as Snapshot;
 }
 

@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest';
 import { createVersionSearch, type FirstVersion } from '../../../src/lake/log/change-feed.ts';
+import { tableStore } from '../../../src/lake/log/log-files.ts';
 import { appendLines, type LedgerLine } from '../../../src/lake/log/version-ledger.ts';
 import type { Snapshot } from '../../../src/lake/log/snapshot.ts';
 import { testFolder } from '../../helpers/folder.ts';
@@ -15,7 +16,13 @@ const findFirstVersion = (snapshot: Snapshot, atMs: number): Promise<FirstVersio
 test('The version that added rows is found in the ledger, long after its commit was trimmed', async () => {
   const tableDir = testFolder();
   // Versions 3, 5 and 9 add rows. Those between repeat the previous time.
-  await appendLines(tableDir, [lineAt(0, 0), lineAt(3, 1000), lineAt(5, 2000), lineAt(9, 3000), lineAt(12, 3000)]);
+  await appendLines(tableStore(tableDir), [
+    lineAt(0, 0),
+    lineAt(3, 1000),
+    lineAt(5, 2000),
+    lineAt(9, 3000),
+    lineAt(12, 3000),
+  ]);
   const snapshot = { tableDir, version: 12, lake: undefined } as Snapshot;
   const found = await Promise.all([1000, 2000, 3000].map((at) => findFirstVersion(snapshot, at)));
   expect(found).toEqual([
@@ -27,7 +34,7 @@ test('The version that added rows is found in the ledger, long after its commit 
 
 test('Rows older than the ledger are in its first version, or in an earlier one', async () => {
   const tableDir = testFolder();
-  await appendLines(tableDir, [{ version: 0, point: undefined }, lineAt(40, 5000), lineAt(41, 6000)]);
+  await appendLines(tableStore(tableDir), [{ version: 0, point: undefined }, lineAt(40, 5000), lineAt(41, 6000)]);
   const snapshot = { tableDir, version: 41, lake: undefined } as Snapshot;
   expect(await findFirstVersion(snapshot, 70)).toEqual({ version: 40, orEarlier: true });
   expect(await findFirstVersion(snapshot, 6000)).toEqual({ version: 41, orEarlier: false });
@@ -43,7 +50,7 @@ test('A search with a cache finds the same as one without, while commits are add
     const more = Array.from({ length: versions - lines.length }, (_, n) =>
       lineAt(lines.length + n, (lines.length + n) * 10),
     );
-    await appendLines(tableDir, more);
+    await appendLines(tableStore(tableDir), more);
     lines = [...lines, ...more];
     const snapshot = { tableDir, version: lines.length - 1, lake: undefined } as Snapshot;
     for (let version = 0; version < lines.length; version += 1)

@@ -11,7 +11,7 @@ import type { Column } from '../../../datasets/field-schema.ts';
 import { readCurrentCatalogue } from '../../../lake/catalogue/current-catalogue.ts';
 import { pruneFiles, type FileFilter } from '../../../lake/files/prune.ts';
 import { listTables, tablePaths } from '../../../lake/lake.ts';
-import { readSnapshot, type DataFile, type Snapshot } from '../../../lake/log/snapshot.ts';
+import { readSnapshot, withEmptyFile, type DataFile, type Snapshot } from '../../../lake/log/snapshot.ts';
 import { sqlName } from '../../../lake/sql/literals.ts';
 import { describeError, isAppError, isDamage } from '../../../runtime/errors.ts';
 import { foldersOfFiles, localFiles } from '../../../runtime/store/open-store.ts';
@@ -84,8 +84,8 @@ export async function countDays(
   const rows =
     read.length === 0
       ? []
-      : await localFiles.use(read, (paths) =>
-          engine.rows({ sql: countSql(kind), values }, [snapshot.emptyFile, ...paths]),
+      : await localFiles.use(withEmptyFile(snapshot, read), (paths) =>
+          engine.rows({ sql: countSql(kind), values }, paths),
         );
   const found = rows.map((row) => ({
     date: String(row['date']),
@@ -189,7 +189,7 @@ export async function countFields(
       AND date BETWEEN CAST($from AS DATE) AND CAST($to AS DATE)`,
     values: { ...dates, ...(isEvent ? { kind } : {}) },
   };
-  const [row = {}] = await localFiles.use(chosen, (paths) => engine.rows(statement, [snapshot.emptyFile, ...paths]));
+  const [row = {}] = await localFiles.use(withEmptyFile(snapshot, chosen), (paths) => engine.rows(statement, paths));
   const sampledEvents = Number(row['looked']);
   return {
     kind,

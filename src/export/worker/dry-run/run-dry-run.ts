@@ -20,7 +20,7 @@ import type {
   Preview,
   ReadPlan,
 } from '../../jobs/worker-messages.ts';
-import { assertListIntact, toReportVersion, resolveReadVersion, type ReadVersion } from '../read-version.ts';
+import { toReportVersion, resolveReadVersion, useLists, type ReadVersion } from '../read-version.ts';
 import { planSlices, type Slice } from '../copy-slices.ts';
 import { filesSql, type ExportQuery, type ExportStatement } from '../export-query.ts';
 import { chooseFormat } from '../formats/format.ts';
@@ -246,18 +246,16 @@ function createSizeCheck(verify: Verify): Verify {
   };
 }
 
-async function runDryRun(plan: DryRunPlan): Promise<DryRunOutcome> {
+async function runDryRun(plan: DryRunPlan, readVersion: ReadVersion): Promise<DryRunOutcome> {
   const { request, segment, titles, tableDir } = plan;
-  const readVersion = await resolveReadVersion(plan);
   const lists = [segment, titles].flatMap((list) => list ?? []);
-  for (const list of lists) await assertListIntact(list, list.file);
   const isEstimate = plan.look === 'estimate';
   // A sample is the same in any order.
   const { order: _order, ...unordered } = request;
   const query = isEstimate
     ? planQuery({ ...plan, request: unordered }, readVersion, { lean: true, cells: chooseFormat(request).cells })
     : planQuery(plan, readVersion, { lean: true, cells: 'text' });
-  const folders = [...foldersOfFiles(tableDir), unnamedFolder, ...lists.map(({ file }) => path.dirname(file))];
+  const folders = [...foldersOfFiles(tableDir), unnamedFolder, ...lists.map(({ absolutePath }) => path.dirname(absolutePath))];
   const engine = await openReadEngine(plan, folders, query.inline);
   try {
     const read = createReadFiles({ plan, ...readVersion }, query);
@@ -277,7 +275,8 @@ async function runDryRun(plan: DryRunPlan): Promise<DryRunOutcome> {
 export async function runDryRunJob(plan: DryRunPlan): Promise<DryRunOutcome> {
   for (let attempt = 1; ; attempt += 1) {
     try {
-      return await runDryRun(plan);
+      const readVersion = await resolveReadVersion(plan);
+      return await useLists(plan, (local) => runDryRun(local, readVersion));
     } catch (error) {
       if (error instanceof LimitError) return { kind: 'failed', reason: 'user', error: error.message };
       if (isAppError(error, 'memory')) return { kind: 'failed', reason: 'user', error: tooLarge };

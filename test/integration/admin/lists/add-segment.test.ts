@@ -20,7 +20,9 @@ async function readIds(folder: string, which = segment): Promise<unknown[] | und
   if (found === undefined) return undefined;
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
   try {
-    const rows = await duckdb.rows(`SELECT to_json(id)::VARCHAR AS id FROM read_parquet(${sqlText(found.file)})`);
+    const rows = await duckdb.rows(
+      `SELECT to_json(id)::VARCHAR AS id FROM read_parquet(${sqlText(found.absolutePath)})`,
+    );
     return rows.map(({ id }) => JSON.parse(String(id)) as unknown);
   } finally {
     duckdb.close();

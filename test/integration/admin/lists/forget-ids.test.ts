@@ -38,7 +38,7 @@ it('A segment whose file is missing is named, and a folder without segments has 
   const folder = path.join(testFolder(), 'lists');
   expect(await removeIdsFromSegments(path.join(folder, 'none'), { kind: 'custom', ids: ['a'] }, listOptions)).toBe(0);
   await addTestSegment(folder, { idAccount: 1, idSegment: 7, kind: 'custom' }, ['a']);
-  rmSync((await findSegment(folder, { idAccount: 1, idSegment: 7 }))?.file ?? '');
+  rmSync((await findSegment(folder, { idAccount: 1, idSegment: 7 }))?.absolutePath ?? '');
   await expect(removeIdsFromSegments(folder, { kind: 'custom', ids: ['a'] }, listOptions)).rejects.toMatchObject({
     code: 'file_damaged',
   });

@@ -24,7 +24,7 @@ async function readTitles(folder: string): Promise<string[] | undefined> {
   if (titles === undefined) return undefined;
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
   try {
-    const rows = await duckdb.rows(`SELECT field, id, title FROM read_parquet(${sqlText(titles.file)})`);
+    const rows = await duckdb.rows(`SELECT field, id, title FROM read_parquet(${sqlText(titles.absolutePath)})`);
     return rows.map(({ field, id, title }) => `${String(field)},${String(id)},${String(title)}`);
   } finally {
     duckdb.close();

@@ -19,7 +19,8 @@ function open() {
   const folder = path.join(testFolder(), 'lists');
   const damaged = { code: 'record_damaged', hint: 'Restore it.' } as const;
   const records = openFileRecords<Facts>(folder, { isValid: shapeOf<Facts>({ lines: isCount }), damaged }, true);
-  const readCurrent = async (): Promise<string> => readFileSync((await records.get('1/list'))?.file ?? '', 'utf8');
+  const readCurrent = async (): Promise<string> =>
+    readFileSync((await records.get('1/list'))?.absolutePath ?? '', 'utf8');
   const names = (): string[] => readdirSync(path.join(folder, '1')).toSorted();
   return { folder, records, readCurrent, names };
 }
@@ -30,7 +31,7 @@ test('A change begins again with the newest file if another one is published mea
   let runs = 0;
   await records.change('1/list', async (before) => {
     runs += 1;
-    const text = readFileSync(before?.file ?? '', 'utf8');
+    const text = readFileSync(before?.absolutePath ?? '', 'utf8');
     if (runs === 1) await records.publish('1/list', write('b'), { lines: 2 });
     return { file: write(`${text}c`), facts: { lines: 3 } };
   });

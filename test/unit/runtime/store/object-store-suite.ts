@@ -13,11 +13,14 @@ async function textOf(store: ObjectStore, key: string): Promise<string | undefin
   return found === undefined ? undefined : Buffer.from(found.bytes).toString();
 }
 
+function tagIn(result: Tag | 'conflict'): Tag {
+  if (result === 'conflict') throw new Error('the object has another tag');
+  return result;
+}
+
 /** Replaces an object that has no other writer. */
 async function put(store: ObjectStore, key: string, text: string, ifTag: Tag | 'any' = 'any'): Promise<Tag> {
-  const tag = await store.replace(key, bytes(text), ifTag);
-  if (tag === 'conflict') throw new Error(`${key} has another tag`);
-  return tag;
+  return tagIn(await store.replace(key, bytes(text), ifTag));
 }
 
 async function tagOf(store: ObjectStore, key: string): Promise<Tag> {
@@ -178,6 +181,25 @@ export function describeObjectStore(open: Open): void {
       expect(replaced.version).not.toBe(first.version);
       await replaced.close();
       for (const key of ['a/no-object', 'no/object']) expect(await other.open(key)).toBeUndefined();
+    });
+
+    it('An object grows from a position on by a client that knows its state, and is read at any position', async ({
+      skip,
+    }) => {
+      const [one, other] = await open(skip);
+      const first = tagIn(await one.append('a/log', bytes('12345'), 0, 'absent'));
+      expect(await other.append('a/log', bytes('x'), 0, 'absent')).toBe('conflict');
+      const second = tagIn(await other.append('a/log', bytes('cdef'), 2, first));
+      expect([await textOf(one, 'a/log'), await one.findTag('a/log')]).toEqual(['12cdef', second]);
+      expect(await one.append('a/log', bytes('x'), 6, first)).toBe('conflict');
+      const opened = await getOpen(one, 'a/log');
+      const read = async (from: number, length: number): Promise<string> =>
+        Buffer.from(await opened.read(from, length)).toString();
+      expect([await read(1, 3), await read(4, 10), await read(6, 1)]).toEqual(['2cd', 'ef', '']);
+      await opened.close();
+      await other.remove(['a/log']);
+      expect(await one.append('a/log', bytes('x'), 6, second)).toBe('conflict');
+      expect(await one.list('')).toEqual([]);
     });
 
     it('The folders of the keys are listed without reading them, and an object that is noted is seen by all', async ({
