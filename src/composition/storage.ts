@@ -29,6 +29,7 @@ export async function connectStorage(config: Config): Promise<void> {
     dataDir,
     places: { [dataDir]: toPlace(storage.state), [paths.lake]: toPlace(storage.lake), [paths.reports]: toPlace(storage.reports) },
     cacheMaxBytes: cacheMaxBytes > 0 ? cacheMaxBytes : Math.min(usualCacheBytes, Math.floor(sizeBytes / 2)),
+    leaseMs: config.leaseMs,
     pathStyle: s3PathStyle,
     ...(s3Endpoint === undefined ? {} : { endpoint: s3Endpoint }),
   });

@@ -46,6 +46,13 @@ export const settings = {
     unit: 'bytes',
     about: 'Maximum size of the local copies of data files in a bucket. Copies in use may exceed it.',
   }),
+  leaseMs: integer('LEASE_MS', {
+    fallback: 15_000,
+    min: 3000,
+    max: 600_000,
+    unit: 'ms',
+    about: 'Time after which another host continues the work of a host that is silent. Only with a bucket.',
+  }),
   host: word('HOST', {
     fallback: '127.0.0.1',
     values: 'address or name',

@@ -44,6 +44,8 @@ const table = {
   overloaded: { retryable: true },
   commit_conflict: { retryable: true },
   fenced: { retryable: false },
+  /** The compactor of another host works on the lake. */
+  standby: { retryable: true, lasting: true },
   lake_protocol: { retryable: false },
   foreign_commit: { retryable: false, lasting: true },
   schema_change: { retryable: false },

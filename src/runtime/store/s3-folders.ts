@@ -2,6 +2,7 @@
  * Keeps the objects below folders of the data folder in S3 buckets. The data folder then is scratch, which may be lost:
  * work files, and `cache/` with verified copies of data files.
  */
+import { hostname } from 'node:os';
 import path from 'node:path';
 import { openScratchDir } from '../files/work-files.ts';
 import {
@@ -11,6 +12,7 @@ import {
   parseDataFormat,
   renderDataFormat,
 } from '../files/data-format.ts';
+import { createLeases } from './leases.ts';
 import { openLocalCache } from './local-cache.ts';
 import { findText, type ObjectStore } from './object-store.ts';
 import { connectFolders, openStore, type Connection } from './open-store.ts';
@@ -31,6 +33,8 @@ export interface S3FoldersOptions extends Omit<S3Settings, 'bucket'> {
   readonly places: Readonly<Record<string, BucketPlace | null>>;
   /** Maximum size of the local copies, bytes. */
   readonly cacheMaxBytes: number;
+  /** Time after which a silent holder of a lease is replaced, ms. */
+  readonly leaseMs: number;
 }
 
 export interface S3Folders {
@@ -89,7 +93,7 @@ function createOpen(bucket: S3Bucket, prefix: string, scratchFolder: string): Op
  * as a data folder that cannot be written.
  */
 export async function connectS3Folders(options: S3FoldersOptions): Promise<S3Folders> {
-  const { dataDir, places, cacheMaxBytes, ...settings } = options;
+  const { dataDir, places, cacheMaxBytes, leaseMs, ...settings } = options;
   const cacheFolder = path.join(dataDir, 'cache');
   const uploads = await openScratchDir(path.join(cacheFolder, 'uploads'), 'uploads');
   const buckets = new Map<string, S3Bucket>();
@@ -121,7 +125,14 @@ export async function connectS3Folders(options: S3FoldersOptions): Promise<S3Fol
     files: cache,
     filesFolder: cache.folder,
   });
-  connectFolders([...opened].map(connect), { [optionsVariable]: JSON.stringify(options), ...findCredentials() });
+  // Those of the state, which is the first place.
+  const [open] = [...opened.values()].filter((place) => place !== undefined);
+  const holder = `process ${process.pid} on ${hostname()}`;
+  connectFolders(
+    [...opened].map(connect),
+    { [optionsVariable]: JSON.stringify(options), ...findCredentials() },
+    open && createLeases(open(''), { holder, leaseMs }),
+  );
   return {
     async close() {
       connectFolders([]);
