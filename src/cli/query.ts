@@ -4,11 +4,12 @@ import { dataPaths, type Config } from '../config.ts';
 import { lakePaths, listOtherTables } from '../lake/lake.ts';
 import { listLog } from '../lake/log/log-files.ts';
 import { snapshotSql } from '../lake/sql/snapshot-sql.ts';
-import { cataloguePaths } from '../lake/catalogue/catalogue-files.ts';
+import { viewsName } from '../lake/catalogue/catalogue-files.ts';
 import { openReadOnlyEngine, type ReadOnlyEngine } from '../lake/sql/read-only-engine.ts';
 import { splitSql } from '../lake/sql/literals.ts';
 import { AppError, isAppError } from '../runtime/errors.ts';
-import { findTextFile } from '../runtime/files/durable-file.ts';
+import { findText } from '../runtime/store/object-store.ts';
+import { openStore } from '../runtime/store/open-store.ts';
 import { openScratchDir, type ScratchDir } from '../runtime/files/work-files.ts';
 import { defineDataCommand, type CommandContext, queryScratchDir } from './command.ts';
 import { engineLimits } from './lake-engine.ts';
@@ -72,7 +73,7 @@ async function openEngine(
   output: QueryFile | undefined,
 ): Promise<ReadOnlyEngine & { readonly remove: () => Promise<void> }> {
   const { lake, spool } = dataPaths(config.dataDir);
-  const typed = isTyped ? await findTextFile(cataloguePaths(lake).viewsSql) : undefined;
+  const typed = isTyped ? await findText(openStore(lake), viewsName) : undefined;
   const views = [await renderLakeSnapshot(config, undefined), ...(typed === undefined ? [] : [typed])];
   const room = await openSpill(queryScratchDir(spool));
   const engine = await openReadOnlyEngine({
