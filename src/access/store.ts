@@ -161,7 +161,7 @@ function describeReading({ userErrors, usersUnavailable }: Reading, error: strin
 
 export interface AccessReaderOptions {
   /** Whether the folder has data of clients: then a missing access.json is damage. */
-  readonly isExpected?: () => boolean;
+  readonly isExpected?: () => boolean | Promise<boolean>;
   /** Whether the folder is still the one that the service was started on. Data of another folder is rejected. */
   readonly isOwn?: () => boolean;
   /** Whether users are needed; true by default. */
@@ -210,7 +210,7 @@ export async function openAccessReader(
   );
   const current = (): Reading => watched.current() ?? unread;
   const isMissing = (): boolean => current().isGone && isNeeded;
-  const isNeeded = current().isGone && ((await hadAccessFile(paths)) || isExpected());
+  const isNeeded = current().isGone && ((await hadAccessFile(paths)) || (await isExpected()));
   if (isNeeded)
     logger.error(addFormerNames('problem', { file, action: fileTodo }), 'access.json missing, rejecting imports');
 

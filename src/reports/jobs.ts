@@ -192,7 +192,7 @@ function createJobReader({ objects, records, ids, known, mutex, folderOf, logger
   /** Makes a request durable that was read, once. */
   async function settle({ id }: ReportJob): Promise<void> {
     if (!unsynced.has(id)) return;
-    await objects.settle(jobKey(id)).catch((error: unknown) => {
+    await objects.sync([jobKey(id)]).catch((error: unknown) => {
       if (!isSystemError(error, 'ENOENT') || jobs.has(id)) throw error;
     });
     unsynced.delete(id);
