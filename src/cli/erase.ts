@@ -1,6 +1,7 @@
 import path from 'node:path';
 import { defined } from '../runtime/files/checksummed-json.ts';
 import { listApps } from '../access/apps.ts';
+import { lakeStore } from '../lake/files/data-file.ts';
 import { ensureLake, isCompactorRunning } from '../lake/lake.ts';
 import type { DrainDependencies } from '../admin/erase/drain.ts';
 import { eraseEvents, dryRunErasure, type ErasureDryRun } from '../admin/erase/erase.ts';
@@ -273,6 +274,13 @@ export const eraseCommand = defineDataCommand({
       return { closers, erased: await erase(erasure, stream) };
     });
     await opened.closers.stop();
+    const keepsVersions = await lakeStore(paths.lake).keepsVersions();
+    if (keepsVersions !== false && config.storage.lake !== undefined)
+      context.printMessage(
+        keepsVersions === true
+          ? `the bucket of ${config.storage.lake} keeps earlier versions of objects: the erased events stay in them until a lifecycle rule removes noncurrent versions`
+          : `cannot read whether the bucket of ${config.storage.lake} keeps earlier versions of objects: if it does, the erased events stay in them`,
+      );
     return withFormerNames('erasure', opened.erased);
   },
 });

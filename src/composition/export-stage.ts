@@ -15,6 +15,7 @@ import { openConsole } from './console.ts';
 import { openLiveChannel, openRefusalReader } from './client-diagnostics.ts';
 import { openServiceStatus } from './service-status.ts';
 import { assertTableColumns } from '../lake/lake.ts';
+import { startCopiesSweep } from './storage.ts';
 import {
   openHealth,
   startStandbyResponder,
@@ -58,6 +59,7 @@ export async function startExportStage(compositionContext: CompositionContext): 
   const reference = describeApi(config);
   const paths = dataPaths(config.dataDir);
   await assertTableColumns(paths.lake);
+  startCopiesSweep(compositionContext);
   const access = await openAccessReader(paths, logger, {
     isExpected: () => holdsEvents(paths.lake),
     isOwn: () => areSameFolders(compositionContext.folders ?? {}),

@@ -38,6 +38,11 @@ export interface S3FoldersOptions extends Omit<S3Settings, 'bucket'> {
 }
 
 export interface S3Folders {
+  /**
+   * Removes the local copies of objects that do not exist any more, such as files with erased rows. Returns their
+   * number. Cost: a list of each folder that has copies.
+   */
+  dropStaleCopies(): Promise<number>;
   /** Opens the folders without a bucket again. No store may be in use. */
   close(): Promise<void>;
 }
@@ -134,6 +139,17 @@ export async function connectS3Folders(options: S3FoldersOptions): Promise<S3Fol
     open && createLeases(open(''), { holder, leaseMs }),
   );
   return {
+    async dropStaleCopies() {
+      const copies = await cache.keys();
+      const stale: string[] = [];
+      for (const folder of new Set(copies.map((key) => key.split('/').slice(0, 2).join('/')))) {
+        const stored = new Set(await openStore(path.join(dataDir, folder)).list(''));
+        const isOwn = (key: string): boolean => key.startsWith(`${folder}/`);
+        stale.push(...copies.filter((key) => isOwn(key) && !stored.has(key.slice(folder.length + 1))));
+      }
+      await cache.drop(stale);
+      return stale.length;
+    },
     async close() {
       connectFolders([]);
       await cache.close();
