@@ -7,7 +7,7 @@ import type { Problem } from '../runtime/problems/problem.ts';
 import type { Stage } from '../runtime/processes/role-process.ts';
 import { openReader } from '../stream/reader.ts';
 import { assertTableColumns } from '../lake/lake.ts';
-import { refusalFolder } from './client-diagnostics.ts';
+import { refusalFolder, serveRefusals } from './client-diagnostics.ts';
 import { startCopiesSweep } from './storage.ts';
 import { openStream, watchStoreDisk, withProblems, type CompositionContext } from './context.ts';
 
@@ -44,6 +44,7 @@ export async function startCompactStage(compositionContext: CompositionContext):
       ...(config.refusalsAgeMs > 0 ? { refusals: refusalFolder(config) } : {}),
     },
   );
+  serveRefusals(compositionContext, connection);
   const responder = startResponder(
     { connection, streamName: config.streamName, logger },
     { lakeDir: paths.lake, indexDir: paths.eventIndex, workDir: path.join(paths.spool, 'find') },

@@ -66,7 +66,7 @@ export async function startExportStage(compositionContext: CompositionContext): 
   });
   closers.add('access', () => access.close());
   const channel = openLiveChannel(compositionContext, 'export');
-  startStandbyResponder(compositionContext);
+  const refusals = openRefusalReader(compositionContext, startStandbyResponder(compositionContext));
   const health = await openHealth();
   const web = await openConsole(compositionContext, access);
   const stage = await startExport(
@@ -75,7 +75,7 @@ export async function startExportStage(compositionContext: CompositionContext): 
       clock,
       metrics,
       logger,
-      appView: { readRefusals: openRefusalReader(compositionContext), hub: channel && createLiveHub(channel) },
+      appView: { readRefusals: refusals.read, hub: channel && createLiveHub(channel) },
       operations: { paths, readStatus: openServiceStatus(compositionContext) },
       sessions: web.sessions,
       extraRoutes: [
@@ -102,5 +102,11 @@ export async function startExportStage(compositionContext: CompositionContext): 
     await watchRecords(compositionContext),
     () => [...access.problems(), ...web.problems()],
   ]);
-  return { ...watched, onService: health.onService };
+  return {
+    ...watched,
+    onService(view) {
+      health.onService(view);
+      refusals.onService(view);
+    },
+  };
 }

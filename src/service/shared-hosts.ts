@@ -3,6 +3,7 @@ import { dataPaths } from '../config.ts';
 import { startPollLoop } from '../runtime/async/poll-loop.ts';
 import { describeError } from '../runtime/errors.ts';
 import { findBuild } from '../runtime/files/package-files.ts';
+import type { HostName } from '../runtime/processes/role-process.ts';
 import { openHosts, type Host } from '../runtime/store/hosts.ts';
 import type { LeaseState } from '../runtime/store/leases.ts';
 import { findLeases, openStore } from '../runtime/store/open-store.ts';
@@ -10,8 +11,12 @@ import type { ServiceStart } from './service-options.ts';
 
 /** The hosts that share the buckets of a service, as one of them sees the others. */
 export interface SharedHosts {
+  /** Id of this host. */
+  readonly id: string;
   /** Values of `tributary status`. */
   facts(): { readonly hosts: readonly Host[]; readonly leases: readonly LeaseState[] };
+  /** Lists the running hosts that keep rejected requests. */
+  keepers(): readonly HostName[];
 }
 
 /** Interval of looks at the other hosts, ms: their records change as often. */
@@ -42,5 +47,12 @@ export async function startHosts(
     onError: (error) => logger.warn({ error: describeError(error) }, 'cannot list the hosts, will retry'),
   });
   closers.add('hosts watch', () => loop.stop());
-  return { facts: () => known };
+  return {
+    id: hosts.id(),
+    facts: () => known,
+    keepers: () =>
+      known.hosts
+        .filter(({ isAlive, roles: their }) => isAlive !== false && their.some((role) => role !== 'export'))
+        .map(({ id, name }) => ({ id, name })),
+  };
 }

@@ -135,6 +135,11 @@ function createHostList(records: Records<HostRecord>, session: string, silentMs:
   };
 }
 
+/** Lists the hosts that have a record, whether they run or not. */
+export async function listHosts(store: ObjectStore): Promise<readonly HostDescription[]> {
+  return (await createRecords(store, kind).list(prefix)).known;
+}
+
 /** Opens the hosts of a store, without a record of this one. */
 export function openHosts(
   store: ObjectStore,
