@@ -217,7 +217,9 @@ async function removeAllRefusals(
 ): Promise<boolean> {
   const own = await removeRefusals(paths.refusals, apps);
   if (findLeases(config.dataDir) === undefined) return own;
-  const hosts = (await listHosts(openStore(config.dataDir))).filter(({ roles }) => roles.some((role) => role !== 'export'));
+  const hosts = (await listHosts(openStore(config.dataDir))).filter(({ roles }) =>
+    roles.some((role) => role !== 'export'),
+  );
   const answers = await askHosts(connection, config.streamName, { removeApps: apps ?? 'all' }, hosts.length);
   if (answers.length < hosts.length)
     printMessage(
@@ -228,7 +230,10 @@ async function removeAllRefusals(
 
 async function erase(
   { target, forgotten, listAllApps, context, now }: Erasure,
-  { connection, ...stream }: Pick<DrainDependencies, 'publisher' | 'storeDir'> & { readonly connection: StreamConnection },
+  {
+    connection,
+    ...stream
+  }: Pick<DrainDependencies, 'publisher' | 'storeDir'> & { readonly connection: StreamConnection },
 ) {
   const { config, paths, clock, stop: signal } = context;
   const erased = await withEvents(context, engineLimits(context), (events) =>

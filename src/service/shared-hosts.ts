@@ -19,8 +19,8 @@ export interface SharedHosts {
   keepers(): readonly HostName[];
 }
 
-/** Interval of looks at the other hosts, ms: their records change as often. */
-const lookEveryMs = 5000;
+/** Interval between reads of the other hosts' records, ms: these change as often. */
+const readEveryMs = 5000;
 
 /**
  * Adds this host to those that share its buckets, until the closers close; undefined without buckets. Error:
@@ -39,11 +39,11 @@ export async function startHosts(
   await hosts.start();
   closers.add('host record', () => hosts.stop());
   let known: ReturnType<SharedHosts['facts']> = { hosts: [], leases: [] };
-  const look = async (): Promise<void> => {
+  const read = async (): Promise<void> => {
     known = { hosts: await hosts.list(), leases: await leases.list() };
   };
-  const loop = startPollLoop(look, {
-    everyMs: lookEveryMs,
+  const loop = startPollLoop(read, {
+    everyMs: readEveryMs,
     onError: (error) => logger.warn({ error: describeError(error) }, 'cannot list the hosts, will retry'),
   });
   closers.add('hosts watch', () => loop.stop());

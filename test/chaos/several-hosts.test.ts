@@ -17,7 +17,7 @@ import { waitFor } from '../helpers/wait.ts';
 
 /*
  * Two hosts of each role, on a cluster of three brokers and a bucket, under load and faults. Afterwards every
- * acknowledged event is in the lake once, each export is right, and the log is whole.
+ * acknowledged event is in the lake once, each export is right, and the log is complete.
  */
 const faults = chaosFigure('TRIBUTARY_TEST_FAULTS', { short: 6, long: 200 });
 const seed = chaosSeed();
@@ -166,7 +166,10 @@ test.runIf(isAsked)(
     for (let fault = 0; fault < faults; fault += 1) {
       const name = names[fault % names.length] ?? '';
       say(`${fault + 1} of ${faults}: ${name}`);
-      const id = await random.pick(clients).create(query).catch(() => undefined);
+      const id = await random
+        .pick(clients)
+        .create(query)
+        .catch(() => undefined);
       if (id !== undefined) requests.push(id);
       await acts[name]?.(hosts, random);
       done.set(name, (done.get(name) ?? 0) + 1);

@@ -21,7 +21,10 @@ export async function startGate(port: number): Promise<Gate> {
   const sockets = new Set<Socket>();
   let isCut = false;
   const server = createServer((client) => {
-    if (isCut) return void client.destroy();
+    if (isCut) {
+      client.destroy();
+      return;
+    }
     const other = connect(port, '127.0.0.1');
     for (const socket of [client, other]) {
       sockets.add(socket);
@@ -95,7 +98,11 @@ export async function startTestHosts(options: TestHostsOptions): Promise<TestHos
     const service = await startTestService({
       dataDir,
       words: ['--role', role],
-      settings: { ...shared, TRIBUTARY_S3_ENDPOINT: s3.endpoint, TRIBUTARY_NATS_URL: `nats://service:secret@${addresses}` },
+      settings: {
+        ...shared,
+        TRIBUTARY_S3_ENDPOINT: s3.endpoint,
+        TRIBUTARY_NATS_URL: `nats://service:secret@${addresses}`,
+      },
     });
     onTestFinished(() => service.destroy());
     return {

@@ -41,11 +41,7 @@ let leases: Leases | undefined;
  * Keeps the objects below some folders in other stores, for the whole process, until the next call. `environment`: that
  * of a child process which connects them too. `shared`: the leases among the hosts that use those stores.
  */
-export function connectFolders(
-  connected: readonly Connection[],
-  environment: Environment = {},
-  shared: Leases | undefined = undefined,
-): void {
+export function connectFolders(connected: readonly Connection[], environment: Environment = {}, shared?: Leases): void {
   connections = connected.toSorted((a, b) => b.folder.length - a.folder.length);
   childEnvironment = environment;
   leases = shared;
