@@ -1,5 +1,4 @@
 import path from 'node:path';
-import { isAppError } from '../errors.ts';
 import { hashFile } from '../files/file-checks.ts';
 import { createFolderStore, type FolderStoreOptions } from './folder-store.ts';
 import type { Leases } from './leases.ts';
@@ -93,19 +92,6 @@ export function foldersOfFiles(folder: string): readonly string[] {
 /** Returns the size of a stored file, bytes; undefined if it is missing. */
 export async function findStoredSize({ absolutePath }: Pick<StoredFile, 'absolutePath'>): Promise<number | undefined> {
   return await openStore(path.dirname(absolutePath)).findSize(path.basename(absolutePath));
-}
-
-/** Reports whether the bytes of a stored file match its hash. Local copies are compared when they are fetched. */
-export async function isIntact(file: StoredFile & { readonly sha256: string }): Promise<boolean> {
-  const connection = findConnection(file.absolutePath);
-  if (connection === undefined) return (await hashFile(file.absolutePath)) === file.sha256;
-  try {
-    await connection.files.use([file], () => Promise.resolve());
-    return true;
-  } catch (error) {
-    if (isAppError(error, 'file_damaged')) return false;
-    throw error;
-  }
 }
 
 /** Returns the SHA-256 of a stored file as it is, hex. */
