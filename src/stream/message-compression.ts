@@ -19,7 +19,7 @@ const sizeHeader = 'Tributary-Brotli';
 const headerBytes = 40;
 /** Smaller messages are sent as they are, bytes. */
 const minBytes = 256;
-/** Larger messages go to the thread pool, bytes: for others the way there takes longer than the work. */
+/** Larger messages are handled in the thread pool, bytes. For others the transfer would take longer than the work. */
 const maxSyncBytes = 32 * 1024;
 
 const compressInPool = promisify(brotliCompress);
@@ -35,7 +35,7 @@ export async function compressLines(lines: Uint8Array): Promise<Uint8Array | und
   if (lines.length < minBytes) return undefined;
   const options = {
     params: { [constants.BROTLI_PARAM_QUALITY]: 1, [constants.BROTLI_PARAM_SIZE_HINT]: lines.length },
-    // One chunk is not copied again.
+    // A result of one chunk is not copied.
     chunkSize: lines.length,
   };
   const compressed =
