@@ -32,7 +32,7 @@ export async function startIngestStage(compositionContext: CompositionContext): 
     : undefined;
   closers.add('disk watch', () => disk?.stop());
   const { connection, guard, findProblems } = await openStream(compositionContext, 'ingest');
-  const opened = openPublisher(connection, guard);
+  const opened = openPublisher(connection, guard, config.streamCompression);
   const probe = startPublishProbe(connection, { streamName: config.streamName, claimFile: paths.claim }, opened);
   closers.add('publish probe', () => probe.stop());
   const own = createVerifiedPublisher(opened, compositionContext.folders ?? {}, paths.nats);

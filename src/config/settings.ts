@@ -162,6 +162,12 @@ export const settings = {
     max: 64,
     about: 'Import processes, which share the port.',
   }),
+  streamCompression: oneOf('STREAM_COMPRESSION', ['auto', 'on', 'off'], {
+    fallback: 'auto',
+    about: 'Whether messages of the stream are compressed (brotli). `auto`: if the stream has more than one copy.',
+    notes:
+      'A stream may have compressed and other messages. Versions before 0.4 cannot read compressed ones: set `off`, and let the stream drain, before a downgrade.',
+  }),
   streamMaxBytes: integer('STREAM_MAX_BYTES', {
     fallback: 8192 * mebibyte,
     min: mebibyte,
