@@ -15,7 +15,7 @@ import {
 import { createLeases } from './leases.ts';
 import { openLocalCache } from './local-cache.ts';
 import { findText, type ObjectStore } from './object-store.ts';
-import { connectFolders, openStore, type Connection } from './open-store.ts';
+import { connectFolders, openStore, type Connection, type Environment } from './open-store.ts';
 import { openS3Bucket, type S3Bucket, type S3Settings } from './s3-bucket.ts';
 import { createS3Store, type S3Store } from './s3-store.ts';
 
@@ -47,17 +47,10 @@ export interface S3Folders {
   close(): Promise<void>;
 }
 
-/** Variable with the options, for a child process that has no settings. */
-const optionsVariable = 'TRIBUTARY_S3_FOLDERS';
-
-/** Returns the variables by which the SDK finds its credentials. */
-const findCredentials = (): Readonly<Record<string, string | undefined>> =>
-  Object.fromEntries(Object.entries(process.env).filter(([name]) => name.startsWith('AWS_') || name === 'HOME'));
-
-/** Connects the folders that the parent process has connected, if any. */
-export async function connectParentsFolders(environment: NodeJS.ProcessEnv): Promise<void> {
-  const text = environment[optionsVariable];
-  if (text !== undefined) await connectS3Folders(JSON.parse(text) as S3FoldersOptions);
+/** Returns the variables by which the SDK finds its credentials, and silences its notice about later versions of it. */
+function findCredentials(): Environment {
+  process.env['AWS_SDK_JS_NODE_VERSION_SUPPORT_WARNING_DISABLED'] ??= 'true';
+  return Object.fromEntries(Object.entries(process.env).filter(([name]) => name.startsWith('AWS_') || name === 'HOME'));
 }
 
 const formatKey = path.basename(dataFormatPath(''));
@@ -100,6 +93,7 @@ function createOpen(bucket: S3Bucket, prefix: string, scratchFolder: string): Op
 export async function connectS3Folders(options: S3FoldersOptions): Promise<S3Folders> {
   const { dataDir, places, cacheMaxBytes, leaseMs, ...settings } = options;
   const cacheFolder = path.join(dataDir, 'cache');
+  const environment = findCredentials();
   const uploads = await openScratchDir(path.join(cacheFolder, 'uploads'), 'uploads');
   const buckets = new Map<string, S3Bucket>();
   const opened = new Map<string, OpenBelow | undefined>();
@@ -135,7 +129,7 @@ export async function connectS3Folders(options: S3FoldersOptions): Promise<S3Fol
   const holder = `process ${process.pid} on ${hostname()}`;
   connectFolders(
     [...opened].map(connect),
-    { [optionsVariable]: JSON.stringify(options), ...findCredentials() },
+    { options: JSON.stringify(options), environment },
     open && createLeases(open(''), { holder, leaseMs }),
   );
   return {
