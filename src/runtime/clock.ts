@@ -1,3 +1,5 @@
+import { pause } from './async/retry.ts';
+
 /** The wall clock with the offset of `TRIBUTARY_CLOCK_OFFSET_SECONDS`. Durations use `performance.now()`. */
 export interface Clock {
   nowMs(): number;
@@ -12,3 +14,12 @@ export function createClock(offsetSeconds: number): Clock {
 
 /** The machine's clock, for comparisons with the broker's. */
 export const machineClock = createClock(0);
+
+/** Durations within one process, which a test can simulate. They include the time for which the process was stopped. */
+export interface MonotonicClock {
+  nowMs(): number;
+  /** Waits; an abort ends the wait early without an error. */
+  pause(ms: number, signal?: AbortSignal): Promise<void>;
+}
+
+export const monotonicClock: MonotonicClock = { nowMs: () => performance.now(), pause };

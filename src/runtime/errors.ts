@@ -9,6 +9,8 @@ const table = {
   not_found: { retryable: false },
   conflict: { retryable: false },
   locked: { retryable: true },
+  /** A lease was not renewed in time, or another process has it. */
+  lease_lost: { retryable: true },
   /** The path of a folder in use leads to another folder, or to none. */
   folder_lost: { retryable: true },
   file_damaged: { retryable: false },

@@ -1,4 +1,5 @@
 import { startPollLoop } from '../async/poll-loop.ts';
+import type { MonotonicClock } from '../clock.ts';
 import { AppError, describeError, isAppError } from '../errors.ts';
 import type { Logger } from '../logger.ts';
 import type { ObjectStore, StoredObject, Tag } from './object-store.ts';
@@ -88,4 +89,47 @@ export async function watchObjects<T>(
       void loop.stop();
     },
   };
+}
+
+/** What this process knows of the last write to an object that another process keeps rewriting. */
+export interface ObservedWrite {
+  /** Time since it has not changed, counted from the end of the first read of its present state, ms. */
+  readonly unchangedMs: number;
+  /** Time within which it was written, counted from the read before its last change, ms. Infinity: not known. */
+  readonly writtenWithinMs: number;
+}
+
+interface Reads {
+  readonly tag: string;
+  /** Time of the last read before that of this tag. */
+  readonly beforeMs: number;
+  readonly firstMs: number;
+  readonly lastMs: number;
+}
+
+/** Observes objects by their tags, or by another text that each write changes. Wall clocks are not compared. */
+export function createWriteObserver(clock: MonotonicClock) {
+  const seen = new Map<string, Reads>();
+  return {
+    /** Records that a read has returned this tag. */
+    observe(key: string, tag: string): ObservedWrite {
+      const nowMs = clock.nowMs();
+      const before = seen.get(key);
+      const { beforeMs, firstMs } =
+        before?.tag === tag ? before : { beforeMs: before?.lastMs ?? -Infinity, firstMs: nowMs };
+      seen.set(key, { tag, beforeMs, firstMs, lastMs: nowMs });
+      return { unchangedMs: nowMs - firstMs, writtenWithinMs: nowMs - beforeMs };
+    },
+    /** Forgets all other objects. */
+    retain(keys: readonly string[]): void {
+      const kept = new Set(keys);
+      for (const key of seen.keys()) if (!kept.has(key)) seen.delete(key);
+    },
+  };
+}
+
+/** Reports whether a writer is alive that writes more often than `silentMs`. Undefined: not known yet. */
+export function isWriterAlive({ unchangedMs, writtenWithinMs }: ObservedWrite, silentMs: number): boolean | undefined {
+  if (unchangedMs >= silentMs) return false;
+  return writtenWithinMs < silentMs ? true : undefined;
 }

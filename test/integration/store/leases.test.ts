@@ -1,0 +1,100 @@
+import { spawn } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
+import { once } from 'node:events';
+import { createInterface } from 'node:readline';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
+import { createLeases } from '../../../src/runtime/store/leases.ts';
+import { openS3Bucket, type S3Bucket, type S3Settings } from '../../../src/runtime/store/s3-bucket.ts';
+import { createS3Store } from '../../../src/runtime/store/s3-store.ts';
+import { bundleChild } from '../../helpers/bundled.ts';
+import { startFakeS3 } from '../../helpers/fake-s3.ts';
+import { temporaryFolder, testFolder } from '../../helpers/folder.ts';
+import type { LeaseChildSettings } from '../../helpers/lease-child.ts';
+import { startGateway, startMoto, type S3Server } from '../../helpers/s3-servers.ts';
+import { waitFor, within } from '../../helpers/wait.ts';
+import { describeLeases } from '../../unit/runtime/store/leases-suite.ts';
+
+const folder = temporaryFolder();
+let child: string | undefined;
+
+/** Starts a process that waits for the lease. */
+function startHolder(settings: LeaseChildSettings) {
+  child ??= bundleChild(folder, 'lease-child');
+  const holder = spawn(process.execPath, [child, JSON.stringify(settings)], { stdio: ['pipe', 'pipe', 'inherit'] });
+  onTestFinished(() => void holder.kill('SIGKILL'));
+  const printed: string[] = [];
+  createInterface({ input: holder.stdout }).on('line', (line) => printed.push(line));
+  const exited = once(holder, 'exit');
+  return {
+    printed,
+    prints: (line: string, forMs?: number) => waitFor(`it prints ${line}`, () => printed.includes(line), forMs),
+    send: (line: string): void => void holder.stdin.write(`${line}\n`),
+    signal: (signal: 'SIGSTOP' | 'SIGCONT'): void => void holder.kill(signal),
+    exits: async () => (await within('it exits', exited)).slice(0, 1),
+  };
+}
+
+/** A process that is stopped past its lease must not write when it resumes. */
+async function stopHolder(bucket: S3Settings): Promise<void> {
+  const [leaseMs, prefix] = [1500, `${randomUUID()}/`];
+  const one = startHolder({ bucket, prefix, holder: 'the first', leaseMs });
+  await one.prints('held 1');
+  one.send('a');
+  await one.prints('wrote a');
+  const other = startHolder({ bucket, prefix, holder: 'the second', leaseMs });
+  await other.prints('waiting');
+  one.signal('SIGSTOP');
+  // Both the input and the timers wait for the moment at which it resumes.
+  one.send('b');
+  await other.prints('held 2', leaseMs + 5000);
+  one.signal('SIGCONT');
+  await one.prints('refused b');
+  await one.prints('lost');
+  other.send('c');
+  await other.prints('wrote c');
+  one.send('end');
+  other.send('end');
+  expect([await one.exits(), await other.exits()]).toEqual([[0], [0]]);
+  expect([one.printed.includes('wrote b'), other.printed]).toEqual([false, ['waiting', 'held 2', 'wrote c']]);
+}
+
+it('A process that resumes past its lease writes nothing, and another one has taken over', async () => {
+  const { endpoint } = await startFakeS3();
+  const credentials = { accessKeyId: 'tester', secretAccessKey: 'secret' };
+  await stopHolder({ bucket: 'lake', endpoint, pathStyle: true, credentials });
+});
+
+describe.each([
+  { name: 'versitygw', start: () => startGateway(folder) },
+  { name: 'moto', start: startMoto },
+])('on $name', ({ start }) => {
+  let server: S3Server | undefined;
+  let buckets: readonly S3Bucket[] = [];
+  beforeAll(async () => {
+    server = await start();
+    if (server === undefined) return;
+    buckets = [await openS3Bucket(server.settings), await openS3Bucket(server.settings)];
+  }, 1_600_000);
+  afterAll(async () => {
+    for (const bucket of buckets) bucket.close();
+    await server?.stop();
+  });
+
+  describeLeases(async (skip) => {
+    if (server === undefined) skip('the server is not available');
+    const prefix = `${randomUUID()}/`;
+    const open = (bucket: S3Bucket | undefined, holder: string) => {
+      if (bucket === undefined) throw new Error('there are two clients');
+      return createLeases(createS3Store({ bucket, prefix, scratchFolder: testFolder() }), { holder, leaseMs: 3000 });
+    };
+    return [open(buckets[0], 'the first'), open(buckets[1], 'the second')];
+  });
+
+  it('A process that resumes past its lease writes nothing', async ({ skip }) => {
+    if (server === undefined) {
+      skip('the server is not available');
+      return;
+    }
+    await stopHolder(server.settings);
+  });
+});
