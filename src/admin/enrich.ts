@@ -111,7 +111,7 @@ async function enrichTable(dependencies: EnrichDependencies, dataset: Dataset): 
     }
     return { table: dataset.table, rows, filesRewritten, files: files.length };
   } finally {
-    lock.release();
+    await lock.release();
     await rowLookups.forget();
   }
 }

@@ -28,7 +28,6 @@ import {
   type FailedEvent,
   type FailureReason,
 } from '../lake/files/failed-events.ts';
-import { exists } from '../runtime/files/file-checks.ts';
 import { openChange } from '../lake/files/change.ts';
 import { addErasedIds, readOwnedId, valuesSql } from '../lake/event-index/erased-ids.ts';
 import { openStagingFolder } from '../lake/files/staging.ts';
@@ -230,7 +229,6 @@ function isMeant({ line, load, reason }: FailedEvent, filter: FailedFilter): boo
 export async function readFailedEvents(lakeDir: string, filter: FailedFilter): Promise<FailedEvent[]> {
   const { failed, table } = lakePaths(lakeDir);
   const found: FailedEvent[] = [];
-  if (!(await exists(failed))) return found;
   for (const file of await listFailedFiles(failed, table))
     for (const event of await readFailedFile(file)) if (isMeant(event, filter)) found.push(event);
   return found;

@@ -1,16 +1,16 @@
 import { localFiles } from '../runtime/store/open-store.ts';
 import path from 'node:path';
 import { recoverChanges } from '../lake/files/change.ts';
-import { tablePaths, type TableName } from '../lake/lake.ts';
+import { maintenanceLease, tablePaths, type TableName } from '../lake/lake.ts';
 import { withEmptyFile, type DataFile, type Snapshot } from '../lake/log/snapshot.ts';
 import type { Table } from '../lake/log/table.ts';
 import type { Duckdb } from '../lake/sql/duckdb.ts';
 import { sqlList } from '../lake/sql/literals.ts';
-import { waitForLock, type Lock } from '../runtime/files/lock.ts';
+import { lockObjects, type ObjectLock } from '../runtime/store/object-lock.ts';
 
 /** Acquires the maintenance lock of a table. Error: `locked`, which names the holder. */
-export function lockTable(lakeDir: string, name: TableName, holder: string): Promise<Lock> {
-  return waitForLock(tablePaths(lakeDir, name).maintenanceLock, holder);
+export function lockTable(lakeDir: string, name: TableName, holder: string): Promise<ObjectLock> {
+  return lockObjects(tablePaths(lakeDir, name).maintenanceLock, { lease: maintenanceLease(name), holder });
 }
 
 export const stagingOf = (table: Table, lakeDir: string): string =>
@@ -34,7 +34,7 @@ export async function withTableLock<T>(
     await settleTable(table, lakeDir);
     return await work();
   } finally {
-    lock.release();
+    await lock.release();
   }
 }
 

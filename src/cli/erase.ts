@@ -181,7 +181,7 @@ async function openErasureStream({ config, paths, entry, environment }: DataCont
   const states = readServiceStates(paths.run);
   // A killed compactor is restarted by its supervisor.
   const isSupervised = states.some(({ processes }) => processes.some(({ name }) => name === 'compact'));
-  if (!isSupervised && !isCompactorRunning(paths.lake)) {
+  if (!isSupervised && !(await isCompactorRunning(paths.lake))) {
     const service = await startService({ config, roles: ['compact'], entry, environment, logger });
     closers.add('service', () => service.stop());
   }

@@ -7,7 +7,6 @@ import { lakePaths, tablePaths } from '../lake/lake.ts';
 import { readSnapshot } from '../lake/log/snapshot.ts';
 import { AppError } from '../runtime/errors.ts';
 import { createExclusive } from '../runtime/files/durable-file.ts';
-import { exists } from '../runtime/files/file-checks.ts';
 import { assertConfirmed, defineDataCommand, yesOption, type CommandGroup, type OpenData } from './command.ts';
 import { withEvents } from './lake-engine.ts';
 import { file as filePath, oneOf, positive, required } from './option-specs.ts';
@@ -22,8 +21,6 @@ const list = defineDataCommand({
   opens: 'lake',
   async run(_given, { paths: { lake: lakeDir }, printResult }) {
     const { failed } = lakePaths(lakeDir);
-    // The first start of the compactor creates the folder.
-    if (!(await exists(failed))) return;
     for (const event of await readFailedEvents(lakeDir, {})) printResult(event);
     for (const dataset of datasets.values()) {
       const { table } = tablePaths(lakeDir, dataset);

@@ -4,14 +4,14 @@ import { dataPaths, type Config } from '../config.ts';
 import { events } from '../datasets/dataset.ts';
 import { lakePaths, listOtherTables, tablePaths } from '../lake/lake.ts';
 import { listLog } from '../lake/log/log-files.ts';
-import { readSnapshot } from '../lake/log/snapshot.ts';
-import { foldersOfFiles, localFiles } from '../runtime/store/open-store.ts';
+import { readSnapshot, withEmptyFile } from '../lake/log/snapshot.ts';
 import { addressOf, localViewsSql, snapshotSql } from '../lake/sql/snapshot-sql.ts';
-import { cataloguePaths } from '../lake/catalogue/catalogue-files.ts';
+import { viewsName } from '../lake/catalogue/catalogue-files.ts';
 import { openReadOnlyEngine, type ReadOnlyEngine } from '../lake/sql/read-only-engine.ts';
 import { splitSql } from '../lake/sql/literals.ts';
 import { AppError, isAppError } from '../runtime/errors.ts';
-import { findTextFile } from '../runtime/files/durable-file.ts';
+import { findText } from '../runtime/store/object-store.ts';
+import { foldersOfFiles, localFiles, openStore } from '../runtime/store/open-store.ts';
 import { openScratchDir, type ScratchDir } from '../runtime/files/work-files.ts';
 import { defineDataCommand, type CommandContext, queryScratchDir } from './command.ts';
 import { engineLimits } from './lake-engine.ts';
@@ -76,7 +76,7 @@ interface QueryViews {
 async function openLocalViews(lake: string): Promise<QueryViews> {
   const tables = [events, ...(await listOtherTables(lake))];
   const snapshots = await Promise.all(tables.map((dataset) => readSnapshot(tablePaths(lake, dataset).table)));
-  const files = snapshots.flatMap((snapshot) => [{ absolutePath: snapshot.emptyFile }, ...snapshot.files]);
+  const files = snapshots.flatMap((snapshot) => withEmptyFile(snapshot, snapshot.files));
   return await new Promise((resolve, reject) => {
     const used = localFiles.use(files, async (paths) => {
       let from = 0;
@@ -96,7 +96,7 @@ async function openLocalViews(lake: string): Promise<QueryViews> {
 async function openViews(config: Config, isTyped: boolean): Promise<QueryViews> {
   const { lake } = dataPaths(config.dataDir);
   if (config.storage.lake !== undefined) return await openLocalViews(lake);
-  const typed = isTyped ? await findTextFile(cataloguePaths(lake).viewsSql) : undefined;
+  const typed = isTyped ? await findText(openStore(lake), viewsName) : undefined;
   const views = [await renderLakeSnapshot(config, undefined), ...(typed === undefined ? [] : [typed])];
   return { views, folders: [lake], release: () => undefined };
 }

@@ -10,7 +10,6 @@ import { listFailedFiles, readFailedFile } from '../lake/files/failed-events.ts'
 import { type FullRow, findFullRows } from '../lake/event-index/find-rows.ts';
 import { type FirstVersion, createVersionSearch } from '../lake/log/change-feed.ts';
 import { type EventValues, digestEvent } from '../receipts/event-digest.ts';
-import { exists } from '../runtime/files/file-checks.ts';
 
 /**
  * State of an event of a receipt.
@@ -161,7 +160,6 @@ function findBest(event: ReceiptEvent, rows: readonly FullRow[], receipt: Receip
 async function findFailed(lakeDir: string, { events, salt }: Receipt): Promise<ReadonlyMap<string, string>> {
   const { failed, table } = lakePaths(lakeDir);
   const reasons = new Map<string, string>();
-  if (!(await exists(failed))) return reasons;
   for (const file of await listFailedFiles(failed, table))
     for (const { line, reason } of await readFailedFile(file)) {
       // A value may contain the id of another event.

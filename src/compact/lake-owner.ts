@@ -8,7 +8,7 @@ import type { Closers } from '../runtime/lifecycle.ts';
 import { removeTree } from '../runtime/files/work-files.ts';
 import { recoverFailed } from '../lake/files/failed-events.ts';
 import { describeUnloggedErasedIds } from '../lake/event-index/erased-ids.ts';
-import { type LakeOptions, lakePaths, openLake } from '../lake/lake.ts';
+import { compactorLease, type LakeOptions, lakePaths, openLake } from '../lake/lake.ts';
 import type { Table, TableOptions } from '../lake/log/table.ts';
 import type { CompactOptions } from './compact-options.ts';
 
@@ -42,7 +42,7 @@ async function claim(table: Table, writer: string, erasedIdsFile: string): Promi
 /** Locks the lake. In a bucket, another host may hold it for as long as it runs. Errors: `locked`, `standby`. */
 async function lockLake(lakeDir: string, waitMs: number): Promise<ObjectLock> {
   const { compactorLock } = lakePaths(lakeDir);
-  const options = { lease: 'compact', holder: 'the compactor' };
+  const options = { lease: compactorLease, holder: 'the compactor' };
   if (!openStore(compactorLock).isShared) return await lockObjects(compactorLock, options, waitMs);
   const lock = await tryLockObjects(compactorLock, options);
   if (lock !== undefined) return lock;

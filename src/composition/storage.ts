@@ -1,10 +1,13 @@
 import { dataPaths, type Config } from '../config.ts';
 import { ensureDataFolder } from '../runtime/files/data-format.ts';
 import { readDiskSpace } from '../runtime/files/disk-watch.ts';
-import type { BucketPlace } from '../runtime/store/s3-folders.ts';
+import type { BucketPlace, S3Folders, S3FoldersOptions } from '../runtime/store/s3-folders.ts';
 
 /** Limit of the local copies where the settings have none, bytes. */
 const usualCacheBytes = 32 * 1024 ** 3;
+
+/** The connected buckets of this process, and their options as text. */
+let connected: { readonly text: string; readonly folders: S3Folders } | undefined;
 
 /** Parses `s3://BUCKET/PREFIX`. */
 function toPlace(url: string | undefined): BucketPlace | null {
@@ -19,19 +22,27 @@ function toPlace(url: string | undefined): BucketPlace | null {
  * `store_refused`.
  */
 export async function connectStorage(config: Config): Promise<void> {
-  const { storage, dataDir, s3Endpoint, s3PathStyle, cacheMaxBytes } = config;
+  const { storage, dataDir, s3Endpoint, s3PathStyle, cacheMaxBytes, leaseMs } = config;
   if (Object.values(storage).every((place) => place === undefined)) return;
   const paths = dataPaths(dataDir);
   await ensureDataFolder(dataDir, [paths.cache]);
   const { sizeBytes } = await readDiskSpace(paths.cache);
-  const { connectS3Folders, assertBucketFormat } = await import('../runtime/store/s3-folders.ts');
-  await connectS3Folders({
+  const options: S3FoldersOptions = {
     dataDir,
-    places: { [dataDir]: toPlace(storage.state), [paths.lake]: toPlace(storage.lake), [paths.reports]: toPlace(storage.reports) },
+    places: {
+      [dataDir]: toPlace(storage.state),
+      [paths.lake]: toPlace(storage.lake),
+      [paths.reports]: toPlace(storage.reports),
+    },
     cacheMaxBytes: cacheMaxBytes > 0 ? cacheMaxBytes : Math.min(usualCacheBytes, Math.floor(sizeBytes / 2)),
-    leaseMs: config.leaseMs,
+    leaseMs,
     pathStyle: s3PathStyle,
     ...(s3Endpoint === undefined ? {} : { endpoint: s3Endpoint }),
-  });
+  };
+  const text = JSON.stringify(options);
+  if (connected?.text === text) return;
+  const { connectS3Folders, assertBucketFormat } = await import('../runtime/store/s3-folders.ts');
+  await connected?.folders.close();
+  connected = { text, folders: await connectS3Folders(options) };
   if (storage.state !== undefined) await assertBucketFormat(dataDir);
 }

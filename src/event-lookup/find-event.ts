@@ -1,11 +1,9 @@
-import path from 'node:path';
 import { events as eventsDataset, importDatasets } from '../datasets/dataset.ts';
 import { type EventHead, readEventHead } from '../datasets/event-line.ts';
 import { AppError, isAppError } from '../runtime/errors.ts';
-import { exists } from '../runtime/files/file-checks.ts';
 import { hasTable, tablePaths } from '../lake/lake.ts';
 import { openLogTailer, type LogTailer } from '../lake/log/log-tailer.ts';
-import { commitName, logFolder } from '../lake/log/log-files.ts';
+import { commitName, logStore } from '../lake/log/log-files.ts';
 import { type FindErasedIds, wasErased } from '../lake/event-index/erased-ids.ts';
 import type { FailedIndex } from '../lake/event-index/failed-index.ts';
 import {
@@ -254,7 +252,7 @@ async function refresh(tailer: LogTailer, tableDir: string): Promise<boolean> {
     if (isAppError(error, 'log_damaged')) return false;
     if (!isAppError(error, 'foreign_commit')) throw error;
   }
-  return exists(path.join(logFolder(tableDir), commitName(tailer.state.version)));
+  return (await logStore(tableDir).findSize(commitName(tailer.state.version))) !== undefined;
 }
 
 export function openTailedTables(lakeDir: string) {

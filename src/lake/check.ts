@@ -147,7 +147,7 @@ async function findOrphans(lakeDir: string, tableDir: string): Promise<Finding[]
     const { files, tombstones } = await loadTableState(tableDir);
     const known = listKnownPaths(files.values(), tombstones.keys());
     const found = names.filter((name) => !known.has(name) && !isInHand(name));
-    if (found.length === 0 || performance.now() >= deadline || !isCompactorRunning(lakeDir)) {
+    if (found.length === 0 || performance.now() >= deadline || !(await isCompactorRunning(lakeDir))) {
       return found.map((name) => ({
         problem: 'unreferenced_file',
         path: path.posix.join(path.basename(tableDir), name),

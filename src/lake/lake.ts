@@ -17,6 +17,7 @@ import { ensureFolder, moveFile, removeEmptyFolder, removeFile, syncFolder } fro
 import { exists } from '../runtime/files/file-checks.ts';
 import { AppError, isSystemError } from '../runtime/errors.ts';
 import { isLocked } from '../runtime/files/lock.ts';
+import { isLeaseHeld } from '../runtime/store/object-lock.ts';
 import type { Clock } from '../runtime/clock.ts';
 import type { Problem } from '../runtime/problems/problem.ts';
 import { noCrashPoint } from '../runtime/crash-point.ts';
@@ -82,6 +83,8 @@ export function tablePaths(lakeDir: string, { table: name }: TableName) {
     staging: name === events.table ? staging : path.join(staging, name),
   } as const;
 }
+
+export const compactorLease = 'compact';
 
 /** Name of the lease of a table's maintenance, where hosts share it. */
 export const maintenanceLease = ({ table }: TableName): string => `maintain-${table}`;
@@ -281,8 +284,9 @@ export async function listOtherTables(lakeDir: string): Promise<Dataset[]> {
   return (await listTables(lakeDir)).filter((dataset) => dataset !== events);
 }
 
-export function isCompactorRunning(lakeDir: string): boolean {
-  return isLocked(lakePaths(lakeDir).compactorLock);
+export async function isCompactorRunning(lakeDir: string): Promise<boolean> {
+  const { compactorLock } = lakePaths(lakeDir);
+  return isLocked(compactorLock) || (await isLeaseHeld(compactorLock, compactorLease));
 }
 
 /** Opens the lake for writing, and upgrades its schema. Errors: those of `ensureLake` and `openTable`. */

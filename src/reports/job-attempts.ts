@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto';
 import path from 'node:path';
 import { inParallel } from '../runtime/async/in-parallel.ts';
 import type { Clock } from '../runtime/clock.ts';
@@ -7,7 +8,7 @@ import { makeFolder } from '../runtime/files/make-folder.ts';
 import { removeTree } from '../runtime/files/work-files.ts';
 import type { ObjectStore } from '../runtime/store/object-store.ts';
 import type { Jobs } from './jobs.ts';
-import { partKey, partsPrefix } from './report-records.ts';
+import { attemptPartsPrefix, partKey } from './report-records.ts';
 import {
   attemptPrefix,
   endedAttempts,
@@ -47,8 +48,12 @@ export function createJobAttempts(dependencies: JobAttemptsDependencies) {
     job.state === 'running' && folder === attemptFolderOf(job);
 
   async function begin(id: number): Promise<{ job: ReportJob; folder: string }> {
+    // Attempts on other hosts must not write the same objects.
+    const shared = objects.isShared ? { attemptNonce: randomBytes(8).toString('hex') } : {};
     const job = await jobs.change(id, (open) =>
-      isInProgress(open) ? { ...countInterruption(open), state: 'running', attempts: endedAttempts(open) + 1 } : open,
+      isInProgress(open)
+        ? { ...countInterruption(open), state: 'running', attempts: endedAttempts(open) + 1, ...shared }
+        : open,
     );
     if (job === undefined || !isInProgress(job)) throw new AppError('conflict', `export request ${id} has ended`);
     const folder = attemptFolderOf(job);
@@ -59,23 +64,30 @@ export function createJobAttempts(dependencies: JobAttemptsDependencies) {
     return { job, folder };
   }
 
-  /** Uploads the files of an attempt, after what an interrupted upload left was removed. */
-  async function upload(id: number, files: readonly ReportFile[], folder: string): Promise<void> {
-    await objects.remove(await objects.list(partsPrefix(id)));
+  /** Uploads the files of an attempt, after what an interrupted upload left at their prefix was removed. */
+  async function upload(job: ReportJob, files: readonly ReportFile[], folder: string): Promise<void> {
+    await objects.remove(await objects.list(attemptPartsPrefix(job)));
     await inParallel(files, width, ({ name, sha256 }) =>
-      objects.upload(partKey(id, name), path.join(folder, name), { sha256 }),
+      objects.upload(partKey(job, name), path.join(folder, name), { sha256 }),
     );
   }
 
   async function end(id: number, how: ReportEnd, attemptFolder: string | undefined): Promise<ReportJob> {
     const isOpen = (job: ReportJob): boolean =>
       isInProgress(job) && (attemptFolder === undefined || isUnderWay(job, attemptFolder));
-    let job = jobs.lastRead(id);
-    if (job !== undefined && isOpen(job)) {
-      if (how.state === 'success' && attemptFolder !== undefined) await upload(id, how.files, attemptFolder);
+    const before = jobs.lastRead(id);
+    let job = before;
+    if (before !== undefined && isOpen(before)) {
+      const hasFiles = how.state === 'success' && attemptFolder !== undefined;
+      if (hasFiles) await upload(before, how.files, attemptFolder);
       const finishedMs = clock.nowMs();
       const expiresSeconds = Math.floor(finishedMs / 1000) + linkTtlSeconds;
-      job = await jobs.change(id, (open) => (isOpen(open) ? { ...open, ...how, finishedMs, expiresSeconds } : open));
+      const isCurrent = (open: ReportJob): boolean =>
+        isOpen(open) && (!hasFiles || open.attemptNonce === before.attemptNonce);
+      job = await jobs.change(id, (open) => (isCurrent(open) ? { ...open, ...how, finishedMs, expiresSeconds } : open));
+      // Another host has begun another attempt meanwhile.
+      if (hasFiles && objects.isShared && job?.attemptNonce !== before.attemptNonce)
+        await objects.remove(await objects.list(attemptPartsPrefix(before)));
       await onEnd(id);
     }
     if (job === undefined) throw new AppError('not_found', `export request ${id} not found`);

@@ -78,11 +78,12 @@ function createReportIds(objects: ObjectStore, newest: number) {
 }
 
 /** Removes what a crash left of a request: attempts, unpublished parts, its progress, temporary objects. */
-async function removeLeftovers(objects: ObjectStore, folder: string, job: ReportJob): Promise<void> {
-  for (const name of await findNames(folder))
-    if (name.startsWith(attemptPrefix)) await removeTree(path.join(folder, name));
+async function removeLeftovers(objects: ObjectStore, workFolder: string, job: ReportJob): Promise<void> {
+  for (const name of await findNames(workFolder))
+    if (name.startsWith(attemptPrefix)) await removeTree(path.join(workFolder, name));
   const [parts, progress] = [partsPrefix(job.id), progressKey(job.id)];
-  if (job.state !== 'success') {
+  // Another host may be uploading some. Those of killed attempts are removed with the request.
+  if (job.state !== 'success' && !objects.isShared) {
     await objects.remove(await objects.list(parts));
     await objects.sweep(parts);
   }
@@ -126,12 +127,12 @@ interface JobReaderDependencies {
   readonly ids: ReturnType<typeof createReportIds>;
   readonly known: ReturnType<typeof createKnownJobs>;
   readonly mutex: KeyedSemaphore;
-  readonly folderOf: (id: number) => string;
+  readonly workFolderOf: (id: number) => string;
   readonly logger: Logger;
 }
 
 /** Creates what reads requests of earlier processes, and those whose last change failed. */
-function createJobReader({ objects, records, ids, known, mutex, folderOf, logger }: JobReaderDependencies) {
+function createJobReader({ objects, records, ids, known, mutex, workFolderOf, logger }: JobReaderDependencies) {
   const { jobs, unread, unsynced, doubtful } = known;
   const damages = new Map<number, string>();
   let onFound: (() => void) | undefined;
@@ -140,7 +141,7 @@ function createJobReader({ objects, records, ids, known, mutex, folderOf, logger
     // Its record is removed first: half deleted, and with the clock set back, it would be a success without files.
     await objects.remove([jobKey(id)]);
     await objects.remove(await objects.list(`${id}/`));
-    await removeTree(folderOf(id));
+    await removeTree(workFolderOf(id));
   }
 
   async function readNow(id: number): Promise<void> {
@@ -150,7 +151,7 @@ function createJobReader({ objects, records, ids, known, mutex, folderOf, logger
       await ids.retire(id);
       await removeAll(id);
     } else {
-      await removeLeftovers(objects, folderOf(id), job);
+      await removeLeftovers(objects, workFolderOf(id), job);
       unsynced.add(id);
       known.keep(job);
     }
@@ -192,7 +193,7 @@ function createJobReader({ objects, records, ids, known, mutex, folderOf, logger
   /** Makes a request durable that was read, once. */
   async function settle({ id }: ReportJob): Promise<void> {
     if (!unsynced.has(id)) return;
-    await objects.settle(jobKey(id)).catch((error: unknown) => {
+    await objects.sync([jobKey(id)]).catch((error: unknown) => {
       if (!isSystemError(error, 'ENOENT') || jobs.has(id)) throw error;
     });
     unsynced.delete(id);
@@ -262,8 +263,8 @@ export async function openJobs(
   const mutex = createKeyedSemaphore();
   const known = createKnownJobs(found);
   const { jobs, open, unread, doubtful } = known;
-  const folderOf = (id: number): string => path.join(reportsDir, String(id));
-  const reader = createJobReader({ objects, records, ids, known, mutex, folderOf, logger });
+  const workFolderOf = (id: number): string => path.join(reportsDir, String(id));
+  const reader = createJobReader({ objects, records, ids, known, mutex, workFolderOf, logger });
   await reader.readAll(found.slice(0, readFirst));
   return {
     async create(report) {

@@ -1,9 +1,9 @@
 import type { Clock } from '../runtime/clock.ts';
 import type { Problem } from '../runtime/problems/problem.ts';
-import { findTextFile } from '../runtime/files/durable-file.ts';
 import { waitForLock } from '../runtime/files/lock.ts';
 import type { Closers } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
+import { findStoredSize } from '../runtime/store/open-store.ts';
 import { openManifestKey } from './manifest.ts';
 import { isExpired } from './reports.ts';
 import { openSigningKeys, signingKeysPath } from './signed-links.ts';
@@ -32,7 +32,7 @@ export async function openReports(
   closers.add('reports lock', () => lock.release());
   const store = await openReportStore(clock, logger, { reportsDir, linkTtlSeconds });
   const keysPath = signingKeysPath(keysDir);
-  const hadKeys = (await findTextFile(keysPath)) !== undefined;
+  const hadKeys = (await findStoredSize({ absolutePath: keysPath })) !== undefined;
   const hasLinks = store.list().some((job) => job.state === 'success');
   const keys = await openSigningKeys(keysDir, clock, logger, hasLinks);
   closers.add('link keys', () => keys.close());

@@ -19,6 +19,7 @@ const hasShape = shapeOf<ReportJob>({
   interruptions: optional(isCount),
   event: matching(/^\w+$/),
   nonce: matching(/^[0-9a-f]{32}$/),
+  attemptNonce: optional(matching(/^[0-9a-f]{16}$/)),
   request: (request) => typeof request === 'object' && request !== null,
   slot: optional(isReportSlot),
   error: optional(isText),
@@ -48,7 +49,11 @@ const jobCodec: Codec<ReportJob> = {
 export const jobKey = (id: number): string => `${id}/job.json`;
 export const deliveriesKey = (id: number): string => `${id}/webhooks.json`;
 export const partsPrefix = (id: number): string => `${id}/parts/`;
-export const partKey = (id: number, name: string): string => `${partsPrefix(id)}${name}`;
+/** Returns the prefix of the files of a request's current attempt. */
+export const attemptPartsPrefix = ({ id, attemptNonce }: Pick<ReportJob, 'id' | 'attemptNonce'>): string =>
+  attemptNonce === undefined ? partsPrefix(id) : `${partsPrefix(id)}${attemptNonce}/`;
+export const partKey = (job: Pick<ReportJob, 'id' | 'attemptNonce'>, name: string): string =>
+  `${attemptPartsPrefix(job)}${name}`;
 export const highestIdKey = 'highest-id';
 
 /** Opens the requests of a store, each with its id as text. Error: `report_damaged`. */

@@ -8,6 +8,7 @@ import type { Clock } from '../runtime/clock.ts';
 import { describeError } from '../runtime/errors.ts';
 import { createDescriptorWatch, type DescriptorWatch } from '../runtime/files/disk-watch.ts';
 import { findStamp } from '../runtime/files/file-checks.ts';
+import type { SharedHosts } from './shared-hosts.ts';
 import type { FolderHandles, FolderWatch } from '../runtime/files/folder-watch.ts';
 import type { RunningChild, RoleChild } from '../runtime/processes/child.ts';
 import {
@@ -39,6 +40,8 @@ interface StateDependencies {
   readonly streamOwner: StreamOwner | undefined;
   readonly supervisors: readonly Supervisor<RunningChild>[];
   readonly roles: RoleProcesses;
+  /** The hosts that share the buckets; undefined on one machine. */
+  readonly hosts: SharedHosts | undefined;
   /** Addresses of the areas; undefined for an area that does not run here. */
   readonly s2s: string | undefined;
   readonly api: string | undefined;
@@ -66,7 +69,7 @@ export function findAbsentAccess({ config, roles }: ServiceOptions): Problem[] {
 
 /** Returns the reports of all processes by name, that of the supervisor included. */
 function collectFacts(
-  { options, watch, broker, streamOwner, roles }: StateDependencies,
+  { options, watch, broker, streamOwner, roles, hosts }: StateDependencies,
   descriptors: DescriptorWatch,
 ): ServiceState['facts'] {
   const loss = watch.findLoss();
@@ -80,6 +83,7 @@ function collectFacts(
         ...findAbsentAccess(options),
       ],
       warnings: streamOwner?.notices() ?? [],
+      ...hosts?.facts(),
     },
     ...(broker?.watch === undefined
       ? {}

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';
-import { AppError, isAppError, isSystemError } from '../../runtime/errors.ts';
+import { AppError, isAppError, isSystemError, unlessMissing } from '../../runtime/errors.ts';
 import { pause } from '../../runtime/async/retry.ts';
 import { listTree } from '../../runtime/files/folder-names.ts';
 import { readFreeBytes } from '../../runtime/files/disk-watch.ts';
@@ -92,11 +92,14 @@ async function passFiller(dependencies: DrainDependencies): Promise<string> {
   return mark;
 }
 
-/** Returns the error of a failed drain: that of a full disk if there is one. */
+/**
+ * Returns the error of a failed drain: that of a full disk if there is one. A lake outside of folders has a folder of
+ * staged files on the compactor's host only.
+ */
 async function explain(error: unknown, { table, storeDir = table.dir }: DrainDependencies): Promise<unknown> {
   if (!isAppError(error, 'publish_unknown') && !isAppError(error, 'overloaded')) return error;
   for (const folder of [storeDir, table.dir])
-    if ((await readFreeBytes(folder)) < fillers * fillerBytes)
+    if ((await unlessMissing(readFreeBytes(folder), Infinity)) < fillers * fillerBytes)
       return new AppError('disk', `nothing was erased: no space is left on the disk of ${folder}`, {
         cause: error,
         hint: 'Free space there, then repeat the command.',

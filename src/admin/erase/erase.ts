@@ -10,7 +10,7 @@
  * Crash: at any instruction; rewritten files stay, and the erasure can be repeated.
  */
 import { localFiles } from '../../runtime/store/open-store.ts';
-import type { Lock } from '../../runtime/files/lock.ts';
+import type { ObjectLock } from '../../runtime/store/object-lock.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import { events, type Dataset } from '../../datasets/dataset.ts';
 import { mustDropErasedHistory } from '../../lake/cleanup.ts';
@@ -145,7 +145,7 @@ async function lockTables(
   dependencies: EraseDependencies,
   target: ErasureTarget,
   retentionMs: number,
-  locks: Lock[],
+  locks: ObjectLock[],
 ): Promise<FoundInTable[]> {
   const { lakeDir, duckdb, clock, crashPoint } = dependencies;
   const found: FoundInTable[] = [];
@@ -263,7 +263,7 @@ export async function eraseEvents(
   await drainStream(dependencies);
   await crashPoint('erase-drained');
 
-  const locks: Lock[] = [];
+  const locks: ObjectLock[] = [];
   let erased: Omit<Erased, 'historyFrom' | 'finishesAt'>;
   let found: FoundInTable[];
   let finishesAtMs: number;
@@ -304,7 +304,7 @@ export async function eraseEvents(
       return pendingMs === 0 ? erased : { ...erased, finishesAt: new Date(pendingMs).toISOString() };
     await crashPoint('erase-committed');
   } finally {
-    for (const lock of locks) lock.release();
+    for (const lock of locks) await lock.release();
   }
   if (now) await waitForRemoval(dependencies, found);
   const historyFrom = found[0]?.historyFrom;

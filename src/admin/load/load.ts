@@ -294,7 +294,8 @@ async function commitRows(work: Work, { loadId, files, bad, availableAtMs }: Sta
       ...(idApp === undefined ? {} : { idApp }),
     };
     const failed = bad.failed.map((row) => toFailedEvent(row, load, failedAt));
-    await writeFailedRows(failedFolder, { loadId, generation: nextLoadState(before).generation }, failed);
+    const { generation } = nextLoadState(before);
+    await writeFailedRows(failedFolder, change.folder, { loadId, generation }, failed);
     await crashPoint('load-failed-written');
   }
   const findErased = options.restoreErased === true ? undefined : createErasedIdsSearch(lakePaths(lakeDir));

@@ -23,7 +23,7 @@ const maxFiles = 64;
 const maxBytes = 128 * 1024 ** 2;
 /** The rate before the first rewrite, bytes per ms, idle times included. */
 const assumedRate = 5000;
-/** Free space below which the rewrite pauses, long before imports are rejected, bytes. */
+/** Free space on the disk of staged files below which the rewrite pauses, long before imports are rejected, bytes. */
 const reserveBytes = 1024 ** 3;
 
 /** Files of another engine have no hash. */
@@ -116,7 +116,7 @@ function buildSettled(metaData: MetaDataAction | undefined, columns: string): Ch
  * have one schema: readers of folders take the columns of the first file for those of all.
  */
 export function createSchemaTask(dependencies: TableDependencies, retentionMs: number) {
-  const { dataset, table, clock } = dependencies;
+  const { dataset, table, clock, paths } = dependencies;
   const columns = String(dataset.columns.length);
   const sealed = createFileRecord(dependencies);
   const done = { bytes: 0, workMs: 0 };
@@ -177,7 +177,7 @@ export function createSchemaTask(dependencies: TableDependencies, retentionMs: n
       const isLooking = sealed.list(undefined).length > 0;
       for (let left = sealed.list(true); left.length > 0 && goesOn(); left = sealed.list(true)) {
         const batch = takeBounded(left, ({ sizeBytes }) => sizeBytes, maxFiles, maxBytes);
-        isCrowded = (await readFreeBytes(table.dir)) < reserveBytes + sumBytes(batch);
+        isCrowded = (await readFreeBytes(paths.staging)) < reserveBytes + sumBytes(batch);
         if (isCrowded || !(await rewrite(duckdb, signal, batch))) break;
       }
       const workMs = performance.now() - begunMs;

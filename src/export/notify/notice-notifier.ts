@@ -6,12 +6,10 @@
  * account alone.
  * Crash: a delivery is recorded after it, so a message may be sent twice; the next start finds the notices without one.
  */
-import path from 'node:path';
 import type { AccessReader } from '../../access/access.ts';
-import { cataloguePaths, readNotices, type Notice } from '../../lake/catalogue/catalogue-files.ts';
+import { findNoticesTag, readNotices, type Notice } from '../../lake/catalogue/catalogue-files.ts';
 import { startPollLoop } from '../../runtime/async/poll-loop.ts';
 import { describeError } from '../../runtime/errors.ts';
-import { openStore } from '../../runtime/store/open-store.ts';
 import type { Stoppable } from '../../runtime/lifecycle.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import {
@@ -83,8 +81,6 @@ export function startNoticeNotifier(dependencies: NoticeNotifierDependencies, op
   const loops = createRetryLoops(clock, options, signal, (idAccount, error) =>
     logger.error({ idAccount, error: describeError(error) }, 'cannot send notices to webhooks, will retry'),
   );
-  const { notices: found, keyNotices } = cataloguePaths(lakeDir);
-  const store = openStore(path.dirname(found));
   let seen: string | undefined;
   let notices: readonly Notice[] = [];
 
@@ -128,18 +124,17 @@ export function startNoticeNotifier(dependencies: NoticeNotifierDependencies, op
     return nowMs;
   }
 
-  async function readAgain(stamp: string): Promise<void> {
+  async function readAgain(tag: string): Promise<void> {
     notices = await readNotices(lakeDir);
     // The account of an app may be unknown for now.
-    if (!access.mayMissApps()) seen = stamp;
+    if (!access.mayMissApps()) seen = tag;
     for (const idAccount of new Set(notices.map(accountOf)))
       if (idAccount !== undefined) loops.start(idAccount, () => attemptDelivery(idAccount));
   }
 
   async function check(): Promise<void> {
-    const tags = await Promise.all([found, keyNotices].map((file) => store.findTag(path.basename(file))));
-    const stamp = tags.join(' ');
-    if (stamp !== seen) return await readAgain(stamp);
+    const tag = await findNoticesTag(lakeDir);
+    if (tag !== seen) return await readAgain(tag);
     loops.wakeDue();
   }
 

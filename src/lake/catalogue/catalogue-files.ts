@@ -6,6 +6,7 @@ import { type Records, createRecords } from '../../runtime/store/records.ts';
 import { shapeOf } from '../../runtime/store/shape.ts';
 
 export const catalogueName = 'catalogue';
+export const viewsName = 'views.sql';
 
 /** Form of packs and of their fold. Other forms are recreated. */
 export const catalogueForm = 'v3';
@@ -19,7 +20,7 @@ export function cataloguePaths(lakeDir: string) {
     packs: path.join(folder, 'packs'),
     notices: path.join(folder, 'notices.json'),
     keyNotices: path.join(folder, 'key-notices.json'),
-    viewsSql: path.join(root, 'views.sql'),
+    viewsSql: path.join(root, viewsName),
   } as const;
 }
 
@@ -93,6 +94,12 @@ async function writeList(lakeDir: string, id: string, notices: readonly Notice[]
 export async function readNotices(lakeDir: string): Promise<Notice[]> {
   const all = [...(await readList(lakeDir, foundId)), ...(await readList(lakeDir, keysId))];
   return all.toSorted((a, b) => Date.parse(b.foundAt) - Date.parse(a.foundAt));
+}
+
+/** Returns a text that changes with the notices of both lists. */
+export async function findNoticesTag(lakeDir: string): Promise<string> {
+  const store = openStore(cataloguePaths(lakeDir).folder);
+  return String(await Promise.all([foundId, keysId].map((id) => store.findTag(`${id}.json`))));
 }
 
 export const readFoundNotices = (lakeDir: string) => readList(lakeDir, foundId);

@@ -16,6 +16,7 @@ import {
   cataloguePaths,
   openMergedCatalogues,
   readFoundNotices,
+  viewsName,
   writeNotices,
 } from './catalogue-files.ts';
 import { writeMergedCatalogue } from './file-summaries.ts';
@@ -38,8 +39,6 @@ export const catalogueSteps = [
   'views-written',
   'fold-published',
 ] as const;
-
-const viewsName = 'views.sql';
 
 const openViews = (lakeDir: string): ObjectStore => lakeStore(lakeDir, { mode: tableFileMode });
 

@@ -10,7 +10,7 @@ import type { ObjectStore } from '../../runtime/store/object-store.ts';
 import path from 'node:path';
 import { inParallel } from '../../runtime/async/in-parallel.ts';
 import { removeFile, syncFile, syncFolder } from '../../runtime/files/durable-file.ts';
-import { AppError } from '../../runtime/errors.ts';
+import { AppError, isAppError } from '../../runtime/errors.ts';
 import type { AddAction, FileStats } from '../log/actions.ts';
 import type { Duckdb, SqlRow } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
@@ -19,9 +19,8 @@ import { membersOf } from '../../runtime/files/checksummed-json.ts';
 import { isText } from '../../runtime/store/shape.ts';
 import { emptyFileName, type DataFile } from '../log/snapshot.ts';
 import { logFolder, tableStore } from '../log/log-files.ts';
-import { datasets, type Dataset } from '../../datasets/dataset.ts';
+import { datasets } from '../../datasets/dataset.ts';
 import { formerYoungFolders, sealedFolder, youngFolder } from '../log/young-folder.ts';
-import { listReadableNames } from '../../runtime/files/folder-names.ts';
 import type { FolderStoreOptions } from '../../runtime/store/folder-store.ts';
 import { findStoredSize, isIntact, openStore } from '../../runtime/store/open-store.ts';
 
@@ -222,19 +221,23 @@ export async function assertFilesIntact(files: readonly DataFile[]): Promise<voi
   }
 }
 
-function holdsRows(lakeDir: string, { table, partitionBy }: Dataset): boolean {
-  const dir = path.join(lakeDir, table);
-  const folders = [youngFolder, sealedFolder, ...formerYoungFolders].map((name) => path.join(dir, name));
-  return (
-    folders.some((folder) => listReadableNames(folder).length > 0) ||
-    listReadableNames(dir).some((name) => name.startsWith(`${partitionBy[0]?.name ?? ''}=`))
-  );
-}
-
-/** Reports whether a lake ever had rows, by its folders only, so that a damaged log has no effect. */
-export function holdsEvents(lakeDir: string): boolean {
-  return (
-    ['failed', 'quarantine', 'orphans'].some((folder) => listReadableNames(path.join(lakeDir, folder)).length > 0) ||
-    [...datasets.values()].some((dataset) => holdsRows(lakeDir, dataset))
-  );
+/** Reports whether a lake ever had rows, by its names only, so that a damaged log has no effect. */
+export async function holdsEvents(lakeDir: string): Promise<boolean> {
+  const store = lakeStore(lakeDir);
+  // A folder that cannot be read has no names.
+  const orNone = (error: unknown): readonly string[] => {
+    if (isAppError(error)) throw error;
+    return [];
+  };
+  const folders = (prefix: string) => store.folders(prefix).catch(orNone);
+  const holds = async (prefix: string): Promise<boolean> =>
+    (await folders(prefix)).length > 0 || (await store.list(prefix).catch(orNone)).length > 0;
+  for (const name of ['failed', 'quarantine', 'orphans']) if (await holds(`${name}/`)) return true;
+  for (const { table, partitionBy } of datasets.values()) {
+    const hive = `${partitionBy[0]?.name ?? ''}=`;
+    if ((await folders(`${table}/`)).some((name) => name.startsWith(hive))) return true;
+    for (const name of [youngFolder, sealedFolder, ...formerYoungFolders])
+      if (await holds(`${table}/${name}/`)) return true;
+  }
+  return false;
 }

@@ -31,7 +31,10 @@ const temporaryEnd = '.tmp';
 const ageOf = (name: string): number =>
   name.endsWith(temporaryEnd) ? Date.now() - Number(name.split('.')[0]) : Number.NaN;
 
-/** Opens a folder of parts, which the first one creates. Parts are atomic, durable and immutable caches. */
+/**
+ * Opens a folder of parts, which the first one creates. Parts are atomic, durable and immutable caches on the local disk,
+ * also if the lake is not in a folder.
+ */
 export function openDerivedFileFolder(folder: string, { end, readCovers, nameOf, leftoverMs, afterStep }: PartForm) {
   const derivedFiles = new Map<string, DerivedFile>();
   /** When each was read or written, by `performance.now()`. */

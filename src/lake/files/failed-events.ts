@@ -226,21 +226,26 @@ export async function readFailedFile(file: string): Promise<FailedEvent[]> {
 
 /** Failed rows of loads have a file per load. It counts while the log has its load and generation. */
 
+/** The suffix is of a load that was killed while 0.3 or an earlier version wrote the file. */
 const fileName = /^load-([0-9a-f]{32})-(\d+)\.ndjson(\.tmp)?$/;
 
 export function failedRowsFolder(failedDir: string, tableDir: string): string {
   return path.join(failedDir, path.basename(tableDir));
 }
 
-/** Writes failed rows of a load durably before its commit. The caller excludes other loads of the id (staging.ts). */
+/**
+ * Writes failed rows of a load durably before its commit. The caller excludes other loads of the id (staging.ts).
+ * `workFolder`: the load's own staging folder, which a recovery removes.
+ */
 export async function writeFailedRows(
   folder: string,
+  workFolder: string,
   { loadId, generation }: { readonly loadId: string; readonly generation: number },
   events: readonly FailedEvent[],
 ): Promise<void> {
   await ensureFolder(folder);
   const name = `load-${loadId}-${generation}.ndjson`;
-  const temporary = path.join(folder, `${name}.tmp`);
+  const temporary = path.join(workFolder, name);
   const handle = await openEmptyFile(temporary);
   try {
     for (const event of events) await handle.appendFile(renderFailed([event]));

@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { AppError, isAppError } from '../../runtime/errors.ts';
-import { listNames } from '../../runtime/files/folder-names.ts';
+import { openStore } from '../../runtime/store/open-store.ts';
 import { type Snapshot, loadTableState, readSnapshot, toSnapshot } from './snapshot.ts';
 import { findPoint, toPoint } from './version-points.ts';
 import { noTag, type VersionPoint } from './version-ledger.ts';
@@ -34,7 +34,7 @@ export function nextCursor({ version, lake }: Snapshot): string {
 /** Finds another table that the cursor belongs to. */
 async function findTableOf({ version, tag }: ChangeCursor, tableDir: string): Promise<string | undefined> {
   const lakeDir = path.dirname(tableDir);
-  const others = (await listNames(lakeDir)).filter((name) => name !== path.basename(tableDir));
+  const others = (await openStore(lakeDir).folders('')).filter((name) => name !== path.basename(tableDir));
   for (const name of others) {
     const point = await findPoint(path.join(lakeDir, name), version).catch(() => undefined);
     if (point?.tag !== undefined && point.tag === tag) return name;

@@ -11,7 +11,7 @@ import path from 'node:path';
 import { events, type Dataset } from '../../datasets/dataset.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
-import { waitForLock } from '../../runtime/files/lock.ts';
+import { lockObjects } from '../../runtime/store/object-lock.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import {
   clearForeignLeftovers,
@@ -22,7 +22,7 @@ import {
 } from './repair-log.ts';
 import { recoverChanges } from '../files/change.ts';
 import { restoreFromPublishedPaths } from '../files/deferred-replacement.ts';
-import { lakePaths, listTables, tablePaths } from '../lake.ts';
+import { lakePaths, listTables, maintenanceLease, tablePaths } from '../lake.ts';
 import { acceptLoss, acceptLostErasedIds, describeMissing, type MissingFile } from './missing-files.ts';
 import { dropKnownCopies, recoverRows } from './recover-rows.ts';
 import { restampLake, type Restamped } from './restamp.ts';
@@ -92,7 +92,7 @@ async function repairOne(
   acceptsLoss: boolean,
 ): Promise<TableRepair> {
   const paths = { ...lakePaths(lakeDir), ...tablePaths(lakeDir, dataset) };
-  const lock = await waitForLock(paths.maintenanceLock, 'a repair');
+  const lock = await lockObjects(paths.maintenanceLock, { lease: maintenanceLease(dataset), holder: 'a repair' });
   try {
     const repaired = await repairTable({ tableDir: paths.table, clock, crashPoint });
     const leftovers = await clearForeignLeftovers(paths.table);
@@ -142,6 +142,6 @@ async function repairOne(
       clock: restamped.passes,
     };
   } finally {
-    lock.release();
+    await lock.release();
   }
 }

@@ -274,8 +274,9 @@ const logLeftover = /\.crc$|^_commit_.*\.json\.tmp$/;
 /** Files of other engines among the data: checksums and deletion vectors. */
 const dataLeftover = /^\..*\.crc$|^deletion_vector_.*\.bin$/;
 
-/** Removes leftovers of other engines. Their outdated checksums make Spark refuse the table permanently. */
+/** Removes leftovers of other engines in a folder. Their outdated checksums make Spark refuse the table permanently. */
 export async function clearForeignLeftovers(tableDir: string): Promise<string[]> {
+  if (tableStore(tableDir).folder === undefined) return [];
   const log = path.basename(logFolder(tableDir));
   const names = await listTree(tableDir);
   const found = names

@@ -52,12 +52,3 @@ export function findNamesSync(folder: string): readonly string[] | undefined {
     throw error;
   }
 }
-
-/** As `listNamesSync`; empty if the folder cannot be read. */
-export function listReadableNames(folder: string): readonly string[] {
-  try {
-    return listNamesSync(folder);
-  } catch {
-    return [];
-  }
-}

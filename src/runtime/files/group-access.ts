@@ -66,9 +66,10 @@ function modeOf(stats: { readonly mode: number }): number {
   return stats.mode & 0o7777;
 }
 
-/** Reports whether a lake is open to its group. The set-group-id bit alone may be inherited. */
+/** Reports whether a lake is open to its group. A lake outside of folders is not. The set-group-id bit alone may be inherited. */
 async function isOpen(lakeDir: string): Promise<boolean> {
-  return ((await stat(lakeDir)).mode & (setGroupId | 0o010)) === (setGroupId | 0o010);
+  const mode = (await unlessMissing(stat(lakeDir), undefined))?.mode ?? 0;
+  return (mode & (setGroupId | 0o010)) === (setGroupId | 0o010);
 }
 
 /** Sets the umask of this process by the mode of the lake's folder. */
@@ -151,7 +152,7 @@ export async function openToGroup(dataDir: string, lakeDir: string, groupId: num
 
 /** Revokes the group's access at once. Returns whether it had any. */
 export async function closeToGroup(dataDir: string, lakeDir: string): Promise<boolean> {
-  const wasOpen = await unlessMissing(isOpen(lakeDir), false);
+  const wasOpen = await isOpen(lakeDir);
   if (!wasOpen) return false;
   const root = await realpath(lakeDir);
   await chmod(root, 0o700);

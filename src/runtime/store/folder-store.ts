@@ -353,7 +353,6 @@ export function createFolderStore(
       const file = fileOf(key);
       await writing(file, () => replaceFile(file, bytes, mode));
     },
-    settle: (key) => syncFolder(path.dirname(fileOf(key))),
     ...createUpkeep(folder, fileOf, { lockFolder, isGrowing, owned }),
   };
 }

@@ -80,13 +80,14 @@ export interface ObjectStore {
   publish(objects: readonly NewObject[], onEach?: () => Promise<void>): Promise<void>;
   /** Renames an object, replacing one of the new key. A power cut may undo it until `sync`. Error: ENOENT. */
   move(key: string, to: string): Promise<void>;
-  /** Makes earlier moves of objects from or to these keys durable. */
+  /**
+   * Makes earlier moves from or to these keys durable, and what was read at them: its writer may have been killed
+   * before. A folder has the error ENOENT if that of a key is missing.
+   */
   sync(keys: readonly string[]): Promise<void>;
   get(key: string): Promise<StoredObject | undefined>;
   /** Opens an object for reads at any position. Undefined if there is none; a symbolic link is none. */
   open(key: string): Promise<OpenObject | undefined>;
-  /** Makes durable what was read of an object: its writer may have been killed before. Error: ENOENT. */
-  settle(key: string): Promise<void>;
   findSize(key: string): Promise<number | undefined>;
   findTag(key: string): Promise<Tag | undefined>;
   /** Reads an object unless it still has `tag`. Cheap while it has. */

@@ -68,7 +68,6 @@ type Reads =
   | 'get'
   | 'getIfChanged'
   | 'open'
-  | 'settle'
   | 'findSize'
   | 'onHint'
   | 'list'
@@ -91,9 +90,6 @@ function createReads(bucket: S3Bucket, prefix: string): Pick<S3Store, Reads> {
     getIfChanged: (key, tag) => read(key, { IfNoneMatch: toEtag(tag) }, { 304: 'unchanged' as const, 404: undefined }),
     findSize: async (key) => (await findHead(bucket, prefix + key))?.sizeBytes,
     open: (key) => openObject(bucket, prefix + key),
-    async settle(key) {
-      if ((await findHead(bucket, prefix + key)) === undefined) throw missingObject(bucket.nameOf(prefix + key));
-    },
     async folders(below) {
       const { folders } = await listAll(bucket, prefix + below, true);
       return folders.map((folder) => folder.slice(prefix.length + below.length, -1));

@@ -45,7 +45,7 @@ test('A lake with young files in the former folder is read, checked, sealed and 
   const former = await moveToFormerFolder(lakeDir);
   const ages = async (): Promise<unknown[]> =>
     (await readRows(folder, 'age')).map((row) => row['age']).toSorted((a, b) => Number(a) - Number(b));
-  expect(holdsEvents(lakeDir)).toBe(true);
+  expect(await holdsEvents(lakeDir)).toBe(true);
   expect(await ages()).toEqual([1, 2]);
   expect((await readSnapshot(table)).files.map((file) => file.young)).toEqual([true]);
   expect((await checkLake(lakeDir)).problems).toEqual([]);

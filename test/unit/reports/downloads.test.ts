@@ -98,7 +98,7 @@ it('A download whose client disconnects before it begins is dropped', async () =
 });
 
 const fileOf = (id: number) => ({
-  idReport: id,
+  job: { id },
   file: { name: 'a.csv', rows: 1, bytes: 1, sha256: '0'.repeat(64) },
 });
 
@@ -116,7 +116,7 @@ it('A file that many clients download at once is hashed once, and again only aft
   await objects.replace('1/parts/a.csv', Buffer.from(text), 'any');
   const file = objects.nameOf('1/parts/a.csv');
   const published = {
-    idReport: 1,
+    job: { id: 1 },
     file: { name: 'a.csv', rows: 1, bytes: text.length, sha256: createHash('sha256').update(text).digest('hex') },
   };
   const any = await open(file);

@@ -1,9 +1,14 @@
+import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { createJobAttempts } from '../../../src/reports/job-attempts.ts';
+import { openJobs } from '../../../src/reports/jobs.ts';
+import { partKey } from '../../../src/reports/report-records.ts';
 import type { NewReport, ReportFile } from '../../../src/reports/reports.ts';
 import { openReportStore, type ReportStore } from '../../../src/reports/store.ts';
 import { createLogger } from '../../../src/runtime/logger.ts';
+import { openFakeStore, startFakeS3, type FakeS3 } from '../../helpers/fake-s3.ts';
 import { testFolder } from '../../helpers/folder.ts';
 
 const nowMs = 1_700_000_000_500;
@@ -13,6 +18,65 @@ const file: ReportFile = { name: 'a.csv', rows: 1, bytes: 4, sha256: '0'.repeat(
 function open(reportsDir: string): Promise<ReportStore> {
   return openReportStore({ nowMs: () => nowMs }, createLogger('silent'), { reportsDir, linkTtlSeconds: 60 });
 }
+
+/** Opens the requests of a bucket as one of several hosts. */
+async function openHost(server: FakeS3) {
+  const [objects, reportsDir] = [await openFakeStore(server), testFolder()];
+  const jobs = await openJobs(objects, createLogger('silent'), { reportsDir, readFirst: 10 });
+  const clock = { nowMs: () => nowMs };
+  const onEnd = async (): Promise<void> => undefined;
+  return { objects, jobs, ...createJobAttempts({ jobs, objects, reportsDir, clock, linkTtlSeconds: 60, onEnd }) };
+}
+
+describe('export requests in a bucket', () => {
+  const text = 'a\n1\n';
+  const files = [{ ...file, sha256: createHash('sha256').update(text).digest('hex') }];
+
+  it.each([
+    ['first', true],
+    ['last', false],
+  ])('Of the attempts of two hosts, the earlier one ends %s and publishes nothing', async (_name, isFirst) => {
+    const server = await startFakeS3();
+    const one = await openHost(server);
+    const { id } = await one.jobs.create({
+      ...report,
+      createdMs: 0,
+      state: 'queued',
+      attempts: 0,
+      nonce: '0'.repeat(32),
+    });
+    const other = await openHost(server);
+    const attempts = [
+      { host: one, ...(await one.beginAttempt(id)) },
+      { host: other, ...(await other.beginAttempt(id)) },
+    ];
+    for (const { folder } of attempts) writeFileSync(path.join(folder, file.name), text);
+    for (const { host, folder } of isFirst ? attempts : attempts.toReversed())
+      await host.end(id, { state: 'success', files }, folder);
+    const job = await (await openHost(server)).jobs.find(id);
+    expect(job).toMatchObject({ state: 'success', attempts: 1, interruptions: 1 });
+    expect(job?.attemptNonce).toBe(attempts[1]?.job.attemptNonce);
+    expect(await other.objects.list('1/parts/')).toEqual([partKey(job ?? { id }, file.name)]);
+  });
+
+  it('A host that starts leaves the files of an attempt on another host, and they are removed with the request', async () => {
+    const server = await startFakeS3();
+    const one = await openHost(server);
+    const { id } = await one.jobs.create({
+      ...report,
+      createdMs: 0,
+      state: 'queued',
+      attempts: 0,
+      nonce: '0'.repeat(32),
+    });
+    const { job } = await one.beginAttempt(id);
+    await one.objects.create(partKey(job, file.name), Buffer.from(text));
+    const other = await openHost(server);
+    expect(await other.objects.list('1/parts/')).toHaveLength(1);
+    await other.jobs.remove(id);
+    expect(await other.objects.list('1/')).toEqual([]);
+  });
+});
 
 describe('the report store', () => {
   it('The report store allocates growing ids, each once, for many concurrent callers', async () => {
