@@ -5,20 +5,37 @@ import { createKeyedSemaphore, type KeyedSemaphore } from '../runtime/async/sema
 import { describeError, isAppError, isDamage, isSystemError } from '../runtime/errors.ts';
 import { findNames } from '../runtime/files/folder-names.ts';
 import { removeTree } from '../runtime/files/work-files.ts';
+import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { missingObject, type ObjectStore } from '../runtime/store/object-store.ts';
 import type { Records } from '../runtime/store/records.ts';
 import { progressKey } from './progress-notes.ts';
-import { jobKey, listReportIds, openJobRecords, partsPrefix, readHighestId, writeHighestId } from './report-records.ts';
+import {
+  jobKey,
+  listReportIds,
+  openJobRecords,
+  partsPrefix,
+  readHighestId,
+  removeReport,
+  writeHighestId,
+} from './report-records.ts';
 import { attemptPrefix, isInProgress, type ReportJob } from './reports.ts';
 
+/** Called with a request that another host has created, changed or, if it is undefined, removed. */
+export type JobListener = (id: number, job: ReportJob | undefined) => void;
+
 /**
- * The export requests of a store. All else finds and changes them by this interface. The implementation alone relies on
- * one process being their only owner: it lists them at its start, and reads each again only after a write failed.
+ * The export requests of a store. All else finds and changes them by this interface. There are two implementations: one
+ * for a folder, whose only owner is this process, and one for a store that hosts share (shared-jobs.ts).
  */
 export interface Jobs {
-  /** Creates a request under the next id, durably; leaves nothing on an error. */
-  create(job: Omit<ReportJob, 'id'>): Promise<ReportJob>;
+  /**
+   * Creates a request, durably; leaves nothing on an error. It gets the next id, or a reserved one: then it may exist
+   * already, and is returned as it is.
+   */
+  create(job: Omit<ReportJob, 'id'>, reservedId?: number): Promise<ReportJob>;
+  /** Reserves an id for a request that several hosts may try to create; undefined if the store is not shared. */
+  reserveId(): Promise<number | undefined>;
   /** Finds a request, which is durable. */
   find(id: number): Promise<ReportJob | undefined>;
   /** Returns a request as last read, durable or not. */
@@ -38,6 +55,10 @@ export interface Jobs {
   remove(id: number): Promise<void>;
   /** Runs one piece of work on a request at a time. */
   inTurn<T>(id: number, work: () => Promise<T>): Promise<T>;
+  /** Reads what other hosts have changed until now: new requests, and those in progress that are wanted. */
+  refresh(isWanted?: (job: ReportJob) => boolean): Promise<void>;
+  /** Reads what other hosts change, about each second, until it is stopped. */
+  follow(onChange: JobListener): Stoppable;
   /** Reads the other requests at half pace until the signal aborts; calls `onInProgress` for each in progress. */
   load(signal: AbortSignal, onInProgress?: () => void): Promise<void>;
   /** Reports whether every request has been read or is damaged. */
@@ -82,8 +103,7 @@ async function removeLeftovers(objects: ObjectStore, workFolder: string, job: Re
   for (const name of await findNames(workFolder))
     if (name.startsWith(attemptPrefix)) await removeTree(path.join(workFolder, name));
   const [parts, progress] = [partsPrefix(job.id), progressKey(job.id)];
-  // Another host may be uploading some. Those of killed attempts are removed with the request.
-  if (job.state !== 'success' && !objects.isShared) {
+  if (job.state !== 'success') {
     await objects.remove(await objects.list(parts));
     await objects.sweep(parts);
   }
@@ -138,9 +158,7 @@ function createJobReader({ objects, records, ids, known, mutex, workFolderOf, lo
   let onFound: (() => void) | undefined;
 
   async function removeAll(id: number): Promise<void> {
-    // Its record is removed first: half deleted, and with the clock set back, it would be a success without files.
-    await objects.remove([jobKey(id)]);
-    await objects.remove(await objects.list(`${id}/`));
+    await removeReport(objects, id);
     await removeTree(workFolderOf(id));
   }
 
@@ -285,6 +303,9 @@ export async function openJobs(
       if (job !== undefined) await reader.settle(job);
       return jobs.get(id);
     },
+    reserveId: async () => undefined,
+    refresh: async () => undefined,
+    follow: () => ({ stop: async () => undefined }),
     lastRead: (id) => jobs.get(id),
     async select(wanted) {
       const selected = [...jobs.values()].filter(wanted);

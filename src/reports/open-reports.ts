@@ -10,7 +10,7 @@ import { openSigningKeys, signingKeysPath } from './signed-links.ts';
 import { openReportStore } from './store.ts';
 import { createVerifiedFiles } from './verified-files.ts';
 
-/** The report files and their keys, owned by one process. */
+/** The report files and their keys. */
 export type Reports = Awaited<ReturnType<typeof openReports>>;
 
 interface ReportsOptions {
@@ -21,7 +21,10 @@ interface ReportsOptions {
 
 const lockWaitMs = 10_000;
 
-/** Opens the reports until the closers close. Errors: `locked` if another process owns them, `file_damaged`. */
+/**
+ * Opens the reports until the closers close. The lock of their folder excludes other processes of this machine. Errors:
+ * `locked` if another process has it, `file_damaged`.
+ */
 export async function openReports(
   { clock, logger }: { readonly clock: Clock; readonly logger: Logger },
   { reportsDir, keysDir, linkTtlSeconds }: ReportsOptions,

@@ -31,7 +31,7 @@ it('A connection may be idle while a file is read for its checksum, at any durat
   const { folder: attempt } = await store.beginAttempt(created.id);
   const name = `${fileStem(created)}.csv`;
   writeFileSync(path.join(attempt, name), 'text');
-  const job = await store.end(
+  const { job } = await store.end(
     created.id,
     {
       state: 'success',

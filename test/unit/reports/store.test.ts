@@ -1,14 +1,9 @@
-import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { createJobAttempts } from '../../../src/reports/job-attempts.ts';
-import { openJobs } from '../../../src/reports/jobs.ts';
-import { partKey } from '../../../src/reports/report-records.ts';
 import type { NewReport, ReportFile } from '../../../src/reports/reports.ts';
 import { openReportStore, type ReportStore } from '../../../src/reports/store.ts';
 import { createLogger } from '../../../src/runtime/logger.ts';
-import { openFakeStore, startFakeS3, type FakeS3 } from '../../helpers/fake-s3.ts';
 import { testFolder } from '../../helpers/folder.ts';
 
 const nowMs = 1_700_000_000_500;
@@ -18,65 +13,6 @@ const file: ReportFile = { name: 'a.csv', rows: 1, bytes: 4, sha256: '0'.repeat(
 function open(reportsDir: string): Promise<ReportStore> {
   return openReportStore({ nowMs: () => nowMs }, createLogger('silent'), { reportsDir, linkTtlSeconds: 60 });
 }
-
-/** Opens the requests of a bucket as one of several hosts. */
-async function openHost(server: FakeS3) {
-  const [objects, reportsDir] = [await openFakeStore(server), testFolder()];
-  const jobs = await openJobs(objects, createLogger('silent'), { reportsDir, readFirst: 10 });
-  const clock = { nowMs: () => nowMs };
-  const onEnd = async (): Promise<void> => undefined;
-  return { objects, jobs, ...createJobAttempts({ jobs, objects, reportsDir, clock, linkTtlSeconds: 60, onEnd }) };
-}
-
-describe('export requests in a bucket', () => {
-  const text = 'a\n1\n';
-  const files = [{ ...file, sha256: createHash('sha256').update(text).digest('hex') }];
-
-  it.each([
-    ['first', true],
-    ['last', false],
-  ])('Of the attempts of two hosts, the earlier one ends %s and publishes nothing', async (_name, isFirst) => {
-    const server = await startFakeS3();
-    const one = await openHost(server);
-    const { id } = await one.jobs.create({
-      ...report,
-      createdMs: 0,
-      state: 'queued',
-      attempts: 0,
-      nonce: '0'.repeat(32),
-    });
-    const other = await openHost(server);
-    const attempts = [
-      { host: one, ...(await one.beginAttempt(id)) },
-      { host: other, ...(await other.beginAttempt(id)) },
-    ];
-    for (const { folder } of attempts) writeFileSync(path.join(folder, file.name), text);
-    for (const { host, folder } of isFirst ? attempts : attempts.toReversed())
-      await host.end(id, { state: 'success', files }, folder);
-    const job = await (await openHost(server)).jobs.find(id);
-    expect(job).toMatchObject({ state: 'success', attempts: 1, interruptions: 1 });
-    expect(job?.attemptNonce).toBe(attempts[1]?.job.attemptNonce);
-    expect(await other.objects.list('1/parts/')).toEqual([partKey(job ?? { id }, file.name)]);
-  });
-
-  it('A host that starts leaves the files of an attempt on another host, and they are removed with the request', async () => {
-    const server = await startFakeS3();
-    const one = await openHost(server);
-    const { id } = await one.jobs.create({
-      ...report,
-      createdMs: 0,
-      state: 'queued',
-      attempts: 0,
-      nonce: '0'.repeat(32),
-    });
-    const { job } = await one.beginAttempt(id);
-    await one.objects.create(partKey(job, file.name), Buffer.from(text));
-    const other = await openHost(server);
-    expect(await other.objects.list('1/parts/')).toHaveLength(1);
-    await other.jobs.remove(id);
-    expect(await other.objects.list('1/')).toEqual([]);
-  });
-});
 
 describe('the report store', () => {
   it('The report store allocates growing ids, each once, for many concurrent callers', async () => {
@@ -151,12 +87,13 @@ describe('the report store', () => {
     for (const as of ['failure', 'interruption', 'nothing'] as const) await store.releaseAttempt(id, late.folder, as);
     mkdirSync(late.folder);
     const lateEnd = await store.end(id, { state: 'success', files: [] }, late.folder);
-    expect(lateEnd).toEqual(current.job);
+    expect(lateEnd).toEqual({ job: current.job, isOwn: false });
     expect(existsSync(late.folder)).toBe(false);
     const end = await store.end(id, { state: 'success', files: [file] }, current.folder);
-    expect(end).toMatchObject({ state: 'success', attempts: 1, interruptions: 1, files: [file] });
+    expect(end.job).toMatchObject({ state: 'success', attempts: 1, interruptions: 1, files: [file] });
+    expect(end.isOwn).toBe(true);
     expect(existsSync(path.join(folder, String(id), 'parts', file.name))).toBe(true);
-    expect(await store.end(id, { state: 'success', files: [] }, late.folder)).toEqual(end);
+    expect(await store.end(id, { state: 'success', files: [] }, late.folder)).toEqual({ job: end.job, isOwn: false });
   });
 
   it('The report store publishes no attempt that was released', async () => {
@@ -166,9 +103,22 @@ describe('the report store', () => {
       const { folder: attempt } = await store.beginAttempt(id);
       await store.releaseAttempt(id, attempt, as);
       mkdirSync(attempt);
-      expect(await store.end(id, { state: 'success', files: [file] }, attempt)).toMatchObject({ state: 'queued' });
+      expect(await store.end(id, { state: 'success', files: [file] }, attempt)).toMatchObject({ job: { state: 'queued' }, isOwn: false });
       expect(existsSync(attempt)).toBe(false);
     }
+  });
+
+  it('The report store ends a request by an attempt without a result, which counts, unless it was overtaken', async () => {
+    const store = await open(testFolder());
+    const { id } = await store.create(report);
+    const late = await store.beginAttempt(id);
+    const { folder: attempt } = await store.beginAttempt(id);
+    const failed = { state: 'user_failed', error: 'why' } as const;
+    expect(await store.end(id, failed, late.folder, 'failure')).toMatchObject({ isOwn: false });
+    expect(await store.find(id)).toMatchObject({ state: 'running', attempts: 1, interruptions: 1 });
+    expect(await store.end(id, failed, attempt, 'failure')).toMatchObject({ isOwn: true });
+    expect(await store.find(id)).toMatchObject({ ...failed, attempts: 1, interruptions: 1 });
+    expect(existsSync(attempt)).toBe(false);
   });
 
   it('The report store ends a request once: the first end stays', async () => {
@@ -176,7 +126,7 @@ describe('the report store', () => {
     const { id } = await store.create(report);
     const { folder: attempt } = await store.beginAttempt(id);
     await store.end(id, { state: 'canceled' });
-    expect((await store.end(id, { state: 'success', files: [file] }, attempt)).state).toBe('canceled');
+    expect(await store.end(id, { state: 'success', files: [file] }, attempt)).toMatchObject({ job: { state: 'canceled' }, isOwn: false });
     expect(existsSync(attempt)).toBe(false);
     await expect(store.beginAttempt(id)).rejects.toMatchObject({ code: 'conflict' });
   });
@@ -257,7 +207,7 @@ describe('the report store', () => {
     await (await open(folder)).end(id, { state: 'canceled' });
     mkdirSync(attempt, { recursive: true });
     writeFileSync(path.join(attempt, file.name), 'a\n1\n');
-    expect(await store.end(id, { state: 'success', files: [file] }, attempt)).toMatchObject({ state: 'canceled' });
+    expect(await store.end(id, { state: 'success', files: [file] }, attempt)).toMatchObject({ job: { state: 'canceled' }, isOwn: false });
     expect(store.inProgress()).toEqual([]);
     await expect(store.beginAttempt(id)).rejects.toMatchObject({ code: 'conflict' });
   });
