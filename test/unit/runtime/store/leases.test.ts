@@ -170,7 +170,7 @@ describe('in simulated time', () => {
   it('A request without a response does not cost the lease', async () => {
     const simulation = createSimulation(4);
     const { network } = simulation;
-    network.timeoutMs = 60_000;
+    Object.assign(network, { timeoutMs: 60_000, delayMs: 20 });
     const one = openIn(simulation, 'the first');
     let lease: Lease | undefined;
     void one.leases.hold('compact', async (held) => {
@@ -178,10 +178,10 @@ describe('in simulated time', () => {
       await workUntilLost(one)(held);
     });
     await simulation.run(5000);
-    for (let round = 0; round < 20; round += 1) {
+    for (let round = 0; round < 100; round += 1) {
       network.lost = 100;
       // At most one renewal begins in this time.
-      await simulation.run(leaseMs / 4);
+      await simulation.run(leaseMs / 6);
       network.lost = 0;
       await simulation.run(leaseMs);
     }
