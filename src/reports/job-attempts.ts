@@ -92,11 +92,11 @@ export function createJobAttempts(dependencies: JobAttemptsDependencies) {
     );
   }
 
-  /** Removes the files of all attempts but the current one, or that of the result. */
-  async function removeOtherParts(id: number, job: ReportJob | undefined): Promise<void> {
-    const hasParts = job !== undefined && (job.state === 'success' || isInProgress(job));
-    const keys = await objects.list(partsPrefix(id));
-    await objects.remove(hasParts ? keys.filter((key) => !key.startsWith(attemptPartsPrefix(job))) : keys);
+  /** Removes the files at a prefix in a shared store that are not the result of their request. */
+  async function removeOtherParts(prefix: string, job: ReportJob | undefined): Promise<void> {
+    const keys = await objects.list(prefix);
+    const kept = job?.state === 'success' ? attemptPartsPrefix(job) : undefined;
+    await objects.remove(kept === undefined ? keys : keys.filter((key) => !key.startsWith(kept)));
   }
 
   async function end(id: number, how: ReportEnd, folder?: string, as?: AttemptEnd): Promise<EndedReport> {
@@ -108,7 +108,8 @@ export function createJobAttempts(dependencies: JobAttemptsDependencies) {
     let job = before;
     let written: ReportJob | undefined;
     if (before !== undefined && isCurrent(before)) {
-      if (how.state === 'success' && folder !== undefined) await upload(before, how.files, folder);
+      const hasFiles = how.state === 'success' && folder !== undefined;
+      if (hasFiles) await upload(before, how.files, folder);
       const finishedMs = clock.nowMs();
       const expiresSeconds = Math.floor(finishedMs / 1000) + linkTtlSeconds;
       job = await jobs.change(id, (open) => {
@@ -116,8 +117,11 @@ export function createJobAttempts(dependencies: JobAttemptsDependencies) {
         written = isCurrent(open) ? { ...counted, ...how, finishedMs, expiresSeconds } : undefined;
         return written ?? open;
       });
-      // What stays is removed with the request.
-      if (objects.isShared) await removeOtherParts(id, job).catch(() => undefined);
+      if (objects.isShared && (hasFiles || job === written)) {
+        // An attempt that was overtaken leaves the files of the current one. What stays is removed with the request.
+        const prefix = job === written ? partsPrefix(id) : attemptPartsPrefix(before);
+        await removeOtherParts(prefix, job).catch(() => undefined);
+      }
       await onEnd(id);
     }
     if (job === undefined) throw new AppError('not_found', `export request ${id} not found`);

@@ -32,6 +32,8 @@ const pollMs = 1000;
 const creationMs = 120_000;
 /** More new ids than these are listed. */
 const maxNewIds = 1000;
+/** Time from the start to the first list, ms: a request may have been created during the list at the start. */
+const firstListMs = 10_000;
 /** Interval of lists, ms, and the time by which each id prolongs it: S3 lists 1,000 ids at a time. */
 const [listMs, listMsPerId] = [60_000, 6];
 
@@ -91,7 +93,7 @@ function createReader({ objects, logger, copy, found }: ReaderDependencies) {
   const awaited = new Map<number, number>();
   let highest = found[0] ?? 0;
   let idsFault: string | undefined;
-  let listedMs = performance.now();
+  let nextListMs = performance.now() + firstListMs;
 
   /**
    * Reads a request; undefined if there is none. A damaged one stays as it was, and is listed by `damaged`. Errors: those
@@ -125,7 +127,7 @@ function createReader({ objects, logger, copy, found }: ReaderDependencies) {
     try {
       const allocated = await readHighestId(objects);
       idsFault = undefined;
-      if (allocated - highest > maxNewIds) listedMs = -Infinity;
+      if (allocated - highest > maxNewIds) nextListMs = 0;
       else for (let id = highest + 1; id <= allocated; id += 1) awaited.set(id, performance.now());
       highest = Math.max(highest, allocated);
     } catch (error) {
@@ -148,12 +150,12 @@ function createReader({ objects, logger, copy, found }: ReaderDependencies) {
     lookForNew,
     /** Reads listed requests and ignores errors; those stay unread. */
     tryRead: (id: number): Promise<void> => readListed(id).catch(() => undefined),
-    isListDue: (): boolean => performance.now() - listedMs > Math.max(listMs, copy.jobs.size * listMsPerId),
+    isListDue: (): boolean => performance.now() > nextListMs,
     /** Finds removed requests, and those whose new id was not seen. */
     async list(): Promise<void> {
       const startedMs = performance.now();
       const listed = new Set(await listReportIds(objects));
-      listedMs = startedMs;
+      nextListMs = startedMs + Math.max(listMs, listed.size * listMsPerId);
       copy.retain(listed, startedMs);
       for (const known of [unread, damages]) for (const id of known.keys()) if (!listed.has(id)) known.delete(id);
       const unknown = [...listed].filter((id) => !copy.jobs.has(id) && !unread.has(id) && !damages.has(id));
@@ -202,7 +204,8 @@ function createChanges(
         const job = { id: reservedId ?? (await allocate()), ...report };
         try {
           if ((await records.create(String(job.id), job)) === 'created') {
-            copy.take(job.id, job, performance.now(), false);
+            // It may have been read already.
+            if (!copy.jobs.has(job.id)) copy.take(job.id, job, performance.now(), false);
             return job;
           }
         } catch (error) {
@@ -210,11 +213,12 @@ function createChanges(
           if (reservedId === undefined) await removeReport(objects, job.id).catch(() => undefined);
           throw error;
         }
-        if (reservedId === undefined) continue;
         const readMs = performance.now();
-        const other = await records.get(String(reservedId));
-        copy.take(reservedId, other, readMs, true);
-        if (other !== undefined) return other;
+        const other = await records.getSound(String(job.id));
+        // It is that of this call if the response was lost and another host has begun it.
+        if (other === undefined || (reservedId === undefined && other.nonce !== job.nonce)) continue;
+        copy.take(job.id, other, readMs, true);
+        return other;
       }
     },
     async change(id, to) {
