@@ -4,6 +4,7 @@ import { inParallel } from '../runtime/async/in-parallel.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { AppError } from '../runtime/errors.ts';
 import { defined } from '../runtime/files/checksummed-json.ts';
+import { removeEmptyFolder } from '../runtime/files/durable-file.ts';
 import { findNames } from '../runtime/files/folder-names.ts';
 import { makeFolder } from '../runtime/files/make-folder.ts';
 import { removeTree } from '../runtime/files/work-files.ts';
@@ -61,8 +62,11 @@ export function createJobAttempts(dependencies: JobAttemptsDependencies) {
   const { jobs, objects, reportsDir, clock, linkTtlSeconds, onEnd } = dependencies;
   const attemptFolderOf = ({ id, attempts, interruptions = 0, attemptNonce }: ReportJob): string =>
     path.join(reportsDir, String(id), `${attemptPrefix}${attemptNonce ?? attempts + interruptions}`);
-  /** Returns the folder to remove after an attempt. In a folder, that of the request has its record. */
-  const workFolderOf = (folder: string): string => (objects.isShared ? path.dirname(folder) : folder);
+  /** Removes the folder of an attempt, and that of its request if that is not its store. */
+  async function removeWork(folder: string): Promise<void> {
+    await removeTree(folder);
+    if (objects.isShared) await removeEmptyFolder(path.dirname(folder));
+  }
   /** An attempt ends when it is released or the next one begins, even if its worker exits later. */
   const isUnderWay = (job: ReportJob, folder: string): boolean =>
     job.state === 'running' && folder === attemptFolderOf(job);
@@ -103,7 +107,7 @@ export function createJobAttempts(dependencies: JobAttemptsDependencies) {
     const isCurrent = (job: ReportJob): boolean =>
       isInProgress(job) && (folder === undefined || isUnderWay(job, folder));
     // Its files are removed first: the disk may be full.
-    if (folder !== undefined && as !== undefined) await removeTree(workFolderOf(folder));
+    if (folder !== undefined && as !== undefined) await removeWork(folder);
     const before = jobs.lastRead(id);
     let job = before;
     let written: ReportJob | undefined;
@@ -126,12 +130,12 @@ export function createJobAttempts(dependencies: JobAttemptsDependencies) {
     }
     if (job === undefined) throw new AppError('not_found', `export request ${id} not found`);
     // What stays is removed by the next start.
-    if (folder !== undefined) await removeTree(workFolderOf(folder)).catch(() => undefined);
+    if (folder !== undefined) await removeWork(folder).catch(() => undefined);
     return { job, isOwn: job === written };
   }
 
   async function release(id: number, folder: string, as: AttemptEnd): Promise<void> {
-    await removeTree(workFolderOf(folder));
+    await removeWork(folder);
     await jobs.change(id, (job) => (isUnderWay(job, folder) ? { ...countAttempt(job, as), state: 'queued' } : job));
   }
 

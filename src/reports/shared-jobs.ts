@@ -13,7 +13,8 @@ import { startPollLoop } from '../runtime/async/poll-loop.ts';
 import { runAtHalfDutyCycle } from '../runtime/async/retry.ts';
 import { createKeyedSemaphore } from '../runtime/async/semaphore.ts';
 import { describeError, isAppError, isDamage } from '../runtime/errors.ts';
-import { findNames } from '../runtime/files/folder-names.ts';
+import { removeEmptyFolder } from '../runtime/files/durable-file.ts';
+import { findFolders, findNames } from '../runtime/files/folder-names.ts';
 import { removeTree } from '../runtime/files/work-files.ts';
 import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
@@ -21,7 +22,7 @@ import { createRateLimitedLog, failureBound } from '../runtime/problems/rate-lim
 import type { ObjectStore } from '../runtime/store/object-store.ts';
 import type { JobListener, Jobs, JobsOptions } from './jobs.ts';
 import { listReportIds, openJobRecords, raiseHighestId, readHighestId, removeReport } from './report-records.ts';
-import { isInProgress, type ReportJob } from './reports.ts';
+import { attemptPrefix, isInProgress, type ReportJob } from './reports.ts';
 
 /** Concurrent reads. */
 const width = 8;
@@ -230,6 +231,16 @@ function createChanges(
   };
 }
 
+/** Removes the attempts that an earlier process of this host has left, and nothing else. */
+async function removeOldWork(reportsDir: string): Promise<void> {
+  for (const id of await findFolders(reportsDir)) {
+    const folder = path.join(reportsDir, id);
+    for (const name of await findNames(folder))
+      if (name.startsWith(attemptPrefix)) await removeTree(path.join(folder, name));
+    await removeEmptyFolder(folder);
+  }
+}
+
 /**
  * Opens the requests of a store that hosts share. Those that exist are read by `load`, the newest first, so that a start
  * does not wait for them.
@@ -239,9 +250,7 @@ export async function openSharedJobs(
   logger: Logger,
   { reportsDir, readFirst }: JobsOptions,
 ): Promise<Jobs> {
-  // Work of an earlier process of this host.
-  for (const name of await findNames(reportsDir))
-    if (/^\d+$/.test(name)) await removeTree(path.join(reportsDir, name));
+  await removeOldWork(reportsDir);
   const found = (await listReportIds(objects)).toReversed();
   const copy = createCopy();
   const reader = createReader({ objects, logger, copy, found });
