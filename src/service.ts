@@ -100,6 +100,7 @@ async function build(start: ServiceStart): Promise<Service> {
     TRIBUTARY_NATS_SYSTEM_URL: undefined,
     TRIBUTARY_NATS_SYSTEM_URL_FILE: undefined,
     TRIBUTARY_STREAM: config.streamName,
+    TRIBUTARY_HOST_ID: hosts?.id,
   };
   const { pins, watch } = folders;
   const running = await startRoles({

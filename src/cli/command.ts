@@ -136,7 +136,10 @@ export function defineDataCommand<W extends OptionSpecs, O extends OptionSpecs>(
     ...declaration,
     async run(given, context) {
       const { data } = given as OptionValues<CommonOptions>;
-      return declaration.run(given, { ...context, ...(await openData(data, context, declaration.opens ?? 'existing')) });
+      return declaration.run(given, {
+        ...context,
+        ...(await openData(data, context, declaration.opens ?? 'existing')),
+      });
     },
   });
 }

@@ -1,4 +1,7 @@
 import { dataPaths, type Config } from '../config.ts';
+import { startPollLoop } from '../runtime/async/poll-loop.ts';
+import { describeError } from '../runtime/errors.ts';
+import type { CompositionContext } from './context.ts';
 import { ensureDataFolder } from '../runtime/files/data-format.ts';
 import { readDiskSpace } from '../runtime/files/disk-watch.ts';
 import type { BucketPlace, S3Folders, S3FoldersOptions } from '../runtime/store/s3-folders.ts';
@@ -8,6 +11,24 @@ const usualCacheBytes = 32 * 1024 ** 3;
 
 /** The connected buckets of this process, and their options as text. */
 let connected: { readonly text: string; readonly folders: S3Folders } | undefined;
+
+/** Interval of the search for copies of removed objects, ms. */
+const copiesSweepMs = 600_000;
+
+/** Removes the local copies of objects that were removed, such as files with erased rows, from now on. */
+export function startCopiesSweep({ closers, logger }: Pick<CompositionContext, 'closers' | 'logger'>): void {
+  const { folders } = connected ?? {};
+  if (folders === undefined) return;
+  const sweep = async (): Promise<void> => {
+    const copies = await folders.dropStaleCopies();
+    if (copies > 0) logger.info({ copies }, 'local copies of removed files deleted');
+  };
+  const loop = startPollLoop(sweep, {
+    everyMs: copiesSweepMs,
+    onError: (error) => logger.warn({ error: describeError(error) }, 'cannot look for stale copies, will retry'),
+  });
+  closers.add('sweep of copies', () => loop.stop());
+}
 
 /** Parses `s3://BUCKET/PREFIX`. */
 function toPlace(url: string | undefined): BucketPlace | null {

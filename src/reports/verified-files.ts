@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { describeError } from '../runtime/errors.ts';
+import { describeError, isStoreError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { ObjectStore, OpenObject } from '../runtime/store/object-store.ts';
 import { partKey } from './report-records.ts';
@@ -66,6 +66,7 @@ export function createVerifiedFiles(objects: ObjectStore, logger: Logger) {
     try {
       return wholly && (await hashOnce(name, opened)) !== file.sha256 ? 'checksum mismatch' : undefined;
     } catch (error) {
+      if (isStoreError(error)) throw error;
       return `cannot read it: ${describeError(error)}`;
     }
   }
@@ -87,7 +88,10 @@ export function createVerifiedFiles(objects: ObjectStore, logger: Logger) {
     const name = objects.nameOf(key);
     const opened = await objects.open(key);
     if (opened === undefined) return report(name, { idReport, state: 'missing', detail: `${name} is missing` });
-    const wrong = await check(name, file, opened, wholly);
+    const wrong = await check(name, file, opened, wholly).catch(async (error: unknown) => {
+      await opened.close();
+      throw error;
+    });
     if (wrong === undefined) {
       if (wholly) failures.delete(name);
       return opened;

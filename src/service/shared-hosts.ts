@@ -3,6 +3,7 @@ import { dataPaths } from '../config.ts';
 import { startPollLoop } from '../runtime/async/poll-loop.ts';
 import { describeError } from '../runtime/errors.ts';
 import { findBuild } from '../runtime/files/package-files.ts';
+import type { HostName } from '../runtime/processes/role-process.ts';
 import { openHosts, type Host } from '../runtime/store/hosts.ts';
 import type { LeaseState } from '../runtime/store/leases.ts';
 import { findLeases, openStore } from '../runtime/store/open-store.ts';
@@ -10,12 +11,16 @@ import type { ServiceStart } from './service-options.ts';
 
 /** The hosts that share the buckets of a service, as one of them sees the others. */
 export interface SharedHosts {
+  /** Id of this host. */
+  readonly id: string;
   /** Values of `tributary status`. */
   facts(): { readonly hosts: readonly Host[]; readonly leases: readonly LeaseState[] };
+  /** Lists the running hosts that keep rejected requests. */
+  keepers(): readonly HostName[];
 }
 
-/** Interval of looks at the other hosts, ms: their records change as often. */
-const lookEveryMs = 5000;
+/** Interval between reads of the other hosts' records, ms: these change as often. */
+const readEveryMs = 5000;
 
 /**
  * Adds this host to those that share its buckets, until the closers close; undefined without buckets. Error:
@@ -34,13 +39,20 @@ export async function startHosts(
   await hosts.start();
   closers.add('host record', () => hosts.stop());
   let known: ReturnType<SharedHosts['facts']> = { hosts: [], leases: [] };
-  const look = async (): Promise<void> => {
+  const read = async (): Promise<void> => {
     known = { hosts: await hosts.list(), leases: await leases.list() };
   };
-  const loop = startPollLoop(look, {
-    everyMs: lookEveryMs,
+  const loop = startPollLoop(read, {
+    everyMs: readEveryMs,
     onError: (error) => logger.warn({ error: describeError(error) }, 'cannot list the hosts, will retry'),
   });
   closers.add('hosts watch', () => loop.stop());
-  return { facts: () => known };
+  return {
+    id: hosts.id(),
+    facts: () => known,
+    keepers: () =>
+      known.hosts
+        .filter(({ isAlive, roles: their }) => isAlive !== false && their.some((role) => role !== 'export'))
+        .map(({ id, name }) => ({ id, name })),
+  };
 }

@@ -135,7 +135,7 @@ function sendView(supervisor: Supervisor<RoleChild>, heartbeat: Heartbeat, view:
 
 /** Collects the service's state every second for commands, the operator's port, the log and `/readyz`. */
 export function startStateLoop(dependencies: StateDependencies) {
-  const { options, clock, pins, roles, onView } = dependencies;
+  const { options, clock, pins, roles, hosts, onView } = dependencies;
   const { config, logger } = options;
   const { run } = dataPaths(config.dataDir);
   const served = roles.supervisors
@@ -157,7 +157,8 @@ export function startStateLoop(dependencies: StateDependencies) {
     onView({ problems, warnings, processes: state.processes, collectMetrics: roles.collectMetrics, isDraining });
     for (const { supervisor, heartbeat } of served) {
       const ready = !isDraining && findOwnProblems(state, supervisor.state().name, clock.nowMs()).length === 0;
-      sendView(supervisor, heartbeat, isDraining ? { ready, draining: true } : { ready });
+      const view = { ready, ...(hosts === undefined ? {} : { hosts: hosts.keepers() }) };
+      sendView(supervisor, heartbeat, isDraining ? { ...view, draining: true } : view);
     }
     if (pins.findLost().length > 0) return;
     try {

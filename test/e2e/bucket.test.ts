@@ -26,12 +26,19 @@ async function startOnBucket(options: TestServiceOptions) {
 const listData = (folder: string): string[] =>
   readdirSync(folder, { recursive: true, encoding: 'utf8' }).filter(
     (name) =>
-      statSync(path.join(folder, name)).isFile() && !name.endsWith('.lock') && !/^(cache|run|spool|refusals|lake\/catalogue\/packs)\//.test(name),
+      statSync(path.join(folder, name)).isFile() &&
+      !name.endsWith('.lock') &&
+      !/^(cache|run|spool|refusals|lake\/catalogue\/packs)\//.test(name),
   );
 
 test('A service whose lake, reports and state are in a bucket needs its data folder for nothing', async () => {
   const { s3, settings: bucket } = await startTestBucket();
-  const settings = { ...bucket, TRIBUTARY_NATS_URL: await startTestBroker(), TRIBUTARY_SEAL_AGE_MS: '2000', TRIBUTARY_QUOTA_USER: 'off' };
+  const settings = {
+    ...bucket,
+    TRIBUTARY_NATS_URL: await startTestBroker(),
+    TRIBUTARY_SEAL_AGE_MS: '2000',
+    TRIBUTARY_QUOTA_USER: 'off',
+  };
   const dataDir = path.join(testFolder(), 'data');
   const { service, token, user } = await startOnBucket({ dataDir, settings });
   const client = createExportClient(service, user);

@@ -47,7 +47,10 @@ export async function startTestBroker(): Promise<string> {
   const port = await findFreePort();
   mkdirSync(folder, { recursive: true });
   const config = path.join(folder, 'nats.conf');
-  writeFileSync(config, `listen: "127.0.0.1:${port}"\njetstream { store_dir: "${folder}/store", sync_interval: always }\n`);
+  writeFileSync(
+    config,
+    `listen: "127.0.0.1:${port}"\njetstream { store_dir: "${folder}/store", sync_interval: always }\n`,
+  );
   const server = spawn(await natsBinary(), ['-c', config], { stdio: 'ignore' });
   onTestFinished(async () => {
     server.kill('SIGKILL');
