@@ -143,9 +143,9 @@ export function createJobAttempts(dependencies: JobAttemptsDependencies) {
     /** Starts an attempt, durably. An unreleased earlier one counts as interrupted. Error: `conflict` if ended. */
     beginAttempt: (id: number): Promise<{ job: ReportJob; folder: string }> => jobs.inTurn(id, () => begin(id)),
     /**
-     * Ends a request: uploads the attempt's files as the request's parts if it succeeded, then writes job.json. `as`: how
-     * an attempt without a result counts. Returns the request afterwards: of two ends, the first stays, and of attempts
-     * only the current one counts.
+     * Ends a request: uploads the attempt's files as the request's parts if it succeeded, then writes job.json. An
+     * attempt without a result counts `as`. Returns the request afterwards: of two ends, the first stays, and of
+     * attempts only the current one counts.
      */
     end: (id: number, how: ReportEnd, attemptFolder?: string, as?: AttemptEnd): Promise<EndedReport> =>
       jobs.inTurn(id, () => end(id, how, attemptFolder, as)),

@@ -97,8 +97,8 @@ function createReader({ objects, logger, copy, found }: ReaderDependencies) {
   let nextListMs = performance.now() + firstListMs;
 
   /**
-   * Reads a request; undefined if there is none. A damaged one stays as it was, and is listed by `damaged`. Errors: those
-   * of the store.
+   * Reads a request; undefined if there is none. A damaged one stays as it was, and is listed by `damaged`. Errors:
+   * those of the store.
    */
   async function read(id: number): Promise<ReportJob | undefined> {
     const startedMs = performance.now();
@@ -242,8 +242,8 @@ async function removeOldWork(reportsDir: string): Promise<void> {
 }
 
 /**
- * Opens the requests of a store that hosts share. Those that exist are read by `load`, the newest first, so that a start
- * does not wait for them.
+ * Opens the requests of a store that hosts share. Those that exist are read by `load`, the newest first, so that a
+ * start does not wait for them.
  */
 export async function openSharedJobs(
   objects: ObjectStore,
