@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { partKey, raiseHighestId } from '../../../src/reports/report-records.ts';
@@ -239,8 +239,13 @@ describe('attempts on several hosts', () => {
     await objects.create(partKey(job, 'a.csv'), Buffer.from('a'));
     const left = path.join(second.reportsDir, '7', 'attempt-1');
     mkdirSync(left, { recursive: true });
+    // A folder that was a store has requests, which are left alone.
+    const stored = path.join(second.reportsDir, '8', 'job.json');
+    mkdirSync(path.join(path.dirname(stored), 'attempt-1'), { recursive: true });
+    writeFileSync(stored, '{}');
     const other = await second.open();
-    expect([existsSync(left), existsSync(folder)]).toEqual([false, true]);
+    expect([path.dirname(left), stored, folder].map((place) => existsSync(place))).toEqual([false, true, true]);
+    expect(readdirSync(path.dirname(stored))).toEqual(['job.json']);
     expect(await objects.list(`${id}/parts/`)).toHaveLength(1);
     await other.end(id, { state: 'canceled' });
     expect(await objects.list(`${id}/`)).toEqual([`${id}/job.json`]);
