@@ -95,6 +95,7 @@ test('The cost of a bucket on loopback', { timeout: 1_800_000 }, async ({ skip }
     folders.push(await measure({}));
     buckets.push(await measure(inBucket(round)));
   }
+  expect(buckets).toHaveLength(rounds);
   const of = (costs: readonly Costs[], name: keyof Costs): number =>
     Math.round(median(costs.map((cost) => cost[name])));
   const names = ['flushMs', 'sealMs', 'exportMs', 'exportAgainMs'] as const;

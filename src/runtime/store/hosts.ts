@@ -159,6 +159,12 @@ export async function listHosts(store: ObjectStore): Promise<readonly HostDescri
   return (await createRecords(store, kind).list(prefix)).known;
 }
 
+function createFailureLog(logger: Logger): (error: unknown) => void {
+  const write = (fields: object): void => logger.warn(fields, 'cannot write host record, will retry');
+  const failures = createRateLimitedLog(write, failureBound);
+  return (error) => failures.add({ error: describeError(error) });
+}
+
 /** Opens the hosts of a store, without a record of this one. */
 export function openHosts(
   store: ObjectStore,
@@ -219,12 +225,7 @@ export function openHosts(
         await beat();
         if (beats % beatsPerSearch === 0) await list();
       };
-      const failures = createRateLimitedLog(
-        (fields) => logger.warn(fields, 'cannot write host record, will retry'),
-        failureBound,
-      );
-      const onError = (error: unknown): void => failures.add({ error: describeError(error) });
-      beating = startPollLoop(run, { everyMs: beatMs, onError, pausesFirst: true });
+      beating = startPollLoop(run, { everyMs: beatMs, onError: createFailureLog(logger), pausesFirst: true });
       await checkOthers().catch(async (error: unknown) => {
         await stop();
         throw error;

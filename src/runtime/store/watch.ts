@@ -21,6 +21,16 @@ export interface Watched<T> {
 
 type Tags = readonly (Tag | undefined)[];
 
+/** Reports whether objects still have their tags. */
+async function areSame(store: ObjectStore, keys: readonly string[], tags: Tags): Promise<boolean> {
+  const same = keys.map(async (key, index) => {
+    const tag = tags[index];
+    if (tag === undefined) return (await store.get(key)) === undefined;
+    return (await store.getIfChanged(key, tag)) === 'unchanged';
+  });
+  return (await Promise.all(same)).every(Boolean);
+}
+
 /**
  * Reads objects with `load`, in the order of their keys, and again when one changes. If the first read fails, the value
  * is undefined until one succeeds. Later failures are logged once and retried, and the last valid value stays current.
@@ -45,14 +55,9 @@ export async function watchObjects<T>(
 
   async function isAt(tags: Tags | undefined): Promise<boolean> {
     if (tags === undefined) return false;
-    const isSame = async (key: string, index: number): Promise<boolean> => {
-      const tag = tags[index];
-      const found = tag === undefined ? await store.get(key) : await store.getIfChanged(key, tag);
-      return found === (tag === undefined ? undefined : 'unchanged');
-    };
     polls += 1;
     const readsFirst = isLedByFirst && store.isShared && polls % pollsOfAll > 0;
-    return (await Promise.all((readsFirst ? keys.slice(0, 1) : keys).map(isSame))).every(Boolean);
+    return await areSame(store, readsFirst ? keys.slice(0, 1) : keys, tags);
   }
 
   async function read(isFirst: boolean): Promise<void> {
@@ -105,7 +110,7 @@ export async function watchObjects<T>(
   };
 }
 
-/** What this process knows of the last write to an object that another process keeps rewriting. */
+/** Knowledge of this process of the last write to an object that another process keeps rewriting. */
 export interface ObservedWrite {
   /** Time since it has not changed, counted from the end of the first read of its present state, ms. */
   readonly unchangedMs: number;
