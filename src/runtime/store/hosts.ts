@@ -194,7 +194,10 @@ export function openHosts(
         await beat();
         if (beats % beatsPerSearch === 0) await list();
       };
-      const failures = createRateLimitedLog((fields) => logger.warn(fields, 'cannot write host record, will retry'), failureBound);
+      const failures = createRateLimitedLog(
+        (fields) => logger.warn(fields, 'cannot write host record, will retry'),
+        failureBound,
+      );
       const onError = (error: unknown): void => failures.add({ error: describeError(error) });
       beating = startPollLoop(run, { everyMs: beatMs, onError, pausesFirst: true });
       await checkOthers().catch(async (error: unknown) => {

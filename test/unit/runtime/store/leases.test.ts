@@ -10,18 +10,14 @@ import { createS3Store } from '../../../../src/runtime/store/s3-store.ts';
 import { startFakeS3 } from '../../../helpers/fake-s3.ts';
 import { testFolder } from '../../../helpers/folder.ts';
 import { isWhole } from '../../../helpers/in-turn.ts';
-import {
-  createSimulation,
-  type SimulatedProcess,
-  type Simulation,
-} from '../../../helpers/simulated-processes.ts';
+import { createSimulation, type SimulatedProcess, type Simulation } from '../../../helpers/simulated-processes.ts';
 import { within } from '../../../helpers/wait.ts';
 import { describeLeases } from './leases-suite.ts';
 
 const leaseMs = 3000;
 /** The time limit of a take-over. */
 const takeOverMs = leaseMs + 5000;
-const seeds = isWhole ? 2000 : 300;
+const seeds = isWhole ? 2000 : 200;
 
 describe('on one machine', () => {
   describeLeases(async () => {
@@ -34,7 +30,9 @@ describe('on one machine', () => {
     const folder = testFolder();
     const leases = createFolderLeases((name) => path.join(folder, name), 'the first');
     await leases.hold('compact', async () => undefined);
-    const holder = spawn('flock', ['--no-fork', path.join(folder, 'compact'), 'cat'], { stdio: ['pipe', 'ignore', 'inherit'] });
+    const holder = spawn('flock', ['--no-fork', path.join(folder, 'compact'), 'cat'], {
+      stdio: ['pipe', 'ignore', 'inherit'],
+    });
     await expect.poll(() => leases.tryHold('compact', async () => 'free')).toBeUndefined();
     holder.kill('SIGKILL');
     await within('the holder has exited', once(holder, 'exit'));
@@ -59,7 +57,8 @@ describe('on S3', () => {
 
   describeLeases(async () => {
     const { endpoint } = await startFakeS3();
-    const open = async (holder: string): Promise<Leases> => createLeases(await openStore(endpoint), { holder, leaseMs });
+    const open = async (holder: string): Promise<Leases> =>
+      createLeases(await openStore(endpoint), { holder, leaseMs });
     return [await open('the first'), await open('the second')];
   });
 
@@ -127,8 +126,8 @@ describe('in simulated time', () => {
 
   it('A holder that cannot renew loses the lease in time, and its work ends before the next begins', async () => {
     const simulation = createSimulation(2);
-    const { network } = simulation;
     const one = openIn(simulation, 'the first');
+    const { network } = one;
     const happened: string[] = [];
     const loop = async (): Promise<void> => {
       for (;;) {
@@ -170,9 +169,9 @@ describe('in simulated time', () => {
 
   it('A request without a response does not cost the lease', async () => {
     const simulation = createSimulation(4);
-    const { network } = simulation;
-    Object.assign(network, { timeoutMs: 60_000, delayMs: 20 });
     const one = openIn(simulation, 'the first');
+    const { network } = one;
+    Object.assign(network, { timeoutMs: 60_000, delayMs: 20 });
     let lease: Lease | undefined;
     void one.leases.hold('compact', async (held) => {
       lease = held;
@@ -213,6 +212,34 @@ describe('in simulated time', () => {
       await simulation.run(takeOverMs);
       expect(taken, `seed ${seed}`).toEqual([2]);
     }
+  });
+
+  it('A renewal in flight does not undo a release', async () => {
+    for (let seed = 0; seed < 100; seed += 1) {
+      const simulation = createSimulation(seed);
+      const [one, other] = [openIn(simulation, 'the first', 30_000), openIn(simulation, 'the second')];
+      void one.leases.hold('compact', async () => {
+        // The first renewal begins after ten seconds.
+        one.network.delayMs = 3000;
+        await one.clock.pause(10_000 + simulation.random(4000));
+      });
+      await simulation.run(35_000);
+      let isTaken = false;
+      void other.leases.tryHold('compact', async () => void (isTaken = true));
+      await simulation.run(1000);
+      expect(isTaken, `seed ${seed}`).toBe(true);
+    }
+  });
+
+  it('A release without a response ends in a third of the lease time', async () => {
+    const simulation = createSimulation(9);
+    const one = openIn(simulation, 'the first');
+    let isEnded = false;
+    void one.leases.hold('erase', () => one.clock.pause(3000)).then(() => (isEnded = true));
+    await simulation.run(2000);
+    Object.assign(one.network, { lost: 100, timeoutMs: 60_000 });
+    await simulation.run(2000 + 1.2 * (leaseMs / 3));
+    expect(isEnded).toBe(true);
   });
 
   it('A holder keeps the time that it has promised, even if a taker has a shorter one', async () => {
@@ -277,7 +304,11 @@ describe('in simulated time', () => {
       { compact: false, erase: false },
     ]);
     const states = await Promise.all([other.leases.list(), simulation.run(1000)]);
-    expect(states[0].find(({ name }) => name === 'compact')).toMatchObject({ holder: 'the first', host: 'a1', epoch: 1 });
+    expect(states[0].find(({ name }) => name === 'compact')).toMatchObject({
+      holder: 'the first',
+      host: 'a1',
+      epoch: 1,
+    });
   });
 
   it('A name that is not valid, or a damaged lease, is an error', async () => {
@@ -286,16 +317,20 @@ describe('in simulated time', () => {
     for (const name of ['', '../keys', 'a/b', 'a.json', 'é'])
       await expect(leases.hold(name, async () => undefined)).rejects.toThrow('is not a valid name of a lease');
     simulation.objects.set('leases/erase.json', { bytes: Buffer.from('{}'), tag: '#1' });
-    const holding = expect(leases.hold('erase', async () => undefined)).rejects.toMatchObject({ code: 'record_damaged' });
+    const holding = expect(leases.hold('erase', async () => undefined)).rejects.toMatchObject({
+      code: 'record_damaged',
+    });
     await simulation.run(1000);
     await holding;
   });
 });
 
+const calm = { delayMs: 50, lost: 0 };
+
 /** Runs processes that compete for a lease under random faults. Returns what must not happen. */
 async function compete(seed: number): Promise<readonly string[]> {
   const simulation = createSimulation(seed);
-  const { network, random } = simulation;
+  const { random } = simulation;
   const wrong: string[] = [];
   const holders = new Set<{ readonly lease: Lease; readonly simulated: SimulatedProcess }>();
   const epochs: number[] = [];
@@ -334,16 +369,16 @@ async function compete(seed: number): Promise<readonly string[]> {
   const disturb = (): void => {
     if (!isDisturbed) return;
     const place = random(processes.length);
-    const chosen = processes[place];
+    const chosen = processes[place] ?? startProcess();
     const kinds = [
-      () => chosen?.stopFor(random(4 * leaseMs)),
+      () => chosen.stopFor(random(4 * leaseMs)),
       () => {
-        chosen?.kill();
+        chosen.kill();
         processes[place] = startProcess();
       },
-      () => Object.assign(network, { delayMs: 1 + random(random(2) === 0 ? 50 : 1500) }),
-      () => Object.assign(network, { lost: random(3) === 0 ? 100 : random(40) }),
-      () => Object.assign(network, { delayMs: 50, lost: 0 }),
+      () => Object.assign(chosen.network, { delayMs: 1 + random(random(2) === 0 ? 50 : 1500) }),
+      () => Object.assign(chosen.network, { lost: random(3) === 0 ? 100 : random(40) }),
+      () => processes.forEach(({ network }) => Object.assign(network, calm)),
     ];
     kinds[random(kinds.length)]?.();
     simulation.after(random(3000), disturb);
@@ -358,7 +393,7 @@ async function compete(seed: number): Promise<readonly string[]> {
   disturb();
   await simulation.run(40_000, check);
   isDisturbed = false;
-  Object.assign(network, { delayMs: 50, lost: 0 });
+  for (const { network } of processes) Object.assign(network, calm);
   // The last stops end, and a process holds the lease again.
   await simulation.run(4 * leaseMs + takeOverMs, check);
   if (simulation.nowMs() - heldMs > takeOverMs) wrong.push(`no process has held the lease since ${heldMs}`);
