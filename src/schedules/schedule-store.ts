@@ -172,8 +172,8 @@ export async function readScheduleProgress(schedules: string, id: ScheduleId): P
 }
 
 /**
- * Changes the progress of a schedule that is still `before`, durably. Only the export role does. Error:
- * `commit_conflict` if another host has changed it.
+ * Changes the progress of a schedule that is still `before`, durably. Only the export role does: in a folder, it is one
+ * process. Error: `commit_conflict` if another host has changed it.
  */
 export async function changeScheduleProgress(
   schedules: string,
@@ -181,9 +181,9 @@ export async function changeScheduleProgress(
   before: ScheduleProgress,
   after: ScheduleProgress,
 ): Promise<void> {
-  // In a folder, one process writes, and a lock there would end a backup of version 0.3.
-  if (!openStore(schedules).isShared) return await openProgress(schedules).put(toId(id), after);
-  const found = await openProgress(schedules).change(toId(id), (stored) =>
+  const records = openProgress(schedules);
+  if (!openStore(schedules).isShared) return await records.put(toId(id), after);
+  const found = await records.change(toId(id), (stored) =>
     isDeepStrictEqual(stored ?? noProgress, before) ? after : stored,
   );
   if (found === after) return;

@@ -15,7 +15,7 @@ import {
 import { isInProgress, type ReportJob } from '../../reports/reports.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import { exists, isRegularFile } from '../../runtime/files/file-checks.ts';
-import { findNames, listNames, listTree } from '../../runtime/files/folder-names.ts';
+import { findFolders, findNames, listNames, listTree } from '../../runtime/files/folder-names.ts';
 import type { FileRecords } from '../../runtime/store/file-records.ts';
 import { listMissingRecords } from '../../runtime/store/marked-records.ts';
 import type { ObjectStore } from '../../runtime/store/object-store.ts';
@@ -183,7 +183,7 @@ export async function keepMissing(
 /** Copies the records in folders of accounts, each atomically. */
 async function copyAccountRecords(target: BackupFolder, records: string): Promise<BackupFile[]> {
   const files: BackupFile[] = [];
-  for (const account of await findNames(records)) {
+  for (const account of await findFolders(records)) {
     for (const name of await findNames(path.join(records, account))) {
       if (!name.endsWith('.json')) continue;
       const backupPath = path.posix.join(path.basename(records), account, name);

@@ -263,10 +263,12 @@ describe('schedules', () => {
   });
 
   it('A backup has the schedules, and later slots are exported again after a restore', async () => {
-    const { area, user, clock, stop, add, waitForSlots } = await openPlace({}, false);
+    const { area, user, clock, stop, call, add, waitForSlots } = await openPlace({}, false);
     const id = await add(daily);
     clock.now += 2 * dayMs;
     expect(await waitForSlots(id, 2)).toEqual(['2026-06-11', '2026-06-12']);
+    // A change of a schedule leaves a lock file in their folder.
+    for (const act of ['pause', 'resume']) expect((await call(`${act}.json?idSchedule=${id}`)).status).toBe(200);
     const [backup, copy] = ['backup', 'copy'].map((name) => path.join(area.dataDir, '..', name)) as [string, string];
     await backUp(area.dataDir, backup, undefined);
     clock.now += dayMs;
