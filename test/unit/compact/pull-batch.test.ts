@@ -80,7 +80,7 @@ test('Messages that expand beyond the limits are divided into batches, each mess
 
 test('The lines of a pull that expands to many times its size are stored in parts, up to the limit of the batch', async () => {
   const { publish, pull } = openPuller();
-  const part = Buffer.alloc(900_000, '{"event":1}\n');
+  const part = Buffer.alloc(900_000, `{"event":"${'x'.repeat(86)}"}\n`);
   for (let n = 0; n < 60; n += 1) await publish(part);
   const batch = await pull(0, { maxBytes: 20_000_000 });
   // One message more than the limit, at most.
