@@ -62,7 +62,7 @@ async function openScene() {
     const options = JSON.stringify({ user, pass: password, headers: true, verbose: false });
     const sizes = `${head.length} ${head.length + bytes.length}`;
     socket.write(`CONNECT ${options}\r\nHPUB ${eventSubject} ${sizes}\r\n${head}${bytes}\r\nPING\r\n`);
-    for (let text = ''; !text.includes('PONG'); ) text += String(await once(socket, 'data'));
+    for (let text = ''; !text.includes('PONG');) text += String(await once(socket, 'data'));
     socket.destroy();
   }
 
@@ -109,7 +109,8 @@ test('Damaged and foreign messages become failed events, and no message around t
   expect(await readTotals(path.join(data, 'lake'))).toMatchObject({ stored: ids.length, failed: 4, repeats: 0 });
   const { failed } = lakePaths(path.join(data, 'lake'));
   const kept = readdirSync(failed).map((name) => readFileSync(path.join(failed, name), 'utf8'));
-  for (const stored of ['\nnot brotli', 'a bogus size']) expect(kept.join('')).toContain(Buffer.from(stored).toString('base64'));
+  for (const stored of ['\nnot brotli', 'a bogus size'])
+    expect(kept.join('')).toContain(Buffer.from(stored).toString('base64'));
   for (const line of ['no event', 'malformed']) expect(kept.join('')).toContain(line);
 });
 
