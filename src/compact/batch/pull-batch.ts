@@ -93,7 +93,7 @@ function createSpool(file: WorkFile, limits: Pick<BatchLimits, 'maxBytes' | 'max
     },
     /** Adds pulled messages in parts. Returns whether all fit: they may expand to more than the limits. */
     async add(pulled: readonly StreamMessage[]): Promise<boolean> {
-      for (let rest = pulled; rest.length > 0; ) {
+      for (let rest = pulled; rest.length > 0;) {
         if (isFull()) return false;
         // The broker may exceed a small limit by one message. The first part never does: a batch that exceeded the
         // memory must get smaller.
