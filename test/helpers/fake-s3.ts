@@ -1,4 +1,8 @@
 import { createHash } from 'node:crypto';
+import { onTestFinished } from 'vitest';
+import { openS3Bucket } from '../../src/runtime/store/s3-bucket.ts';
+import { createS3Store, type S3Store } from '../../src/runtime/store/s3-store.ts';
+import { testFolder } from './folder.ts';
 import { errorAnswer, startS3Proxy, type S3Answer, type S3Proxy, type S3Request } from './s3-proxy.ts';
 
 interface FakeObject {
@@ -107,4 +111,19 @@ export async function startFakeS3(flaws: FakeFlaws = {}): Promise<FakeS3> {
     };
   });
   return Object.assign(proxy, { objects, asked });
+}
+
+/** Settings of a bucket of such a server. */
+export const fakeBucket = (endpoint: string) => ({
+  bucket: 'lake',
+  endpoint,
+  pathStyle: true,
+  credentials: { accessKeyId: 'tester', secretAccessKey: 'secret' },
+});
+
+/** Opens a store in a server, until the test ends. */
+export async function openFakeStore({ endpoint }: FakeS3, limits = {}): Promise<S3Store> {
+  const bucket = await openS3Bucket({ ...fakeBucket(endpoint), limits });
+  onTestFinished(() => bucket.close());
+  return createS3Store({ bucket, prefix: 'a/', scratchFolder: testFolder() });
 }

@@ -1,26 +1,16 @@
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { describe, expect, onTestFinished, test } from 'vitest';
-import { openS3Bucket } from '../../../../src/runtime/store/s3-bucket.ts';
-import { createS3Store, type S3Store } from '../../../../src/runtime/store/s3-store.ts';
-import { startFakeS3, type FakeFlaws, type FakeS3 } from '../../../helpers/fake-s3.ts';
+import { describe, expect, test } from 'vitest';
+import { openFakeStore, startFakeS3, type FakeFlaws, type FakeS3 } from '../../../helpers/fake-s3.ts';
 import { testFolder } from '../../../helpers/folder.ts';
 import { errorAnswer, type S3Fault, type S3Request } from '../../../helpers/s3-proxy.ts';
 import { describeObjectStore } from './object-store-suite.ts';
 
-const credentials = { accessKeyId: 'tester', secretAccessKey: 'secret' };
 const bytes = (text: string): Uint8Array => Buffer.from(text);
-
-async function openStore(server: FakeS3, limits = {}): Promise<S3Store> {
-  const { endpoint } = server;
-  const bucket = await openS3Bucket({ bucket: 'lake', endpoint, pathStyle: true, credentials, limits });
-  onTestFinished(() => bucket.close());
-  return createS3Store({ bucket, prefix: 'a/', scratchFolder: testFolder() });
-}
 
 async function open(flaws: FakeFlaws = {}, limits = {}) {
   const server = await startFakeS3(flaws);
-  return { server, store: await openStore(server, limits) };
+  return { server, store: await openFakeStore(server, limits) };
 }
 
 /** Gives the first requests of a method these faults. */
@@ -36,7 +26,7 @@ const racing = errorAnswer(409, 'ConditionalRequestConflict');
 
 describeObjectStore(async () => {
   const server = await startFakeS3();
-  return [await openStore(server), await openStore(server)];
+  return [await openFakeStore(server), await openFakeStore(server)];
 });
 
 describe('a write to S3 whose answer is lost', () => {
