@@ -113,11 +113,17 @@ export async function startFakeS3(flaws: FakeFlaws = {}): Promise<FakeS3> {
   return Object.assign(proxy, { objects, asked });
 }
 
-const credentials = { accessKeyId: 'tester', secretAccessKey: 'secret' };
+/** Settings of a bucket of such a server. */
+export const fakeBucket = (endpoint: string) => ({
+  bucket: 'lake',
+  endpoint,
+  pathStyle: true,
+  credentials: { accessKeyId: 'tester', secretAccessKey: 'secret' },
+});
 
-/** Opens a store below the prefix `a/` of a server's bucket, until the test ends. */
+/** Opens a store in a server, until the test ends. */
 export async function openFakeStore({ endpoint }: FakeS3, limits: Partial<S3Limits> = {}): Promise<S3Store> {
-  const bucket = await openS3Bucket({ bucket: 'lake', endpoint, pathStyle: true, credentials, limits });
+  const bucket = await openS3Bucket({ ...fakeBucket(endpoint), limits });
   onTestFinished(() => bucket.close());
   return createS3Store({ bucket, prefix: 'a/', scratchFolder: testFolder() });
 }

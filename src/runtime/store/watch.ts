@@ -110,11 +110,11 @@ export async function watchObjects<T>(
   };
 }
 
-/** Knowledge of this process of the last write to an object that another process keeps rewriting. */
+/** The last write to an object that another process keeps rewriting, as far as this process has observed it. */
 export interface ObservedWrite {
-  /** Time since it has not changed, counted from the end of the first read of its present state, ms. */
+  /** Time since the first read of its present state, ms. */
   readonly unchangedMs: number;
-  /** Time within which it was written, counted from the read before its last change, ms. Infinity: not known. */
+  /** Time since the read before its last change, ms: it was written within this time. Infinity if not known. */
   readonly writtenWithinMs: number;
 }
 
