@@ -176,7 +176,11 @@ async function startWork(
   const runnerOptions = toRunnerOptions(options);
   const runner = startJobRunner({ store, access, clock, logger, leases, runAttempt, onEnd, onDamage }, runnerOptions);
   closers.add('export workers', () => runner.stop());
-  registerRequestGauges(dependencies.metrics, () => runner.waiting(), () => runner.running());
+  registerRequestGauges(
+    dependencies.metrics,
+    () => runner.waiting(),
+    () => runner.running(),
+  );
   const loading = new AbortController();
   const loaded = store.load(loading.signal, () => runner.wake());
   closers.add('earlier requests', async () => {

@@ -28,7 +28,7 @@ interface TasksDependencies extends SlotRunnerDependencies {
 }
 
 export interface Tasks extends Stoppable {
-  /** Takes a request that has ended, on any host. */
+  /** Called with a request that has ended, on any host. */
   onEnd(id: number): void;
   notices(): readonly Problem[];
 }

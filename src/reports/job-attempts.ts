@@ -53,6 +53,25 @@ function countAttempt(job: ReportJob, as: AttemptEnd): ReportJob {
   return { ...counted, attempts: as === 'failure' ? job.attempts : endedAttempts(job) };
 }
 
+/** Creates the uploads of report files. */
+function createUploads(objects: ObjectStore) {
+  return {
+    /** Uploads the files of an attempt, after what an interrupted upload left at their prefix was removed. */
+    async upload(job: ReportJob, files: readonly ReportFile[], folder: string): Promise<void> {
+      await objects.remove(await objects.list(attemptPartsPrefix(job)));
+      await inParallel(files, width, ({ name, sha256 }) =>
+        objects.upload(partKey(job, name), path.join(folder, name), { sha256 }),
+      );
+    },
+    /** Removes the files at a prefix in a shared store that are not the result of their request. */
+    async removeOthers(prefix: string, job: ReportJob | undefined): Promise<void> {
+      const keys = await objects.list(prefix);
+      const kept = job?.state === 'success' ? attemptPartsPrefix(job) : undefined;
+      await objects.remove(kept === undefined ? keys : keys.filter((key) => !key.startsWith(kept)));
+    },
+  };
+}
+
 /**
  * Creates the attempts of export requests. The changes of one request are made one after the other. In a shared store,
  * other hosts make some too: each attempt has a nonce, and one that was overtaken changes neither the record nor the
@@ -60,6 +79,7 @@ function countAttempt(job: ReportJob, as: AttemptEnd): ReportJob {
  */
 export function createJobAttempts(dependencies: JobAttemptsDependencies) {
   const { jobs, objects, reportsDir, clock, linkTtlSeconds, onEnd } = dependencies;
+  const uploads = createUploads(objects);
   const attemptFolderOf = ({ id, attempts, interruptions = 0, attemptNonce }: ReportJob): string =>
     path.join(reportsDir, String(id), `${attemptPrefix}${attemptNonce ?? attempts + interruptions}`);
   /** Removes the folder of an attempt, and that of its request if that is not its store. */
@@ -88,21 +108,6 @@ export function createJobAttempts(dependencies: JobAttemptsDependencies) {
     return { job, folder };
   }
 
-  /** Uploads the files of an attempt, after what an interrupted upload left at their prefix was removed. */
-  async function upload(job: ReportJob, files: readonly ReportFile[], folder: string): Promise<void> {
-    await objects.remove(await objects.list(attemptPartsPrefix(job)));
-    await inParallel(files, width, ({ name, sha256 }) =>
-      objects.upload(partKey(job, name), path.join(folder, name), { sha256 }),
-    );
-  }
-
-  /** Removes the files at a prefix in a shared store that are not the result of their request. */
-  async function removeOtherParts(prefix: string, job: ReportJob | undefined): Promise<void> {
-    const keys = await objects.list(prefix);
-    const kept = job?.state === 'success' ? attemptPartsPrefix(job) : undefined;
-    await objects.remove(kept === undefined ? keys : keys.filter((key) => !key.startsWith(kept)));
-  }
-
   async function end(id: number, how: ReportEnd, folder?: string, as?: AttemptEnd): Promise<EndedReport> {
     const isCurrent = (job: ReportJob): boolean =>
       isInProgress(job) && (folder === undefined || isUnderWay(job, folder));
@@ -113,7 +118,7 @@ export function createJobAttempts(dependencies: JobAttemptsDependencies) {
     let written: ReportJob | undefined;
     if (before !== undefined && isCurrent(before)) {
       const hasFiles = how.state === 'success' && folder !== undefined;
-      if (hasFiles) await upload(before, how.files, folder);
+      if (hasFiles) await uploads.upload(before, how.files, folder);
       const finishedMs = clock.nowMs();
       const expiresSeconds = Math.floor(finishedMs / 1000) + linkTtlSeconds;
       job = await jobs.change(id, (open) => {
@@ -124,7 +129,7 @@ export function createJobAttempts(dependencies: JobAttemptsDependencies) {
       if (objects.isShared && (hasFiles || job === written)) {
         // An attempt that was overtaken leaves the files of the current one. What stays is removed with the request.
         const prefix = job === written ? partsPrefix(id) : attemptPartsPrefix(before);
-        await removeOtherParts(prefix, job).catch(() => undefined);
+        await uploads.removeOthers(prefix, job).catch(() => undefined);
       }
       await onEnd(id);
     }

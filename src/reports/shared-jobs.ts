@@ -38,6 +38,9 @@ const firstListMs = 10_000;
 /** Interval of lists, ms, and the time by which each id prolongs it: S3 lists 1,000 ids at a time. */
 const [listMs, listMsPerId] = [60_000, 6];
 
+const isSame = (a: ReportJob | undefined, b: ReportJob | undefined): boolean =>
+  a?.state === b?.state && a?.attemptNonce === b?.attemptNonce;
+
 /** Creates the copy of the records that this host has. A reading never replaces a later one. */
 function createCopy() {
   const jobs = new Map<number, ReportJob>();
@@ -46,11 +49,8 @@ function createCopy() {
   const knownMs = new Map<number, number>();
   const listeners = new Set<JobListener>();
 
-  const isSame = (a: ReportJob | undefined, b: ReportJob | undefined): boolean =>
-    a?.state === b?.state && a?.attemptNonce === b?.attemptNonce;
-
-  /** Takes a request as it was at a time; undefined: there was none. `isNews`: another host may have changed it. */
-  function take(id: number, job: ReportJob | undefined, asOfMs: number, isNews: boolean): void {
+  /** Sets a request as it was at a time; undefined: there was none. `isNews`: another host may have changed it. */
+  function set(id: number, job: ReportJob | undefined, asOfMs: number, isNews: boolean): void {
     const before = jobs.get(id);
     if ((before === undefined && job === undefined) || (knownMs.get(id) ?? -Infinity) > asOfMs) return;
     knownMs.set(id, asOfMs);
@@ -66,10 +66,10 @@ function createCopy() {
     open,
     listeners,
     isFresh: (id: number): boolean => performance.now() - (knownMs.get(id) ?? -Infinity) < freshMs,
-    take,
+    set,
     /** Removes the requests that a complete list lacks. */
     retain(listed: ReadonlySet<number>, asOfMs: number): void {
-      for (const id of jobs.keys()) if (!listed.has(id)) take(id, undefined, asOfMs, true);
+      for (const id of jobs.keys()) if (!listed.has(id)) set(id, undefined, asOfMs, true);
       // A reading takes less time.
       for (const [id, ms] of knownMs) if (!open.has(id) && asOfMs - ms > creationMs) knownMs.delete(id);
     },
@@ -87,7 +87,7 @@ interface ReaderDependencies {
 /** Creates what reads requests, and finds those of other hosts. */
 function createReader({ objects, logger, copy, found }: ReaderDependencies) {
   const records = openJobRecords(objects);
-  /** Requests that existed at the start: they are no news. */
+  /** Requests that existed at the start. They are not news. */
   const unread = new Set(found);
   const damages = new Map<number, string>();
   /** New ids whose request was not found yet, with the time of their first look. */
@@ -103,7 +103,7 @@ function createReader({ objects, logger, copy, found }: ReaderDependencies) {
   async function read(id: number): Promise<ReportJob | undefined> {
     const startedMs = performance.now();
     try {
-      copy.take(id, await records.get(String(id)), startedMs, !unread.has(id));
+      copy.set(id, await records.get(String(id)), startedMs, !unread.has(id));
       damages.delete(id);
     } catch (error) {
       if (!isAppError(error, 'report_damaged')) throw error;
@@ -167,7 +167,11 @@ function createReader({ objects, logger, copy, found }: ReaderDependencies) {
 }
 
 /** Starts to read what other hosts change. A store that responds slowly is asked less often. */
-function startFollowing(refresh: () => Promise<void>, reader: ReturnType<typeof createReader>, logger: Logger): Stoppable {
+function startFollowing(
+  refresh: () => Promise<void>,
+  reader: ReturnType<typeof createReader>,
+  logger: Logger,
+): Stoppable {
   let tookMs = 0;
   const failures = createRateLimitedLog(
     (fields) => logger.warn(fields, 'cannot read the export requests of other hosts, will retry'),
@@ -195,8 +199,7 @@ function createChanges(
   newest: number,
 ): Pick<Jobs, 'create' | 'reserveId' | 'change'> {
   const records = openJobRecords(objects);
-  const allocate = (): Promise<number> =>
-    raiseHighestId(objects, (allocated) => Math.max(allocated, newest) + 1);
+  const allocate = (): Promise<number> => raiseHighestId(objects, (allocated) => Math.max(allocated, newest) + 1);
 
   return {
     reserveId: allocate,
@@ -206,7 +209,7 @@ function createChanges(
         try {
           if ((await records.create(String(job.id), job)) === 'created') {
             // It may have been read already.
-            if (!copy.jobs.has(job.id)) copy.take(job.id, job, performance.now(), false);
+            if (!copy.jobs.has(job.id)) copy.set(job.id, job, performance.now(), false);
             return job;
           }
         } catch (error) {
@@ -218,14 +221,14 @@ function createChanges(
         const other = await records.getSound(String(job.id));
         // It is that of this call if the response was lost and another host has begun it.
         if (other === undefined || (reservedId === undefined && other.nonce !== job.nonce)) continue;
-        copy.take(job.id, other, readMs, true);
+        copy.set(job.id, other, readMs, true);
         return other;
       }
     },
     async change(id, to) {
       let before: ReportJob | undefined;
       const job = await records.change(String(id), (stored) => (before = stored) && to(stored));
-      copy.take(id, job, performance.now(), job === before);
+      copy.set(id, job, performance.now(), job === before);
       return job;
     },
   };
@@ -279,7 +282,7 @@ export async function openSharedJobs(
       mutex.run(id, async () => {
         await raiseHighestId(objects, (allocated) => Math.max(allocated, id));
         await removeReport(objects, id);
-        copy.take(id, undefined, performance.now(), false);
+        copy.set(id, undefined, performance.now(), false);
       }),
     inTurn: (id, work) => mutex.run(id, work),
     refresh,

@@ -50,6 +50,19 @@ function refuseSlotOver(jobs: readonly ReportJob[], limit: number): ExportApiErr
   return refuseOver(jobs, limit) ?? refuseOver(ofSlots, Math.max(limit - placesForCalls, 1));
 }
 
+/** Refuses a request of a user that exceeds the limit of the account, or that of the user. */
+function refuseOverLimits(
+  inProgress: readonly ReportJob[],
+  { idUser, idAccount, maxExports }: User,
+  slot: ReportSlot | undefined,
+  ofAccounts: number,
+): ExportApiError | undefined {
+  const refuse = slot === undefined ? refuseOver : refuseSlotOver;
+  const ofAccount = inProgress.filter((job) => job.idAccount === idAccount);
+  const ofUser = ofAccount.filter((job) => job.idUser === idUser);
+  return refuse(ofAccount, ofAccounts) ?? (maxExports === undefined ? undefined : refuse(ofUser, maxExports));
+}
+
 function withUsersFiles(request: ExportSpec, { files }: User): ExportSpec {
   const isOpen = request.compression === undefined && getFormat(request.format ?? defaultFormat).kind === 'text';
   return files === 'gzip' && isOpen ? { ...request, compression: 'gzip' } : request;
@@ -62,16 +75,6 @@ export function createExports(
 ) {
   const creates = createMutex();
 
-  function refuseOverLimit(user: User, slot: ReportSlot | undefined): ExportApiError | undefined {
-    const refuse = slot === undefined ? refuseOver : refuseSlotOver;
-    const ofAccount = store.inProgress().filter((job) => job.idAccount === user.idAccount);
-    const ofUser = ofAccount.filter((job) => job.idUser === user.idUser);
-    return (
-      refuse(ofAccount, options.maxExports) ??
-      (user.maxExports === undefined ? undefined : refuse(ofUser, user.maxExports))
-    );
-  }
-
   /** `reserve`: returns the id of a slot's request; undefined for the next one. Its errors are thrown. */
   async function createWithin(
     user: User,
@@ -81,7 +84,7 @@ export function createExports(
   ): Promise<ReportJob | ExportApiError> {
     const { idUser, idAccount } = user;
     await store.refresh((job) => job.idAccount === idAccount);
-    const exportApiError = refuseOverLimit(user, slot);
+    const exportApiError = refuseOverLimits(store.inProgress(), user, slot, options.maxExports);
     if (exportApiError !== undefined) return exportApiError;
     const request = withUsersFiles(parsed, user);
     const { event } = request;

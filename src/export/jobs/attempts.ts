@@ -182,11 +182,25 @@ async function repeat(
   }
 }
 
+/** Creates the progress of the requests that run here, as their workers report it. */
+function createProgress({ noteProgress }: Pick<ReportStore, 'noteProgress'>) {
+  const percents = new Map<number, number>();
+  const percent = (id: number): number => percents.get(id) ?? 0;
+  return {
+    percent,
+    raise(id: number, to: number): void {
+      percents.set(id, Math.max(to, percent(id)));
+      noteProgress(id, percent(id));
+    },
+    forget: (id: number): void => void percents.delete(id),
+  };
+}
+
 /** Creates what runs the attempts of export requests until each request has ended. */
 export function createAttempts(dependencies: AttemptsDependencies, options: AttemptsOptions) {
   const { store, access, logger, runAttempt, onDamage } = dependencies;
   const { timeoutMs } = options;
-  const percents = new Map<number, number>();
+  const progress = createProgress(store);
   const running = new Map<
     number,
     { readonly job: ReportJob; readonly plan: ReadPlan; readonly abort: AbortController }
@@ -195,7 +209,7 @@ export function createAttempts(dependencies: AttemptsDependencies, options: Atte
   /** Ends a request; of two ends the first stays. */
   async function finish(id: number, end: ReportEnd, folder?: string, as?: AttemptEnd): Promise<void> {
     const { job, isOwn } = await store.end(id, end, folder, as);
-    percents.delete(id);
+    progress.forget(id);
     if (isOwn) reportEnd(job, dependencies);
   }
 
@@ -210,10 +224,7 @@ export function createAttempts(dependencies: AttemptsDependencies, options: Atte
     const plan = { ...read, folder, stem: fileStem(job) };
     const abort = new AbortController();
     running.set(id, { job, plan, abort });
-    function onPercent(percent: number): void {
-      percents.set(id, Math.max(percent, percents.get(id) ?? 0));
-      store.noteProgress(id, percent);
-    }
+    const onPercent = (percent: number): void => progress.raise(id, percent);
     try {
       const outcome = await withAnySignal([signal, abort.signal], (until) =>
         runAttempt(plan, { timeoutMs, onPercent, signal: until }),
@@ -256,7 +267,7 @@ export function createAttempts(dependencies: AttemptsDependencies, options: Atte
         (error) => logger.error({ idReport: id, error: describeError(error) }, 'cannot run export request, will retry'),
       ),
     finish,
-    percent: (id: number): number => percents.get(id) ?? 0,
+    percent: progress.percent,
     /** Reports whether the attempt of a request that runs here is not the current one any more. */
     isOvertaken(id: number, job: ReportJob | undefined): boolean {
       const own = running.get(id)?.job;

@@ -12,7 +12,7 @@ import { describeError } from '../../runtime/errors.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import type { Leases } from '../../runtime/store/leases.ts';
 
-/** Wait before a refused claim is tried again, ms. */
+/** Wait before a refused claim is repeated, ms. */
 const retryMs = 2000;
 const nameOf = (id: number): string => `job-${id}`;
 
@@ -25,7 +25,7 @@ export function createClaims(
   const refusedMs = new Map<number, number>();
 
   return {
-    /** Reports whether a claim is worth a try: it was not refused a moment ago. */
+    /** Reports whether to claim a request now: the last claim was not refused a moment ago. */
     mayTry: (id: number): boolean => performance.now() - (refusedMs.get(id) ?? -Infinity) > retryMs,
     /** Forgets a refusal: the host that had the claim has released it. */
     retry: (id: number): void => void refusedMs.delete(id),

@@ -12,6 +12,8 @@
 import { isInProgress, type ReportJob } from '../../reports/reports.ts';
 import { startPollLoop } from '../../runtime/async/poll-loop.ts';
 import { describeError } from '../../runtime/errors.ts';
+import type { Stoppable } from '../../runtime/lifecycle.ts';
+import type { Logger } from '../../runtime/logger.ts';
 import type { Leases } from '../../runtime/store/leases.ts';
 import { createAttempts, userStatusOf, type AttemptsDependencies, type AttemptsOptions } from './attempts.ts';
 import { createClaims } from './claims.ts';
@@ -56,8 +58,15 @@ function createRunning(run: (id: number, signal: AbortSignal) => Promise<void>, 
   };
 }
 
-/** Interval of tries to claim the requests that other hosts have left, ms. */
 const claimEveryMs = 1000;
+
+/** Starts to claim the requests that other hosts have left. */
+function startClaiming(wake: () => void, logger: Logger): Stoppable {
+  return startPollLoop(wake, {
+    everyMs: claimEveryMs,
+    onError: (error) => logger.error({ error: describeError(error) }, 'cannot start export requests, will retry'),
+  });
+}
 
 /**
  * Starts the runner of queued export requests: a bounded number at a time, each in a worker. It restarts requests of an
@@ -68,10 +77,7 @@ export function startJobRunner(dependencies: JobRunnerDependencies, options: Job
   const { store, access, logger, leases } = dependencies;
   const attempts = createAttempts(dependencies, options);
   const claims = createClaims(store, leases, logger);
-  const running = createRunning(
-    (id, signal) => claims.run(id, signal, (until) => attempts.run(id, until)),
-    wake,
-  );
+  const running = createRunning((id, signal) => claims.run(id, signal, (until) => attempts.run(id, until)), wake);
   const stopping = new AbortController();
   const ending = new Map<number, Promise<void>>();
 
@@ -80,9 +86,8 @@ export function startJobRunner(dependencies: JobRunnerDependencies, options: Job
 
   /** Chooses the oldest queued request of the account with the fewest running ones. */
   function chooseNext(): ReportJob | undefined {
-    const waiting = listWaiting().filter(
-      ({ id, idUser }) => claims.mayTry(id) && userStatusOf(access, idUser) !== 'unknown',
-    );
+    const free = listWaiting().filter(({ id }) => claims.mayTry(id));
+    const waiting = free.filter(({ idUser }) => userStatusOf(access, idUser) !== 'unknown');
     return waiting.toSorted((a, b) => running.countOf(a.idAccount) - running.countOf(b.idAccount) || a.id - b.id)[0];
   }
 
@@ -105,10 +110,6 @@ export function startJobRunner(dependencies: JobRunnerDependencies, options: Job
     await running.stop(id);
     const after = await store.find(id);
     return after?.state === 'canceled' ? after : undefined;
-  }
-
-  function reportFault(error: unknown): void {
-    logger.error({ error: describeError(error) }, 'cannot start export requests, will retry');
   }
 
   async function cancelWaiting(id: number): Promise<void> {
@@ -135,11 +136,11 @@ export function startJobRunner(dependencies: JobRunnerDependencies, options: Job
 
   endTakenBack();
   const stopListening = access.onChange(endTakenBack);
-  const claiming = leases === undefined ? undefined : startPollLoop(wake, { everyMs: claimEveryMs, onError: reportFault });
+  const claiming = leases === undefined ? undefined : startClaiming(wake, logger);
   return {
     wake,
     cancel,
-    /** Takes a request that another host has changed; undefined: removed. Ends its worker if that is overtaken. */
+    /** Handles a change by another host; undefined: removed. Ends the worker of an attempt that was overtaken. */
     onChange(id: number, job: ReportJob | undefined): void {
       if (attempts.isOvertaken(id, job)) running.abort(id);
       if (job?.state !== 'running') claims.retry(id);

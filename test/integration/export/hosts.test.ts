@@ -35,7 +35,9 @@ const events: FixtureEvent[] = Array.from({ length: 20_000 }, (_, index) => ({
 async function createHosts(count: number) {
   const server = await startFakeS3();
   const bucket = { endpoint: server.endpoint, leaseMs };
-  const [lakeArea, operator] = [testFolder(), testFolder()].map((folder) => createExportArea(path.join(folder, 'data')));
+  const [lakeArea, operator] = [testFolder(), testFolder()].map((folder) =>
+    createExportArea(path.join(folder, 'data')),
+  );
   if (lakeArea === undefined || operator === undefined) throw new Error('unreachable');
   await writeLake(lakeArea.tableDir, [events]);
   const connected = await connectTestBucket(operator.dataDir, bucket);
@@ -43,7 +45,12 @@ async function createHosts(count: number) {
   const user = await operator.addUser({});
   await connected.close();
   const areas = Array.from({ length: count }, () => createExportArea(path.join(testFolder(), 'data')));
-  const options = { lakeDir: path.dirname(lakeArea.tableDir), maxExports: 100, singleFileMaxBytes: 0, partMaxBytes: 256 * 1024 };
+  const options = {
+    lakeDir: path.dirname(lakeArea.tableDir),
+    maxExports: 100,
+    singleFileMaxBytes: 0,
+    partMaxBytes: 256 * 1024,
+  };
   async function start(index: number): Promise<ProcessArea> {
     const process = await areas[index]?.startProcess(options, { bucket });
     if (process === undefined) throw new Error('unreachable');
@@ -54,7 +61,8 @@ async function createHosts(count: number) {
 }
 
 /** The content of a result, without the id of its request. */
-const contentOf = (data: AnswerData): unknown => data.files?.map(({ rows, bytes, sha256 }) => ({ rows, bytes, sha256 }));
+const contentOf = (data: AnswerData): unknown =>
+  data.files?.map(({ rows, bytes, sha256 }) => ({ rows, bytes, sha256 }));
 
 async function listIds(host: ProcessArea, user: Credentials): Promise<string[]> {
   const { data } = (await host.call(user, '/api/report/v1/file/list.json')).json ?? {};

@@ -25,6 +25,7 @@ import { startReceiver } from '../../helpers/webhook-receiver.ts';
 const dayMs = 86_400_000;
 const logger = createLogger('silent');
 const seeds = isWhole ? 30 : 2;
+const parseRequest = async () => formatRequest();
 const local = createEgressPolicy(['127.0.0.0/8']) as EgressPolicy;
 
 /** Starts hosts with the clock of the test, whose attempts succeed at once. */
@@ -37,7 +38,6 @@ async function startHosts(count: number, options: ExportHostOptions = {}) {
   );
   /** Starts the tasks of a host; without the lease, as one that still believes that it has it. */
   function start({ store, runner, folder, leases, onEnd }: RunnerHost, hasLease = true) {
-    const parseRequest = async () => formatRequest();
     const loaded = Promise.resolve();
     const tasks = startTasks({
       schedules: path.join(folder, 'schedules'),
@@ -60,13 +60,14 @@ async function startHosts(count: number, options: ExportHostOptions = {}) {
       },
       leases: hasLease ? leases : undefined,
     });
-    onEnd.add(tasks.onEnd);
+    const listener = (id: number): void => tasks.onEnd(id);
+    onEnd.add(listener);
     const stop = async (): Promise<void> => {
-      onEnd.delete(tasks.onEnd);
+      onEnd.delete(listener);
       await tasks.stop();
     };
     onTestFinished(stop);
-    return { ...tasks, stop };
+    return { stop };
   }
   const rule = { every: 'day', at: '00:00', timezone: 'UTC' } as const;
   const added = { idAccount: 1, idUser: user.idUser, createdMs: 0, rule, catchUp: 4, arguments: [], firstSlot: 1 };
@@ -97,7 +98,7 @@ test(`A slot has one request, even if several hosts run the schedules at the sam
       ({ slot }) => `${slot?.idSchedule} ${slot?.slot}`,
     );
     expect(new Set(slots).size, `seed ${seed}: ${slots.join()}`).toBe(slots.length);
-    for (const { stop } of runners) await stop();
+    for (const host of runners) await host.stop();
   }
 }, 180_000);
 
@@ -109,7 +110,9 @@ test('One host runs the tasks, and another one takes over when it stops or falls
     await waitFor('it ends', async () => (await other.store.find(id))?.state === 'success');
     clock.now += dayMs;
     await waitFor('it is removed', async () => (await other.objects.list(`${id}/`)).length === 0);
+    removed.push(id);
   }
+  const removed: number[] = [];
   const holder = async (): Promise<string | undefined> =>
     (await other.leases.list()).find(({ name, isHeld }) => name === 'tasks' && isHeld === true)?.holder;
   const first = start(one);
@@ -128,10 +131,15 @@ test('One host runs the tasks, and another one takes over when it stops or falls
   other.cut(false);
   await expire();
   await second.stop();
+  expect(removed).toEqual([1, 2, 3]);
 });
 
 test('The end of a request on any host is sent to the webhooks by the host that runs the tasks', async () => {
-  const { runners: [one, other], start, clock } = await startHosts(2);
+  const {
+    runners: [one, other],
+    start,
+    clock,
+  } = await startHosts(2);
   const { url, received } = await startReceiver(200);
   const paths = { webhooks: path.join(one.folder, 'webhooks'), keys: path.join(one.folder, 'keys') };
   await addWebhook(paths, { idAccount: 1, url }, { nowMs: clock.now, most: 10 });

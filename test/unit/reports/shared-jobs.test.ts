@@ -18,7 +18,10 @@ const seeds = isWhole ? 200 : 8;
 async function openStores(count: number, server?: FakeS3) {
   const hosts = await createExportHosts(server ?? (await startFakeS3()), count);
   const stores = await Promise.all(hosts.map((host) => host.open()));
-  return { hosts, stores } as { hosts: [ExportHost, ExportHost, ...ExportHost[]]; stores: [ReportStore, ReportStore, ...ReportStore[]] };
+  return { hosts, stores } as {
+    hosts: [ExportHost, ExportHost, ...ExportHost[]];
+    stores: [ReportStore, ReportStore, ...ReportStore[]];
+  };
 }
 
 /** Follows the changes of other hosts until the test ends. */
@@ -37,7 +40,9 @@ async function begin(store: ReportStore, id: number, text: string) {
 
 describe('export requests that several hosts share', () => {
   it('A request of one host is found on another one at once, in lists after a refresh, and its end within a second', async () => {
-    const { stores: [one, other] } = await openStores(2);
+    const {
+      stores: [one, other],
+    } = await openStores(2);
     const { id } = await one.create(report);
     expect(other.list()).toEqual([]);
     await other.refresh();
@@ -54,7 +59,9 @@ describe('export requests that several hosts share', () => {
   });
 
   it('A host follows what others create, run, end and remove, and not what it does itself', async () => {
-    const { stores: [one, other] } = await openStores(2);
+    const {
+      stores: [one, other],
+    } = await openStores(2);
     const changes = follow(other);
     const own = await other.create(report);
     await other.end(own.id, failed);
@@ -73,7 +80,10 @@ describe('export requests that several hosts share', () => {
   });
 
   it('A host that starts knows the earlier requests, and takes none of their ends for news', async () => {
-    const { hosts, stores: [one] } = await openStores(2);
+    const {
+      hosts,
+      stores: [one],
+    } = await openStores(2);
     for (let count = 0; count < 9; count += 1) await one.create(report);
     for (const id of [1, 2, 9]) await one.end(id, failed);
     const late = await hosts[1].open(4);
@@ -87,7 +97,10 @@ describe('export requests that several hosts share', () => {
   });
 
   it('A host drops requests that others removed, and finds those whose new id it did not see', async () => {
-    const { hosts: [, host], stores: [one, other] } = await openStores(2);
+    const {
+      hosts: [, host],
+      stores: [one, other],
+    } = await openStores(2);
     const objects = host.objects;
     const { id } = await one.create(report);
     await other.find(id);
@@ -109,7 +122,7 @@ describe('export requests that several hosts share', () => {
     await waitFor('the rest of a removal is removed', async () => (await objects.list('77/')).length === 0);
   });
 
-  it(`No id is used twice, whichever hosts create, remove and start (${seeds} seeds)`, async () => {
+  it(`No id is used twice while hosts create, remove and start (${seeds} seeds)`, async () => {
     for (let seed = 1; seed <= seeds; seed += 1) {
       const { hosts, stores } = await openStores(3);
       const random = createRandom(seed);
@@ -127,7 +140,7 @@ describe('export requests that several hosts share', () => {
     }
   }, 120_000);
 
-  it('A reserved id gives one request, whichever hosts create it', async () => {
+  it('A reserved id gives one request, even if several hosts create it', async () => {
     const { stores } = await openStores(3);
     const id = await stores[0].reserveId();
     const jobs = await Promise.all([...stores, ...stores].map((store) => store.create(report, id)));
@@ -137,7 +150,10 @@ describe('export requests that several hosts share', () => {
   });
 
   it('A damaged request is reported by each host, and does not hide the others', async () => {
-    const { hosts: [host], stores: [one, other] } = await openStores(2);
+    const {
+      hosts: [host],
+      stores: [one, other],
+    } = await openStores(2);
     const changes = follow(other);
     await host.objects.create('1/job.json', Buffer.from('{'));
     await raiseHighestId(host.objects, () => 1);
@@ -149,7 +165,10 @@ describe('export requests that several hosts share', () => {
   });
 
   it('Requests are served while the highest id is damaged, and created once it is repaired', async () => {
-    const { hosts: [host], stores: [one, other] } = await openStores(2);
+    const {
+      hosts: [host],
+      stores: [one, other],
+    } = await openStores(2);
     const { id } = await one.create(report);
     const objects = host.objects;
     const whole = await objects.get('highest-id');
@@ -182,7 +201,10 @@ describe('export requests that several hosts share', () => {
   });
 
   it('The host that runs a request notes its progress for the others, and the note ends with the request', async () => {
-    const { hosts: [host], stores: [one, other] } = await openStores(2);
+    const {
+      hosts: [host],
+      stores: [one, other],
+    } = await openStores(2);
     const { id } = await one.create(report);
     one.noteProgress(id, 40);
     await waitFor('it is noted', async () => (await other.showProgress(id, 0)) === 40);
@@ -197,7 +219,10 @@ describe('attempts on several hosts', () => {
     ['first', true],
     ['last', false],
   ])('Of the attempts of two hosts, the earlier one ends %s and publishes nothing', async (_name, isFirst) => {
-    const { hosts: [host], stores: [one, other] } = await openStores(2);
+    const {
+      hosts: [host],
+      stores: [one, other],
+    } = await openStores(2);
     const { id } = await one.create(report);
     const attempts = [
       { store: one, ...(await begin(one, id, 'a\n1\n')) },
@@ -215,7 +240,9 @@ describe('attempts on several hosts', () => {
   });
 
   it('An attempt that was overtaken neither fails, cancels nor releases the request', async () => {
-    const { stores: [one, other] } = await openStores(2);
+    const {
+      stores: [one, other],
+    } = await openStores(2);
     const { id } = await one.create(report);
     const late = await begin(one, id, 'a\n1\n');
     // The same numbers of attempts and interruptions as those of the late one.
@@ -228,11 +255,16 @@ describe('attempts on several hosts', () => {
       expect(await one.end(id, failed, late.folder, as)).toMatchObject({ isOwn: false });
     }
     expect(await other.find(id)).toEqual(before);
-    expect(await other.end(id, { state: 'success', files: current.files }, current.folder)).toMatchObject({ isOwn: true });
+    expect(await other.end(id, { state: 'success', files: current.files }, current.folder)).toMatchObject({
+      isOwn: true,
+    });
   });
 
-  it('A host that starts leaves the files of an attempt on another host, and removes the work folders of its own', async () => {
-    const { hosts: [host, second], stores: [one] } = await openStores(2);
+  it('A host that starts leaves the files of an attempt on another host, and removes its own work folders', async () => {
+    const {
+      hosts: [host, second],
+      stores: [one],
+    } = await openStores(2);
     const { id } = await one.create(report);
     const { job, folder } = await begin(one, id, 'a\n1\n');
     const { objects } = host;

@@ -103,7 +103,10 @@ describe('the report store', () => {
       const { folder: attempt } = await store.beginAttempt(id);
       await store.releaseAttempt(id, attempt, as);
       mkdirSync(attempt);
-      expect(await store.end(id, { state: 'success', files: [file] }, attempt)).toMatchObject({ job: { state: 'queued' }, isOwn: false });
+      expect(await store.end(id, { state: 'success', files: [file] }, attempt)).toMatchObject({
+        job: { state: 'queued' },
+        isOwn: false,
+      });
       expect(existsSync(attempt)).toBe(false);
     }
   });
@@ -126,7 +129,10 @@ describe('the report store', () => {
     const { id } = await store.create(report);
     const { folder: attempt } = await store.beginAttempt(id);
     await store.end(id, { state: 'canceled' });
-    expect(await store.end(id, { state: 'success', files: [file] }, attempt)).toMatchObject({ job: { state: 'canceled' }, isOwn: false });
+    expect(await store.end(id, { state: 'success', files: [file] }, attempt)).toMatchObject({
+      job: { state: 'canceled' },
+      isOwn: false,
+    });
     expect(existsSync(attempt)).toBe(false);
     await expect(store.beginAttempt(id)).rejects.toMatchObject({ code: 'conflict' });
   });
@@ -207,7 +213,10 @@ describe('the report store', () => {
     await (await open(folder)).end(id, { state: 'canceled' });
     mkdirSync(attempt, { recursive: true });
     writeFileSync(path.join(attempt, file.name), 'a\n1\n');
-    expect(await store.end(id, { state: 'success', files: [file] }, attempt)).toMatchObject({ job: { state: 'canceled' }, isOwn: false });
+    expect(await store.end(id, { state: 'success', files: [file] }, attempt)).toMatchObject({
+      job: { state: 'canceled' },
+      isOwn: false,
+    });
     expect(store.inProgress()).toEqual([]);
     await expect(store.beginAttempt(id)).rejects.toMatchObject({ code: 'conflict' });
   });
