@@ -110,7 +110,8 @@ test('Lookups of a batch do not affect the next batch', async () => {
 test('A lookup of retries of version 0.2 does not drop another request that the batch has twice', async () => {
   const { load, spool, file } = await openTables();
   // As version 0.2 stored a batch of two events: the first one alone under the key, the other under another key.
-  const single = (key: string, name: string) => linesOf({ key, names: [name], receivedMs, method: 'customEvent', members });
+  const single = (key: string, name: string) =>
+    linesOf({ key, names: [name], receivedMs, method: 'customEvent', members });
   const stored = await (await load([...single('k', 'a'), ...single('of b', 'b')])).classify(nothing);
   await stored.writeRows(file, receivedMs);
   await stored.keepKeys();

@@ -159,7 +159,9 @@ describe('the check of versions', () => {
     await third.start();
     await expect(third.useStream('EVENTS@2')).rejects.toMatchObject({
       code: 'start_failed',
-      message: expect.stringMatching(/web-[12] \(host \w+\) uses the stream EVENTS@1, and this host the stream EVENTS@2/),
+      message: expect.stringMatching(
+        /web-[12] \(host \w+\) uses the stream EVENTS@1, and this host the stream EVENTS@2/,
+      ),
     });
   });
 });
