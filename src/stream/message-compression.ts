@@ -25,7 +25,7 @@ const maxSyncBytes = 128 * 1024;
 const compressInPool = promisify(brotliCompress);
 const decompressInPool = promisify(brotliDecompress);
 
-/** Reports whether messages of a stream with so many copies are compressed. */
+/** Reports whether messages of a stream with this number of copies are compressed. */
 export function isCompressing(compression: StreamCompression, copies: number): boolean {
   return compression === 'on' || (compression === 'auto' && copies > 1);
 }

@@ -86,7 +86,7 @@ function createSpool(file: WorkFile, limits: Pick<BatchLimits, 'maxBytes' | 'max
   return {
     isFull,
     counts: () => ({ last, messages, events, bytes }),
-    /** Returns the size of the next pull, bytes: compressed messages expand about as those before them. */
+    /** Returns the size of the next pull, bytes: compressed messages expand about as the earlier ones. */
     nextPullBytes(): number {
       const share = bytes === 0 ? 1 : Math.min(1, storedBytes / bytes);
       return Math.ceil(Math.min(pullMaxBytes, limits.maxBytes - bytes) * share);

@@ -33,7 +33,7 @@ it.each([
 });
 
 it.each([10, 100, 4000])(
-  'The lines of %i events take less space in the stream and come back unchanged',
+  'The lines of %i events take less space in the stream and are returned unchanged',
   async (events) => {
     const lines = linesOf(events).subarray(0, maxMessageBytes);
     const payload = await compressLines(lines);
@@ -67,7 +67,7 @@ const compress = (bytes: Uint8Array): Buffer =>
 const whole = compress(Buffer.alloc(100_000, 'x'));
 
 it.each<[string, Uint8Array, number]>([
-  ['is cut off', whole.subarray(0, -2), 100_000],
+  ['is truncated', whole.subarray(0, -2), 100_000],
   ['is not brotli', linesOf(5), 1000],
   ['is empty', new Uint8Array(0), 1000],
   ['expands to less', whole, 100_001],
