@@ -237,14 +237,15 @@ export async function assertFilesIntact(files: readonly DataFile[]): Promise<voi
   }
 }
 
+/** Returns the names in a folder that cannot be read: none. Throws errors of another store. */
+function orNone(error: unknown): readonly string[] {
+  if (isAppError(error)) throw error;
+  return [];
+}
+
 /** Reports whether a lake ever had rows, by its names only, so that a damaged log has no effect. */
 export async function holdsEvents(lakeDir: string): Promise<boolean> {
   const store = lakeStore(lakeDir);
-  // A folder that cannot be read has no names.
-  const orNone = (error: unknown): readonly string[] => {
-    if (isAppError(error)) throw error;
-    return [];
-  };
   const folders = (prefix: string) => store.folders(prefix).catch(orNone);
   const holds = async (prefix: string): Promise<boolean> =>
     (await folders(prefix)).length > 0 || (await store.list(prefix).catch(orNone)).length > 0;
