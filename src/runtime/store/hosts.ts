@@ -18,7 +18,6 @@ import { makeFolderSync } from '../files/make-folder.ts';
 import { findWithId, writeWithId } from '../files/open-file.ts';
 import type { Stoppable } from '../lifecycle.ts';
 import type { Logger } from '../logger.ts';
-import { createRateLimitedLog, failureBound } from '../problems/rate-limited-log.ts';
 import type { ObjectStore } from './object-store.ts';
 import { createRecords, type RecordKind, type Records } from './records.ts';
 import { isCount, isText, listOf, matching, optional, shapeOf } from './shape.ts';
@@ -44,7 +43,7 @@ interface HostRecord extends HostDescription {
 
 export interface Host extends HostDescription {
   readonly id: string;
-  /** Undefined until this process has observed the host for long enough: 5 s show one that runs. */
+  /** Undefined until this process has observed the host for long enough: two lists within 8 s show one that runs. */
   readonly isAlive: boolean | undefined;
 }
 
@@ -194,11 +193,8 @@ export function openHosts(
         await beat();
         if (beats % beatsPerSearch === 0) await list();
       };
-      const failures = createRateLimitedLog(
-        (fields) => logger.warn(fields, 'cannot write host record, will retry'),
-        failureBound,
-      );
-      const onError = (error: unknown): void => failures.add({ error: describeError(error) });
+      const onError = (error: unknown): void =>
+        logger.warn({ error: describeError(error) }, 'cannot write host record, will retry');
       beating = startPollLoop(run, { everyMs: beatMs, onError, pausesFirst: true });
       await checkOthers().catch(async (error: unknown) => {
         await stop();
