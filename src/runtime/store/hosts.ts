@@ -193,9 +193,11 @@ export function openHosts(
         await beat();
         if (beats % beatsPerSearch === 0) await list();
       };
-      const onError = (error: unknown): void =>
-        logger.warn({ error: describeError(error) }, 'cannot write host record, will retry');
-      beating = startPollLoop(run, { everyMs: beatMs, onError, pausesFirst: true });
+      beating = startPollLoop(run, {
+        everyMs: beatMs,
+        onError: (error) => logger.warn({ error: describeError(error) }, 'cannot write host record, will retry'),
+        pausesFirst: true,
+      });
       await checkOthers().catch(async (error: unknown) => {
         await stop();
         throw error;
