@@ -18,7 +18,6 @@ import { makeFolderSync } from '../files/make-folder.ts';
 import { findWithId, writeWithId } from '../files/open-file.ts';
 import type { Stoppable } from '../lifecycle.ts';
 import type { Logger } from '../logger.ts';
-import { createRateLimitedLog, failureBound } from '../problems/rate-limited-log.ts';
 import type { ObjectStore } from './object-store.ts';
 import { createRecords, type RecordKind, type Records } from './records.ts';
 import { isCount, isText, listOf, matching, optional, shapeOf } from './shape.ts';
@@ -46,7 +45,7 @@ interface HostRecord extends HostDescription {
 
 export interface Host extends HostDescription {
   readonly id: string;
-  /** Undefined until this process has observed the host for long enough: 5 s show one that runs. */
+  /** Undefined until this process has observed the host for long enough: two lists within 8 s show one that runs. */
   readonly isAlive: boolean | undefined;
 }
 
@@ -159,11 +158,10 @@ export async function listHosts(store: ObjectStore): Promise<readonly HostDescri
   return (await createRecords(store, kind).list(prefix)).known;
 }
 
-function createFailureLog(logger: Logger): (error: unknown) => void {
-  const write = (fields: object): void => logger.warn(fields, 'cannot write host record, will retry');
-  const failures = createRateLimitedLog(write, failureBound);
-  return (error) => failures.add({ error: describeError(error) });
-}
+const createFailureLog =
+  (logger: Logger) =>
+  (error: unknown): void =>
+    logger.warn({ error: describeError(error) }, 'cannot write host record, will retry');
 
 /** Opens the hosts of a store, without a record of this one. */
 export function openHosts(
