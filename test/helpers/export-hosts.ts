@@ -15,10 +15,10 @@ import type { ObjectStore } from '../../src/runtime/store/object-store.ts';
 import { connectFolders, localFiles } from '../../src/runtime/store/open-store.ts';
 import { openS3Bucket } from '../../src/runtime/store/s3-bucket.ts';
 import { createS3Store } from '../../src/runtime/store/s3-store.ts';
-import type { FakeS3 } from './fake-s3.ts';
+import { startFakeS3, type FakeS3 } from './fake-s3.ts';
 import { testFolder } from './folder.ts';
 import { formatRequest } from './format-request.ts';
-import { forwardTo, startS3Proxy, type S3Proxy } from './s3-proxy.ts';
+import type { S3Proxy } from './s3-proxy.ts';
 
 const credentials = { accessKeyId: 'tester', secretAccessKey: 'secret' };
 const logger = createLogger('silent');
@@ -52,7 +52,7 @@ export async function createExportHosts(
 ): Promise<ExportHost[]> {
   const networks = await Promise.all(
     Array.from({ length: count }, async () => {
-      const network = await startS3Proxy(forwardTo(server.endpoint));
+      const network = await startFakeS3({}, server.objects);
       const limits = { callMs: 1000 };
       const { endpoint } = network;
       const bucket = await openS3Bucket({ bucket: 'lake', endpoint, pathStyle: true, credentials, limits });

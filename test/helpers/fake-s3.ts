@@ -75,9 +75,8 @@ function removeMany(objects: FakeS3['objects'], { body }: S3Request, flaws: Fake
   return { status: 200, body: '<DeleteResult></DeleteResult>' };
 }
 
-/** Starts a server for a test. */
-export async function startFakeS3(flaws: FakeFlaws = {}): Promise<FakeS3> {
-  const objects: FakeS3['objects'] = new Map();
+/** Starts a server for a test. `objects`: those of another server, for a host with its own network. */
+export async function startFakeS3(flaws: FakeFlaws = {}, objects: FakeS3['objects'] = new Map()): Promise<FakeS3> {
   const asked: string[] = [];
   const proxy = await startS3Proxy(async (one) => {
     const { pathname, searchParams: query } = new URL(one.url, 'http://fake');
