@@ -26,7 +26,7 @@ import { buildWithClosers, type Closers } from '../runtime/lifecycle.ts';
 import { createLogger, type Logger } from '../runtime/logger.ts';
 import { readServiceStates } from '../runtime/processes/service-state.ts';
 import { openHosts } from '../runtime/store/hosts.ts';
-import { lockObjects } from '../runtime/store/object-lock.ts';
+import { lockObjects, type ObjectLock } from '../runtime/store/object-lock.ts';
 import { findLeases, openStore } from '../runtime/store/open-store.ts';
 import { startService } from '../service.ts';
 import { openConnection } from '../stream/connection.ts';
@@ -142,18 +142,24 @@ async function drainStream(context: DataContext, logger: Logger): Promise<void> 
 
 const lockWaitMs = 30_000;
 
-/** Locks what a service works on, and settles interrupted changes of the lake. Error: `locked`, also for a running load. */
-async function lockSource({ config, paths, clock }: DataContext, closers: Closers): Promise<void> {
+/**
+ * Locks what a service works on, and settles interrupted changes of the lake. Returns the check of the locks. Error:
+ * `locked`, also for a running load.
+ */
+async function lockSource({ config, paths, clock }: DataContext, closers: Closers): Promise<() => void> {
   const holder = 'a move';
+  const locks: ObjectLock[] = [];
+  const keep = (lock: ObjectLock): void => {
+    locks.push(lock);
+    closers.add('lock', () => lock.release());
+  };
   const lake = { folder: paths.lake, lease: compactorLease };
   for (const { folder, ...lease } of [{ folder: config.dataDir }, { folder: paths.reports }, lake]) {
-    const lock = await lockObjects(folder, { ...lease, holder }, lockWaitMs);
-    closers.add('lock', () => lock.release());
+    keep(await lockObjects(folder, { ...lease, holder }, lockWaitMs));
   }
   for (const name of [...(await listSecondaryTables(paths.lake)), events]) {
     const { table: tableDir, staging } = tablePaths(paths.lake, name);
-    const lock = await lockTable(paths.lake, name, holder);
-    closers.add('lock of a table', () => lock.release());
+    keep(await lockTable(paths.lake, name, holder));
     await settleTable(await openTable(tableDir, { clock, crashPoint: noCrashPoint }), paths.lake);
     const [staged] = await listStaged(staging);
     if (staged === undefined) continue;
@@ -161,6 +167,7 @@ async function lockSource({ config, paths, clock }: DataContext, closers: Closer
       hint: "Wait for it, or run 'tributary start' once, which settles it; then repeat the command.",
     });
   }
+  return () => locks.forEach((lock) => lock.assertHeld());
 }
 
 /** Tells what the move did not do. */
@@ -189,7 +196,7 @@ async function move(
     });
   await assertStopped(context, logger);
   const { dataDir, isScratch, storage, natsUrl } = config;
-  const name = storage.state ?? storage.lake ?? storage.reports ?? dataDir;
+  const name = storage.state?.replace(/\/state$/, '') ?? storage.lake ?? storage.reports ?? dataDir;
   const source = openSource({ name, dataDir, paths, isScratch, runsBroker: natsUrl === undefined });
   const target = await openTarget(closers);
   if ((await planMove(source, target)) === 'copy') {
@@ -197,11 +204,15 @@ async function move(
     await drainStream(context, logger);
     await assertStopped(context, logger);
   }
-  await lockSource(context, closers);
+  const assertHeld = await lockSource(context, closers);
   const moved = await moveData(source, target, {
     signal,
     logger,
     crashPoint: noCrashPoint,
+    async assertAlone() {
+      assertHeld();
+      await assertStopped(context, logger);
+    },
     onProgress: ({ objects, bytes }) =>
       printProgress?.(`lake move: ${formatCount(objects)} objects, ${formatBytes(bytes)}`),
   });

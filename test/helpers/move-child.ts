@@ -49,6 +49,7 @@ async function main(settings: MoveChildSettings): Promise<void> {
     signal: new AbortController().signal,
     logger: createLogger(process.env['TEST_LOG'] ?? 'silent'),
     crashPoint: createCrashPoint(crashAt),
+    assertAlone: () => Promise.resolve(),
     onProgress: () => undefined,
   }).catch((error: unknown) => {
     if (isAppError(error)) return { code: error.code, message: error.message };

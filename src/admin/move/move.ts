@@ -42,6 +42,8 @@ export interface MoveOptions {
   readonly signal: AbortSignal;
   readonly logger: Logger;
   readonly crashPoint: CrashPoint;
+  /** Throws unless the source is still locked and its service stopped. */
+  readonly assertAlone: () => Promise<void>;
   /** Called for each object that is in the target, with the sums so far. */
   readonly onProgress: (moved: { readonly objects: number; readonly bytes: number }) => void;
 }
@@ -57,12 +59,12 @@ export interface MoveResult {
   readonly bytes: number;
 }
 
-/** Copies the objects. `assertOnly`: throws if another run has begun; called before the newest entry of the events. */
+/** Copies the objects. Calls `assertOnly` before the newest entry of the events. */
 async function copyObjects(
   source: MoveSource,
   target: MoveTarget,
   { crashPoint, signal, logger, onProgress }: MoveOptions,
-  assertOnly: () => Promise<unknown>,
+  assertOnly: () => Promise<void>,
 ): Promise<MoveResult> {
   const scratchDir = path.join((target.paths ?? source.paths).spool, 'move');
   await removeTree(scratchDir);
@@ -119,18 +121,22 @@ export async function moveData(
   target: MoveTarget,
   options: MoveOptions,
 ): Promise<MoveResult | undefined> {
-  const { crashPoint } = options;
+  const { crashPoint, assertAlone } = options;
   const [plan, from, move] = [await planMove(source, target), await nameSource(source), randomUUID()];
   const findMark = () => getMark(target, from, plan === 'copy' ? move : undefined);
+  const assertOnly = async (): Promise<void> => {
+    await assertAlone();
+    await findMark();
+  };
   let result: MoveResult | undefined;
   if (plan === 'copy') {
     const mark = { format: dataFormat, restoring: true, movedFrom: from, move };
     await writeStoredFormat(target.state, mark, await findStoredFormat(target.state));
     await crashPoint('target-marked');
-    result = await copyObjects(source, target, options, findMark);
+    result = await copyObjects(source, target, options, assertOnly);
     await copyBroker(source, target);
     await crashPoint('broker-copied');
-    await findMark();
+    await assertOnly();
   }
   await markSource(source, target.name);
   await crashPoint('source-marked');

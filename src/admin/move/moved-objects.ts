@@ -1,8 +1,10 @@
-/** Lists the objects that a move copies. What a start creates again is left out, as are caches and work in progress. */
+/** Lists the objects that a move copies: not what a start creates again, caches and work in progress. */
 import path from 'node:path';
 import { events } from '../../datasets/dataset.ts';
+import { cataloguePaths } from '../../lake/catalogue/catalogue-files.ts';
 import { lakeStore } from '../../lake/files/data-file.ts';
-import { tablePaths } from '../../lake/lake.ts';
+import { identityPath } from '../../lake/identity.ts';
+import { lakePaths, tablePaths, type TableName } from '../../lake/lake.ts';
 import type { AddAction } from '../../lake/log/actions.ts';
 import { commitName, listLog, logFolder, readCommit } from '../../lake/log/log-files.ts';
 import { emptyFileName, loadTableState, toDataFile } from '../../lake/log/snapshot.ts';
@@ -24,22 +26,20 @@ export interface MovedObject {
   readonly isImmutable?: true;
 }
 
-export interface MovedLake {
-  /** Number of tables. */
-  readonly tables: number;
-  /** Data files of all versions that the logs have. */
-  readonly files: readonly MovedObject[];
-  readonly others: readonly MovedObject[];
-  /** The logs, each ascending, that of the events last and without its newest entry. */
-  readonly log: readonly MovedObject[];
-  readonly newest: MovedObject;
-}
-
 const readsAtOnce = 16;
 
-/** Objects next to the tables. The next start writes snapshot.sql, which names its place. */
-const besideTables =
-  /^(?:(?:identity|watermark|stream-end)\.json|erased-ids\.parquet|views\.sql|(?:failed|quarantine|orphans)\/.+|catalogue\/[^/]+)$/;
+/** Lists the keys of files that exist, and those below folders. All are paths below `root`, the folder of the store. */
+async function listBelow(
+  store: ObjectStore,
+  root: string,
+  { files, folders }: { readonly files: readonly string[]; readonly folders: readonly string[] },
+): Promise<string[]> {
+  const toKey = (place: string): string => path.relative(root, place).replaceAll(path.sep, '/');
+  const found: string[] = [];
+  for (const key of files.map(toKey)) if ((await store.findSize(key)) !== undefined) found.push(key);
+  for (const folder of folders) found.push(...(await store.list(`${toKey(folder)}/`)));
+  return found;
+}
 
 /** Reads the files that a table's log adds, those of the newest version last, by encoded path. */
 async function readAdds(tableDir: string) {
@@ -59,76 +59,76 @@ async function readAdds(tableDir: string) {
   return { adds, live: files, newest: commitName(commits.at(-1) ?? 0) };
 }
 
-/** Lists the objects of one table. `keys`: all that exist below its folder. */
-async function listTable(tableDir: string, keys: readonly string[]) {
-  const table = path.basename(tableDir);
+/** Lists the objects of a table. */
+async function listTable(lakeDir: string, { table }: TableName) {
+  const { table: tableDir } = tablePaths(lakeDir, { table });
+  const toObject = (key: string): MovedObject => ({ key: `${table}/${key}` });
+  const keys = (await lakeStore(lakeDir).list(`${table}/`)).map((key) => key.slice(table.length + 1));
   const existing = new Set(keys);
   const { adds, live, newest } = await readAdds(tableDir);
-  const toKey = (key: string): MovedObject => ({ key: `${table}/${key}` });
   // Removed files may be gone. A missing live one is an error of the copy.
   const files = [...adds.values()].flatMap((add): MovedObject[] => {
     const { path: file, sha256, sizeBytes } = toDataFile(tableDir, add);
-    return live.has(add.path) || existing.has(file) ? [{ ...toKey(file), sizeBytes, sha256, isImmutable: true }] : [];
+    if (!live.has(add.path) && !existing.has(file)) return [];
+    return [{ ...toObject(file), sizeBytes, sha256, isImmutable: true }];
   });
   const isOther = (key: string): boolean =>
     key === emptyFileName || isLedgerKey(key) || key.startsWith(`${restampsFolder}/`);
   const logPrefix = `${path.basename(logFolder(tableDir))}/`;
   return {
     files,
-    others: keys.filter(isOther).map(toKey),
-    log: keys
-      .filter((key) => key.startsWith(logPrefix))
-      .toSorted()
-      .map(toKey),
-    newest: toKey(logPrefix + newest),
+    others: keys.filter(isOther).map(toObject),
+    log: keys.filter((key) => key.startsWith(logPrefix)).map(toObject),
+    newest: toObject(logPrefix + newest),
   };
 }
 
-/** Lists the objects of a lake that no process changes. Errors: `log_damaged`, `lake_protocol`. */
-export async function listLake(lakeDir: string): Promise<MovedLake> {
-  const keys = await lakeStore(lakeDir).list('');
-  const keysOf = (folder: string): string[] =>
-    keys.filter((key) => key.startsWith(folder)).map((key) => key.slice(folder.length));
-  const others = keys.filter((key) => besideTables.test(key)).map((key): MovedObject => ({ key }));
-  const secondaryTables = await listSecondaryTables(lakeDir);
-  const list = ({ table }: { readonly table: string }) =>
-    listTable(tablePaths(lakeDir, { table }).table, keysOf(`${table}/`));
-  const secondary = [];
-  for (const name of secondaryTables) secondary.push(await list(name));
-  const first = await list(events);
-  const tables = [...secondary, first];
+/**
+ * Lists the objects of a lake: the data files of all versions that the logs have, others, and the logs. Each log
+ * ascends; that of the events is the last one, and has its newest entry apart. Errors: `log_damaged`, `lake_protocol`.
+ */
+export async function listLake(lakeDir: string) {
+  const { root, failed, quarantine, formerQuarantine, erasedIds, watermark, streamEnd } = lakePaths(lakeDir);
+  const { folder: catalogue, packs, viewsSql } = cataloguePaths(lakeDir);
+  // The next start writes snapshot.sql, which names its place.
+  const beside = await listBelow(lakeStore(lakeDir), root, {
+    files: [identityPath(lakeDir), erasedIds, watermark, streamEnd, viewsSql],
+    folders: [failed, quarantine, formerQuarantine, catalogue],
+  });
+  const tables = [];
+  for (const name of await listSecondaryTables(lakeDir)) tables.push(await listTable(lakeDir, name));
+  const primary = await listTable(lakeDir, events);
+  tables.push(primary);
+  const isPack = (key: string): boolean => path.join(root, key).startsWith(packs + path.sep);
+  const byKey = (a: MovedObject, b: MovedObject): number => (a.key < b.key ? -1 : 1);
   return {
     tables: tables.length,
     files: tables.flatMap(({ files }) => files),
-    others: [...others, ...tables.flatMap((table) => table.others)],
-    log: tables.flatMap(({ log }) => log).filter(({ key }) => key !== first.newest.key),
-    newest: first.newest,
+    others: [
+      ...beside.filter((key) => !isPack(key)).map((key): MovedObject => ({ key })),
+      ...tables.flatMap(({ others }) => others),
+    ],
+    log: tables.flatMap(({ log }) => log.toSorted(byKey)).filter(({ key }) => key !== primary.newest.key),
+    newest: primary.newest,
   };
 }
 
 /** Lists the requests and their files, without the work of attempts. Damaged records are objects too. */
 export async function listReports(reports: ObjectStore) {
-  const hashes = new Map<string, Pick<MovedObject, 'sha256' | 'sizeBytes'>>();
+  const known = new Map<string, Pick<MovedObject, 'sha256' | 'sizeBytes'>>();
   const ids = await listReportIds(reports);
   const records = openJobRecords(reports);
   await inParallel(ids, readsAtOnce, async (id) => {
     const job = await records.getSound(String(id));
-    for (const { name, bytes, sha256 } of job?.files ?? []) hashes.set(partKey(id, name), { sha256, sizeBytes: bytes });
+    for (const { name, bytes, sha256 } of job?.files ?? []) known.set(partKey(id, name), { sha256, sizeBytes: bytes });
   });
-  const keys = (await reports.list('')).filter((key) => !key.split('/')[1]?.startsWith(attemptPrefix));
-  return { requests: ids.length, objects: keys.map((key): MovedObject => ({ key, ...hashes.get(key) })) };
+  const keys = (await reports.list('')).filter((key) => key.split('/')[1]?.startsWith(attemptPrefix) !== true);
+  return { requests: ids.length, objects: keys.map((key): MovedObject => ({ key, ...known.get(key) })) };
 }
 
 /** Lists the objects of a state: access data, keys, the claim, and records with their files and marks. */
-export async function listState(
-  state: ObjectStore,
-  { dataDir, paths }: Pick<MoveSource, 'dataDir' | 'paths'>,
-): Promise<readonly string[]> {
+export function listState(state: ObjectStore, { dataDir, paths }: MoveSource): Promise<readonly string[]> {
   const { access, claim, keys, records, schedules, segments, titles, webhooks } = paths;
-  const toKey = (place: string): string => path.relative(dataDir, place).replaceAll(path.sep, '/');
-  const found: string[] = [];
-  for (const key of [access, claim].map(toKey)) if ((await state.findSize(key)) !== undefined) found.push(key);
-  for (const folder of [keys, records, schedules, segments, titles, webhooks])
-    found.push(...(await state.list(`${toKey(folder)}/`)));
-  return found;
+  const folders = [keys, records, schedules, segments, titles, webhooks];
+  return listBelow(state, dataDir, { files: [access, claim], folders });
 }
