@@ -9,6 +9,7 @@ import { httpAddress, resolveHost, settlePorts } from './runtime/http/ports.ts';
 import { buildWithClosers, type Stoppable } from './runtime/lifecycle.ts';
 import { claimServiceStream, superviseNatsServer } from './service/broker.ts';
 import { openServiceFolders, setLakeAccess } from './service/folders.ts';
+import { startHosts } from './service/shared-hosts.ts';
 import { startRoles } from './service/role-processes.ts';
 import { needsStream, type ServiceOptions, type ServiceStart } from './service/service-options.ts';
 import { findAbsentAccess, startStateLoop } from './service/state-loop.ts';
@@ -82,6 +83,7 @@ async function build(start: ServiceStart): Promise<Service> {
   const startedAt = new Date(clock.nowMs()).toISOString();
   const lakeGroupId = config.lakeGroup === undefined ? undefined : await resolveLakeGroup(config.lakeGroup);
   const folders = await openServiceFolders(start);
+  const hosts = await startHosts(start, startedAt);
   const ops = await openOps(start);
   const { s2s, api, environment } = await settleAreas(options);
 
@@ -98,6 +100,7 @@ async function build(start: ServiceStart): Promise<Service> {
     TRIBUTARY_NATS_SYSTEM_URL: undefined,
     TRIBUTARY_NATS_SYSTEM_URL_FILE: undefined,
     TRIBUTARY_STREAM: config.streamName,
+    TRIBUTARY_HOST_ID: hosts?.id,
   };
   const { pins, watch } = folders;
   const running = await startRoles({
@@ -114,6 +117,7 @@ async function build(start: ServiceStart): Promise<Service> {
     watch,
     broker,
     streamOwner,
+    hosts,
     supervisors,
     roles: running,
     s2s,

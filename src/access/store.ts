@@ -10,6 +10,8 @@ import { hashToken, decryptSecret, parseSecretsKey, sameHash } from './secrets.t
 
 /** Maximum number of remembered valid tokens, which spare requests a hash. */
 const maxRightTokens = 1000;
+/** Longest time for which the last version is used while a bucket does not respond, ms. Then nothing is known. */
+const maxStaleMs = 600_000;
 /** Maximum number of listed errors of users. */
 const listedErrors = 10;
 
@@ -208,13 +210,14 @@ export async function openAccessReader(
   const watched = await watchObjects(accessStore.store, accessStore.keys, read, logger, () =>
     listeners.forEach((listener) => listener()),
   );
-  const current = (): Reading => watched.current() ?? unread;
+  const isStale = (): boolean => accessStore.store.isShared && watched.staleMs() > maxStaleMs;
+  const current = (): Reading => (isStale() ? unread : (watched.current() ?? unread));
   const isMissing = (): boolean => current().isGone && isNeeded;
   const isNeeded = current().isGone && ((await hadAccessFile(paths)) || (await isExpected()));
   if (isNeeded)
     logger.error(addFormerNames('problem', { file, action: fileTodo }), 'access.json missing, rejecting imports');
 
-  const mayMissApps = (): boolean => isMissing() || watched.problem() !== undefined || !isOwn();
+  const mayMissApps = (): boolean => isStale() || isMissing() || watched.problem() !== undefined || !isOwn();
   return {
     current: () => current().view,
     mayMissApps,

@@ -26,6 +26,8 @@ export const refusalsCommand = defineDataCommand({
     const refusalFolder = { folder: paths.refusals, bodies: 'on', ageMs: config.refusalsAgeMs } as const;
     const nowMs = clock.nowMs();
     const refusals = await readRefusals(refusalFolder, idApp, { nowMs, most });
+    if (config.storage.state !== undefined)
+      printMessage('these are the records of this host; GET /v1/refusals returns those of all hosts');
     const apps = [...(await listApps(paths)), ...(await listApps(paths, true))];
     if (refusals.length === 0 && !apps.some((app) => app.idApp === String(idApp)))
       printMessage(`app ${idApp} does not exist; 'tributary app list' lists all apps`);

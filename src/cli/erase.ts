@@ -1,6 +1,10 @@
 import path from 'node:path';
 import { defined } from '../runtime/files/checksummed-json.ts';
 import { listApps } from '../access/apps.ts';
+import { lakeStore } from '../lake/files/data-file.ts';
+import { listHosts } from '../runtime/store/hosts.ts';
+import { findLeases, openStore } from '../runtime/store/open-store.ts';
+import { askHosts } from '../stream/refusal-queries.ts';
 import { ensureLake, isCompactorRunning } from '../lake/lake.ts';
 import type { DrainDependencies } from '../admin/erase/drain.ts';
 import { eraseEvents, dryRunErasure, type ErasureDryRun } from '../admin/erase/erase.ts';
@@ -16,7 +20,7 @@ import { withFormerNames } from '../runtime/former-names.ts';
 import { createLogger, type Logger } from '../runtime/logger.ts';
 import { readServiceStates } from '../runtime/processes/service-state.ts';
 import { startService } from '../service.ts';
-import { openConnection } from '../stream/connection.ts';
+import { openConnection, type StreamConnection } from '../stream/connection.ts';
 import { openGuard } from '../stream/guard.ts';
 import { openPublisher } from '../stream/publisher.ts';
 import { defineDataCommand, queryScratchDir, type DataContext, type OpenData, type OptionValues } from './command.ts';
@@ -199,14 +203,37 @@ async function openErasureStream({ config, paths, entry, environment }: DataCont
   });
   closers.add('stream guard', () => guard.stop());
   return {
+    connection,
     publisher: openPublisher(connection, guard),
     ...(brokerConnection.isOwn ? { storeDir: path.join(paths.nats, 'store') } : {}),
   };
 }
 
+/** Removes the rejected requests of this host, and of all hosts that share its buckets. Returns whether there were any. */
+async function removeAllRefusals(
+  { config, paths, printMessage }: DataContext,
+  connection: StreamConnection,
+  apps: readonly number[] | undefined,
+): Promise<boolean> {
+  const own = await removeRefusals(paths.refusals, apps);
+  if (findLeases(config.dataDir) === undefined) return own;
+  const hosts = (await listHosts(openStore(config.dataDir))).filter(({ roles }) =>
+    roles.some((role) => role !== 'export'),
+  );
+  const answers = await askHosts(connection, config.streamName, { removeApps: apps ?? 'all' }, hosts.length);
+  if (answers.length < hosts.length)
+    printMessage(
+      `${answers.length} of ${hosts.length} hosts have removed their rejected requests: repeat the erasure when all of them run (tributary status lists them)`,
+    );
+  return own || answers.some(({ removed }) => removed === true);
+}
+
 async function erase(
   { target, forgotten, listAllApps, context, now }: Erasure,
-  stream: Pick<DrainDependencies, 'publisher' | 'storeDir'>,
+  {
+    connection,
+    ...stream
+  }: Pick<DrainDependencies, 'publisher' | 'storeDir'> & { readonly connection: StreamConnection },
 ) {
   const { config, paths, clock, stop: signal } = context;
   const erased = await withEvents(context, engineLimits(context), (events) =>
@@ -223,7 +250,7 @@ async function erase(
   // A killed query may have left rows.
   await removeStaleScratchDirs(queryScratchDir(paths.spool), 'erase');
   // The person of a rejected body is unknown: all bodies are removed, or all of the apps.
-  const refusals = await removeRefusals(paths.refusals, target.apps);
+  const refusals = await removeAllRefusals(context, connection, target.apps);
   return {
     ...erased,
     ...(segments === 0 ? {} : { segments }),
@@ -273,6 +300,13 @@ export const eraseCommand = defineDataCommand({
       return { closers, erased: await erase(erasure, stream) };
     });
     await opened.closers.stop();
+    const keepsVersions = await lakeStore(paths.lake).keepsVersions();
+    if (keepsVersions !== false && config.storage.lake !== undefined)
+      context.printMessage(
+        keepsVersions === true
+          ? `the bucket of ${config.storage.lake} keeps earlier versions of objects: the erased events stay in them until a lifecycle rule removes noncurrent versions`
+          : `cannot read whether the bucket of ${config.storage.lake} keeps earlier versions of objects: if it does, the erased events stay in them`,
+      );
     return withFormerNames('erasure', opened.erased);
   },
 });

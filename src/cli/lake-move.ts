@@ -233,10 +233,11 @@ export const moveCommand = defineCommand({
   },
   examples: ['lake move --to s3://bucket/tributary', 'lake move --to /srv/tributary/data'],
   async run({ to, data }, context) {
-    // Without a bucket in the settings, the endpoint is that of the target.
-    const environment = isBucket(to)
-      ? { ...context.environment, TRIBUTARY_S3_ENDPOINT: undefined }
-      : context.environment;
+    // The settings may be those of the target already.
+    const url = context.environment['TRIBUTARY_STORAGE_URL'] || to;
+    const isOfTarget = isBucket(to) && url.replace(/\/+$/, '') === to;
+    const ofTarget = { TRIBUTARY_S3_ENDPOINT: undefined, TRIBUTARY_STORAGE_URL: undefined };
+    const environment = isOfTarget ? { ...context.environment, ...ofTarget } : context.environment;
     const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data }, 'moved');
     const usesBucket = Object.values(config.storage).some((place) => place !== undefined);
     if (usesBucket === isBucket(to))

@@ -26,6 +26,8 @@ export const roleCommand = defineCommand({
     const metrics = createMetrics();
     const folders = JSON.parse(environment['TRIBUTARY_FOLDERS']) as FolderIds;
     const closed = environment['TRIBUTARY_CLOSED'];
-    return runRoleProcess(() => startStage(role, { config, entry, logger, metrics, folders, closed }), metrics, logger);
+    const hostId = environment['TRIBUTARY_HOST_ID'];
+    const composition = { config, entry, logger, metrics, folders, closed, hostId };
+    return runRoleProcess(() => startStage(role, composition), metrics, logger);
   },
 });

@@ -10,6 +10,7 @@ import { listLog } from '../lake/log/log-files.ts';
 import { readSnapshot, type DataFile } from '../lake/log/snapshot.ts';
 import { summarizeReports } from '../reports/report-records.ts';
 import { describeError } from '../runtime/errors.ts';
+import { membersOf } from '../runtime/files/checksummed-json.ts';
 import { withFormerStatus } from '../runtime/former-names.ts';
 import { createLogger } from '../runtime/logger.ts';
 import { findFolderId } from '../runtime/files/folder-id.ts';
@@ -30,6 +31,17 @@ async function readStream({ url, streamName }: BrokerConnection): Promise<Stream
   } finally {
     await connection.close();
   }
+}
+
+/**
+ * Estimates the size of the event lines in the stream, bytes: its size, and the compression of the messages that the
+ * running import processes have published. Undefined before the first message.
+ */
+export function estimateLinesBytes(services: readonly Pick<ServiceState, 'facts'>[], bytes: number): number | undefined {
+  const published = services.flatMap(({ facts }) => Object.values(facts).map((fact) => membersOf(fact['published'])));
+  const sum = (name: string): number => published.reduce((total, sizes) => total + (Number(sizes[name]) || 0), 0);
+  const storedBytes = sum('storedBytes');
+  return storedBytes === 0 ? undefined : Math.round((bytes * sum('bytes')) / storedBytes);
 }
 
 /** Reads the state of the lake and its problems; files, rows and bytes are those of the events table. */
@@ -161,7 +173,13 @@ export const statusCommand = defineDataCommand({
         return { pid, startedAt, writtenAt, s2s, api, processes, facts: Object.fromEntries(shown) };
       }),
       stream:
-        stream === undefined ? undefined : { ...stream, lagMessages: Math.max(0, stream.lastSequence - position) },
+        stream === undefined
+          ? undefined
+          : {
+              ...stream,
+              estimatedLinesBytes: estimateLinesBytes(services, stream.bytes),
+              lagMessages: Math.max(0, stream.lastSequence - position),
+            },
       lake,
       exports,
     };

@@ -12,7 +12,7 @@ export interface Compactor extends Stoppable {
 
 const retryEveryMs = 1000;
 
-/** Facts of a compactor that waits: a foreign commit is a problem, another host's compactor is not. */
+/** Describes a compactor that waits: a foreign commit is a problem, another host's compactor is not. */
 function describeWaiting({ code, message, hint }: AppError): ReturnType<Compactor['facts']> {
   if (code === 'standby') return { standby: true, problems: [], warnings: [] };
   return { problems: [{ code: 'foreign_commit', message, action: hint ?? '' }], warnings: [] };
@@ -20,8 +20,8 @@ function describeWaiting({ code, message, hint }: AppError): ReturnType<Compacto
 
 /**
  * Starts a compactor. After a foreign commit it reports that problem, and starts once the table is repaired: a restart
- * of the process would not help, and import and export need not wait. While the compactor of another host works, it
- * stands by. Errors: those of `start`, except `foreign_commit` and `standby`.
+ * of the process would not help, and import and export need not wait. It also waits while the compactor of another host
+ * works. Errors: those of `start`, except `foreign_commit` and `standby`.
  */
 export async function startWhenRepaired(start: () => Promise<Compactor>, logger: Logger): Promise<Compactor> {
   const tryStart = (): Promise<Compactor | AppError> =>
@@ -31,7 +31,7 @@ export async function startWhenRepaired(start: () => Promise<Compactor>, logger:
     });
   let current = await tryStart();
   if (!(current instanceof AppError)) return current;
-  if (current.code === 'standby') logger.info({}, 'the compactor of another host works, this one stands by');
+  if (current.code === 'standby') logger.info({}, 'the compactor of another host works, this one is on standby');
   else logger.error({ error: current.message }, 'lake has a foreign commit, compactor waits for its repair');
   const stopping = new AbortController();
 

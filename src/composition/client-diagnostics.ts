@@ -4,6 +4,8 @@ import { createLiveHub } from '../live/live-hub.ts';
 import { createLiveSource } from '../live/live-source.ts';
 import {
   createRefusalWriter,
+  parseRefusalRecord,
+  removeRefusals,
   sweepRefusals,
   readRefusals,
   type RefusalFolder,
@@ -14,7 +16,10 @@ import { describeError } from '../runtime/errors.ts';
 import { areSameFolders } from '../runtime/files/folder-id.ts';
 import type { CompositionContext } from './context.ts';
 import { dataPaths, type Config } from '../config.ts';
+import type { HostName, ServiceView } from '../runtime/processes/role-process.ts';
+import type { StreamConnection } from '../stream/connection.ts';
 import { createLiveChannel, type LiveChannel } from '../stream/live-channel.ts';
+import { askHosts, serveRefusalQueries } from '../stream/refusal-queries.ts';
 
 /** Opens the channel of live events between the service's processes; undefined without a broker. */
 export function openLiveChannel(
@@ -36,19 +41,69 @@ export function refusalFolder({ dataDir, refusalsBodies: bodies, refusalsAgeMs: 
   return { folder: dataPaths(dataDir).refusals, bodies, ageMs };
 }
 
-export function openRefusalReader({
-  config,
-  clock,
-}: CompositionContext): (idApp: number, most: number) => Promise<readonly RefusalRecord[]> {
+export interface RefusalReader {
+  readonly read: ClientDiagnosticsView['readRefusals'];
+  /** Receives the hosts that keep rejected requests. */
+  readonly onService: (view: ServiceView) => void;
+}
+
+/** Opens the rejected requests of this host, or of all hosts that share its buckets. */
+export function openRefusalReader(
+  { config, clock }: CompositionContext,
+  connection: () => StreamConnection | undefined,
+): RefusalReader {
   const folder = refusalFolder(config);
-  return (idApp, most) => readRefusals(folder, idApp, { nowMs: clock.nowMs(), most });
+  const { ageMs } = folder;
+  let hosts: readonly HostName[] | undefined;
+  return {
+    onService: (view) => void (hosts = view.hosts),
+    async read(idApp, most) {
+      if (hosts === undefined) return { refusals: await readRefusals(folder, idApp, { nowMs: clock.nowMs(), most }) };
+      const asked = connection();
+      const answers = asked && (await askHosts(asked, config.streamName, { idApp, most }, hosts.length));
+      const answered = new Set(answers?.map(({ host }) => host));
+      const silent = hosts.filter(({ id }) => !answered.has(id)).map(({ id, name }) => `${name} (${id})`);
+      const records = (answers ?? []).flatMap((answer) => answer.records.map(toRefusalRecord)).flat();
+      const since = clock.nowMs() - ageMs;
+      const refusals = records
+        .filter(({ time }) => Date.parse(time) >= since)
+        .toSorted((a, b) => Date.parse(b.time) - Date.parse(a.time))
+        .slice(0, most);
+      return { refusals, ...(silent.length === 0 ? {} : { hostsWithoutAnswer: silent }) };
+    },
+  };
+}
+
+const toRefusalRecord = (record: object): readonly RefusalRecord[] => {
+  const found = parseRefusalRecord(JSON.stringify(record));
+  return found === undefined ? [] : [found];
+};
+
+/** Answers the queries of other hosts after the rejected requests of this one; no-op on one machine. */
+export function serveRefusals(
+  { config, clock, closers, hostId }: CompositionContext,
+  connection: StreamConnection,
+): void {
+  if (hostId === undefined) return;
+  const folder = refusalFolder(config);
+  const served = serveRefusalQueries(connection, config.streamName, hostId, async (query) => {
+    if ('idApp' in query)
+      return { records: await readRefusals(folder, query.idApp, { nowMs: clock.nowMs(), most: query.most }) };
+    const apps = query.removeApps === 'all' ? undefined : query.removeApps;
+    return { records: [], removed: await removeRefusals(folder.folder, apps) };
+  });
+  closers.add('queries of rejected requests', () => served.stop());
 }
 
 /** Interval of sweeping expired refusals, ms. A sweep lists one folder per app. */
 const sweepEveryMs = 300_000;
 
 /** Opens rejected requests and live events of an ingest process, to debug clients. Failures never delay imports. */
-export function openRefusalsAndLive(compositionContext: CompositionContext, isDiskLow: () => boolean) {
+export function openRefusalsAndLive(
+  compositionContext: CompositionContext,
+  connection: StreamConnection,
+  isDiskLow: () => boolean,
+) {
   const { config, clock, logger, closers, folders = {} } = compositionContext;
   const folder = refusalFolder(config);
   const { bodies } = folder;
@@ -76,9 +131,8 @@ export function openRefusalsAndLive(compositionContext: CompositionContext, isDi
     },
   );
   closers.add('sweep of refusals', () => sweep.stop());
-  const clientDiagnosticsView: ClientDiagnosticsView = {
-    readRefusals: openRefusalReader(compositionContext),
-    hub: createLiveHub(channel),
-  };
-  return { refusals, live, clientDiagnosticsView };
+  serveRefusals(compositionContext, connection);
+  const reader = openRefusalReader(compositionContext, () => connection);
+  const clientDiagnosticsView: ClientDiagnosticsView = { readRefusals: reader.read, hub: createLiveHub(channel) };
+  return { sender: { refusals, live, clientDiagnosticsView }, onService: reader.onService };
 }

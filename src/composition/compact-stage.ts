@@ -7,7 +7,8 @@ import type { Problem } from '../runtime/problems/problem.ts';
 import type { Stage } from '../runtime/processes/role-process.ts';
 import { openReader } from '../stream/reader.ts';
 import { assertTableColumns } from '../lake/lake.ts';
-import { refusalFolder } from './client-diagnostics.ts';
+import { refusalFolder, serveRefusals } from './client-diagnostics.ts';
+import { startCopiesSweep } from './storage.ts';
 import { openStream, watchStoreDisk, withProblems, type CompositionContext } from './context.ts';
 
 const lakeDiskLow: Problem = {
@@ -22,6 +23,7 @@ export async function startCompactStage(compositionContext: CompositionContext):
   const { config, logger, metrics, clock, closers } = compositionContext;
   const paths = dataPaths(config.dataDir);
   await assertTableColumns(paths.lake);
+  startCopiesSweep(compositionContext);
   const { connection, guard, findProblems } = await openStream(compositionContext, 'compact');
   const reader = await openReader(connection, { streamName: config.streamName, guard });
   closers.add('stream reader', () => reader.close());
@@ -42,6 +44,7 @@ export async function startCompactStage(compositionContext: CompositionContext):
       ...(config.refusalsAgeMs > 0 ? { refusals: refusalFolder(config) } : {}),
     },
   );
+  serveRefusals(compositionContext, connection);
   const responder = startResponder(
     { connection, streamName: config.streamName, logger },
     { lakeDir: paths.lake, indexDir: paths.eventIndex, workDir: path.join(paths.spool, 'find') },

@@ -16,7 +16,7 @@ import type { Logger } from '../runtime/logger.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 import type { ServiceView, Stage } from '../runtime/processes/role-process.ts';
 import { startBrokerPing } from '../stream/broker-monitor.ts';
-import { awaitLeader, openConnection } from '../stream/connection.ts';
+import { awaitLeader, openConnection, type StreamConnection } from '../stream/connection.ts';
 import { openGuard } from '../stream/guard.ts';
 import { assertBroker } from '../stream/stream-admin.ts';
 
@@ -30,6 +30,8 @@ export interface Composition {
   readonly folders?: FolderIds;
   /** The reason why the folders must not be used; the stage then only reports it. */
   readonly closed?: string | undefined;
+  /** Id of this host among those that share buckets; undefined on one machine. */
+  readonly hostId?: string | undefined;
 }
 
 /** A composition with the parts that undo it. */
@@ -104,10 +106,18 @@ export async function openStream({ config, logger, closers }: CompositionContext
   return { connection, guard, findProblems };
 }
 
-/** Answers event lookups while the compactor is down, once the broker is reachable. */
-export function startStandbyResponder({ config, logger, closers }: CompositionContext): void {
+/**
+ * Answers event lookups while the compactor is down, once the broker is reachable. Returns its connection to the broker:
+ * undefined before it is open, and without a broker.
+ */
+export function startStandbyResponder({
+  config,
+  logger,
+  closers,
+}: CompositionContext): () => StreamConnection | undefined {
   const { natsUrl: url, streamName } = config;
-  if (url === undefined) return;
+  if (url === undefined) return () => undefined;
+  let current: StreamConnection | undefined;
   const paths = dataPaths(config.dataDir);
   const options = { lakeDir: paths.lake, indexDir: paths.eventIndex, workDir: path.join(paths.spool, 'stand-in') };
   const stopping = new AbortController();
@@ -116,6 +126,7 @@ export function startStandbyResponder({ config, logger, closers }: CompositionCo
     async (connection) => {
       // Loaded on demand: an ingest worker must not load the SQL engine.
       const { startResponder } = await import('../event-lookup/responder.ts');
+      current = connection;
       return { connection, responder: startResponder({ connection, streamName, logger }, options, 'stand-in') };
     },
     () => undefined,
@@ -126,6 +137,7 @@ export function startStandbyResponder({ config, logger, closers }: CompositionCo
     await responder?.stop();
     await connection?.close();
   });
+  return () => current;
 }
 
 /** Returns the health routes and the receiver of the supervisor's view. */

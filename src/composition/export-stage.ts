@@ -15,6 +15,7 @@ import { openConsole } from './console.ts';
 import { openLiveChannel, openRefusalReader } from './client-diagnostics.ts';
 import { openServiceStatus } from './service-status.ts';
 import { assertTableColumns } from '../lake/lake.ts';
+import { startCopiesSweep } from './storage.ts';
 import {
   openHealth,
   startStandbyResponder,
@@ -58,13 +59,14 @@ export async function startExportStage(compositionContext: CompositionContext): 
   const reference = describeApi(config);
   const paths = dataPaths(config.dataDir);
   await assertTableColumns(paths.lake);
+  startCopiesSweep(compositionContext);
   const access = await openAccessReader(paths, logger, {
     isExpected: () => holdsEvents(paths.lake),
     isOwn: () => areSameFolders(compositionContext.folders ?? {}),
   });
   closers.add('access', () => access.close());
   const channel = openLiveChannel(compositionContext, 'export');
-  startStandbyResponder(compositionContext);
+  const refusals = openRefusalReader(compositionContext, startStandbyResponder(compositionContext));
   const health = await openHealth();
   const web = await openConsole(compositionContext, access);
   const stage = await startExport(
@@ -73,7 +75,7 @@ export async function startExportStage(compositionContext: CompositionContext): 
       clock,
       metrics,
       logger,
-      appView: { readRefusals: openRefusalReader(compositionContext), hub: channel && createLiveHub(channel) },
+      appView: { readRefusals: refusals.read, hub: channel && createLiveHub(channel) },
       operations: { paths, readStatus: openServiceStatus(compositionContext) },
       sessions: web.sessions,
       extraRoutes: [
@@ -100,5 +102,11 @@ export async function startExportStage(compositionContext: CompositionContext): 
     await watchRecords(compositionContext),
     () => [...access.problems(), ...web.problems()],
   ]);
-  return { ...watched, onService: health.onService };
+  return {
+    ...watched,
+    onService(view) {
+      health.onService(view);
+      refusals.onService(view);
+    },
+  };
 }

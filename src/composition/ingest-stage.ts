@@ -32,7 +32,7 @@ export async function startIngestStage(compositionContext: CompositionContext): 
     : undefined;
   closers.add('disk watch', () => disk?.stop());
   const { connection, guard, findProblems } = await openStream(compositionContext, 'ingest');
-  const opened = openPublisher(connection, guard);
+  const opened = openPublisher(connection, guard, config.streamCompression);
   const probe = startPublishProbe(connection, { streamName: config.streamName, claimFile: paths.claim }, opened);
   closers.add('publish probe', () => probe.stop());
   const own = createVerifiedPublisher(opened, compositionContext.folders ?? {}, paths.nats);
@@ -44,7 +44,7 @@ export async function startIngestStage(compositionContext: CompositionContext): 
     },
   };
   const isDiskLow = (): boolean => disk?.isLow() ?? false;
-  const sender = openRefusalsAndLive(compositionContext, isDiskLow);
+  const { sender, onService: onHosts } = openRefusalsAndLive(compositionContext, connection, isDiskLow);
   const receiptKeys = await openReceiptKeys(paths.keys, clock, logger);
   closers.add('receipt keys', () => receiptKeys.close());
   const { addRoutes, onService } = await openHealth();
@@ -55,5 +55,11 @@ export async function startIngestStage(compositionContext: CompositionContext): 
     { access, publisher, ask, receiptKeys, clock, metrics, logger, isDiskLow, keyMask, ...sender, addRoutes },
     { host: config.host, port: config.s2sPort },
   );
-  return { ...withProblems(ingest, [findProblems, () => access.problems()]), onService };
+  return {
+    ...withProblems(ingest, [findProblems, () => access.problems()]),
+    onService(view) {
+      onService(view);
+      onHosts(view);
+    },
+  };
 }

@@ -1,7 +1,17 @@
 /** Settings: one declaration each, for the parser (src/config.ts) and docs/reference/settings.md. */
 import { availableParallelism } from 'node:os';
 import { createEgressPolicy } from '../runtime/http/egress-policy.ts';
-import { address, bucketUrl, integer, natsServers, oneOf, pathSetting, quotas, setting, word } from './setting-kinds.ts';
+import {
+  address,
+  bucketUrl,
+  integer,
+  natsServers,
+  oneOf,
+  pathSetting,
+  quotas,
+  setting,
+  word,
+} from './setting-kinds.ts';
 
 const mebibyte = 1024 * 1024;
 const logLevels = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const;
@@ -37,7 +47,8 @@ export const settings = {
   }),
   s3PathStyle: oneOf('S3_PATH_STYLE', ['on', 'off'], {
     fallback: 'off',
-    about: 'Whether requests name the bucket in the path instead of the host name. Most servers other than AWS need it.',
+    about:
+      'Whether requests name the bucket in the path instead of the host name. Most servers other than AWS need it.',
   }),
   cacheMaxBytes: integer('CACHE_MAX_BYTES', {
     fallback: 0,
@@ -150,6 +161,12 @@ export const settings = {
     min: 1,
     max: 64,
     about: 'Import processes, which share the port.',
+  }),
+  streamCompression: oneOf('STREAM_COMPRESSION', ['auto', 'on', 'off'], {
+    fallback: 'auto',
+    about: 'Whether messages of the stream are compressed (brotli). `auto`: if the stream has more than one copy.',
+    notes:
+      'A stream may have compressed and other messages. Versions before 0.4 cannot read compressed ones: set `off`, and let the stream drain, before a downgrade.',
   }),
   streamMaxBytes: integer('STREAM_MAX_BYTES', {
     fallback: 8192 * mebibyte,

@@ -27,11 +27,11 @@ import {
   describeWaiting,
 } from './lookup-result.ts';
 
-/** Passes the messages of the stream after a sequence to `onMessage`. */
+/** Passes the lines of each message of the stream after a sequence to `onMessage`. */
 export type ReadBacklog = (
   from: { readonly streamId: string | undefined; readonly after: number },
   limits: BacklogLimits,
-  onMessage: (payload: Uint8Array) => void,
+  onMessage: (lines: Uint8Array) => void,
 ) => Promise<BacklogReadResult>;
 
 /** The sources that a lookup searches. */
@@ -66,10 +66,10 @@ const backlogReserveMs = 250;
 const maxSearches = 5;
 const maxWaiting = 256;
 
-function addWaiting(payload: Uint8Array, lookupTarget: LookupTarget, found: Map<string, EventHead>): void {
-  const bytes = Buffer.from(payload.buffer, payload.byteOffset, payload.length);
+function addWaiting(lines: Uint8Array, lookupTarget: LookupTarget, found: Map<string, EventHead>): void {
+  const bytes = Buffer.from(lines.buffer, lines.byteOffset, lines.length);
   const start = `{"event_id":"${idStartOf(lookupTarget)}`;
-  if (isMarker(payload)) return;
+  if (isMarker(lines)) return;
   for (let at = bytes.indexOf(start); at !== -1 && found.size < maxWaiting; at = bytes.indexOf(start, at + 1)) {
     const end = bytes.indexOf('\n', at);
     const event = readEventHead(bytes.toString('utf8', at, end === -1 ? bytes.length : end));
@@ -150,8 +150,8 @@ async function searchOnce(
     found.length === 0
       ? { maxBytes: maxBacklogBytes, deadlineMs }
       : { maxBytes: maxExtraBacklogBytes, deadlineMs: Math.min(deadlineMs, performance.now() + maxExtraBacklogMs) };
-  const backlogResult = await readBacklog({ streamId, after }, limits, (payload) =>
-    addWaiting(payload, target, waiting),
+  const backlogResult = await readBacklog({ streamId, after }, limits, (lines) =>
+    addWaiting(lines, target, waiting),
   ).catch((error: unknown) => {
     if (found.length === 0) throw error;
     return 'limited' as const;

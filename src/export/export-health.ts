@@ -6,8 +6,7 @@ import type { Metrics } from '../runtime/metrics.ts';
 const secondsBuckets = [0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600];
 
 /** Adds the gauges of requests in progress: `running` have a worker, the others are queued. */
-export function registerRequestGauges(metrics: Metrics, inProgress: () => number, running: () => number): void {
-  const waiting = (): number => Math.max(0, inProgress() - running());
+export function registerRequestGauges(metrics: Metrics, waiting: () => number, running: () => number): void {
   metrics.readGauge('export_requests_waiting', 'Export requests that wait for a worker.', waiting);
   metrics.readGauge('export_requests_running', 'Export requests that a worker processes.', running);
 }

@@ -6,8 +6,7 @@ import { findAvailableVersions } from '../lake/log/change-feed.ts';
 import { openDuckdb } from '../lake/sql/duckdb.ts';
 import { addDownloadRoutes, addManifestRoutes } from '../reports/download-routes.ts';
 import { openReports, type Reports } from '../reports/open-reports.ts';
-import type { ReportJob } from '../reports/reports.ts';
-import { type ReportStore, startSweeper } from '../reports/store.ts';
+import { isInProgress, type ReportJob } from '../reports/reports.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { noCrashPoint, type CrashPoint } from '../runtime/crash-point.ts';
 import { AppError } from '../runtime/errors.ts';
@@ -16,6 +15,7 @@ import { portOf, toListenError } from '../runtime/http/ports.ts';
 import { buildWithClosers, type Closers, type Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Metrics } from '../runtime/metrics.ts';
+import { findLeases } from '../runtime/store/open-store.ts';
 import { listSegmentIds } from '../segments/segment-store.ts';
 import { createLastAttempts } from '../webhooks/webhook-store.ts';
 import { addAppRoutes, type AppView, addWebhookRoutes } from './api/account-routes.ts';
@@ -40,12 +40,10 @@ import {
   type RunDryRun,
   type RunDataQuery,
 } from './jobs/worker-process.ts';
-import { startNoticeNotifier } from './notify/notice-notifier.ts';
-import { startNotifier } from './notify/notifier.ts';
 import { addOperationsMethods, type OperationsDependencies } from './admin-api/operations.ts';
 import { addScheduleRoutes, createAccountSchedules } from './schedules/account-schedules.ts';
 import { createSlotClock } from './schedules/slot-clock.ts';
-import { startSlotRunner } from './schedules/slot-runner.ts';
+import { startTasks } from './tasks.ts';
 
 /**
  * The export stage: lake -> report files.
@@ -133,26 +131,6 @@ function getOutgoingRules({ webhooksAllow }: ExportOptions): EgressPolicy {
   });
 }
 
-function startNotifiers(
-  { access, clock, logger }: ExportDependencies,
-  options: ExportOptions,
-  store: ReportStore,
-  closers: Closers,
-) {
-  const webhooks = {
-    paths: { webhooks: options.webhooksDir, keys: options.keysDir },
-    rules: getOutgoingRules(options),
-    tries: createLastAttempts(),
-    clock,
-    logger,
-  };
-  const notifier = startNotifier({ ...webhooks, store });
-  closers.add('webhooks', () => notifier.stop());
-  const noticeNotifier = startNoticeNotifier({ ...webhooks, lakeDir: options.lakeDir, access });
-  closers.add('webhooks of notices', () => noticeNotifier.stop());
-  return { webhooks, notifier };
-}
-
 function toRunnerOptions(options: ExportOptions): JobRunnerOptions {
   const { lakeDir, segmentsDir, titlesDir, retentionMs } = options;
   const limits = {
@@ -176,26 +154,31 @@ async function startWork(
 ) {
   const { access, clock, logger, crashPoint = noCrashPoint } = dependencies;
   const { runAttempt = runInWorker, runDryRun = dryRunInWorker, runDataQuery = queryInWorker } = dependencies;
-  const { lakeDir, segmentsDir, schedulesDir, schedulesEveryMs } = options;
+  const { lakeDir, segmentsDir, schedulesDir, schedulesEveryMs, webhooksDir, keysDir, reportsDir } = options;
+  const leases = findLeases(reportsDir);
   const engine = await openDuckdb({ memoryMb: zoneEngineMemoryMb, threads: 1 });
   closers.add('zone engine', () => engine.close());
   const metrics = createExportMetrics(dependencies.metrics);
-  const { webhooks, notifier } = startNotifiers(dependencies, options, store, closers);
+  const webhooks = {
+    paths: { webhooks: webhooksDir, keys: keysDir },
+    rules: getOutgoingRules(options),
+    tries: createLastAttempts(),
+    clock,
+    logger,
+  };
 
   const damages = new Set<string>();
   const onDamage = (error: string): void => void damages.add(error);
   function onEnd(job: ReportJob, seconds: number): void {
     metrics.ended(job, seconds);
-    notifier.deliver(job.id);
-    slots.onEnd();
+    tasks.onEnd(job.id);
   }
   const runnerOptions = toRunnerOptions(options);
-  const runner = startJobRunner({ store, access, clock, logger, runAttempt, onEnd, onDamage }, runnerOptions);
+  const runner = startJobRunner({ store, access, clock, logger, leases, runAttempt, onEnd, onDamage }, runnerOptions);
   closers.add('export workers', () => runner.stop());
-  const countOpen = (): number => store.inProgress().length;
-  registerRequestGauges(dependencies.metrics, countOpen, () => runner.running());
+  registerRequestGauges(dependencies.metrics, () => runner.waiting(), () => runner.running());
   const loading = new AbortController();
-  const loaded = store.load(loading.signal, () => runner.wake()).then(() => notifier.deliverMissed());
+  const loaded = store.load(loading.signal, () => runner.wake());
   closers.add('earlier requests', async () => {
     loading.abort();
     await loaded;
@@ -211,13 +194,17 @@ async function startWork(
   const exports = createExports({ store, runner, clock, parseRequest, loaded }, options);
   const ofSchedules = { access, clock, parseRequest, slotClock: createSlotClock(calendar), schedules: schedulesDir };
   const pace = schedulesEveryMs === undefined ? {} : { everyMs: schedulesEveryMs };
-  const slots = startSlotRunner({ ...ofSchedules, ...pace, logger, store, exports, loaded, crashPoint, lakeDir });
-  closers.add('schedules', () => slots.stop());
-  const sweeper = startSweeper(store, clock, logger, (job) => slots.isHeld(job));
-  closers.add('sweeper', () => sweeper.stop());
+  const ofSlots = { ...ofSchedules, ...pace, logger, store, exports, loaded, crashPoint, lakeDir };
+  const tasks = startTasks({ ...ofSlots, webhooks, leases });
+  closers.add('tasks', () => tasks.stop());
+  const following = store.follow((id, job) => {
+    runner.onChange(id, job);
+    if (job !== undefined && !isInProgress(job)) tasks.onEnd(id);
+  });
+  closers.add('requests of other hosts', () => following.stop());
   const schedules = createAccountSchedules(ofSchedules);
   const interactiveJobs = createInteractiveJobs({ access, clock, runDryRun, runDataQuery, onDamage }, runnerOptions);
-  return { exports, runner, notifier, slots, schedules, looks: interactiveJobs, damages, webhooks, metrics };
+  return { exports, runner, tasks, schedules, looks: interactiveJobs, damages, webhooks, metrics };
 }
 
 type Work = Awaited<ReturnType<typeof startWork>>;
@@ -256,7 +243,7 @@ async function buildExport(
   const reports = await openReports(dependencies, options, closers);
   const { store, files } = reports;
   const work = await startWork(dependencies, options, reports, closers);
-  const { looks, runner, slots, notifier, damages } = work;
+  const { looks, runner, tasks, damages } = work;
   const server = createApiServer({ ...defaultApiServerLimits, ...options.limits }, logger);
   addRoutes(server, dependencies, options, reports, work);
   // The server waits for its responses.
@@ -283,8 +270,7 @@ async function buildExport(
           store.damaged(),
           files.faults().filter(({ idReport }) => store.lastRead(idReport) !== undefined),
         ),
-        ...slots.notices(),
-        ...notifier.notices(),
+        ...tasks.notices(),
         ...reports.lostKeys(),
       ],
     }),
@@ -292,7 +278,7 @@ async function buildExport(
 }
 
 /**
- * Starts the stage, which listens when this returns. Errors: `locked` if another process owns the reports,
+ * Starts the stage, which listens when this returns. Errors: `locked` if another process has the folder of the reports,
  * `start_failed`, `file_damaged`.
  */
 export function startExport(dependencies: ExportDependencies, options: ExportOptions): Promise<ExportStage> {

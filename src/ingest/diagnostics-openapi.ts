@@ -199,7 +199,13 @@ export function describeDiagnostics(): OpenApiPart {
       '/v1/refusals': look(
         'List recently rejected requests, newest first',
         [idApp, limit],
-        json('The records.', object({ refusals: listOf(reference('Refusal')) })),
+        json(
+          'The records.',
+          object({
+            refusals: listOf(reference('Refusal')),
+            'hostsWithoutAnswer?': note(listOf(text), 'Hosts that did not answer, which may have more.'),
+          }),
+        ),
       ),
       '/v1/live': look('Stream events and refusals as they arrive', [idApp], liveAnswer),
     },

@@ -3,7 +3,7 @@ import type { FastifyRequest } from 'fastify';
 import { membersOf } from '../runtime/files/checksummed-json.ts';
 import type { AccessReader, App } from '../access/access.ts';
 import type { LiveHub } from '../live/live-hub.ts';
-import type { RefusalRecord } from '../refusals/refusal-files.ts';
+import type { FoundRefusals } from '../refusals/refusal-files.ts';
 import { createTokenBuckets } from '../runtime/async/rate-limits.ts';
 import { writeTooMany, type ImportResponses } from './responses.ts';
 import { findApp, tokenRefusal } from './find-app.ts';
@@ -13,7 +13,7 @@ import { findMisspelledParameter } from './validation-errors.ts';
 import type { ImportServer } from './server.ts';
 
 export interface ClientDiagnosticsView {
-  readonly readRefusals: (idApp: number, most: number) => Promise<readonly RefusalRecord[]>;
+  readonly readRefusals: (idApp: number, most: number) => Promise<FoundRefusals>;
   readonly hub: LiveHub;
 }
 
@@ -73,7 +73,7 @@ export function addDiagnosticsRoutes(
   addRoute('/v1/refusals', async ({ idApp }, { query }, response) => {
     const most = parseRefusalLimit(membersOf(query)['limit']);
     if (most === undefined) return importResponses.refuse(response, badLimit, { idApp: String(idApp) });
-    importResponses.send(response, JSON.stringify({ refusals: await view.readRefusals(idApp, most) }));
+    importResponses.send(response, JSON.stringify(await view.readRefusals(idApp, most)));
   });
 
   addRoute('/v1/live', async (app, request, response) => {

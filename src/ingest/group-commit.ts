@@ -92,7 +92,10 @@ interface GroupCommitOptions {
 /** Figures of one confirmed group. */
 export interface CommitGroupStats {
   readonly appends: number;
+  /** Size of the lines, bytes. */
   readonly bytes: number;
+  /** Size of the message in the stream, bytes: less than `bytes` if it is compressed. */
+  readonly storedBytes: number;
   readonly tookMs: number;
 }
 
@@ -187,7 +190,12 @@ function createGroupSender(dependencies: GroupCommitDependencies, room: AppendQu
       const receipts = hasStatements(group) ? sign(group, ack) : undefined;
       for (const [index, { settle }] of group.entries())
         settle(receipts === undefined ? stored : { state: 'stored', receipt: receipts[index] });
-      onGroup({ appends: group.length, bytes: payload.length, tookMs: performance.now() - startedMs });
+      onGroup({
+        appends: group.length,
+        bytes: payload.length,
+        storedBytes: ack.compressedBytes ?? payload.length,
+        tookMs: performance.now() - startedMs,
+      });
     },
     /** Pings the broker; after a response groups may be sent again. */
     async probe(): Promise<void> {

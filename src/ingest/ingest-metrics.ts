@@ -67,12 +67,17 @@ export function createIngestMetrics(metrics: Metrics) {
   );
   const groupBytes = metrics.counter(
     'ingest_published_bytes_total',
-    'Bytes published to the stream and acknowledged by the broker.',
+    'Bytes of event lines published to the stream and acknowledged by the broker, before compression.',
+  );
+  const groupStoredBytes = metrics.counter(
+    'ingest_stored_bytes_total',
+    'Bytes of these messages in the stream, without headers: less if they are compressed.',
   );
 
   for (const kind of importKinds.keys()) for (const count of [received, acknowledged]) count(kind, 0);
   for (const reason of refusalReasons) refused.inc({ reason }, 0);
   let events = 0;
+  const published = { bytes: 0, storedBytes: 0 };
   const refusals = new Map<RefusalReason, number>();
 
   return {
@@ -95,12 +100,15 @@ export function createIngestMetrics(metrics: Metrics) {
     },
     /** Observes the time from a request's headers to its response. */
     answered: (method: ImportMethod, tookMs: number): void => seconds.observe({ method }, tookMs / 1000),
-    group({ appends, bytes, tookMs }: CommitGroupStats): void {
+    group({ appends, bytes, storedBytes, tookMs }: CommitGroupStats): void {
       groupSeconds.observe(tookMs / 1000);
       grouped.observe(appends);
       groupBytes.inc(bytes);
+      groupStoredBytes.inc(storedBytes);
+      published.bytes += bytes;
+      published.storedBytes += storedBytes;
     },
-    /** Returns the counts since the start: events acknowledged, and requests refused by reason. */
-    counts: () => ({ events, refused: Object.fromEntries(refusals) }),
+    /** Returns the counts since the start: events and bytes acknowledged, and requests refused by reason. */
+    counts: () => ({ events, published: { ...published }, refused: Object.fromEntries(refusals) }),
   };
 }

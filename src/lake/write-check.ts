@@ -1,7 +1,7 @@
 import path from 'node:path';
 import { removeFile, writeNewFile } from '../runtime/files/durable-file.ts';
 import { assertWritableFolder } from '../runtime/files/file-checks.ts';
-import { isAppError, isSystemError } from '../runtime/errors.ts';
+import { isStoreError, isSystemError } from '../runtime/errors.ts';
 import { lakeStore } from './files/data-file.ts';
 import { lakePaths } from './lake.ts';
 import { logFolder } from './log/log-files.ts';
@@ -41,7 +41,6 @@ export async function isUnwritable(lakeDir: string, assertFolder: () => void): P
     await checkWritable(lakeDir, assertFolder);
     return false;
   } catch (error) {
-    const isStoreError = isAppError(error, 'store_away') || isAppError(error, 'store_refused');
-    return isStoreError || isSystemError(error, 'EROFS', 'EACCES', 'EPERM', 'ENOSPC', 'EDQUOT');
+    return isStoreError(error) || isSystemError(error, 'EROFS', 'EACCES', 'EPERM', 'ENOSPC', 'EDQUOT');
   }
 }

@@ -56,6 +56,13 @@ export interface RefusalRecord {
   readonly requestsNotRecorded?: number;
 }
 
+/** The newest records of an app. */
+export interface FoundRefusals {
+  readonly refusals: readonly RefusalRecord[];
+  /** Hosts that did not answer, which may have more; absent if none. */
+  readonly hostsWithoutAnswer?: readonly string[];
+}
+
 function isRefusalRecord(value: object): value is RefusalRecord {
   const { time, method, status, error, detail, errors, requests } = membersOf(value);
   return (

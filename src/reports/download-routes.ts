@@ -90,7 +90,7 @@ async function sendFile(
   const range = parseRange(request.method === 'GET' ? applicableRange(request.headers, etag) : undefined, file.bytes);
   if (range.kind === 'unsatisfiable') return reply.code(416).header('content-range', `bytes */${file.bytes}`).send();
 
-  const opened = await withoutTimeout(request, () => files.open({ idReport: job.id, file }));
+  const opened = await withoutTimeout(request, () => files.open({ job, file }));
   if (isVerificationError(opened)) return refuseFault(request, reply, opened.state);
   const { first, last } = range.kind === 'part' ? range : { first: 0, last: file.bytes - 1 };
   if (range.kind === 'part') reply.code(206).header('content-range', `bytes ${first}-${last}/${file.bytes}`);
@@ -119,7 +119,7 @@ async function sendArchive(
   job: ReportJob,
   { files, logger }: DownloadDependencies,
 ): Promise<FastifyReply> {
-  const parts = (job.files ?? []).map((file) => ({ idReport: job.id, file }));
+  const parts = (job.files ?? []).map((file) => ({ job, file }));
   const condition = checkPreconditions(request.headers, undefined);
   if (condition === 'failed') return reply.code(412).send(preconditionFailed);
   if (condition === 'not_modified') return reply.code(304).send();

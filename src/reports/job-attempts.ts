@@ -1,13 +1,15 @@
+import { randomBytes } from 'node:crypto';
 import path from 'node:path';
 import { inParallel } from '../runtime/async/in-parallel.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { AppError } from '../runtime/errors.ts';
+import { defined } from '../runtime/files/checksummed-json.ts';
 import { findNames } from '../runtime/files/folder-names.ts';
 import { makeFolder } from '../runtime/files/make-folder.ts';
 import { removeTree } from '../runtime/files/work-files.ts';
 import type { ObjectStore } from '../runtime/store/object-store.ts';
 import type { Jobs } from './jobs.ts';
-import { partKey, partsPrefix } from './report-records.ts';
+import { attemptPartsPrefix, partKey, partsPrefix } from './report-records.ts';
 import {
   attemptPrefix,
   endedAttempts,
@@ -33,23 +35,46 @@ interface JobAttemptsDependencies {
 /** Concurrent uploads. */
 const width = 4;
 
+/** A request after an end. */
+interface EndedReport {
+  readonly job: ReportJob;
+  /** Whether this end is the request's. */
+  readonly isOwn: boolean;
+}
+
 function countInterruption(job: ReportJob): ReportJob {
   return job.state === 'running' ? { ...job, interruptions: (job.interruptions ?? 0) + 1 } : job;
 }
 
-/** Creates the attempts of export requests. The changes of one request are made one after the other. */
+/** Counts an attempt that has ended without a result. */
+function countAttempt(job: ReportJob, as: AttemptEnd): ReportJob {
+  const counted = as === 'interruption' ? countInterruption(job) : job;
+  return { ...counted, attempts: as === 'failure' ? job.attempts : endedAttempts(job) };
+}
+
+/**
+ * Creates the attempts of export requests. The changes of one request are made one after the other. In a shared store,
+ * other hosts make some too: each attempt has a nonce, and one that was overtaken changes neither the record nor the
+ * files of the current one.
+ */
 export function createJobAttempts(dependencies: JobAttemptsDependencies) {
   const { jobs, objects, reportsDir, clock, linkTtlSeconds, onEnd } = dependencies;
-  const attemptFolderOf = ({ id, attempts, interruptions = 0 }: ReportJob): string =>
-    path.join(reportsDir, String(id), `${attemptPrefix}${attempts + interruptions}`);
+  const attemptFolderOf = ({ id, attempts, interruptions = 0, attemptNonce }: ReportJob): string =>
+    path.join(reportsDir, String(id), `${attemptPrefix}${attemptNonce ?? attempts + interruptions}`);
+  /** Returns the folder to remove after an attempt. In a folder, that of the request has its record. */
+  const workFolderOf = (folder: string): string => (objects.isShared ? path.dirname(folder) : folder);
   /** An attempt ends when it is released or the next one begins, even if its worker exits later. */
   const isUnderWay = (job: ReportJob, folder: string): boolean =>
     job.state === 'running' && folder === attemptFolderOf(job);
 
   async function begin(id: number): Promise<{ job: ReportJob; folder: string }> {
-    const job = await jobs.change(id, (open) =>
-      isInProgress(open) ? { ...countInterruption(open), state: 'running', attempts: endedAttempts(open) + 1 } : open,
-    );
+    // Attempts on other hosts must not write the same objects.
+    const attemptNonce = objects.isShared ? randomBytes(8).toString('hex') : undefined;
+    const job = await jobs.change(id, (open) => {
+      if (!isInProgress(open)) return open;
+      const { attemptNonce: _, ...counted } = countInterruption(open);
+      return { ...counted, state: 'running', attempts: endedAttempts(open) + 1, ...defined({ attemptNonce }) };
+    });
     if (job === undefined || !isInProgress(job)) throw new AppError('conflict', `export request ${id} has ended`);
     const folder = attemptFolderOf(job);
     const requestFolder = path.dirname(folder);
@@ -59,49 +84,63 @@ export function createJobAttempts(dependencies: JobAttemptsDependencies) {
     return { job, folder };
   }
 
-  /** Uploads the files of an attempt, after what an interrupted upload left was removed. */
-  async function upload(id: number, files: readonly ReportFile[], folder: string): Promise<void> {
-    await objects.remove(await objects.list(partsPrefix(id)));
+  /** Uploads the files of an attempt, after what an interrupted upload left at their prefix was removed. */
+  async function upload(job: ReportJob, files: readonly ReportFile[], folder: string): Promise<void> {
+    await objects.remove(await objects.list(attemptPartsPrefix(job)));
     await inParallel(files, width, ({ name, sha256 }) =>
-      objects.upload(partKey(id, name), path.join(folder, name), { sha256 }),
+      objects.upload(partKey(job, name), path.join(folder, name), { sha256 }),
     );
   }
 
-  async function end(id: number, how: ReportEnd, attemptFolder: string | undefined): Promise<ReportJob> {
-    const isOpen = (job: ReportJob): boolean =>
-      isInProgress(job) && (attemptFolder === undefined || isUnderWay(job, attemptFolder));
-    let job = jobs.lastRead(id);
-    if (job !== undefined && isOpen(job)) {
-      if (how.state === 'success' && attemptFolder !== undefined) await upload(id, how.files, attemptFolder);
+  /** Removes the files of all attempts but the current one, or that of the result. */
+  async function removeOtherParts(id: number, job: ReportJob | undefined): Promise<void> {
+    const hasParts = job !== undefined && (job.state === 'success' || isInProgress(job));
+    const keys = await objects.list(partsPrefix(id));
+    await objects.remove(hasParts ? keys.filter((key) => !key.startsWith(attemptPartsPrefix(job))) : keys);
+  }
+
+  async function end(id: number, how: ReportEnd, folder?: string, as?: AttemptEnd): Promise<EndedReport> {
+    const isCurrent = (job: ReportJob): boolean =>
+      isInProgress(job) && (folder === undefined || isUnderWay(job, folder));
+    // Its files are removed first: the disk may be full.
+    if (folder !== undefined && as !== undefined) await removeTree(workFolderOf(folder));
+    const before = jobs.lastRead(id);
+    let job = before;
+    let written: ReportJob | undefined;
+    if (before !== undefined && isCurrent(before)) {
+      if (how.state === 'success' && folder !== undefined) await upload(before, how.files, folder);
       const finishedMs = clock.nowMs();
       const expiresSeconds = Math.floor(finishedMs / 1000) + linkTtlSeconds;
-      job = await jobs.change(id, (open) => (isOpen(open) ? { ...open, ...how, finishedMs, expiresSeconds } : open));
+      job = await jobs.change(id, (open) => {
+        const counted = as === undefined ? open : countAttempt(open, as);
+        written = isCurrent(open) ? { ...counted, ...how, finishedMs, expiresSeconds } : undefined;
+        return written ?? open;
+      });
+      // What stays is removed with the request.
+      if (objects.isShared) await removeOtherParts(id, job).catch(() => undefined);
       await onEnd(id);
     }
     if (job === undefined) throw new AppError('not_found', `export request ${id} not found`);
     // What stays is removed by the next start.
-    if (attemptFolder !== undefined) await removeTree(attemptFolder).catch(() => undefined);
-    return job;
+    if (folder !== undefined) await removeTree(workFolderOf(folder)).catch(() => undefined);
+    return { job, isOwn: job === written };
   }
 
   async function release(id: number, folder: string, as: AttemptEnd): Promise<void> {
-    await removeTree(folder);
-    await jobs.change(id, (job) => {
-      if (!isUnderWay(job, folder)) return job;
-      const counted = as === 'interruption' ? countInterruption(job) : job;
-      return { ...counted, state: 'queued', attempts: as === 'failure' ? job.attempts : endedAttempts(job) };
-    });
+    await removeTree(workFolderOf(folder));
+    await jobs.change(id, (job) => (isUnderWay(job, folder) ? { ...countAttempt(job, as), state: 'queued' } : job));
   }
 
   return {
     /** Starts an attempt, durably. An unreleased earlier one counts as interrupted. Error: `conflict` if ended. */
     beginAttempt: (id: number): Promise<{ job: ReportJob; folder: string }> => jobs.inTurn(id, () => begin(id)),
     /**
-     * Ends a request: uploads the attempt's files as the request's parts if it succeeded, then writes job.json.
-     * Returns the request afterwards: of two ends, the first stays, and of attempts only the current one counts.
+     * Ends a request: uploads the attempt's files as the request's parts if it succeeded, then writes job.json. `as`: how
+     * an attempt without a result counts. Returns the request afterwards: of two ends, the first stays, and of attempts
+     * only the current one counts.
      */
-    end: (id: number, how: ReportEnd, attemptFolder?: string): Promise<ReportJob> =>
-      jobs.inTurn(id, () => end(id, how, attemptFolder)),
+    end: (id: number, how: ReportEnd, attemptFolder?: string, as?: AttemptEnd): Promise<EndedReport> =>
+      jobs.inTurn(id, () => end(id, how, attemptFolder, as)),
     /** Removes the folder of an attempt without a result; the request is queued again. */
     releaseAttempt: (id: number, folder: string, as: AttemptEnd): Promise<void> =>
       jobs.inTurn(id, () => release(id, folder, as)),

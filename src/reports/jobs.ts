@@ -5,20 +5,37 @@ import { createKeyedSemaphore, type KeyedSemaphore } from '../runtime/async/sema
 import { describeError, isAppError, isDamage, isSystemError } from '../runtime/errors.ts';
 import { findNames } from '../runtime/files/folder-names.ts';
 import { removeTree } from '../runtime/files/work-files.ts';
+import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { missingObject, type ObjectStore } from '../runtime/store/object-store.ts';
 import type { Records } from '../runtime/store/records.ts';
 import { progressKey } from './progress-notes.ts';
-import { jobKey, listReportIds, openJobRecords, partsPrefix, readHighestId, writeHighestId } from './report-records.ts';
+import {
+  jobKey,
+  listReportIds,
+  openJobRecords,
+  partsPrefix,
+  readHighestId,
+  removeReport,
+  writeHighestId,
+} from './report-records.ts';
 import { attemptPrefix, isInProgress, type ReportJob } from './reports.ts';
 
+/** Called with a request that another host has created, changed or, if it is undefined, removed. */
+export type JobListener = (id: number, job: ReportJob | undefined) => void;
+
 /**
- * The export requests of a store. All else finds and changes them by this interface. The implementation alone relies on
- * one process being their only owner: it lists them at its start, and reads each again only after a write failed.
+ * The export requests of a store. All else finds and changes them by this interface. There are two implementations: one
+ * for a folder, whose only owner is this process, and one for a store that hosts share (shared-jobs.ts).
  */
 export interface Jobs {
-  /** Creates a request under the next id, durably; leaves nothing on an error. */
-  create(job: Omit<ReportJob, 'id'>): Promise<ReportJob>;
+  /**
+   * Creates a request, durably; leaves nothing on an error. It gets the next id, or a reserved one: then it may exist
+   * already, and is returned as it is.
+   */
+  create(job: Omit<ReportJob, 'id'>, reservedId?: number): Promise<ReportJob>;
+  /** Reserves an id for a request that several hosts may try to create; undefined if the store is not shared. */
+  reserveId(): Promise<number | undefined>;
   /** Finds a request, which is durable. */
   find(id: number): Promise<ReportJob | undefined>;
   /** Returns a request as last read, durable or not. */
@@ -38,6 +55,10 @@ export interface Jobs {
   remove(id: number): Promise<void>;
   /** Runs one piece of work on a request at a time. */
   inTurn<T>(id: number, work: () => Promise<T>): Promise<T>;
+  /** Reads what other hosts have changed until now: new requests, and those in progress that are wanted. */
+  refresh(isWanted?: (job: ReportJob) => boolean): Promise<void>;
+  /** Reads what other hosts change, about each second, until it is stopped. */
+  follow(onChange: JobListener): Stoppable;
   /** Reads the other requests at half pace until the signal aborts; calls `onInProgress` for each in progress. */
   load(signal: AbortSignal, onInProgress?: () => void): Promise<void>;
   /** Reports whether every request has been read or is damaged. */
@@ -78,9 +99,9 @@ function createReportIds(objects: ObjectStore, newest: number) {
 }
 
 /** Removes what a crash left of a request: attempts, unpublished parts, its progress, temporary objects. */
-async function removeLeftovers(objects: ObjectStore, folder: string, job: ReportJob): Promise<void> {
-  for (const name of await findNames(folder))
-    if (name.startsWith(attemptPrefix)) await removeTree(path.join(folder, name));
+async function removeLeftovers(objects: ObjectStore, workFolder: string, job: ReportJob): Promise<void> {
+  for (const name of await findNames(workFolder))
+    if (name.startsWith(attemptPrefix)) await removeTree(path.join(workFolder, name));
   const [parts, progress] = [partsPrefix(job.id), progressKey(job.id)];
   if (job.state !== 'success') {
     await objects.remove(await objects.list(parts));
@@ -126,21 +147,19 @@ interface JobReaderDependencies {
   readonly ids: ReturnType<typeof createReportIds>;
   readonly known: ReturnType<typeof createKnownJobs>;
   readonly mutex: KeyedSemaphore;
-  readonly folderOf: (id: number) => string;
+  readonly workFolderOf: (id: number) => string;
   readonly logger: Logger;
 }
 
 /** Creates what reads requests of earlier processes, and those whose last change failed. */
-function createJobReader({ objects, records, ids, known, mutex, folderOf, logger }: JobReaderDependencies) {
+function createJobReader({ objects, records, ids, known, mutex, workFolderOf, logger }: JobReaderDependencies) {
   const { jobs, unread, unsynced, doubtful } = known;
   const damages = new Map<number, string>();
   let onFound: (() => void) | undefined;
 
   async function removeAll(id: number): Promise<void> {
-    // Its record is removed first: half deleted, and with the clock set back, it would be a success without files.
-    await objects.remove([jobKey(id)]);
-    await objects.remove(await objects.list(`${id}/`));
-    await removeTree(folderOf(id));
+    await removeReport(objects, id);
+    await removeTree(workFolderOf(id));
   }
 
   async function readNow(id: number): Promise<void> {
@@ -150,7 +169,7 @@ function createJobReader({ objects, records, ids, known, mutex, folderOf, logger
       await ids.retire(id);
       await removeAll(id);
     } else {
-      await removeLeftovers(objects, folderOf(id), job);
+      await removeLeftovers(objects, workFolderOf(id), job);
       unsynced.add(id);
       known.keep(job);
     }
@@ -262,8 +281,8 @@ export async function openJobs(
   const mutex = createKeyedSemaphore();
   const known = createKnownJobs(found);
   const { jobs, open, unread, doubtful } = known;
-  const folderOf = (id: number): string => path.join(reportsDir, String(id));
-  const reader = createJobReader({ objects, records, ids, known, mutex, folderOf, logger });
+  const workFolderOf = (id: number): string => path.join(reportsDir, String(id));
+  const reader = createJobReader({ objects, records, ids, known, mutex, workFolderOf, logger });
   await reader.readAll(found.slice(0, readFirst));
   return {
     async create(report) {
@@ -284,6 +303,9 @@ export async function openJobs(
       if (job !== undefined) await reader.settle(job);
       return jobs.get(id);
     },
+    reserveId: async () => undefined,
+    refresh: async () => undefined,
+    follow: () => ({ stop: async () => undefined }),
     lastRead: (id) => jobs.get(id),
     async select(wanted) {
       const selected = [...jobs.values()].filter(wanted);

@@ -1,16 +1,16 @@
 import type { Clock } from '../runtime/clock.ts';
 import type { Problem } from '../runtime/problems/problem.ts';
-import { findTextFile } from '../runtime/files/durable-file.ts';
 import { waitForLock } from '../runtime/files/lock.ts';
 import type { Closers } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
+import { findStoredSize } from '../runtime/store/open-store.ts';
 import { openManifestKey } from './manifest.ts';
 import { isExpired } from './reports.ts';
 import { openSigningKeys, signingKeysPath } from './signed-links.ts';
 import { openReportStore } from './store.ts';
 import { createVerifiedFiles } from './verified-files.ts';
 
-/** The report files and their keys, owned by one process. */
+/** The report files and their keys. */
 export type Reports = Awaited<ReturnType<typeof openReports>>;
 
 interface ReportsOptions {
@@ -21,7 +21,10 @@ interface ReportsOptions {
 
 const lockWaitMs = 10_000;
 
-/** Opens the reports until the closers close. Errors: `locked` if another process owns them, `file_damaged`. */
+/**
+ * Opens the reports until the closers close. The lock of their folder excludes other processes of this machine. Errors:
+ * `locked` if another process has it, `file_damaged`.
+ */
 export async function openReports(
   { clock, logger }: { readonly clock: Clock; readonly logger: Logger },
   { reportsDir, keysDir, linkTtlSeconds }: ReportsOptions,
@@ -32,7 +35,7 @@ export async function openReports(
   closers.add('reports lock', () => lock.release());
   const store = await openReportStore(clock, logger, { reportsDir, linkTtlSeconds });
   const keysPath = signingKeysPath(keysDir);
-  const hadKeys = (await findTextFile(keysPath)) !== undefined;
+  const hadKeys = (await findStoredSize({ absolutePath: keysPath })) !== undefined;
   const hasLinks = store.list().some((job) => job.state === 'success');
   const keys = await openSigningKeys(keysDir, clock, logger, hasLinks);
   closers.add('link keys', () => keys.close());

@@ -19,6 +19,7 @@ const hasShape = shapeOf<ReportJob>({
   interruptions: optional(isCount),
   event: matching(/^\w+$/),
   nonce: matching(/^[0-9a-f]{32}$/),
+  attemptNonce: optional(matching(/^[0-9a-f]{16}$/)),
   request: (request) => typeof request === 'object' && request !== null,
   slot: optional(isReportSlot),
   error: optional(isText),
@@ -48,7 +49,11 @@ const jobCodec: Codec<ReportJob> = {
 export const jobKey = (id: number): string => `${id}/job.json`;
 export const deliveriesKey = (id: number): string => `${id}/webhooks.json`;
 export const partsPrefix = (id: number): string => `${id}/parts/`;
-export const partKey = (id: number, name: string): string => `${partsPrefix(id)}${name}`;
+/** Returns the prefix of the files of a request's current attempt. */
+export const attemptPartsPrefix = ({ id, attemptNonce }: Pick<ReportJob, 'id' | 'attemptNonce'>): string =>
+  attemptNonce === undefined ? partsPrefix(id) : `${partsPrefix(id)}${attemptNonce}/`;
+export const partKey = (job: Pick<ReportJob, 'id' | 'attemptNonce'>, name: string): string =>
+  `${attemptPartsPrefix(job)}${name}`;
 export const highestIdKey = 'highest-id';
 
 /** Opens the requests of a store, each with its id as text. Error: `report_damaged`. */
@@ -141,7 +146,10 @@ const openHighestId = (objects: ObjectStore): Records<{ readonly number: number 
     },
   });
 
-/** Reads the highest id that may have been deleted; 0 for none. Error: `report_damaged`. */
+/**
+ * Reads the highest id that may have been deleted; in a shared store, the highest that was allocated. 0 for none. Error:
+ * `report_damaged`.
+ */
 export async function readHighestId(objects: ObjectStore): Promise<number> {
   return (await openHighestId(objects).get(highestIdKey))?.number ?? 0;
 }
@@ -149,4 +157,23 @@ export async function readHighestId(objects: ObjectStore): Promise<number> {
 /** Writes the highest id that was allocated, durably. Called before a request is deleted. */
 export async function writeHighestId(objects: ObjectStore, id: number): Promise<void> {
   await openHighestId(objects).put(highestIdKey, { number: id });
+}
+
+/**
+ * Raises the highest id by compare-and-swap, durably, and returns it. `to` gets the present one, 0 for none. Error:
+ * `report_damaged`.
+ */
+export async function raiseHighestId(objects: ObjectStore, to: (highest: number) => number): Promise<number> {
+  const raised = await openHighestId(objects).change(highestIdKey, (found) => {
+    const [before, after] = [found?.number ?? 0, to(found?.number ?? 0)];
+    return after > before ? { number: after } : found;
+  });
+  return raised?.number ?? 0;
+}
+
+/** Removes all objects of a request. The caller has made sure that its id is not used again. */
+export async function removeReport(objects: ObjectStore, id: number): Promise<void> {
+  // Its record is removed first: half deleted, and with the clock set back, it would be a success without files.
+  await objects.remove([jobKey(id)]);
+  await objects.remove(await objects.list(`${id}/`));
 }

@@ -4,7 +4,8 @@
  * In: requests, attempts and ends from the export stage; parts from the export worker, in the attempt's folder. Out:
  * the state of a request; the bytes of its files to holders of signed links.
  * Layout: the objects `<id>/job.json`, the state of a request, and `<id>/parts/...`, its files; an attempt's local
- * folder `reports/<id>/attempt-...`, which alone is not in the store.
+ * folder `reports/<id>/attempt-...`, which alone is not in the store. In a store that several hosts share, the files of
+ * each attempt have their own prefix, `<id>/parts/<nonce>/...`.
  * Invariant: a request that was acknowledged is durable; its id is never used again; it ends once; the files of a
  * successful request are durable before job.json names them.
  * Crash: job.json is the old or the new one. The next start removes folders of unfinished attempts, and those without a
@@ -102,6 +103,8 @@ export interface ReportJob {
   readonly event: string;
   /** 32 hex digits that make the file names unguessable, the same for every attempt. */
   readonly nonce: string;
+  /** 16 hex digits of the current attempt, in the keys of its files; absent if `parts/` has them directly. */
+  readonly attemptNonce?: string;
   /** The parsed request; only the export stage reads it. */
   readonly request: unknown;
   /** Absent if a user created it. */

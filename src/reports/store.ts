@@ -9,9 +9,10 @@ import type { Logger } from '../runtime/logger.ts';
 import { openStore } from '../runtime/store/open-store.ts';
 import { createJobAttempts } from './job-attempts.ts';
 import { openJobs } from './jobs.ts';
-import { createProgressNotes } from './progress-notes.ts';
+import { createProgressNotes, createSharedProgressNotes } from './progress-notes.ts';
 import { readDeliveries, writeDeliveries, type Delivery } from './report-records.ts';
 import { isExpired, isInProgress, type NewReport, type ReportJob } from './reports.ts';
+import { openSharedJobs } from './shared-jobs.ts';
 
 export type ReportStore = Awaited<ReturnType<typeof openReportStore>>;
 
@@ -26,32 +27,36 @@ interface ReportStoreOptions {
 /** Requests in progress are among the newest; they count for the limits of a create. */
 const defaultReadFirst = 256;
 
-/** Opens the export requests of a folder, and creates the folder. The caller holds the lock of their only owner. */
+/**
+ * Opens the export requests of a folder, and creates the folder. The caller holds its lock: no other process of this
+ * machine has work files in it, and none has the requests unless they are in a store that hosts share.
+ */
 export async function openReportStore(clock: Clock, logger: Logger, options: ReportStoreOptions) {
   const { reportsDir, linkTtlSeconds, readFirst = defaultReadFirst } = options;
   await ensureFolder(reportsDir);
   const objects = openStore(reportsDir, { isOwned: true });
   await objects.sweep('');
-  const jobs = await openJobs(objects, logger, { reportsDir, readFirst });
+  const open = objects.isShared ? openSharedJobs : openJobs;
+  const jobs = await open(objects, logger, { reportsDir, readFirst });
   const isOpen = (id: number): boolean => {
     const job = jobs.lastRead(id);
     return job !== undefined && isInProgress(job);
   };
-  const progress = createProgressNotes(objects, isOpen, logger);
+  const progress = objects.isShared
+    ? createSharedProgressNotes(objects, logger)
+    : createProgressNotes(objects, isOpen, logger);
   return {
     ...jobs,
     ...createJobAttempts({ jobs, objects, reportsDir, clock, linkTtlSeconds, onEnd: (id) => progress.drop(id) }),
-    /** Creates a request under the next id, durably; leaves nothing on an error. */
-    create: (report: NewReport): Promise<ReportJob> =>
-      jobs.create({
-        ...report,
-        createdMs: clock.nowMs(),
-        state: 'queued',
-        attempts: 0,
-        nonce: randomBytes(16).toString('hex'),
-      }),
+    /** Creates a queued request, as `Jobs.create`. */
+    create(report: NewReport, reservedId?: number): Promise<ReportJob> {
+      const nonce = randomBytes(16).toString('hex');
+      return jobs.create({ ...report, createdMs: clock.nowMs(), state: 'queued', attempts: 0, nonce }, reservedId);
+    },
     /** Returns the progress to show for a request, percent; it never decreases, and is at least that of its worker. */
     showProgress: (id: number, percent: number): Promise<number> => progress.show(id, percent),
+    /** Notes the progress of a request that runs here for other hosts, now and then. */
+    noteProgress: (id: number, percent: number): void => progress.note(id, percent),
     readDeliveries: (id: number): Promise<readonly Delivery[]> => readDeliveries(objects, id),
     writeDeliveries: (id: number, deliveries: readonly Delivery[]): Promise<void> =>
       writeDeliveries(objects, id, deliveries),

@@ -1,9 +1,9 @@
 import { createHash } from 'node:crypto';
-import { describeError } from '../runtime/errors.ts';
+import { describeError, isStoreError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { ObjectStore, OpenObject } from '../runtime/store/object-store.ts';
 import { partKey } from './report-records.ts';
-import type { ReportFile } from './reports.ts';
+import type { ReportFile, ReportJob } from './reports.ts';
 
 export interface FileVerificationError {
   readonly idReport: number;
@@ -13,7 +13,7 @@ export interface FileVerificationError {
 
 /** A published file of an export request, with its record of job.json. */
 interface PublishedFile {
-  readonly idReport: number;
+  readonly job: Pick<ReportJob, 'id' | 'attemptNonce'>;
   readonly file: ReportFile;
 }
 
@@ -66,6 +66,7 @@ export function createVerifiedFiles(objects: ObjectStore, logger: Logger) {
     try {
       return wholly && (await hashOnce(name, opened)) !== file.sha256 ? 'checksum mismatch' : undefined;
     } catch (error) {
+      if (isStoreError(error)) throw error;
       return `cannot read it: ${describeError(error)}`;
     }
   }
@@ -79,14 +80,18 @@ export function createVerifiedFiles(objects: ObjectStore, logger: Logger) {
   }
 
   async function openChecked(
-    { idReport, file }: PublishedFile,
+    { job, file }: PublishedFile,
     wholly: boolean,
   ): Promise<OpenObject | FileVerificationError> {
-    const key = partKey(idReport, file.name);
+    const { id: idReport } = job;
+    const key = partKey(job, file.name);
     const name = objects.nameOf(key);
     const opened = await objects.open(key);
     if (opened === undefined) return report(name, { idReport, state: 'missing', detail: `${name} is missing` });
-    const wrong = await check(name, file, opened, wholly);
+    const wrong = await check(name, file, opened, wholly).catch(async (error: unknown) => {
+      await opened.close();
+      throw error;
+    });
     if (wrong === undefined) {
       if (wholly) failures.delete(name);
       return opened;

@@ -121,6 +121,11 @@ export function isDiskFull(error: unknown): error is NodeJS.ErrnoException {
   return isSystemError(error, 'ENOSPC', 'EDQUOT');
 }
 
+/** Reports whether a store did not respond or refused a request, so that nothing is known about its objects. */
+export function isStoreError(error: unknown): boolean {
+  return isAppError(error, 'store_away') || isAppError(error, 'store_refused');
+}
+
 /** Reports whether the same call may succeed later. */
 export function isTransient(error: unknown): boolean {
   return isDiskFull(error) || (error instanceof AppError && error.retryable);

@@ -1,4 +1,5 @@
 import { randomBytes } from 'node:crypto';
+import { isDeepStrictEqual } from 'node:util';
 import { AppError, isAppError } from '../runtime/errors.ts';
 import { openMarkedRecords, type MarkedRecords } from '../runtime/store/marked-records.ts';
 import { openStore } from '../runtime/store/open-store.ts';
@@ -61,6 +62,7 @@ const progressKind: RecordKind<ScheduleProgress> = {
     endedReport: isCount,
     lastReport: isCount,
     place: optional(isText),
+    reserved: optional(shapeOf<NonNullable<ScheduleProgress['reserved']>>({ slot: isInteger, idReport: isCount })),
     stopped: optional(shapeOf<NonNullable<ScheduleProgress['stopped']>>({ reason: isText, resumes: isCount })),
   }),
   idForm: /\/sc_[0-9a-f]{16}$/,
@@ -169,13 +171,23 @@ export async function readScheduleProgress(schedules: string, id: ScheduleId): P
   return (await openProgress(schedules).get(toId(id))) ?? noProgress;
 }
 
-/** Writes the progress of a schedule, durably. Only the export role does. */
-export async function writeScheduleProgress(
+/**
+ * Changes the progress of a schedule that is still `before`, durably. Only the export role does. Error:
+ * `commit_conflict` if another host has changed it.
+ */
+export async function changeScheduleProgress(
   schedules: string,
   id: ScheduleId,
-  scheduleProgress: ScheduleProgress,
+  before: ScheduleProgress,
+  after: ScheduleProgress,
 ): Promise<void> {
-  await openProgress(schedules).put(toId(id), scheduleProgress);
+  const found = await openProgress(schedules).change(toId(id), (stored) =>
+    isDeepStrictEqual(stored ?? noProgress, before) ? after : stored,
+  );
+  if (found === after) return;
+  throw new AppError('commit_conflict', `another process has changed the progress of schedule ${id.idSchedule}`, {
+    hint: 'No action needed: it is read again.',
+  });
 }
 
 export async function removeScheduleProgress(schedules: string, id: ScheduleId): Promise<void> {

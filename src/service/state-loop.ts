@@ -8,6 +8,7 @@ import type { Clock } from '../runtime/clock.ts';
 import { describeError } from '../runtime/errors.ts';
 import { createDescriptorWatch, type DescriptorWatch } from '../runtime/files/disk-watch.ts';
 import { findStamp } from '../runtime/files/file-checks.ts';
+import type { SharedHosts } from './shared-hosts.ts';
 import type { FolderHandles, FolderWatch } from '../runtime/files/folder-watch.ts';
 import type { RunningChild, RoleChild } from '../runtime/processes/child.ts';
 import {
@@ -39,6 +40,8 @@ interface StateDependencies {
   readonly streamOwner: StreamOwner | undefined;
   readonly supervisors: readonly Supervisor<RunningChild>[];
   readonly roles: RoleProcesses;
+  /** The hosts that share the buckets; undefined on one machine. */
+  readonly hosts: SharedHosts | undefined;
   /** Addresses of the areas; undefined for an area that does not run here. */
   readonly s2s: string | undefined;
   readonly api: string | undefined;
@@ -66,7 +69,7 @@ export function findAbsentAccess({ config, roles }: ServiceOptions): Problem[] {
 
 /** Returns the reports of all processes by name, that of the supervisor included. */
 function collectFacts(
-  { options, watch, broker, streamOwner, roles }: StateDependencies,
+  { options, watch, broker, streamOwner, roles, hosts }: StateDependencies,
   descriptors: DescriptorWatch,
 ): ServiceState['facts'] {
   const loss = watch.findLoss();
@@ -80,6 +83,7 @@ function collectFacts(
         ...findAbsentAccess(options),
       ],
       warnings: streamOwner?.notices() ?? [],
+      ...hosts?.facts(),
     },
     ...(broker?.watch === undefined
       ? {}
@@ -131,7 +135,7 @@ function sendView(supervisor: Supervisor<RoleChild>, heartbeat: Heartbeat, view:
 
 /** Collects the service's state every second for commands, the operator's port, the log and `/readyz`. */
 export function startStateLoop(dependencies: StateDependencies) {
-  const { options, clock, pins, roles, onView } = dependencies;
+  const { options, clock, pins, roles, hosts, onView } = dependencies;
   const { config, logger } = options;
   const { run } = dataPaths(config.dataDir);
   const served = roles.supervisors
@@ -153,7 +157,8 @@ export function startStateLoop(dependencies: StateDependencies) {
     onView({ problems, warnings, processes: state.processes, collectMetrics: roles.collectMetrics, isDraining });
     for (const { supervisor, heartbeat } of served) {
       const ready = !isDraining && findOwnProblems(state, supervisor.state().name, clock.nowMs()).length === 0;
-      sendView(supervisor, heartbeat, isDraining ? { ready, draining: true } : { ready });
+      const view = { ready, ...(hosts === undefined ? {} : { hosts: hosts.keepers() }) };
+      sendView(supervisor, heartbeat, isDraining ? { ...view, draining: true } : view);
     }
     if (pins.findLost().length > 0) return;
     try {

@@ -103,7 +103,7 @@ async function readKeptClaim(file: string): Promise<Claim | undefined> {
   }
 }
 
-/** The claims in buckets, as last read: imports go on while a bucket is away. */
+/** The claims in buckets, as last read: imports continue while a bucket is away. */
 const knownClaims = new Map<string, Claim>();
 
 /**

@@ -15,6 +15,8 @@ interface PublishPermit {
   readonly stream: string;
   readonly subject: string;
   readonly streamId?: string;
+  /** Copies of the stream. */
+  readonly copies: number;
   readonly changes: number;
 }
 
@@ -45,7 +47,7 @@ const backgroundCheckMs = 5000;
 
 /** The guard of a stream that no service has claimed: tests, and brokers of single commands. */
 export const noGuard: StreamGuard = {
-  acquirePermit: () => ({ stream: defaultStreamName, subject: eventSubject, changes: 0 }),
+  acquirePermit: () => ({ stream: defaultStreamName, subject: eventSubject, copies: 1, changes: 0 }),
   isPermitValid: () => Promise.resolve(true),
   assertOwner: () => Promise.resolve(),
 };
@@ -107,8 +109,8 @@ export async function openGuard(connection: StreamConnection, options: GuardOpti
         throw new AppError('stream_shut', verdict.problem.message, { hint: verdict.problem.action });
       if (verdict.kind === 'unknown')
         throw new AppError('broker_away', 'the stream has changed, its settings are being verified');
-      const { subject, streamId } = verdict;
-      return { stream: streamName, subject, streamId, changes: seen.changes() };
+      const { subject, streamId, copies } = verdict;
+      return { stream: streamName, subject, streamId, copies, changes: seen.changes() };
     },
     async isPermitValid(publishPermit) {
       // Without advisories only a check after the ack shows a change.

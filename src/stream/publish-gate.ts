@@ -9,9 +9,9 @@ import type { Logger } from '../runtime/logger.ts';
 import { describeDenied } from './broker-errors.ts';
 import { startPollLoop, type PollLoop } from '../runtime/async/poll-loop.ts';
 
-/** Whether a 200 may depend on the stream: `open` under a subject, `shut` for a reason, or unknown. */
+/** Whether a 200 may depend on the stream: `open` under a subject, with its copies; `shut` for a reason; or unknown. */
 export type PublishGate =
-  | { readonly kind: 'open'; readonly subject: string; readonly streamId: string }
+  | { readonly kind: 'open'; readonly subject: string; readonly streamId: string; readonly copies: number }
   | { readonly kind: 'shut'; readonly problem: Problem }
   | { readonly kind: 'unknown' };
 
@@ -61,7 +61,8 @@ export async function evaluateStream(
   if (vital.length > 0) return { kind: 'shut', problem: unsafeProblem(streamName, vital) };
   // The supervisor is about to claim it again.
   if (verdict !== 'ours') return { kind: 'shut', problem: notClaimedProblem(streamName) };
-  return { kind: 'open', subject, streamId: streamIdOf(streamName, info.created) };
+  const { num_replicas: copies } = info.config;
+  return { kind: 'open', subject, streamId: streamIdOf(streamName, info.created), copies };
 }
 
 const answerMs = 5000;

@@ -7,9 +7,16 @@ import { membersOf } from '../runtime/files/checksummed-json.ts';
 import { isInteger, isText, optional, shapeOf } from '../runtime/store/shape.ts';
 import { areSameFolders, type FolderIds } from '../runtime/files/folder-id.ts';
 import { createStoreCheck } from './store-files.ts';
-import { createInbox, errors, type Msg, type Subscription } from '@nats-io/transport-node';
+import { createInbox, errors, type Msg, type MsgHdrs, type Subscription } from '@nats-io/transport-node';
 import { JetStreamApiError, type ApiError } from '@nats-io/jetstream';
 import { isNoRoom, wrapBrokerError } from './broker-errors.ts';
+import { compressLines, isCompressing, renderSize, type StreamCompression } from './message-compression.ts';
+
+/** A message to send. */
+interface Outgoing {
+  readonly payload: Uint8Array;
+  readonly headers?: MsgHdrs;
+}
 
 interface Sent {
   readonly subject: string;
@@ -93,12 +100,12 @@ function openAckInbox(connection: StreamConnection) {
 
   return {
     /** Sends a message. Errors: `publish_unknown`; `stream_full`, `broker_away`, `broker_refused` (not stored). */
-    publish(subject: string, payload: Uint8Array, timeoutMs: number): Promise<PublishAck> {
+    publish(subject: string, { payload, ...options }: Outgoing, timeoutMs: number): Promise<PublishAck> {
       count += 1;
       const id = String(count);
       try {
         subscription ??= nats.subscribe(`${inbox}.*`, { callback: receive });
-        nats.publish(subject, payload, { reply: `${inbox}.${id}` });
+        nats.publish(subject, payload, { ...options, reply: `${inbox}.${id}` });
       } catch (error) {
         return Promise.reject(wrapBrokerError(error, 'publish'));
       }
@@ -127,18 +134,35 @@ interface OpenPublisher extends StreamPublisher {
  * Opens a publisher over a connection, which the caller closes. An ack means that the message is fsynced, and that the
  * stream has not changed since the permit. A lost connection throws `publish_unknown` at once.
  */
-export function openPublisher(connection: StreamConnection, guard: StreamGuard = noGuard): OpenPublisher {
+export function openPublisher(
+  connection: StreamConnection,
+  guard: StreamGuard = noGuard,
+  compression: StreamCompression = 'off',
+): OpenPublisher {
   const inbox = openAckInbox(connection);
+
+  function acquirePermit(): ReturnType<StreamGuard['acquirePermit']> {
+    // The library would send the message after the reconnect, long after the client was rejected.
+    if (!connection.isConnected()) throw new AppError('broker_away', 'publish: not connected to the broker');
+    return guard.acquirePermit();
+  }
+
   return {
     async publish(payload, timeoutMs) {
       assert(payload.length > 0 && payload.length <= maxMessageBytes, `message of ${payload.length} bytes`);
-      // The library would send the message after the reconnect, long after the client was rejected.
-      if (!connection.isConnected()) throw new AppError('broker_away', 'publish: not connected to the broker');
-      const publishPermit = guard.acquirePermit();
-      const ack = await inbox.publish(publishPermit.subject, payload, timeoutMs);
+      const dueMs = performance.now() + timeoutMs;
+      let publishPermit = acquirePermit();
+      let compressed: Uint8Array | undefined;
+      if (isCompressing(compression, publishPermit.copies)) {
+        compressed = await compressLines(payload);
+        // The stream or the connection may have changed meanwhile.
+        publishPermit = acquirePermit();
+      }
+      const message = compressed && { payload: compressed, headers: renderSize(payload.length) };
+      const ack = await inbox.publish(publishPermit.subject, message ?? { payload }, dueMs - performance.now());
       assert.equal(ack.stream, publishPermit.stream, 'another stream has taken the event subject');
       if (!(await guard.isPermitValid(publishPermit))) throw unknown('the stream was changed before the response');
-      return { ...ack, streamId: publishPermit.streamId };
+      return { ...ack, streamId: publishPermit.streamId, compressedBytes: compressed?.length };
     },
     isPublishing: () => inbox.waiting() > 0,
     ping: (timeoutMs) => connection.ping(timeoutMs),

@@ -1,6 +1,7 @@
 import { errors, type Msg, createInbox, type NatsConnection } from '@nats-io/transport-node';
 import { AppError } from '../runtime/errors.ts';
 import { wrapBrokerError } from './broker-errors.ts';
+import { findLinesBytes } from './message-compression.ts';
 import type { StreamMessage } from './stream.ts';
 
 interface PullReplies {
@@ -135,7 +136,8 @@ export function pullOnce(pulls: PullConnection, request: PullRequest): Promise<P
       const payload = room(message.data.length);
       // The library hands over a part of the socket's buffer.
       payload.set(message.data);
-      messages.push({ ...parseReply(message.reply ?? ''), payload });
+      const linesBytes = findLinesBytes(() => message.headers);
+      messages.push({ ...parseReply(message.reply ?? ''), payload, linesBytes });
       onArrival();
       if (messages.length === batch) end({ clean: true });
     }

@@ -1,5 +1,6 @@
 import { DeliverPolicy, jetstream, jetstreamManager } from '@nats-io/jetstream';
 import { wrapErrors } from './broker-errors.ts';
+import { findLinesBytes, readLines } from './message-compression.ts';
 import { whileConnected, type StreamConnection } from './connection.ts';
 
 /** Messages per request: even the largest stay below the unsent bytes at which the server disconnects a client. */
@@ -9,6 +10,7 @@ const messagesAtOnce = 48;
 const minExpiresMs = 1000;
 
 export interface BacklogLimits {
+  /** Most bytes of lines. */
   readonly maxBytes: number;
   readonly deadlineMs: number;
 }
@@ -19,7 +21,7 @@ export interface BacklogLimits {
  */
 export type BacklogReadResult = 'complete' | 'purged' | 'limited' | 'otherStream';
 
-/** Passes each message after a sequence to `onMessage`, in order. Errors: `broker_away`, `broker_refused`. */
+/** Passes the lines of each message after a sequence to `onMessage`, in order. Errors: `broker_away`, `broker_refused`. */
 export async function readBacklog(
   connection: StreamConnection,
   {
@@ -28,7 +30,7 @@ export async function readBacklog(
     after,
   }: { readonly streamName: string; readonly streamId?: string | undefined; readonly after: number },
   limits: BacklogLimits,
-  onMessage: (payload: Uint8Array) => void,
+  onMessage: (lines: Uint8Array) => void,
 ): Promise<BacklogReadResult> {
   const read = async (): Promise<BacklogReadResult> => {
     const manager = await jetstreamManager(connection.nats);
@@ -54,8 +56,10 @@ export async function readBacklog(
         })) {
           if (message.seq !== next) return 'purged';
           next += 1;
-          bytes += message.data.length;
-          onMessage(message.data);
+          const linesBytes = findLinesBytes(() => message.headers);
+          const lines = await readLines({ sequence: message.seq, payload: message.data, linesBytes });
+          bytes += lines.length;
+          onMessage(lines);
         }
         if (next === first) return 'limited';
       }

@@ -15,6 +15,7 @@ import { nanos } from '@nats-io/transport-node';
 import { AppError } from '../runtime/errors.ts';
 import { pause } from '../runtime/async/retry.ts';
 import { type PullConnection, pullOnce, type PullRequest } from './pull-request.ts';
+import { findLinesBytes } from './message-compression.ts';
 import { openManager } from './stream-admin.ts';
 
 const minFetchMs = 1000;
@@ -270,9 +271,9 @@ export async function openReader(
     findMessage: (sequence) =>
       wrapErrors('read a message', async () => {
         const message = await manager.streams.getMessage(streamName, { seq: sequence });
-        return message === null
-          ? undefined
-          : { sequence: message.seq, payload: message.data, storedAtMs: message.time.getTime() };
+        if (message === null) return undefined;
+        const linesBytes = findLinesBytes(() => message.header);
+        return { sequence: message.seq, payload: message.data, linesBytes, storedAtMs: message.time.getTime() };
       }),
     pull: (afterSequence, limits) => wrapErrors('pull from the stream', () => pull(afterSequence, limits)),
     purgeBelow: (sequence) =>

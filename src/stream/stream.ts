@@ -3,7 +3,8 @@ import { createHash } from 'node:crypto';
 /**
  * The stream: where acknowledged events are stored until the lake has them.
  *
- * In: groups of event lines (NDJSON, at most `maxMessageBytes`) from ingest, one JetStream message per group.
+ * In: groups of event lines (NDJSON, at most `maxMessageBytes`) from ingest, one JetStream message per group, plain or
+ * compressed (message-compression.ts).
  * Out: messages in order of their stream sequence, to the compactor, which purges what the lake's log has.
  * Invariant: a confirmed message is fsynced (`sync_interval: always`) and stays until it is purged.
  * Crash: an unconfirmed publish may or may not be stored; nothing confirmed is lost.
@@ -21,6 +22,8 @@ export interface PublishAck {
   readonly sequence: number;
   /** As in `StreamState`; absent if no service has claimed the stream. */
   readonly streamId?: string | undefined;
+  /** Size of the stored message, bytes; absent if it was not compressed. */
+  readonly compressedBytes?: number | undefined;
 }
 
 /** Returns the id of a stream: its name and creation time, which distinguish it from a later one of the same name. */
@@ -37,7 +40,10 @@ export interface StreamPublisher {
 
 export interface StreamMessage {
   readonly sequence: number;
+  /** The stored bytes: event lines, or their compressed form (message-compression.ts). */
   readonly payload: Uint8Array;
+  /** Size of the event lines if they are compressed, bytes; 0 if the message names an invalid size. */
+  readonly linesBytes?: number | undefined;
   /** When it was stored, by the broker's clock, Unix ms, rounded down; absent if unknown. */
   readonly storedAtMs?: number | undefined;
 }
@@ -84,7 +90,7 @@ export interface StreamReader {
 
 export const newline = 0x0a;
 
-/** Returns the hash of a message, hex. */
+/** Returns the hash of the stored bytes of a message, hex. */
 export function hashMessage(payload: Uint8Array): string {
   return createHash('sha256').update(payload).digest('hex');
 }

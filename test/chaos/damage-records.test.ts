@@ -95,7 +95,7 @@ async function readReportFiles(data: string): Promise<Reading> {
   const texts: (string | undefined)[] = [];
   for (const { id, files: parts = [] } of store.list()) {
     for (const file of parts) {
-      const opened = await files.open({ idReport: id, file });
+      const opened = await files.open({ job: { id }, file });
       if (isVerificationError(opened)) continue;
       texts.push(await textOf(opened.stream()));
     }

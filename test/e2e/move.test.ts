@@ -3,7 +3,7 @@ import path from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
 import { toPlace } from '../../src/composition/storage.ts';
 import { openS3Place } from '../../src/runtime/store/s3-folders.ts';
-import type { S3Settings } from '../../src/runtime/store/s3-bucket.ts';
+import { bucketSettings } from '../helpers/bucket.ts';
 import { createExportClient, exportQuery } from '../helpers/export-client.ts';
 import { startFakeS3 } from '../helpers/fake-s3.ts';
 import { testFolder } from '../helpers/folder.ts';
@@ -21,14 +21,6 @@ async function startFake(): Promise<S3Server> {
   const settings = { bucket: 'lake', endpoint, pathStyle: true, credentials };
   return { settings, stop: () => Promise.resolve() };
 }
-
-const settingsOf = ({ endpoint = '' }: S3Settings): Settings => ({
-  TRIBUTARY_S3_ENDPOINT: endpoint,
-  TRIBUTARY_S3_PATH_STYLE: 'on',
-  AWS_ACCESS_KEY_ID: credentials.accessKeyId,
-  AWS_SECRET_ACCESS_KEY: credentials.secretAccessKey,
-  AWS_REGION: 'us-east-1',
-});
 
 /** Sends an event of each user. */
 async function sendEvents({ s2s }: TestService, token: string, users: readonly string[]): Promise<void> {
@@ -59,7 +51,7 @@ it.each([
     const server = await startServer();
     if (server === undefined) return;
     onTestFinished(() => server.stop());
-    const s3 = settingsOf(server.settings);
+    const { TRIBUTARY_STORAGE_URL: _, ...s3 } = bucketSettings(server.settings.endpoint);
     const root = testFolder();
     const [dataDir, to, address] = [path.join(root, 'data'), path.join(root, 'new'), 's3://lake/games/one'];
     const { service, token, user } = await startWithUser({ dataDir });
@@ -77,7 +69,12 @@ it.each([
     // Killed, so that the stream has events that the lake lacks.
     await sendEvents(service, token, ['carl', 'dora']);
     await service.killAll();
-    expect(await move(address, s3)).toMatchObject({ from: dataDir, to: address, tables: 1, reports: 1 });
+    expect(await move(address, { ...s3, TRIBUTARY_STORAGE_URL: address })).toMatchObject({
+      from: dataDir,
+      to: address,
+      tables: 1,
+      reports: 1,
+    });
     const gone = `the data of ${dataDir} was moved to ${address}`;
     await expect(runCommand(['status', '--data', dataDir])).rejects.toThrow(gone);
     await expect(runCommand(['start', '--data', dataDir])).rejects.toThrow(gone);

@@ -27,6 +27,7 @@ export const promises = {
   P14: 'a data folder, a stream and a lake have one owner',
   P15: 'a backup contains every event that was acknowledged before it began',
   P16: 'no file contains an erased person',
+  P17: 'a lost node costs seconds',
   P19: 'revoked access ends within a second',
 } as const;
 export type PromiseId = keyof typeof promises;

@@ -13,6 +13,7 @@ import { createClock, type Clock } from '../../src/runtime/clock.ts';
 import { createLogger, type Logger } from '../../src/runtime/logger.ts';
 import { createMetrics } from '../../src/runtime/metrics.ts';
 import { bundleChild } from './bundled.ts';
+import type { TestBucketOptions } from './connected-bucket.ts';
 import { waitFor, within } from './wait.ts';
 
 /** The data object of a response; its members depend on the method and the state. */
@@ -145,6 +146,8 @@ export interface ProcessConditions {
   readonly crashAt?: string;
   /** Whether attempts run in the process, as with `runHere`. */
   readonly runsHere?: boolean;
+  /** The bucket that has all but the lake, as `connectTestBucket` connects it. */
+  readonly bucket?: TestBucketOptions;
 }
 
 /** A running export stage that can be killed. */

@@ -1,10 +1,11 @@
 import { createHash } from 'node:crypto';
-import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { gunzipSync } from 'node:zlib';
 import { basic, send, targetOf, type Answer, type AnswerData, type Call, type Credentials } from './export-area.ts';
 import type { TestService } from './service.ts';
 import { waitFor } from './wait.ts';
+import { findText } from '../../src/runtime/store/object-store.ts';
+import { openStore } from '../../src/runtime/store/open-store.ts';
 
 const answerMs = 120_000;
 /** Attempts after which a request ends in its documented error. */
@@ -144,7 +145,7 @@ export async function accountForExports(
         state,
         attempts,
         interruptions = 0,
-      } = JSON.parse(readFileSync(path.join(service.dataDir, 'reports', id, 'job.json'), 'utf8')) as {
+      } = JSON.parse((await findText(openStore(path.join(service.dataDir, 'reports')), `${id}/job.json`)) ?? '') as {
         state: string;
         attempts: number;
         interruptions?: number;

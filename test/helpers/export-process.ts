@@ -7,6 +7,7 @@ import { createClock, type Clock } from '../../src/runtime/clock.ts';
 import { createCrashPoint } from '../../src/runtime/crash-point.ts';
 import { createLogger } from '../../src/runtime/logger.ts';
 import { createMetrics } from '../../src/runtime/metrics.ts';
+import { connectTestBucket } from './connected-bucket.ts';
 import type { ProcessConditions } from './export-area.ts';
 import { runHere } from './worker-here.ts';
 
@@ -24,7 +25,8 @@ async function run(json: string): Promise<void> {
     readonly options: ExportOptions;
     readonly conditions: ProcessConditions;
   };
-  const { clockFile, crashAt, runsHere = false } = conditions;
+  const { clockFile, crashAt, runsHere = false, bucket } = conditions;
+  if (bucket !== undefined) await connectTestBucket(dataDir, bucket);
   const logger = createLogger('silent');
   const access = await openAccessReader(
     { access: path.join(dataDir, 'access.json'), keys: path.join(dataDir, 'keys') },

@@ -1,8 +1,11 @@
-import { readFileSync } from 'node:fs';
+import { copyFileSync, readFileSync } from 'node:fs';
 import path from 'node:path';
-import { DuckDBInstance } from '@duckdb/node-api';
-import { readSnapshot } from '../../src/lake/log/snapshot.ts';
+import { DuckDBInstance, type DuckDBConnection } from '@duckdb/node-api';
+import { readSnapshot, type DataFile } from '../../src/lake/log/snapshot.ts';
 import { sqlList } from '../../src/lake/sql/literals.ts';
+import { localViewsSql } from '../../src/lake/sql/snapshot-sql.ts';
+import { localFiles, openStore } from '../../src/runtime/store/open-store.ts';
+import { testFolder } from './folder.ts';
 
 /**
  * A client's record of the events it sent and their responses, and its comparison with the lake.
@@ -97,6 +100,30 @@ const countPaymentsSql = (files: readonly string[]): string => `
     coalesce(bool_and(currency = 'EUR' AND total = regexp_extract(id_transaction, '[0-9]+$')::DECIMAL(18,4) + 0.25), false)
   FROM read_parquet(${sqlList(files)}, hive_partitioning = false) GROUP BY id_transaction`;
 
+async function runAll(connection: DuckDBConnection, sql: string): Promise<void> {
+  const statements = await connection.extractStatements(sql);
+  for (let index = 0; index < statements.count; index += 1) await (await statements.prepare(index)).run();
+}
+
+/** Returns local paths of files, which stay valid: those of a bucket are copied. */
+async function fetchAll(files: readonly DataFile[]): Promise<string[]> {
+  const folder = testFolder();
+  return await localFiles.use(files, async (paths) =>
+    paths.map((file, index) => {
+      if (file === files[index]?.absolutePath) return file;
+      const copy = path.join(folder, `${index}.parquet`);
+      copyFileSync(file, copy);
+      return copy;
+    }),
+  );
+}
+
+/** Renders the views of snapshot.sql over copies of the files of a lake in a bucket. */
+async function bucketViews(lakeDir: string): Promise<string> {
+  const { files } = await readSnapshot(path.join(lakeDir, 'events'));
+  return localViewsSql(new Map([['events', await fetchAll(files)]]));
+}
+
 /**
  * Counts every row of the lake by client id, with plain DuckDB through `lake/snapshot.sql`, statement by statement.
  * Yields them in pieces.
@@ -109,12 +136,12 @@ export async function* readLake(dataDir: string): AsyncGenerator<StoredEvent[]> 
   });
   const connection = await instance.connect();
   try {
-    const statements = await connection.extractStatements(
-      readFileSync(path.join(dataDir, 'lake', 'snapshot.sql'), 'utf8'),
-    );
-    for (let index = 0; index < statements.count; index += 1) await (await statements.prepare(index)).run();
-    const { files } = await readSnapshot(path.join(dataDir, 'lake', 'payments'));
-    const payments = files.map((file) => file.absolutePath);
+    const lakeDir = path.join(dataDir, 'lake');
+    const { files } = await readSnapshot(path.join(lakeDir, 'payments'));
+    const isBucket = openStore(lakeDir).folder === undefined;
+    if (isBucket) await connection.run(await bucketViews(lakeDir));
+    else await runAll(connection, readFileSync(path.join(lakeDir, 'snapshot.sql'), 'utf8'));
+    const payments = await fetchAll(files);
     for (const sql of [countSql, ...(payments.length === 0 ? [] : [countPaymentsSql(payments)])]) {
       const pieces = (await connection.stream(sql)).yieldRowsJs() as AsyncIterable<[string, number, number, boolean][]>;
       for await (const rows of pieces)

@@ -8,7 +8,8 @@ import type { StreamMessage, StreamPublisher, StreamReader } from '../../src/str
 export interface MemoryStream extends StreamReader {
   /** Stores a message of these lines and returns its sequence. */
   publish(lines: readonly unknown[]): number;
-  publishRaw(payload: string | Uint8Array): number;
+  /** Stores bytes; `linesBytes` as in `StreamMessage`. */
+  publishRaw(payload: string | Uint8Array, linesBytes?: number): number;
   /** Loses every message after a sequence, and reuses their sequences. */
   truncate(lastSequence: number): void;
   /** Clears the stream and starts at 1 under another creation time. */
@@ -23,9 +24,9 @@ export function createMemoryStream(clock: Clock = createClock(0)): MemoryStream 
   let messages: StreamMessage[] = [];
   let last = 0;
   let created = 1;
-  const publishRaw = (payload: string | Uint8Array): number => {
+  const publishRaw = (payload: string | Uint8Array, linesBytes?: number): number => {
     last += 1;
-    messages.push({ sequence: last, payload: Buffer.from(payload), storedAtMs: clock.nowMs() });
+    messages.push({ sequence: last, payload: Buffer.from(payload), linesBytes, storedAtMs: clock.nowMs() });
     return last;
   };
   return {

@@ -16,6 +16,7 @@ export interface TestCluster {
   readonly systemUrl: string;
   /** Names of the servers, in the order of their ports. */
   readonly names: readonly string[];
+  readonly ports: readonly number[];
   kill(name: string): Promise<void>;
   /** Stops a server without closing its connections, as a machine that hangs. */
   pause(name: string): void;
@@ -53,7 +54,7 @@ export async function startTestCluster({ servers = 3, unsafe = [] }: ClusterOpti
 listen: 127.0.0.1:${ports[index]}
 max_payload: 2MB
 jetstream { store_dir: "${store}", max_file_store: 4GB, ${sync} }
-cluster { name: test, listen: 127.0.0.1:${ports[servers + index]}, routes: [${routes.join(', ')}] }
+cluster { name: test, no_advertise: true, listen: 127.0.0.1:${ports[servers + index]}, routes: [${routes.join(', ')}] }
 accounts {
   SYS { users: [{ user: system, password: secret }] }
   APP { jetstream: enabled, users: [{ user: service, password: secret }] }
@@ -85,6 +86,7 @@ system_account: SYS
     url,
     systemUrl: `nats://system:secret@${addresses.join(',')}`,
     names,
+    ports: ports.slice(0, servers),
     kill,
     pause: (name) => void children.get(name)?.kill('SIGSTOP'),
     resume: (name) => void children.get(name)?.kill('SIGCONT'),

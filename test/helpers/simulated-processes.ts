@@ -116,12 +116,13 @@ export function createSimulation(seed: number) {
       nowMs: () => offsetMs + nowMs * rate,
       pause: (ms, signal) =>
         new Promise((resolve) => {
-          if (signal?.aborted === true) {
+          const end = (): void => {
+            signal?.removeEventListener('abort', end);
             resolve();
-            return;
-          }
-          schedule(owner, Math.max(0, ms) / rate, resolve);
-          signal?.addEventListener('abort', () => resolve(), { once: true });
+          };
+          signal?.addEventListener('abort', end);
+          if (signal?.aborted === true) end();
+          else schedule(owner, Math.max(0, ms) / rate, end);
         }),
     };
   }

@@ -61,7 +61,7 @@ async function copyParts(
 ): Promise<BackupFile[]> {
   const copied: BackupFile[] = [];
   for (const { name, bytes, sha256 } of job.state === 'success' ? (job.files ?? []) : []) {
-    const key = partKey(job.id, name);
+    const key = partKey(job, name);
     try {
       copied.push(await target.put(backupPathOf(key), objects.nameOf(key), { sha256, size: bytes }));
     } catch (error) {

@@ -11,8 +11,9 @@ import type { StreamMessage, StreamReader } from '../../stream/stream.ts';
  *
  * It is read before the version of the lake for the backup is chosen, and without a consumer that acknowledges: the
  * compactor continues. It commits messages before it purges them, so a newer position of the lake covers a gap at the
- * beginning. A message is framed by its sequence (8 bytes) and its length (4 bytes), both big-endian. The message at
- * the lake's position, the anchor, comes first: its hash lets a restored lake verify that the two belong together.
+ * beginning. A message is framed by its sequence (8 bytes) and its length (4 bytes), both big-endian. The highest bit of
+ * the length marks a compressed message, which begins with the size of its lines (4 bytes). The message at the lake's
+ * position, the anchor, comes first: its hash lets a restored lake verify that the two belong together.
  */
 
 export interface CapturedBacklog {
@@ -26,6 +27,9 @@ export interface CapturedBacklog {
 type FindEpoch = () => Promise<Epoch | undefined>;
 
 const frameHeadBytes = 12;
+const sizeBytes = 4;
+/** Programs before 0.4 cannot read a message with this mark, and end a restore. */
+const compressedMark = 0x8000_0000;
 const pullBytes = 16 * 1024 * 1024;
 /** A pull ends after this time without a message, ms; the end is known, so this is rare. */
 const pullWaitMs = 250;
@@ -34,10 +38,12 @@ const stalledMs = 30_000;
 
 function renderFrames(messages: readonly StreamMessage[]): Buffer {
   return Buffer.concat(
-    messages.flatMap(({ sequence, payload }) => {
-      const head = Buffer.alloc(frameHeadBytes);
+    messages.flatMap(({ sequence, payload, linesBytes }) => {
+      const isCompressed = linesBytes !== undefined;
+      const head = Buffer.alloc(frameHeadBytes + (isCompressed ? sizeBytes : 0));
       head.writeBigUInt64BE(BigInt(sequence));
-      head.writeUInt32BE(payload.length, 8);
+      head.writeUInt32BE(isCompressed ? compressedMark + sizeBytes + payload.length : payload.length, 8);
+      if (isCompressed) head.writeUInt32BE(linesBytes, frameHeadBytes);
       return [head, payload];
     }),
   );
@@ -47,6 +53,7 @@ interface BacklogFrame {
   readonly sequence: number;
   readonly at: number;
   readonly length: number;
+  readonly isCompressed: boolean;
 }
 
 async function readExactly(handle: FileHandle, at: number, length: number): Promise<Buffer> {
@@ -60,14 +67,18 @@ async function readExactly(handle: FileHandle, at: number, length: number): Prom
   return bytes.subarray(0, read);
 }
 
-/** Reads the bytes of one message. Error: `backup_damaged` if the file ends too early. */
-async function readPayload(handle: FileHandle, { at, length }: BacklogFrame): Promise<Buffer> {
-  const payload = await readExactly(handle, at, length);
-  if (payload.length < length)
+/** Reads one message. Error: `backup_damaged` if the file ends too early. */
+async function readFrame(
+  handle: FileHandle,
+  { sequence, at, length, isCompressed }: BacklogFrame,
+): Promise<StreamMessage> {
+  const bytes = await readExactly(handle, at, length);
+  if (bytes.length < length)
     throw new AppError('backup_damaged', 'the tail of the stream in the backup ends within a message', {
       hint: 'Restore another backup.',
     });
-  return payload;
+  if (!isCompressed) return { sequence, payload: bytes };
+  return { sequence, payload: bytes.subarray(sizeBytes), linesBytes: bytes.readUInt32BE() };
 }
 
 /** Lists the messages in the file of a tail, reading their heads in chunks. Error: `backup_damaged`. */
@@ -84,7 +95,10 @@ async function* listFrames(handle: FileHandle): AsyncGenerator<BacklogFrame> {
         hint: 'Restore another backup.',
       });
     const head = chunk.subarray(at - chunkAt);
-    const frame = { sequence: Number(head.readBigUInt64BE()), at: at + frameHeadBytes, length: head.readUInt32BE(8) };
+    const marked = head.readUInt32BE(8);
+    const isCompressed = marked >= compressedMark;
+    const length = isCompressed ? marked - compressedMark : marked;
+    const frame = { sequence: Number(head.readBigUInt64BE()), at: at + frameHeadBytes, length, isCompressed };
     yield frame;
     at = frame.at + frame.length;
   }
@@ -95,8 +109,7 @@ export async function* copyFrames(file: string, from: number): AsyncGenerator<Ui
   const handle = await openForReading(file);
   try {
     for await (const frame of listFrames(handle)) {
-      if (frame.sequence >= from)
-        yield renderFrames([{ sequence: frame.sequence, payload: await readPayload(handle, frame) }]);
+      if (frame.sequence >= from) yield renderFrames([await readFrame(handle, frame)]);
     }
   } finally {
     await handle.close();
@@ -229,10 +242,6 @@ export async function openBacklogReader(file: string, stream: string): Promise<S
     return low;
   }
 
-  async function read(frame: BacklogFrame): Promise<StreamMessage> {
-    return { sequence: frame.sequence, payload: await readPayload(handle, frame) };
-  }
-
   return {
     state: async () => ({
       id: stream,
@@ -243,7 +252,7 @@ export async function openBacklogReader(file: string, stream: string): Promise<S
     }),
     async findMessage(sequence) {
       const frame = frames[indexOf(sequence)];
-      return frame?.sequence === sequence ? read(frame) : undefined;
+      return frame?.sequence === sequence ? readFrame(handle, frame) : undefined;
     },
     async pull(afterSequence, { maxBytes, waitMs, signal }) {
       const pulled: StreamMessage[] = [];
@@ -259,7 +268,7 @@ export async function openBacklogReader(file: string, stream: string): Promise<S
             { hint: 'Restore another backup.' },
           );
         }
-        pulled.push(await read(frame));
+        pulled.push(await readFrame(handle, frame));
         pulledBytes += frame.length;
       }
       if (pulled.length === 0) await pause(Math.min(waitMs, idleMs), signal);

@@ -120,7 +120,8 @@ export async function listReports(reports: ObjectStore) {
   const records = openJobRecords(reports);
   await inParallel(ids, readsAtOnce, async (id) => {
     const job = await records.getSound(String(id));
-    for (const { name, bytes, sha256 } of job?.files ?? []) known.set(partKey(id, name), { sha256, sizeBytes: bytes });
+    if (job === undefined) return;
+    for (const { name, bytes, sha256 } of job.files ?? []) known.set(partKey(job, name), { sha256, sizeBytes: bytes });
   });
   const keys = (await reports.list('')).filter((key) => key.split('/')[1]?.startsWith(attemptPrefix) !== true);
   return { requests: ids.length, objects: keys.map((key): MovedObject => ({ key, ...known.get(key) })) };

@@ -6,10 +6,12 @@ import {
   countLines,
   hashMessage,
   isMarker,
+  maxMessageBytes,
   newline,
   type StreamMessage,
   type StreamReader,
 } from '../../stream/stream.ts';
+import { readLines } from '../../stream/message-compression.ts';
 import type { Epoch } from '../../lake/log/lake-state.ts';
 import { takeBounded } from '../compact-options.ts';
 
@@ -25,6 +27,7 @@ export interface Batch {
   readonly lastStoredAtMs?: number | undefined;
   readonly messages: number;
   readonly events: number;
+  /** Size of the lines, bytes. */
   readonly bytes: number;
 }
 
@@ -47,12 +50,63 @@ function createPullMemory(): PullMemory {
   return [Buffer.allocUnsafeSlow(pullMaxBytes), Buffer.allocUnsafeSlow(pullMaxBytes)];
 }
 
-async function spool(file: WorkFile, messages: readonly StreamMessage[]): Promise<void> {
+const isCompressed = ({ linesBytes }: StreamMessage): boolean => linesBytes !== undefined;
+
+/** Returns the size of a message as lines, bytes. A damaged one may claim less than it has. */
+const sizeOf = ({ payload, linesBytes = 0 }: StreamMessage): number => Math.max(payload.length, linesBytes);
+
+async function writeLines(file: WorkFile, messages: readonly Uint8Array[]): Promise<void> {
   const end = Uint8Array.of(newline);
-  const parts = messages.flatMap(({ payload }) =>
-    isMarker(payload) ? [] : payload.at(-1) === newline ? [payload] : [payload, end],
-  );
+  const parts = messages.flatMap((lines) => (isMarker(lines) ? [] : lines.at(-1) === newline ? [lines] : [lines, end]));
   await file.appendAll(parts);
+}
+
+/** Creates the spool of a batch. Memory: the lines of two parts, each of a pull's size. */
+function createSpool(file: WorkFile, limits: Pick<BatchLimits, 'maxBytes' | 'maxRows'>) {
+  let last: StreamMessage | undefined;
+  let [messages, events, bytes, storedBytes] = [0, 0, 0, 0];
+  let writing = Promise.resolve();
+  const isFull = (): boolean => bytes >= limits.maxBytes || events >= limits.maxRows;
+
+  async function addPart(part: readonly StreamMessage[]): Promise<void> {
+    const read = part.some(isCompressed) ? await Promise.all(part.map(readLines)) : part.map(({ payload }) => payload);
+    await writing;
+    writing = writeLines(file, read);
+    // Awaited later, unless another error ends the pull first.
+    writing.catch(() => undefined);
+    last = part.at(-1);
+    messages += part.length;
+    for (const lines of read) {
+      events += countLines(lines);
+      bytes += lines.length;
+    }
+    for (const { payload } of part) storedBytes += payload.length;
+  }
+
+  return {
+    isFull,
+    counts: () => ({ last, messages, events, bytes }),
+    /** Returns the size of the next pull, bytes: compressed messages expand about as those before them. */
+    nextPullBytes(): number {
+      const share = bytes === 0 ? 1 : Math.min(1, storedBytes / bytes);
+      return Math.ceil(Math.min(pullMaxBytes, limits.maxBytes - bytes) * share);
+    },
+    /** Adds pulled messages in parts. Returns whether all fit: they may expand to more than the limits. */
+    async add(pulled: readonly StreamMessage[]): Promise<boolean> {
+      for (let rest = pulled; rest.length > 0; ) {
+        if (isFull()) return false;
+        // The broker may exceed a small limit by one message. The first part never does: a batch that exceeded the
+        // memory must get smaller.
+        const room = limits.maxBytes - bytes + (messages === 0 ? 0 : maxMessageBytes);
+        const part = takeBounded(rest, sizeOf, rest.length, Math.min(pullMaxBytes, room));
+        await addPart(part);
+        rest = rest.slice(part.length);
+        if (rest.length > 0 && room < pullMaxBytes) return false;
+      }
+      return true;
+    },
+    written: () => writing,
+  };
 }
 
 /** Reads messages one by one up to the first gap: a pull across a gap returns none. */
@@ -95,17 +149,15 @@ async function pullBatch(
 ): Promise<Batch | undefined> {
   const deadline = performance.now() + limits.maxAgeMs;
   const spoolFile = await openWorkFile(file);
-  let last: StreamMessage | undefined;
-  let [messages, events, bytes] = [0, 0, 0];
+  const spool = createSpool(spoolFile, limits);
   const { lastSequence = Number.MAX_SAFE_INTEGER } = limits;
   let hasMore = true;
   let [into, other] = memory;
-  let writing = Promise.resolve();
   try {
     do {
-      const maxBytes = Math.min(pullMaxBytes, limits.maxBytes - bytes);
+      const { messages } = spool.counts();
       const { pulled, gap } = await pullNext(reader, after + messages, {
-        maxBytes,
+        maxBytes: spool.nextPullBytes(),
         waitMs: Math.max(1, deadline - performance.now()),
         signal,
         into,
@@ -113,33 +165,16 @@ async function pullBatch(
       if (gap !== undefined && pulled.length === 0 && messages === 0) throw gap;
       hasMore = gap === undefined;
       if (pulled.length === 0) continue;
-      // A pull may return more than its limit.
-      const within =
-        messages > 0 ? pulled : takeBounded(pulled, ({ payload }) => payload.length, pulled.length, maxBytes);
-      const batchMessages = within.filter(({ sequence }) => sequence <= lastSequence);
-      hasMore &&= batchMessages.length === pulled.length && batchMessages.at(-1)?.sequence !== lastSequence;
-      await writing;
+      const within = pulled.filter(({ sequence }) => sequence <= lastSequence);
+      hasMore &&= within.length === pulled.length && within.at(-1)?.sequence !== lastSequence;
+      if (!(await spool.add(within))) hasMore = false;
       [into, other] = [other, into];
-      writing = spool(spoolFile, batchMessages);
-      // Awaited later, unless another error ends the pull first.
-      writing.catch(() => undefined);
-      last = batchMessages.at(-1) ?? last;
-      messages += batchMessages.length;
-      for (const { payload } of batchMessages) {
-        events += countLines(payload);
-        bytes += payload.length;
-      }
-    } while (
-      hasMore &&
-      !signal.aborted &&
-      bytes < limits.maxBytes &&
-      events < limits.maxRows &&
-      performance.now() < deadline
-    );
-    await writing;
+    } while (hasMore && !signal.aborted && !spool.isFull() && performance.now() < deadline);
+    await spool.written();
   } finally {
     await spoolFile.close();
   }
+  const { last, messages, events, bytes } = spool.counts();
   if (last === undefined || signal.aborted) return undefined;
   assert.equal(last.sequence, after + messages, 'the batch has every message after the position, once');
   return {

@@ -35,7 +35,10 @@ export const pageArguments: readonly Schema[] = [
 
 function describeApps(): Record<string, Schema> {
   const idApp = parameter('idApp', text, "An app of the caller's account.");
-  const list = object({ refusals: listOf(reference('Refusal')) });
+  const list = object({
+    refusals: listOf(reference('Refusal')),
+    'hostsWithoutAnswer?': note(listOf(text), 'Hosts that did not answer, which may have more.'),
+  });
   const live = method('Stream the events and rejected requests of an app.', [idApp], {}, notFoundResponse);
   const why = 'The broker is not reachable, or denies access to the live subjects.';
   const away = json(why, reference('ExportRefusal'), { headers: retryAfter });

@@ -1,6 +1,6 @@
 import type { AccessReader, User } from '../../access/access.ts';
 import type { LiveHub, LiveUnavailableReason } from '../../live/live-hub.ts';
-import type { RefusalRecord } from '../../refusals/refusal-files.ts';
+import type { FoundRefusals } from '../../refusals/refusal-files.ts';
 import { withFormerNames } from '../../runtime/former-names.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import { isAppError } from '../../runtime/errors.ts';
@@ -28,7 +28,7 @@ import { parseId, parseLimit, single, type AddMethod } from './methods-routes.ts
 
 /** Rejected and live imports of apps, for users of their account. */
 export interface AppView {
-  readonly readRefusals: (idApp: number, most: number) => Promise<readonly RefusalRecord[]>;
+  readonly readRefusals: (idApp: number, most: number) => Promise<FoundRefusals>;
   /** Streams events and rejections; absent if this process has no broker. */
   readonly hub?: LiveHub | undefined;
 }
@@ -58,7 +58,7 @@ export function addAppRoutes(addMethod: AddMethod, access: AccessReader, { readR
     const idApp = parseOwnApp(access, user, given);
     if (typeof idApp !== 'number') return idApp;
     const limit = parseLimit(given, fallbackLimit, maxLimit);
-    return typeof limit === 'number' ? { data: { refusals: await readRefusals(idApp, limit) } } : limit;
+    return typeof limit === 'number' ? { data: { ...(await readRefusals(idApp, limit)) } } : limit;
   });
 
   addMethod(['GET'], '/api/app/v1/live', 'app_live', (user, callArguments, { isStillSignedIn }) => {

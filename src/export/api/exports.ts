@@ -3,7 +3,8 @@
  *
  * In: authorized calls within their quota. Out: requests in the report store; a refusal is a value (envelope.ts).
  * Invariant: a create is acknowledged after its request is durable; the limit of simultaneous requests holds for
- * concurrent creates; requests of another account are not found.
+ * concurrent creates, and may be exceeded by creates on several hosts at the same moment; requests of another account
+ * are not found.
  * Crash: nothing is kept here; a request that was stored and not acknowledged runs, and expires.
  */
 import type { User } from '../../access/access.ts';
@@ -71,13 +72,21 @@ export function createExports(
     );
   }
 
-  async function createWithin(user: User, parsed: ExportSpec, slot?: ReportSlot): Promise<ReportJob | ExportApiError> {
+  /** `reserve`: returns the id of a slot's request; undefined for the next one. Its errors are thrown. */
+  async function createWithin(
+    user: User,
+    parsed: ExportSpec,
+    slot?: ReportSlot,
+    reserve: () => Promise<number | undefined> = async () => undefined,
+  ): Promise<ReportJob | ExportApiError> {
+    const { idUser, idAccount } = user;
+    await store.refresh((job) => job.idAccount === idAccount);
     const exportApiError = refuseOverLimit(user, slot);
     if (exportApiError !== undefined) return exportApiError;
     const request = withUsersFiles(parsed, user);
-    const { idUser, idAccount } = user;
     const { event } = request;
-    return store.create({ idUser, idAccount, event, request, ...(slot === undefined ? {} : { slot }) });
+    const id = await reserve();
+    return store.create({ idUser, idAccount, event, request, ...(slot === undefined ? {} : { slot }) }, id);
   }
 
   async function readRequest(user: User, given: Arguments): Promise<ExportSpec | ExportApiError> {
@@ -108,9 +117,17 @@ export function createExports(
   return {
     readRequest,
     create,
-    /** Creates the request of a slot, whose rights the caller has checked; undefined if it exceeds a limit now. */
-    async createForSlot(user: User, request: ExportSpec, slot: ReportSlot): Promise<ReportJob | undefined> {
-      const job = await creates.run(() => createWithin(user, request, slot));
+    /**
+     * Creates the request of a slot, whose rights the caller has checked; undefined if it exceeds a limit now. `reserve` is
+     * called if it does not, and returns its id, or undefined for the next one.
+     */
+    async createForSlot(
+      user: User,
+      request: ExportSpec,
+      slot: ReportSlot,
+      reserve?: () => Promise<number | undefined>,
+    ): Promise<ReportJob | undefined> {
+      const job = await creates.run(() => createWithin(user, request, slot, reserve));
       runner.wake();
       return isApiError(job) ? undefined : job;
     },
@@ -149,11 +166,14 @@ function createRequestLists(
 
   return {
     async list(user: User): Promise<readonly ReportJob[] | ExportApiError> {
-      return (await isHistoryRead()) ? newestFirst(await store.select((job) => isOwn(job, user))) : unavailable;
+      if (!(await isHistoryRead())) return unavailable;
+      await store.refresh((job) => isOwn(job, user));
+      return newestFirst(await store.select((job) => isOwn(job, user)));
     },
     /** Lists at most `limit` requests with ids below `before`, newest first, and counts all. */
     async page(user: User, limit: number, before: number) {
       if (!(await isHistoryRead())) return unavailable;
+      await store.refresh((job) => isOwn(job, user));
       const own = store.list().filter((job) => isOwn(job, user));
       const older = newestFirst(own.filter(({ id }) => id < before));
       const wanted = new Set(older.slice(0, limit).map(({ id }) => id));

@@ -193,10 +193,10 @@ export function createAttempts(dependencies: AttemptsDependencies, options: Atte
   >();
 
   /** Ends a request; of two ends the first stays. */
-  async function finish(id: number, end: ReportEnd, folder?: string): Promise<void> {
-    const job = await store.end(id, end, folder);
+  async function finish(id: number, end: ReportEnd, folder?: string, as?: AttemptEnd): Promise<void> {
+    const { job, isOwn } = await store.end(id, end, folder, as);
     percents.delete(id);
-    if (job.state === end.state) reportEnd(job, dependencies);
+    if (isOwn) reportEnd(job, dependencies);
   }
 
   async function attempt(id: number, signal: AbortSignal): Promise<boolean> {
@@ -204,21 +204,23 @@ export function createAttempts(dependencies: AttemptsDependencies, options: Atte
     const read = await planRequest(job, dependencies, options);
     if ('error' in read) {
       if (read.isDamage) onDamage(read.error);
-      await store.releaseAttempt(id, folder, 'failure');
-      await finish(id, { state: 'failed', error: read.error });
+      await finish(id, { state: 'failed', error: read.error }, folder, 'failure');
       return false;
     }
     const plan = { ...read, folder, stem: fileStem(job) };
     const abort = new AbortController();
     running.set(id, { job, plan, abort });
-    const onPercent = (percent: number): void => void percents.set(id, Math.max(percent, percents.get(id) ?? 0));
+    function onPercent(percent: number): void {
+      percents.set(id, Math.max(percent, percents.get(id) ?? 0));
+      store.noteProgress(id, percent);
+    }
     try {
       const outcome = await withAnySignal([signal, abort.signal], (until) =>
         runAttempt(plan, { timeoutMs, onPercent, signal: until }),
       );
       const { release, end } = judgeAttempt(job, outcome, dependencies, timeoutMs);
-      if (release !== undefined) await store.releaseAttempt(id, folder, release);
-      if (end !== undefined) await finish(id, end, release === undefined ? folder : undefined);
+      if (end !== undefined) await finish(id, end, folder, release);
+      else if (release !== undefined) await store.releaseAttempt(id, folder, release);
       return end === undefined;
     } finally {
       running.delete(id);
@@ -255,6 +257,11 @@ export function createAttempts(dependencies: AttemptsDependencies, options: Atte
       ),
     finish,
     percent: (id: number): number => percents.get(id) ?? 0,
+    /** Reports whether the attempt of a request that runs here is not the current one any more. */
+    isOvertaken(id: number, job: ReportJob | undefined): boolean {
+      const own = running.get(id)?.job;
+      return own !== undefined && (job?.state !== 'running' || job.attemptNonce !== own.attemptNonce);
+    },
     /** Aborts attempts for a removed user or on the rows of a removed app; they restart without. */
     dropTakenBack(): void {
       for (const { job, plan, abort } of running.values()) if (isTakenBack(access, job, plan)) abort.abort();

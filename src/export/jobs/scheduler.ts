@@ -4,14 +4,23 @@
  * In: requests of the report store. Out: attempts in worker processes, and one end per request. This folder also has
  * what api and worker share: the export spec and the messages.
  * Invariant: a request ends once; a bounded number of workers runs; an attempt that was killed from outside is not
- * counted, up to a separate bound.
- * Crash: workers die with this process; the next start removes their folders and restarts the attempts.
+ * counted, up to a separate bound. Where hosts share the reports, each takes any request that no other host has claimed
+ * (claims.ts) when it has a free worker.
+ * Crash: workers die with this process; the next start, or another host, removes their folders and restarts the attempts.
  */
 import { isInProgress, type ReportJob } from '../../reports/reports.ts';
+import { startPollLoop } from '../../runtime/async/poll-loop.ts';
 import { describeError } from '../../runtime/errors.ts';
+import type { Leases } from '../../runtime/store/leases.ts';
 import { createAttempts, userStatusOf, type AttemptsDependencies, type AttemptsOptions } from './attempts.ts';
+import { createClaims } from './claims.ts';
 
 export type JobRunner = ReturnType<typeof startJobRunner>;
+
+interface JobRunnerDependencies extends AttemptsDependencies {
+  /** The leases of the hosts that share the reports; absent: only this process runs requests. */
+  readonly leases?: Leases | undefined;
+}
 
 export interface JobRunnerOptions extends AttemptsOptions {
   readonly workers: number;
@@ -23,37 +32,45 @@ function createRunning(run: (id: number, signal: AbortSignal) => Promise<void>, 
     number,
     { readonly idAccount: number; readonly abort: AbortController; readonly done: Promise<void> }
   >();
+  const abort = (id: number): void => running.get(id)?.abort.abort();
   async function stop(id: number): Promise<void> {
-    const current = running.get(id);
-    current?.abort.abort();
-    await current?.done;
+    abort(id);
+    await running.get(id)?.done;
   }
   return {
     has: (id: number): boolean => running.has(id),
     count: (): number => running.size,
     countOf: (account: number): number => [...running.values()].filter(({ idAccount }) => idAccount === account).length,
     start({ id, idAccount }: ReportJob): void {
-      const abort = new AbortController();
-      const done = run(id, abort.signal).finally(() => {
+      const aborter = new AbortController();
+      const done = run(id, aborter.signal).finally(() => {
         running.delete(id);
         onEnd();
       });
-      running.set(id, { idAccount, abort, done });
+      running.set(id, { idAccount, abort: aborter, done });
     },
+    abort,
     stop,
     stopAll: async (): Promise<void> => void (await Promise.all([...running.keys()].map(stop))),
   };
 }
 
+/** Interval of tries to claim the requests that other hosts have left, ms. */
+const claimEveryMs = 1000;
+
 /**
  * Starts the runner of queued export requests: a bounded number at a time, each in a worker. It restarts requests of an
- * earlier process and those that read a removed app, and cancels those of a removed user. A stop ends the workers
- * without counting their attempts.
+ * earlier process or a silent host, and those that read a removed app, and cancels those of a removed user. A stop ends
+ * the workers without counting their attempts.
  */
-export function startJobRunner(dependencies: AttemptsDependencies, options: JobRunnerOptions) {
-  const { store, access, logger } = dependencies;
+export function startJobRunner(dependencies: JobRunnerDependencies, options: JobRunnerOptions) {
+  const { store, access, logger, leases } = dependencies;
   const attempts = createAttempts(dependencies, options);
-  const running = createRunning((id, signal) => attempts.run(id, signal), wake);
+  const claims = createClaims(store, leases, logger);
+  const running = createRunning(
+    (id, signal) => claims.run(id, signal, (until) => attempts.run(id, until)),
+    wake,
+  );
   const stopping = new AbortController();
   const ending = new Map<number, Promise<void>>();
 
@@ -62,7 +79,9 @@ export function startJobRunner(dependencies: AttemptsDependencies, options: JobR
 
   /** Chooses the oldest queued request of the account with the fewest running ones. */
   function chooseNext(): ReportJob | undefined {
-    const waiting = listWaiting().filter((job) => userStatusOf(access, job.idUser) !== 'unknown');
+    const waiting = listWaiting().filter(
+      ({ id, idUser }) => claims.mayTry(id) && userStatusOf(access, idUser) !== 'unknown',
+    );
     return waiting.toSorted((a, b) => running.countOf(a.idAccount) - running.countOf(b.idAccount) || a.id - b.id)[0];
   }
 
@@ -74,7 +93,10 @@ export function startJobRunner(dependencies: AttemptsDependencies, options: JobR
     }
   }
 
-  /** Cancels a request in progress; undefined if it has ended. Its worker has exited when this returns. */
+  /**
+   * Cancels a request in progress; undefined if it has ended. Its worker has exited when this returns, unless it runs on
+   * another host, which ends it within about a second.
+   */
   async function cancel(id: number): Promise<ReportJob | undefined> {
     const before = await store.find(id);
     if (before === undefined || !isInProgress(before)) return undefined;
@@ -82,6 +104,10 @@ export function startJobRunner(dependencies: AttemptsDependencies, options: JobR
     await running.stop(id);
     const after = await store.find(id);
     return after?.state === 'canceled' ? after : undefined;
+  }
+
+  function reportFault(error: unknown): void {
+    logger.error({ error: describeError(error) }, 'cannot start export requests, will retry');
   }
 
   async function cancelWaiting(id: number): Promise<void> {
@@ -108,15 +134,25 @@ export function startJobRunner(dependencies: AttemptsDependencies, options: JobR
 
   endTakenBack();
   const stopListening = access.onChange(endTakenBack);
+  const claiming = leases === undefined ? undefined : startPollLoop(wake, { everyMs: claimEveryMs, onError: reportFault });
   return {
     wake,
     cancel,
+    /** Takes a change by another host: ends the worker of a request that ended or runs there; undefined: was removed. */
+    onChange(id: number, job: ReportJob | undefined): void {
+      if (attempts.isOvertaken(id, job)) running.abort(id);
+      if (job?.state !== 'running') claims.retry(id);
+      wake();
+    },
     /** Progress of a request, percent, 0 to 99. It never decreases, not even after a crash. */
     progress: (id: number): Promise<number> => store.showProgress(id, attempts.percent(id)),
     running: (): number => running.count(),
+    /** Counts the requests without a worker, on any host. */
+    waiting: (): number => listWaiting().filter(({ state }) => state === 'queued' || leases === undefined).length,
     async stop(): Promise<void> {
       stopListening();
       stopping.abort();
+      await claiming?.stop();
       await Promise.all([running.stopAll(), ...ending.values()]);
     },
   };

@@ -1,7 +1,7 @@
 import { fork } from 'node:child_process';
 import path from 'node:path';
 import { datasetsEnvironment, packageRoot } from '../../runtime/files/package-files.ts';
-import { connectionEnvironment } from '../../runtime/store/open-store.ts';
+import { connectionOfChild } from '../../runtime/store/open-store.ts';
 import {
   parseDataOutcome,
   parseDryRunOutcome,
@@ -53,6 +53,7 @@ function forkWorker<Outcome>(
   readOutcome: (message: unknown) => Outcome | undefined,
 ): Promise<Outcome | WorkerExit> {
   if (signal.aborted) return Promise.resolve({ kind: 'aborted' });
+  const { options: connection, environment } = connectionOfChild();
   return new Promise((resolve) => {
     // The worker gets no other setting and no secret of the service, but those of a bucket that it reads.
     const child = fork(workerEntry, [], {
@@ -60,7 +61,7 @@ function forkWorker<Outcome>(
         TZ: 'UTC',
         UV_THREADPOOL_SIZE: String(plan.limits.threads + fileThreads),
         ...datasetsEnvironment(),
-        ...connectionEnvironment(),
+        ...environment,
       },
       execArgv: [`--max-old-space-size=${heapMb}`],
       stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
@@ -88,7 +89,7 @@ function forkWorker<Outcome>(
       if (child.pid === undefined) end(error.message);
     });
     child.once('exit', (code, exitSignal) => end(exitSignal ?? `exit code ${code}`));
-    child.send(plan, () => undefined);
+    child.send({ ...plan, connection }, () => undefined);
   });
 }
 

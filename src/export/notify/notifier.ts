@@ -25,7 +25,7 @@ import {
   type DeliveryOptions,
 } from './retry-schedule.ts';
 
-interface NotifierDependencies extends Omit<WebhookSenderDependencies, 'faults'> {
+export interface NotifierDependencies extends Omit<WebhookSenderDependencies, 'faults'> {
   readonly store: ReportStore;
   readonly logger: Logger;
 }

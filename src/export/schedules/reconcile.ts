@@ -2,7 +2,7 @@ import type { AccessReader, User } from '../../access/access.ts';
 import { isInProgress, type ReportJob } from '../../reports/reports.ts';
 import type { ReportStore } from '../../reports/store.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
-import { findSchedule, readScheduleProgress, writeScheduleProgress } from '../../schedules/schedule-store.ts';
+import { changeScheduleProgress, findSchedule, readScheduleProgress } from '../../schedules/schedule-store.ts';
 import {
   addSlot,
   findDueSlot,
@@ -123,9 +123,22 @@ export function createScheduleReconciler(dependencies: ReconcileDependencies) {
   const { schedules, store, exports, slotClock, clock, onStop, onOverdue, crashPoint } = dependencies;
   const order = createSlotExports(dependencies);
 
-  async function keep(schedule: Schedule, scheduleProgress: ScheduleProgress): Promise<void> {
-    await writeScheduleProgress(schedules, schedule, scheduleProgress);
+  async function keep(schedule: Schedule, before: ScheduleProgress, after: ScheduleProgress): Promise<void> {
+    await changeScheduleProgress(schedules, schedule, before, after);
     await crashPoint('slot-noted' satisfies SlotStep);
+  }
+
+  /**
+   * Reserves the id of a slot's request where hosts share the requests: another one that also believes that it runs the
+   * schedules creates the same request, or none.
+   */
+  async function reserve(schedule: Schedule, slot: number, before: ScheduleProgress): Promise<ScheduleProgress> {
+    if (before.reserved?.slot === slot) return before;
+    const idReport = await store.reserveId();
+    if (idReport === undefined) return before;
+    const after = { ...before, reserved: { slot, idReport } };
+    await changeScheduleProgress(schedules, schedule, before, after);
+    return after;
   }
 
   /** Records changes of a schedule's requests. A crash before that loses nothing: each request names its slot. */
@@ -133,7 +146,7 @@ export function createScheduleReconciler(dependencies: ReconcileDependencies) {
     const jobs = await store.select(({ slot }) => slot?.idSchedule === schedule.idSchedule);
     const oldestFirst = jobs.toSorted((a, b) => a.id - b.id);
     const after = applyRequestResults(schedule, before, oldestFirst);
-    if (after !== before) await keep(schedule, after);
+    if (after !== before) await keep(schedule, before, after);
     const reason = stopReason(schedule, after);
     if (reason !== undefined && stopReason(schedule, before) === undefined) onStop(schedule, reason);
     return after;
@@ -153,25 +166,33 @@ export function createScheduleReconciler(dependencies: ReconcileDependencies) {
     if ('reason' in ordered) {
       const { reason } = ordered;
       const stopped = { ...scheduleProgress, stopped: { reason, resumes: schedule.resumes } };
-      await keep(schedule, stopped);
+      await keep(schedule, scheduleProgress, stopped);
       onStop(schedule, reason);
       return { progress: stopped };
     }
     const { user, request, isOverdue } = ordered;
     const name = slotName(rule, slot);
     const ofSlot = { idSchedule, slot, name, ...(isOverdue ? { mayBeIncomplete: true as const } : {}) };
-    const job = await exports.createForSlot(user, request, ofSlot);
+    let current = scheduleProgress;
+    const job = await exports.createForSlot(user, request, ofSlot, async () => {
+      current = await reserve(schedule, slot, current);
+      return current.reserved?.slot === slot ? current.reserved.idReport : undefined;
+    });
     await crashPoint('slot-ordered' satisfies SlotStep);
-    if (job === undefined) return { progress: scheduleProgress };
+    if (job === undefined) return { progress: current };
     if (isOverdue) onOverdue(schedule, name);
-    return { progress: await settle(schedule, scheduleProgress) };
+    return { progress: await settle(schedule, current) };
   }
 
   return {
-    /** Advances a schedule; undefined if it was removed. Errors: `record_damaged`, those of the disk. */
+    /**
+     * Advances a schedule; undefined if it was removed. Errors: `record_damaged`, those of the store, `commit_conflict` if
+     * another host advances it too.
+     */
     async take(idAccount: number, idSchedule: string): Promise<ReconcileResult | undefined> {
       const schedule = await findSchedule(schedules, idAccount, idSchedule);
       if (schedule === undefined) return undefined;
+      await store.refresh(({ slot }) => slot?.idSchedule === idSchedule);
       // Checked before its requests are read: one that ends in between must be settled before the next is created.
       const isWaiting = store.inProgress().some(({ slot }) => slot?.idSchedule === idSchedule);
       const scheduleProgress = await settle(schedule, await readScheduleProgress(schedules, schedule));

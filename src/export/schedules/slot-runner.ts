@@ -22,7 +22,7 @@ import {
 import type { ScheduleProgress } from '../../schedules/schedules.ts';
 import { createScheduleReconciler, isSettled, type ReconcileDependencies } from './reconcile.ts';
 
-interface SlotRunnerDependencies extends Omit<ReconcileDependencies, 'onStop' | 'onOverdue'> {
+export interface SlotRunnerDependencies extends Omit<ReconcileDependencies, 'onStop' | 'onOverdue'> {
   readonly logger: Logger;
   /** Settles when the requests of earlier processes have been read once. */
   readonly loaded: Promise<void>;

@@ -14,6 +14,7 @@ import type { DataPlan, DryRunPlan, WorkerPlan } from '../jobs/worker-messages.t
 import { runDataQuery } from './data/run-data-query.ts';
 import { runDryRunJob } from './dry-run/run-dry-run.ts';
 import { runExport } from './run-export.ts';
+import type { S3FoldersOptions } from '../../runtime/store/s3-folders.ts';
 
 /** Exports yield to import: niceness above the service's, which ends at 19. */
 const niceness = 5;
@@ -23,9 +24,17 @@ function send(message: object): void {
   process.send?.(message, undefined, undefined, () => undefined);
 }
 
-async function work(plan: DryRunPlan | WorkerPlan | DataPlan): Promise<object> {
-  if (process.env['TRIBUTARY_S3_FOLDERS'] !== undefined)
-    await (await import('../../runtime/store/s3-folders.ts')).connectParentsFolders(process.env);
+type Plan = (DryRunPlan | WorkerPlan | DataPlan) & {
+  /** The connection of the data folder to buckets, as JSON. */
+  readonly connection?: string;
+};
+
+async function work(plan: Plan): Promise<object> {
+  const { connection } = plan;
+  if (connection !== undefined)
+    await (
+      await import('../../runtime/store/s3-folders.ts')
+    ).connectS3Folders(JSON.parse(connection) as S3FoldersOptions);
   if ('question' in plan) return runDataQuery(plan);
   return 'look' in plan ? runDryRunJob(plan) : runExport(plan, (percent) => send({ kind: 'progress', percent }));
 }
@@ -34,4 +43,4 @@ async function work(plan: DryRunPlan | WorkerPlan | DataPlan): Promise<object> {
 setPriority(Math.min(maxNiceness, getPriority() + niceness));
 // DuckDB's threads may be in the middle of a query: only SIGKILL ends them without waiting.
 process.on('disconnect', () => process.kill(process.pid, 'SIGKILL'));
-process.once('message', (message) => void work(message as DryRunPlan | WorkerPlan | DataPlan).then(send));
+process.once('message', (message) => void work(message as Plan).then(send));

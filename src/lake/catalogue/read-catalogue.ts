@@ -1,4 +1,4 @@
-import { AppError, describeError, isAppError } from '../../runtime/errors.ts';
+import { AppError, describeError, isAppError, isStoreError } from '../../runtime/errors.ts';
 import { localFiles } from '../../runtime/store/open-store.ts';
 import { type Duckdb, openDuckdb } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
@@ -164,6 +164,7 @@ const memoryMb = 128;
 const tries = 3;
 
 function refuseDamaged(error: unknown): never {
+  if (isStoreError(error)) throw error;
   throw new AppError('record_damaged', `the catalogue of parameters is damaged: ${describeError(error)}`, {
     cause: error,
     hint: "Remove the folder 'catalogue' of the lake: the compactor recreates it.",

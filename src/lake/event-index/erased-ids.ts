@@ -3,7 +3,7 @@ import path from 'node:path';
 import { isKeyedSql, isOwnId, requestKeyOf } from '../../datasets/event-id.ts';
 import { readEventHead } from '../../datasets/event-line.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
-import { AppError, describeError } from '../../runtime/errors.ts';
+import { AppError, describeError, isStoreError } from '../../runtime/errors.ts';
 import type { Tag } from '../../runtime/store/object-store.ts';
 import { findStoredSize, hashStored, localFiles, type StoredFile } from '../../runtime/store/open-store.ts';
 import { lakeStore, writeDataFile } from '../files/data-file.ts';
@@ -77,6 +77,16 @@ export interface ErasedIdsFile {
 /** Finds the file that the log describes. Hashes it again only after a change. Error: `file_damaged`. */
 export type FindErasedIds = () => Promise<ErasedIdsFile>;
 
+/** Returns the hash of a staged file; undefined if it was moved meanwhile, or cannot be read. */
+async function findStagedHash(file: StoredFile): Promise<string | undefined> {
+  try {
+    return await hashStored(file);
+  } catch (error) {
+    if (isStoreError(error)) throw error;
+    return undefined;
+  }
+}
+
 export function createErasedIdsSearch({ erasedIds: file, table, staging }: ErasedIdsLocation): FindErasedIds {
   let known: { readonly tag: Tag; readonly sha256: string } | undefined;
   const lakeDir = path.dirname(file);
@@ -96,7 +106,7 @@ export function createErasedIdsSearch({ erasedIds: file, table, staging }: Erase
     if ((await findHash()) === sha256) return { absolutePath: file, sha256 };
     for (const key of await store.list(`${keyOf(lakeDir, staging)}/`)) {
       const staged = { absolutePath: path.join(lakeDir, key), sha256 };
-      if (path.basename(key) === name && (await hashStored(staged).catch(() => '')) === sha256) return staged;
+      if (path.basename(key) === name && (await findStagedHash(staged)) === sha256) return staged;
     }
     return (await findHash()) === sha256 ? { absolutePath: file, sha256 } : undefined;
   }
@@ -136,6 +146,7 @@ async function readOrDamaged<T>(file: StoredFile, work: (local: string) => Promi
   try {
     return await localFiles.use([file], ([local = '']) => work(local));
   } catch (error) {
+    if (isStoreError(error)) throw error;
     throw damaged(`cannot read ${file.absolutePath}, the hashes of erased ids`, error);
   }
 }

@@ -22,7 +22,7 @@ import { logFolder, tableStore } from '../log/log-files.ts';
 import { datasets } from '../../datasets/dataset.ts';
 import { formerYoungFolders, sealedFolder, youngFolder } from '../log/young-folder.ts';
 import type { FolderStoreOptions } from '../../runtime/store/folder-store.ts';
-import { findStoredSize, isIntact, openStore } from '../../runtime/store/open-store.ts';
+import { findStoredSize, localFiles, openStore } from '../../runtime/store/open-store.ts';
 
 export interface WrittenFile {
   readonly sizeBytes: number;
@@ -195,7 +195,10 @@ export async function listDataFiles(tableDir: string): Promise<string[]> {
 
 const hint = "Restore the file from a backup; 'tributary lake check' lists all damaged files.";
 
-/** Finds damage by reading the entire file, since Parquet readers verify no checksums. A missing file is retryable. */
+/**
+ * Finds damage by reading the entire file, or its verified copy, since Parquet readers verify no checksums. A missing
+ * file is retryable.
+ */
 export async function findFileDamage({
   absolutePath,
   sizeBytes,
@@ -207,7 +210,14 @@ export async function findFileDamage({
     return new AppError('file_damaged', `${absolutePath} is damaged: it has ${size} bytes instead of ${sizeBytes}`, {
       hint,
     });
-  if (sha256 === undefined || (await isIntact({ absolutePath, sizeBytes, sha256 }))) return undefined;
+  if (sha256 === undefined) return undefined;
+  try {
+    const found = await localFiles.use([{ absolutePath, sizeBytes, sha256 }], ([local = '']) => hashFile(local));
+    if (found === sha256) return undefined;
+  } catch (error) {
+    // A verified copy of a damaged file does not exist.
+    if (!isAppError(error, 'file_damaged')) throw error;
+  }
   return new AppError('file_damaged', `${absolutePath} is damaged: checksum mismatch`, {
     hint,
   });

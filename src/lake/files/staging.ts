@@ -43,7 +43,11 @@ async function isRunning(folder: string): Promise<boolean> {
 }
 
 const lockedError = (folder: string): AppError =>
-  new AppError('locked', `${folder} is in use by another process`, { hint: 'Wait for that one, then repeat the command.' });
+  new AppError('locked', `${folder} is in use by another process`, {
+    hint: 'Wait for that one, then repeat the command.',
+  });
+
+const isHeldElsewhere = (error: unknown): boolean => isAppError(error, 'locked');
 
 /** Removes the objects of work, and its folder. */
 async function removeWork(folder: string): Promise<void> {
@@ -89,8 +93,11 @@ export async function lockLoad(stagingDir: string, loadId: string, assertGoesOn:
     if (lock === undefined) throw lockedError(folder);
     return lock;
   };
-  const retryable = (error: unknown): boolean => isAppError(error, 'locked');
-  return toStagingFolder(loadId, folder, await retry(attempt, { forMs: lockWaitMs, everyMs: 100, retryable }));
+  return toStagingFolder(
+    loadId,
+    folder,
+    await retry(attempt, { forMs: lockWaitMs, everyMs: 100, retryable: isHeldElsewhere }),
+  );
 }
 
 /** Lists the staged work of a table. The events table's folder also has that of other tables. */

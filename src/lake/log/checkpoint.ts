@@ -237,7 +237,7 @@ export async function writeCheckpoint(
     const sha256 = await hashFile(temporary);
     await store.replace(checkpointHashName(state.version), Buffer.from(`${sha256}\n`), 'any');
     const sizeBytes = await getSize(temporary);
-    await store.upload(name, temporary);
+    await store.upload(name, temporary, { sha256 });
     await crashPoint('checkpoint-renamed');
     // Spark may have stored a checksum of another file here, and would refuse this one.
     await store.remove(['._last_checkpoint.crc']);
@@ -275,9 +275,11 @@ export async function readCheckpoint(
   const store = logStore(tableDir);
   const name = store.nameOf(checkpointName(version));
   if ((await store.findSize(checkpointName(version))) === undefined) throw missingObject(name);
-  if (!(await isCheckpointIntact(tableDir, version))) throw logDamaged(`${name} is damaged: checksum mismatch`);
+  const sha256 = await findCheckpointHash(tableDir, version);
   const absolutePath = path.join(logFolder(tableDir), checkpointName(version));
-  await localFiles.use([{ absolutePath }], async ([file = '']) => {
+  await localFiles.use([{ absolutePath, sha256 }], async ([file = '']) => {
+    if (sha256 !== undefined && (await hashFile(file)) !== sha256)
+      throw logDamaged(`${name} is damaged: checksum mismatch`);
     for await (const actions of readActions(duckdb, file)) take(actions);
   });
 }

@@ -1,5 +1,5 @@
 import path from 'node:path';
-import { AppError, isAppError, isSystemError } from '../../runtime/errors.ts';
+import { AppError, isAppError, isStoreError, isSystemError } from '../../runtime/errors.ts';
 import {
   decodePath,
   parseStats,
@@ -198,7 +198,7 @@ async function loadFromCheckpoint(tableDir: string, state: TableState, version: 
     await readCheckpoint(duckdb, tableDir, version, (actions) => applyActions(state, version, actions));
     state.version = version;
   } catch (error) {
-    if (isAppError(error, 'log_damaged')) throw error;
+    if (isAppError(error, 'log_damaged') || isStoreError(error)) throw error;
     const store = logStore(tableDir);
     const file = store.nameOf(checkpointName(version));
     // Trimmed since it was listed: the ENOENT makes the caller list again.

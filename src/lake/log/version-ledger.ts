@@ -172,12 +172,16 @@ export interface LedgerEnd extends SegmentEnd {
   readonly tag: Tag | 'absent';
 }
 
+/** Finds the end of a ledger. Error: `log_damaged` for a symbolic link. */
 export async function findEnd(store: ObjectStore): Promise<LedgerEnd> {
   const segments = await listSegments(store);
   const { key } = segments.at(-1) ?? segments[0];
   // The tag first: an append to later bytes is then a conflict.
   const tag = (await store.findTag(key)) ?? 'absent';
-  return { ...(await withSegment(store, { key }, noLines, readEnd)), key, tag };
+  const end = await withSegment<SegmentEnd | undefined>(store, { key }, undefined, readEnd);
+  // A symbolic link is not an object. An append would truncate its file.
+  if (end === undefined && tag !== 'absent') throw ledgerError(store, key);
+  return { ...(end ?? noLines), key, tag };
 }
 
 /** Finds damaged lines of an object after the line `before`. Returns their indexes, the number of lines, and the last. */

@@ -5,7 +5,7 @@ import { AppError, describeError, isAppError, isErrorCode, type ErrorCode } from
 import type { Stoppable } from '../lifecycle.ts';
 import type { Logger } from '../logger.ts';
 import type { Metrics } from '../metrics.ts';
-import { isFlag, isInteger, isText, oneOf, optional, shapeOf } from '../store/shape.ts';
+import { isFlag, isInteger, isText, listOf, oneOf, optional, shapeOf } from '../store/shape.ts';
 
 type RoleMessage =
   | { readonly type: 'ready'; readonly port?: number }
@@ -19,6 +19,14 @@ export interface ServiceView {
   readonly ready: boolean;
   /** Whether the service stops soon: each response closes its connection. */
   readonly draining?: true;
+  /** Running hosts that keep rejected requests; absent on one machine. */
+  readonly hosts?: readonly HostName[];
+}
+
+export interface HostName {
+  readonly id: string;
+  /** Hostname, for people. */
+  readonly name: string;
 }
 
 /** A message of the supervisor: its view, or a request for metrics. */
@@ -47,15 +55,20 @@ export function parseRoleMessage(value: unknown): RoleMessage | undefined {
 const isMeasure = shapeOf<{ readonly type: 'measure' }>({ type: oneOf(['measure']) });
 const isServiceMessage = shapeOf<SupervisorMessage & { readonly type: 'service' }>({
   type: oneOf(['service']),
-  view: shapeOf<ServiceView>({ ready: isFlag, draining: optional(isFlag) }),
+  view: shapeOf<ServiceView>({
+    ready: isFlag,
+    draining: optional(isFlag),
+    hosts: optional(listOf(shapeOf<HostName>({ id: isText, name: isText }))),
+  }),
 });
 
 /** Parses a supervisor's message; undefined for others. */
 export function parseSupervisorMessage(value: unknown): SupervisorMessage | undefined {
   if (isMeasure(value)) return { type: 'measure' };
   if (!isServiceMessage(value)) return undefined;
-  const { ready, draining } = value.view;
-  return { type: 'service', view: { ready, ...(draining === true ? { draining } : {}) } };
+  const { ready, draining, hosts } = value.view;
+  const view = { ready, ...(draining === true ? { draining } : {}), ...(hosts === undefined ? {} : { hosts }) };
+  return { type: 'service', view };
 }
 
 const reportEveryMs = 1000;

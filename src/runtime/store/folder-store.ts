@@ -266,7 +266,7 @@ interface UpkeepOptions extends Required<Pick<FolderStoreOptions, 'lockFolder' |
   readonly owned: KeyedSemaphore | undefined;
 }
 
-type Upkeep = 'remove' | 'sweep' | 'hold' | 'probe';
+type Upkeep = 'remove' | 'sweep' | 'hold' | 'keepsVersions' | 'probe';
 
 function createUpkeep(
   folder: string,
@@ -289,6 +289,7 @@ function createUpkeep(
       if (owned !== undefined && prefix !== '' && left.length === names.length) await removeEmptyFolder(parent);
     },
     hold: (name, work) => inTurn(name === '' ? lockFolder : fileOf(name), work, owned),
+    keepsVersions: async () => false,
     probe: () => assertHardLinks(folder),
   };
 }

@@ -135,6 +135,11 @@ function createHostList(records: Records<HostRecord>, session: string, silentMs:
   };
 }
 
+/** Lists the hosts that have a record, whether they run or not. */
+export async function listHosts(store: ObjectStore): Promise<readonly HostDescription[]> {
+  return (await createRecords(store, kind).list(prefix)).known;
+}
+
 /** Opens the hosts of a store, without a record of this one. */
 export function openHosts(
   store: ObjectStore,
@@ -194,7 +199,10 @@ export function openHosts(
         await beat();
         if (beats % beatsPerSearch === 0) await list();
       };
-      const failures = createRateLimitedLog((fields) => logger.warn(fields, 'cannot write host record, will retry'), failureBound);
+      const failures = createRateLimitedLog(
+        (fields) => logger.warn(fields, 'cannot write host record, will retry'),
+        failureBound,
+      );
       const onError = (error: unknown): void => failures.add({ error: describeError(error) });
       beating = startPollLoop(run, { everyMs: beatMs, onError, pausesFirst: true });
       await checkOthers().catch(async (error: unknown) => {

@@ -29,7 +29,7 @@ export interface HoldOptions {
   readonly onWaiting?: (cause: Error) => void;
 }
 
-/** Elects holders. Names consist of a-z, 0-9, `_` and `-`. A process may hold many leases, but each one once. */
+/** Elects holders. Names consist of letters, digits, `_` and `-`. A process may hold many leases, but each one once. */
 export interface Leases {
   /**
    * Runs work with a lease once it is free, and releases the lease when the work has settled. The result is that of the
@@ -113,7 +113,7 @@ export function createLeases(
   const self = { holder, ...(host === undefined ? {} : { host }), leaseMs };
 
   async function take(name: string): Promise<HeldLease> {
-    if (!/^[a-z0-9_-]+$/.test(name)) throw new Error(`${name} is not a valid name of a lease`);
+    if (!/^[\w-]+$/.test(name)) throw new Error(`${name} is not a valid name of a lease`);
     const found = await objects.find(name);
     const isFree = found === undefined || found.record.isReleased === true;
     if (!isFree && observer.observe(name, found.tag).unchangedMs < found.record.leaseMs)

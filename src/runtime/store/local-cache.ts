@@ -34,6 +34,10 @@ export interface LocalCacheOptions {
 export interface LocalCache extends LocalFiles {
   /** Folder of the paths that this process uses. */
   readonly folder: string;
+  /** Lists the keys of the copies. */
+  keys(): Promise<readonly string[]>;
+  /** Removes copies. Those in use stay until their use ends. */
+  drop(keys: readonly string[]): Promise<void>;
   /** Removes the links of this process. No use may be active. */
   close(): Promise<void>;
 }
@@ -225,6 +229,10 @@ export async function openLocalCache({ folder, maxBytes, keyOf, fetch }: LocalCa
   const pinned = createPins(scratch.dir, files, bound, fetch);
   return {
     folder: scratch.dir,
+    keys: () => findFiles(files),
+    async drop(keys) {
+      for (const key of keys) await removeFile(path.join(files, key));
+    },
     async use(wanted, work) {
       const pins: (readonly [number, Pin])[] = [];
       try {

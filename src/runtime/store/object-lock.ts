@@ -25,7 +25,7 @@ export interface ObjectLockOptions {
   readonly onUnnamed?: (error: unknown) => void;
 }
 
-/** Interval of looks at a lease of which it is not known whether it is held, ms. */
+/** Interval between reads of a lease, until it is known whether it is held, ms. */
 const pollMs = 500;
 /** Changes of a table take seconds: a command waits this long for another one, ms. */
 const usualWaitMs = 120_000;
@@ -35,7 +35,7 @@ interface Taken {
   readonly release: () => Promise<void>;
 }
 
-/** Takes a lease until `release`. Errors: `locked`, those of the store. */
+/** Acquires a lease until `release`. Errors: `locked`, those of the store. */
 async function takeLease(leases: Leases, name: string, waitMs: number): Promise<Taken> {
   return await new Promise((resolve, reject) => {
     const holding: Promise<void> = leases.hold(

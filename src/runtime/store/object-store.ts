@@ -121,6 +121,8 @@ export interface ObjectStore {
    * two equal schedules. A backup copies folders only.
    */
   hold<T>(name: string, work: () => Promise<T>): Promise<T>;
+  /** Reports whether removed and replaced objects stay as earlier versions; undefined if that cannot be known. */
+  keepsVersions(): Promise<boolean | undefined>;
   /** Throws for storage that cannot keep the promises of this interface. Error: `start_failed`. */
   probe(): Promise<void>;
 }

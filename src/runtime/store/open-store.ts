@@ -1,5 +1,4 @@
 import path from 'node:path';
-import { isAppError } from '../errors.ts';
 import { hashFile } from '../files/file-checks.ts';
 import { createFolderStore, type FolderStoreOptions } from './folder-store.ts';
 import type { Leases } from './leases.ts';
@@ -30,35 +29,40 @@ export interface Connection {
   readonly filesFolder: string;
 }
 
-type Environment = Readonly<Record<string, string | undefined>>;
+export type Environment = Readonly<Record<string, string | undefined>>;
+
+/** What a child process needs to connect the same folders. */
+export interface ConnectionOfChild {
+  /** Options of `connectS3Folders`, as JSON; undefined if no folder is connected. */
+  readonly options?: string;
+  /** Variables with the credentials. */
+  readonly environment: Environment;
+}
 
 /** Deepest folders first. Set once by a process, before it opens a store. */
 let connections: readonly Connection[] = [];
-let childEnvironment: Environment = {};
+let ofChild: ConnectionOfChild = { environment: {} };
 let leases: Leases | undefined;
 
 /**
- * Keeps the objects below some folders in other stores, for the whole process, until the next call. `environment`: that
- * of a child process which connects them too. `shared`: the leases among the hosts that use those stores.
+ * Keeps the objects below some folders in other stores, for the whole process, until the next call. `shared`: the
+ * leases among the hosts that use those stores.
  */
 export function connectFolders(
   connected: readonly Connection[],
-  environment: Environment = {},
-  shared: Leases | undefined = undefined,
+  child: ConnectionOfChild = { environment: {} },
+  shared?: Leases,
 ): void {
   connections = connected.toSorted((a, b) => b.folder.length - a.folder.length);
-  childEnvironment = environment;
+  ofChild = child;
   leases = shared;
 }
+
+export const connectionOfChild = (): ConnectionOfChild => ofChild;
 
 /** Returns the leases among the hosts that share the objects below a folder; undefined if only this one has them. */
 export function findLeases(folder: string): Leases | undefined {
   return openStore(folder).isShared ? leases : undefined;
-}
-
-/** Returns the variables with which a child process connects the same folders; none if no folder is connected. */
-export function connectionEnvironment(): Environment {
-  return childEnvironment;
 }
 
 type Connected = Omit<Connection, 'open'> & { readonly store: () => ObjectStore };
@@ -97,19 +101,6 @@ export function foldersOfFiles(folder: string): readonly string[] {
 /** Returns the size of a stored file, bytes; undefined if it is missing. */
 export async function findStoredSize({ absolutePath }: Pick<StoredFile, 'absolutePath'>): Promise<number | undefined> {
   return await openStore(path.dirname(absolutePath)).findSize(path.basename(absolutePath));
-}
-
-/** Reports whether the bytes of a stored file match its hash. Local copies are compared when they are fetched. */
-export async function isIntact(file: StoredFile & { readonly sha256: string }): Promise<boolean> {
-  const connection = findConnection(file.absolutePath);
-  if (connection === undefined) return (await hashFile(file.absolutePath)) === file.sha256;
-  try {
-    await connection.files.use([file], () => Promise.resolve());
-    return true;
-  } catch (error) {
-    if (isAppError(error, 'file_damaged')) return false;
-    throw error;
-  }
 }
 
 /** Returns the SHA-256 of a stored file as it is, hex. */

@@ -103,8 +103,6 @@ export async function openS3Bucket(settings: S3Settings): Promise<S3Bucket> {
   const { bucket: name, endpoint, credentials } = settings;
   const limits = { ...defaultLimits, ...settings.limits };
   const region = settings.region ?? (endpoint === undefined ? undefined : anyRegion);
-  // It is about later versions than the one that package.json pins.
-  process.env['AWS_SDK_JS_NODE_VERSION_SUPPORT_WARNING_DISABLED'] ??= 'true';
   const sdk = await import('@aws-sdk/client-s3');
   const s3 = new sdk.S3({
     maxAttempts: 1,

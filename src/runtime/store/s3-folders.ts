@@ -7,7 +7,7 @@ import path from 'node:path';
 import { openScratchDir } from '../files/work-files.ts';
 import { createLeases } from './leases.ts';
 import { openLocalCache } from './local-cache.ts';
-import { connectFolders, type Connection } from './open-store.ts';
+import { connectFolders, openStore, type Connection, type Environment } from './open-store.ts';
 import { openS3Bucket, type S3Bucket, type S3Settings } from './s3-bucket.ts';
 import { createS3Store, type S3Store } from './s3-store.ts';
 
@@ -30,21 +30,19 @@ export interface S3FoldersOptions extends Omit<S3Settings, 'bucket'> {
 }
 
 export interface S3Folders {
+  /**
+   * Removes the local copies of objects that do not exist any more, such as files with erased rows. Returns their
+   * number. Cost: a list of each folder that has copies.
+   */
+  dropStaleCopies(): Promise<number>;
   /** Opens the folders without a bucket again. No store may be in use. */
   close(): Promise<void>;
 }
 
-/** Variable with the options, for a child process that has no settings. */
-const optionsVariable = 'TRIBUTARY_S3_FOLDERS';
-
-/** Returns the variables by which the SDK finds its credentials. */
-const findCredentials = (): Readonly<Record<string, string | undefined>> =>
-  Object.fromEntries(Object.entries(process.env).filter(([name]) => name.startsWith('AWS_') || name === 'HOME'));
-
-/** Connects the folders that the parent process has connected, if any. */
-export async function connectParentsFolders(environment: NodeJS.ProcessEnv): Promise<void> {
-  const text = environment[optionsVariable];
-  if (text !== undefined) await connectS3Folders(JSON.parse(text) as S3FoldersOptions);
+/** Returns the variables by which the SDK finds its credentials, and silences its notice about later versions of it. */
+function findCredentials(): Environment {
+  process.env['AWS_SDK_JS_NODE_VERSION_SUPPORT_WARNING_DISABLED'] ??= 'true';
+  return Object.fromEntries(Object.entries(process.env).filter(([name]) => name.startsWith('AWS_') || name === 'HOME'));
 }
 
 type OpenBelow = (below: string) => S3Store;
@@ -74,6 +72,7 @@ export async function openS3Place(
 export async function connectS3Folders(options: S3FoldersOptions): Promise<S3Folders> {
   const { dataDir, places, cacheMaxBytes, leaseMs, ...settings } = options;
   const cacheFolder = path.join(dataDir, 'cache');
+  const environment = findCredentials();
   const uploads = await openScratchDir(path.join(cacheFolder, 'uploads'), 'uploads');
   const buckets = new Map<string, S3Bucket>();
   const opened = new Map<string, OpenBelow | undefined>();
@@ -109,10 +108,21 @@ export async function connectS3Folders(options: S3FoldersOptions): Promise<S3Fol
   const holder = `process ${process.pid} on ${hostname()}`;
   connectFolders(
     [...opened].map(connect),
-    { [optionsVariable]: JSON.stringify(options), ...findCredentials() },
+    { options: JSON.stringify(options), environment },
     open && createLeases(open(''), { holder, leaseMs }),
   );
   return {
+    async dropStaleCopies() {
+      const copies = await cache.keys();
+      const stale: string[] = [];
+      for (const folder of new Set(copies.map((key) => key.split('/').slice(0, 2).join('/')))) {
+        const stored = new Set(await openStore(path.join(dataDir, folder)).list(''));
+        const isOwn = (key: string): boolean => key.startsWith(`${folder}/`);
+        stale.push(...copies.filter((key) => isOwn(key) && !stored.has(key.slice(folder.length + 1))));
+      }
+      await cache.drop(stale);
+      return stale.length;
+    },
     async close() {
       connectFolders([]);
       await cache.close();

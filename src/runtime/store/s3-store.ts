@@ -214,6 +214,15 @@ export function createS3Store({ bucket, prefix, scratchFolder }: S3StoreOptions)
     sweep: async () => undefined,
     listUnfinished: async () => [],
     hold: (name, work) => inTurn(bucket.nameOf(keyOf(name)), work),
+    async keepsVersions() {
+      const refusals = { 400: undefined, 403: undefined, 404: undefined, 405: undefined, 501: undefined };
+      const what = `read the versioning of ${bucket.nameOf('')}`;
+      return await bucket.ask(
+        what,
+        async (s3, options) => (await s3.getBucketVersioning({ Bucket: bucket.name }, options)).Status !== undefined,
+        { refusals },
+      );
+    },
     probe: () => probeBucket(bucket, prefix),
   };
 }

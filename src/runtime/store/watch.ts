@@ -5,13 +5,15 @@ import type { Logger } from '../logger.ts';
 import type { ObjectStore, StoredObject, Tag } from './object-store.ts';
 
 /** Poll interval, ms. A change must apply within a second, and a large object takes time to read. */
-const everyMs = 250;
+const pollMs = { local: 250, shared: 400 } as const;
 
 /** The last value read from objects that other processes replace. */
 export interface Watched<T> {
   current(): T;
   /** Returns why the newest read failed; undefined if it succeeded. */
   problem(): string | undefined;
+  /** Returns the time since the objects were last known to be as read, ms. */
+  staleMs(): number;
   close(): void;
 }
 
@@ -32,17 +34,18 @@ export async function watchObjects<T>(
   const file = store.nameOf(keys.at(-1) ?? '');
   let value: T | undefined;
   let problem: string | undefined;
+  let knownMs = -Infinity;
   /** Tags of the last good read, and of the last failed one. */
   let [good, failed]: [Tags | undefined, Tags | undefined] = [undefined, undefined];
 
   async function isAt(tags: Tags | undefined): Promise<boolean> {
     if (tags === undefined) return false;
-    for (const [index, key] of keys.entries()) {
+    const isSame = async (key: string, index: number): Promise<boolean> => {
       const tag = tags[index];
       const found = tag === undefined ? await store.get(key) : await store.getIfChanged(key, tag);
-      if (found !== (tag === undefined ? undefined : 'unchanged')) return false;
-    }
-    return true;
+      return found === (tag === undefined ? undefined : 'unchanged');
+    };
+    return (await Promise.all(keys.map(isSame))).every(Boolean);
   }
 
   async function read(isFirst: boolean): Promise<void> {
@@ -54,12 +57,14 @@ export async function watchObjects<T>(
       throw new AppError('record_damaged', `${file} is missing`, { hint: 'Restore it from a backup.' });
     value = load(objects);
     [good, failed, problem] = [tags, undefined, undefined];
+    knownMs = performance.now();
   }
 
   async function check(signal: AbortSignal): Promise<void> {
     if (await isAt(good)) {
       const wasUnreadable = problem !== undefined;
       [failed, problem] = [undefined, undefined];
+      knownMs = performance.now();
       if (wasUnreadable) onChange();
     } else if (!(await isAt(failed)) && !signal.aborted) {
       await read(false);
@@ -79,11 +84,13 @@ export async function watchObjects<T>(
     problem = describeError(error);
     logger.error({ file, error: problem }, 'cannot read file, will retry when it changes');
   });
+  const everyMs = store.isShared ? pollMs.shared : pollMs.local;
   const loop = startPollLoop(check, { everyMs, onError: report, pausesFirst: true });
   const endHints = store.onHint(keys, () => loop.wake());
   return {
     current: () => value,
     problem: () => problem,
+    staleMs: () => performance.now() - knownMs,
     close() {
       endHints();
       void loop.stop();

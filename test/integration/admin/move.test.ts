@@ -87,7 +87,7 @@ async function createScene() {
     [8, 'else'],
   ] as const) {
     await openJobRecords(reports).create(String(id), reportJob({ id, expiresSeconds: 2_000_000_000, files: [file] }));
-    await reports.replace(partKey(id, file.name), Buffer.from(bytes), 'any');
+    await reports.replace(partKey({ id }, file.name), Buffer.from(bytes), 'any');
   }
   await writeHighestId(reports, 9);
   mkdirSync(path.join(paths.reports, '7', 'attempt-1'));

@@ -7,7 +7,7 @@ import { ask, startTestIngest, testApps } from '../../helpers/ingest.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
 const clientDiagnosticsView: ClientDiagnosticsView = {
-  readRefusals: () => Promise.resolve([]),
+  readRefusals: () => Promise.resolve({ refusals: [] }),
   hub: {
     serve: () => Promise.resolve('away'),
     check: () => undefined,

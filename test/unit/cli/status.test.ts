@@ -1,7 +1,7 @@
 import { mkdirSync } from 'node:fs';
 import path from 'node:path';
 import { expect, it } from 'vitest';
-import { statusCommand } from '../../../src/cli/status.ts';
+import { estimateLinesBytes, statusCommand } from '../../../src/cli/status.ts';
 import { dataPaths } from '../../../src/config.ts';
 import { openLake } from '../../../src/lake/lake.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
@@ -77,4 +77,12 @@ it('The status names an erasure until its old versions are deleted, and not for 
     expect(answer?.lake['erasure']).toEqual(erasure);
     expect(answer?.lake['filesToReplace']).toBe(erasure === undefined ? 1 : undefined);
   }
+});
+
+it('The size of the lines in the stream is estimated by the compression of all import processes, and unknown before their first message', () => {
+  const published = (bytes: number, storedBytes: number) => ({ published: { bytes, storedBytes } });
+  const facts = { 'ingest-1': published(3000, 1000), 'ingest-2': published(1000, 600), compact: { published: 1 } };
+  expect(estimateLinesBytes([{ facts }], 800)).toBe(2000);
+  expect(estimateLinesBytes([{ facts: { ingest: published(0, 0), compact: {} } }], 800)).toBeUndefined();
+  expect(estimateLinesBytes([], 800)).toBeUndefined();
 });

@@ -1,4 +1,4 @@
-import { appendFileSync, mkdirSync, readFileSync, truncateSync, writeFileSync } from 'node:fs';
+import { appendFileSync, mkdirSync, readFileSync, renameSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { assert as assertProperty, asyncProperty, integer } from 'fast-check';
 import { expect, test } from 'vitest';
@@ -116,6 +116,15 @@ test('A ledger without versions that the log no longer has is reported as damage
   writeCommit(table, 3, 30);
   await recordVersions(table, [3]);
   expect(await findInLedger(tableStore(table), 3)).toMatchObject({ availableAtMs: 30 });
+});
+
+test('A ledger that is a symbolic link is reported as damaged, and not overwritten', async () => {
+  const [folder, elsewhere] = [testFolder(), path.join(testFolder(), 'ledger')];
+  await appendLines(tableStore(folder), [line(1, 10), line(2, 20)]);
+  renameSync(ledgerFile(folder), elsewhere);
+  symlinkSync(elsewhere, ledgerFile(folder));
+  await expect(appendLines(tableStore(folder), [line(3, 30)])).rejects.toMatchObject({ code: 'log_damaged' });
+  expect(readFileSync(elsewhere).length).toBe(2 * 45);
 });
 
 test('A copy of a ledger may have further lines, and the original stays unchanged', async () => {

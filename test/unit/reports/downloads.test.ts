@@ -31,7 +31,7 @@ it('A connection may be idle while a file is read for its checksum, at any durat
   const { folder: attempt } = await store.beginAttempt(created.id);
   const name = `${fileStem(created)}.csv`;
   writeFileSync(path.join(attempt, name), 'text');
-  const job = await store.end(
+  const { job } = await store.end(
     created.id,
     {
       state: 'success',
@@ -98,7 +98,7 @@ it('A download whose client disconnects before it begins is dropped', async () =
 });
 
 const fileOf = (id: number) => ({
-  idReport: id,
+  job: { id },
   file: { name: 'a.csv', rows: 1, bytes: 1, sha256: '0'.repeat(64) },
 });
 
@@ -116,7 +116,7 @@ it('A file that many clients download at once is hashed once, and again only aft
   await objects.replace('1/parts/a.csv', Buffer.from(text), 'any');
   const file = objects.nameOf('1/parts/a.csv');
   const published = {
-    idReport: 1,
+    job: { id: 1 },
     file: { name: 'a.csv', rows: 1, bytes: text.length, sha256: createHash('sha256').update(text).digest('hex') },
   };
   const any = await open(file);

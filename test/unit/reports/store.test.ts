@@ -87,12 +87,13 @@ describe('the report store', () => {
     for (const as of ['failure', 'interruption', 'nothing'] as const) await store.releaseAttempt(id, late.folder, as);
     mkdirSync(late.folder);
     const lateEnd = await store.end(id, { state: 'success', files: [] }, late.folder);
-    expect(lateEnd).toEqual(current.job);
+    expect(lateEnd).toEqual({ job: current.job, isOwn: false });
     expect(existsSync(late.folder)).toBe(false);
     const end = await store.end(id, { state: 'success', files: [file] }, current.folder);
-    expect(end).toMatchObject({ state: 'success', attempts: 1, interruptions: 1, files: [file] });
+    expect(end.job).toMatchObject({ state: 'success', attempts: 1, interruptions: 1, files: [file] });
+    expect(end.isOwn).toBe(true);
     expect(existsSync(path.join(folder, String(id), 'parts', file.name))).toBe(true);
-    expect(await store.end(id, { state: 'success', files: [] }, late.folder)).toEqual(end);
+    expect(await store.end(id, { state: 'success', files: [] }, late.folder)).toEqual({ job: end.job, isOwn: false });
   });
 
   it('The report store publishes no attempt that was released', async () => {
@@ -102,9 +103,22 @@ describe('the report store', () => {
       const { folder: attempt } = await store.beginAttempt(id);
       await store.releaseAttempt(id, attempt, as);
       mkdirSync(attempt);
-      expect(await store.end(id, { state: 'success', files: [file] }, attempt)).toMatchObject({ state: 'queued' });
+      expect(await store.end(id, { state: 'success', files: [file] }, attempt)).toMatchObject({ job: { state: 'queued' }, isOwn: false });
       expect(existsSync(attempt)).toBe(false);
     }
+  });
+
+  it('The report store ends a request by an attempt without a result, which counts, unless it was overtaken', async () => {
+    const store = await open(testFolder());
+    const { id } = await store.create(report);
+    const late = await store.beginAttempt(id);
+    const { folder: attempt } = await store.beginAttempt(id);
+    const failed = { state: 'user_failed', error: 'why' } as const;
+    expect(await store.end(id, failed, late.folder, 'failure')).toMatchObject({ isOwn: false });
+    expect(await store.find(id)).toMatchObject({ state: 'running', attempts: 1, interruptions: 1 });
+    expect(await store.end(id, failed, attempt, 'failure')).toMatchObject({ isOwn: true });
+    expect(await store.find(id)).toMatchObject({ ...failed, attempts: 1, interruptions: 1 });
+    expect(existsSync(attempt)).toBe(false);
   });
 
   it('The report store ends a request once: the first end stays', async () => {
@@ -112,7 +126,7 @@ describe('the report store', () => {
     const { id } = await store.create(report);
     const { folder: attempt } = await store.beginAttempt(id);
     await store.end(id, { state: 'canceled' });
-    expect((await store.end(id, { state: 'success', files: [file] }, attempt)).state).toBe('canceled');
+    expect(await store.end(id, { state: 'success', files: [file] }, attempt)).toMatchObject({ job: { state: 'canceled' }, isOwn: false });
     expect(existsSync(attempt)).toBe(false);
     await expect(store.beginAttempt(id)).rejects.toMatchObject({ code: 'conflict' });
   });
@@ -193,7 +207,7 @@ describe('the report store', () => {
     await (await open(folder)).end(id, { state: 'canceled' });
     mkdirSync(attempt, { recursive: true });
     writeFileSync(path.join(attempt, file.name), 'a\n1\n');
-    expect(await store.end(id, { state: 'success', files: [file] }, attempt)).toMatchObject({ state: 'canceled' });
+    expect(await store.end(id, { state: 'success', files: [file] }, attempt)).toMatchObject({ job: { state: 'canceled' }, isOwn: false });
     expect(store.inProgress()).toEqual([]);
     await expect(store.beginAttempt(id)).rejects.toMatchObject({ code: 'conflict' });
   });

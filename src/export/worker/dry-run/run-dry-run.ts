@@ -255,7 +255,11 @@ async function runDryRun(plan: DryRunPlan, readVersion: ReadVersion): Promise<Dr
   const query = isEstimate
     ? planQuery({ ...plan, request: unordered }, readVersion, { lean: true, cells: chooseFormat(request).cells })
     : planQuery(plan, readVersion, { lean: true, cells: 'text' });
-  const folders = [...foldersOfFiles(tableDir), unnamedFolder, ...lists.map(({ absolutePath }) => path.dirname(absolutePath))];
+  const folders = [
+    ...foldersOfFiles(tableDir),
+    unnamedFolder,
+    ...lists.map(({ absolutePath }) => path.dirname(absolutePath)),
+  ];
   const engine = await openReadEngine(plan, folders, query.inline);
   try {
     const read = createReadFiles({ plan, ...readVersion }, query);

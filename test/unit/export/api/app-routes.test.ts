@@ -25,7 +25,7 @@ describe('the live view of users', () => {
     onTestFinished(() => access.close());
     const methods = new Map<string, Method>();
     addAppRoutes((_methods, url, _name, method) => void methods.set(url, method), access, {
-      readRefusals: () => Promise.resolve([]),
+      readRefusals: () => Promise.resolve({ refusals: [] }),
     });
     const user = access.current().findUser(idUser);
     if (user === undefined) throw new Error('the user is unknown');

@@ -102,7 +102,10 @@ describe.each([
     await one.start();
     await open(store, 'web-2', { program: '0.4.0' }).start();
     const newer = open(store, 'web-3', { program: '0.5.0' });
-    const refusal = { code: 'start_failed', message: expect.stringMatching(/0\.5\.0 .*web-1 \(host \w+, version 0\.4\.7\)/) };
+    const refusal = {
+      code: 'start_failed',
+      message: expect.stringMatching(/0\.5\.0 .*web-1 \(host \w+, version 0\.4\.7\)/),
+    };
     await expect(newer.start()).rejects.toMatchObject(refusal);
     expect(await one.statesOf()).not.toHaveProperty('web-3');
   });
@@ -141,7 +144,11 @@ describe('the id of a host', () => {
 });
 
 describe('the check of versions', () => {
-  const host = (program: string, isAlive: boolean | undefined): Host => ({ ...describeHost('web', program), id: '0123456789ab', isAlive });
+  const host = (program: string, isAlive: boolean | undefined): Host => ({
+    ...describeHost('web', program),
+    id: '0123456789ab',
+    isAlive,
+  });
 
   it('Hosts of one minor version run concurrently, and a dead host does not matter', () => {
     const self = { program: '0.4.1' };
