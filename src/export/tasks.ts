@@ -3,8 +3,8 @@
  *
  * In: schedules, webhooks, notices, and requests that have ended on any host. Out: requests of slots, messages to
  * webhooks, and the removal of expired requests.
- * Where several hosts share the stores, the holder of the lease `tasks` runs them. Two holders may overlap for a moment:
- * the records refuse a second request of a slot, and a message may be sent twice under its id, as after a crash.
+ * Where several hosts share the stores, the holder of the lease `tasks` runs them. Two holders may overlap for a
+ * moment: the records refuse a second request of a slot, and a message may be sent twice under its id, as after a crash.
  * Crash: another host runs them after the lease time; each task finds what is left to do.
  */
 import { once } from 'node:events';

@@ -4,6 +4,7 @@ import { inParallel } from '../runtime/async/in-parallel.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { AppError } from '../runtime/errors.ts';
 import { defined } from '../runtime/files/checksummed-json.ts';
+import { removeEmptyFolder } from '../runtime/files/durable-file.ts';
 import { findNames } from '../runtime/files/folder-names.ts';
 import { makeFolder } from '../runtime/files/make-folder.ts';
 import { removeTree } from '../runtime/files/work-files.ts';
@@ -61,8 +62,11 @@ export function createJobAttempts(dependencies: JobAttemptsDependencies) {
   const { jobs, objects, reportsDir, clock, linkTtlSeconds, onEnd } = dependencies;
   const attemptFolderOf = ({ id, attempts, interruptions = 0, attemptNonce }: ReportJob): string =>
     path.join(reportsDir, String(id), `${attemptPrefix}${attemptNonce ?? attempts + interruptions}`);
-  /** Returns the folder to remove after an attempt. In a folder, that of the request has its record. */
-  const workFolderOf = (folder: string): string => (objects.isShared ? path.dirname(folder) : folder);
+  /** Removes the folder of an attempt, and that of its request if that is not its store. */
+  async function removeWork(folder: string): Promise<void> {
+    await removeTree(folder);
+    if (objects.isShared) await removeEmptyFolder(path.dirname(folder));
+  }
   /** An attempt ends when it is released or the next one begins, even if its worker exits later. */
   const isUnderWay = (job: ReportJob, folder: string): boolean =>
     job.state === 'running' && folder === attemptFolderOf(job);
@@ -92,23 +96,24 @@ export function createJobAttempts(dependencies: JobAttemptsDependencies) {
     );
   }
 
-  /** Removes the files of all attempts but the current one, or that of the result. */
-  async function removeOtherParts(id: number, job: ReportJob | undefined): Promise<void> {
-    const hasParts = job !== undefined && (job.state === 'success' || isInProgress(job));
-    const keys = await objects.list(partsPrefix(id));
-    await objects.remove(hasParts ? keys.filter((key) => !key.startsWith(attemptPartsPrefix(job))) : keys);
+  /** Removes the files at a prefix in a shared store that are not the result of their request. */
+  async function removeOtherParts(prefix: string, job: ReportJob | undefined): Promise<void> {
+    const keys = await objects.list(prefix);
+    const kept = job?.state === 'success' ? attemptPartsPrefix(job) : undefined;
+    await objects.remove(kept === undefined ? keys : keys.filter((key) => !key.startsWith(kept)));
   }
 
   async function end(id: number, how: ReportEnd, folder?: string, as?: AttemptEnd): Promise<EndedReport> {
     const isCurrent = (job: ReportJob): boolean =>
       isInProgress(job) && (folder === undefined || isUnderWay(job, folder));
     // Its files are removed first: the disk may be full.
-    if (folder !== undefined && as !== undefined) await removeTree(workFolderOf(folder));
+    if (folder !== undefined && as !== undefined) await removeWork(folder);
     const before = jobs.lastRead(id);
     let job = before;
     let written: ReportJob | undefined;
     if (before !== undefined && isCurrent(before)) {
-      if (how.state === 'success' && folder !== undefined) await upload(before, how.files, folder);
+      const hasFiles = how.state === 'success' && folder !== undefined;
+      if (hasFiles) await upload(before, how.files, folder);
       const finishedMs = clock.nowMs();
       const expiresSeconds = Math.floor(finishedMs / 1000) + linkTtlSeconds;
       job = await jobs.change(id, (open) => {
@@ -116,18 +121,21 @@ export function createJobAttempts(dependencies: JobAttemptsDependencies) {
         written = isCurrent(open) ? { ...counted, ...how, finishedMs, expiresSeconds } : undefined;
         return written ?? open;
       });
-      // What stays is removed with the request.
-      if (objects.isShared) await removeOtherParts(id, job).catch(() => undefined);
+      if (objects.isShared && (hasFiles || job === written)) {
+        // An attempt that was overtaken leaves the files of the current one. What stays is removed with the request.
+        const prefix = job === written ? partsPrefix(id) : attemptPartsPrefix(before);
+        await removeOtherParts(prefix, job).catch(() => undefined);
+      }
       await onEnd(id);
     }
     if (job === undefined) throw new AppError('not_found', `export request ${id} not found`);
     // What stays is removed by the next start.
-    if (folder !== undefined) await removeTree(workFolderOf(folder)).catch(() => undefined);
+    if (folder !== undefined) await removeWork(folder).catch(() => undefined);
     return { job, isOwn: job === written };
   }
 
   async function release(id: number, folder: string, as: AttemptEnd): Promise<void> {
-    await removeTree(workFolderOf(folder));
+    await removeWork(folder);
     await jobs.change(id, (job) => (isUnderWay(job, folder) ? { ...countAttempt(job, as), state: 'queued' } : job));
   }
 
@@ -135,9 +143,9 @@ export function createJobAttempts(dependencies: JobAttemptsDependencies) {
     /** Starts an attempt, durably. An unreleased earlier one counts as interrupted. Error: `conflict` if ended. */
     beginAttempt: (id: number): Promise<{ job: ReportJob; folder: string }> => jobs.inTurn(id, () => begin(id)),
     /**
-     * Ends a request: uploads the attempt's files as the request's parts if it succeeded, then writes job.json. `as`: how
-     * an attempt without a result counts. Returns the request afterwards: of two ends, the first stays, and of attempts
-     * only the current one counts.
+     * Ends a request: uploads the attempt's files as the request's parts if it succeeded, then writes job.json. An
+     * attempt without a result counts `as`. Returns the request afterwards: of two ends, the first stays, and of
+     * attempts only the current one counts.
      */
     end: (id: number, how: ReportEnd, attemptFolder?: string, as?: AttemptEnd): Promise<EndedReport> =>
       jobs.inTurn(id, () => end(id, how, attemptFolder, as)),

@@ -147,8 +147,8 @@ const openHighestId = (objects: ObjectStore): Records<{ readonly number: number 
   });
 
 /**
- * Reads the highest id that may have been deleted; in a shared store, the highest that was allocated. 0 for none. Error:
- * `report_damaged`.
+ * Reads the highest id that may have been deleted; in a shared store, the highest that was allocated. 0 for none.
+ * Error: `report_damaged`.
  */
 export async function readHighestId(objects: ObjectStore): Promise<number> {
   return (await openHighestId(objects).get(highestIdKey))?.number ?? 0;

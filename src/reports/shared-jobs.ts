@@ -13,7 +13,8 @@ import { startPollLoop } from '../runtime/async/poll-loop.ts';
 import { runAtHalfDutyCycle } from '../runtime/async/retry.ts';
 import { createKeyedSemaphore } from '../runtime/async/semaphore.ts';
 import { describeError, isAppError, isDamage } from '../runtime/errors.ts';
-import { findNames } from '../runtime/files/folder-names.ts';
+import { removeEmptyFolder } from '../runtime/files/durable-file.ts';
+import { findFolders, findNames } from '../runtime/files/folder-names.ts';
 import { removeTree } from '../runtime/files/work-files.ts';
 import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
@@ -21,7 +22,7 @@ import { createRateLimitedLog, failureBound } from '../runtime/problems/rate-lim
 import type { ObjectStore } from '../runtime/store/object-store.ts';
 import type { JobListener, Jobs, JobsOptions } from './jobs.ts';
 import { listReportIds, openJobRecords, raiseHighestId, readHighestId, removeReport } from './report-records.ts';
-import { isInProgress, type ReportJob } from './reports.ts';
+import { attemptPrefix, isInProgress, type ReportJob } from './reports.ts';
 
 /** Concurrent reads. */
 const width = 8;
@@ -32,6 +33,8 @@ const pollMs = 1000;
 const creationMs = 120_000;
 /** More new ids than these are listed. */
 const maxNewIds = 1000;
+/** Time from the start to the first list, ms: a request may have been created during the list at the start. */
+const firstListMs = 10_000;
 /** Interval of lists, ms, and the time by which each id prolongs it: S3 lists 1,000 ids at a time. */
 const [listMs, listMsPerId] = [60_000, 6];
 
@@ -91,11 +94,11 @@ function createReader({ objects, logger, copy, found }: ReaderDependencies) {
   const awaited = new Map<number, number>();
   let highest = found[0] ?? 0;
   let idsFault: string | undefined;
-  let listedMs = performance.now();
+  let nextListMs = performance.now() + firstListMs;
 
   /**
-   * Reads a request; undefined if there is none. A damaged one stays as it was, and is listed by `damaged`. Errors: those
-   * of the store.
+   * Reads a request; undefined if there is none. A damaged one stays as it was, and is listed by `damaged`. Errors:
+   * those of the store.
    */
   async function read(id: number): Promise<ReportJob | undefined> {
     const startedMs = performance.now();
@@ -125,7 +128,7 @@ function createReader({ objects, logger, copy, found }: ReaderDependencies) {
     try {
       const allocated = await readHighestId(objects);
       idsFault = undefined;
-      if (allocated - highest > maxNewIds) listedMs = -Infinity;
+      if (allocated - highest > maxNewIds) nextListMs = 0;
       else for (let id = highest + 1; id <= allocated; id += 1) awaited.set(id, performance.now());
       highest = Math.max(highest, allocated);
     } catch (error) {
@@ -148,12 +151,12 @@ function createReader({ objects, logger, copy, found }: ReaderDependencies) {
     lookForNew,
     /** Reads listed requests and ignores errors; those stay unread. */
     tryRead: (id: number): Promise<void> => readListed(id).catch(() => undefined),
-    isListDue: (): boolean => performance.now() - listedMs > Math.max(listMs, copy.jobs.size * listMsPerId),
+    isListDue: (): boolean => performance.now() > nextListMs,
     /** Finds removed requests, and those whose new id was not seen. */
     async list(): Promise<void> {
       const startedMs = performance.now();
       const listed = new Set(await listReportIds(objects));
-      listedMs = startedMs;
+      nextListMs = startedMs + Math.max(listMs, listed.size * listMsPerId);
       copy.retain(listed, startedMs);
       for (const known of [unread, damages]) for (const id of known.keys()) if (!listed.has(id)) known.delete(id);
       const unknown = [...listed].filter((id) => !copy.jobs.has(id) && !unread.has(id) && !damages.has(id));
@@ -202,7 +205,8 @@ function createChanges(
         const job = { id: reservedId ?? (await allocate()), ...report };
         try {
           if ((await records.create(String(job.id), job)) === 'created') {
-            copy.take(job.id, job, performance.now(), false);
+            // It may have been read already.
+            if (!copy.jobs.has(job.id)) copy.take(job.id, job, performance.now(), false);
             return job;
           }
         } catch (error) {
@@ -210,11 +214,12 @@ function createChanges(
           if (reservedId === undefined) await removeReport(objects, job.id).catch(() => undefined);
           throw error;
         }
-        if (reservedId === undefined) continue;
         const readMs = performance.now();
-        const other = await records.get(String(reservedId));
-        copy.take(reservedId, other, readMs, true);
-        if (other !== undefined) return other;
+        const other = await records.getSound(String(job.id));
+        // It is that of this call if the response was lost and another host has begun it.
+        if (other === undefined || (reservedId === undefined && other.nonce !== job.nonce)) continue;
+        copy.take(job.id, other, readMs, true);
+        return other;
       }
     },
     async change(id, to) {
@@ -226,18 +231,26 @@ function createChanges(
   };
 }
 
+/** Removes the attempts that an earlier process of this host has left, and nothing else. */
+async function removeOldWork(reportsDir: string): Promise<void> {
+  for (const id of await findFolders(reportsDir)) {
+    const folder = path.join(reportsDir, id);
+    for (const name of await findNames(folder))
+      if (name.startsWith(attemptPrefix)) await removeTree(path.join(folder, name));
+    await removeEmptyFolder(folder);
+  }
+}
+
 /**
- * Opens the requests of a store that hosts share. Those that exist are read by `load`, the newest first, so that a start
- * does not wait for them.
+ * Opens the requests of a store that hosts share. Those that exist are read by `load`, the newest first, so that a
+ * start does not wait for them.
  */
 export async function openSharedJobs(
   objects: ObjectStore,
   logger: Logger,
   { reportsDir, readFirst }: JobsOptions,
 ): Promise<Jobs> {
-  // Work of an earlier process of this host.
-  for (const name of await findNames(reportsDir))
-    if (/^\d+$/.test(name)) await removeTree(path.join(reportsDir, name));
+  await removeOldWork(reportsDir);
   const found = (await listReportIds(objects)).toReversed();
   const copy = createCopy();
   const reader = createReader({ objects, logger, copy, found });

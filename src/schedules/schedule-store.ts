@@ -181,6 +181,8 @@ export async function changeScheduleProgress(
   before: ScheduleProgress,
   after: ScheduleProgress,
 ): Promise<void> {
+  // In a folder, one process writes, and a lock there would end a backup of version 0.3.
+  if (!openStore(schedules).isShared) return await openProgress(schedules).put(toId(id), after);
   const found = await openProgress(schedules).change(toId(id), (stored) =>
     isDeepStrictEqual(stored ?? noProgress, before) ? after : stored,
   );

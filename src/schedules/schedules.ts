@@ -4,8 +4,8 @@
  * In: calls and commands, which write schedules; the export role, which writes their progress. Out: both.
  * Layout: `schedules/<account>/<id>.json`, a record; `<id>.progress.json` next to it. Ids are random and never repeat.
  * Invariant: a slot has one export. The progress and the export requests both name the slots that have one. A request
- * is durable before the progress that has its slot, and is deleted only after it. Where several hosts share the requests,
- * the progress reserves the id of a slot's request before it is created. So two hosts create one request.
+ * is durable before the progress that has its slot, and is deleted only after it. Where several hosts share the
+ * requests, the progress reserves the id of a slot's request before it is created. So two hosts create one request.
  * Crash: between the request and the progress, the next start finds the request.
  */
 

@@ -37,8 +37,8 @@ export interface ExportHost {
   readonly leases: Leases;
   /** The objects of all reports. */
   readonly objects: ObjectStore;
-  /** Opens the requests, as a start of the host does. */
-  open(): Promise<ReportStore>;
+  /** Opens the requests, as a start of the host does. `readFirst`: the newest ones, which are read first. */
+  open(readFirst?: number): Promise<ReportStore>;
   readonly network: S3Proxy;
   /** Cuts the host off from the bucket, or connects it again. */
   cut(isCut: boolean): void;
@@ -72,7 +72,7 @@ export async function createExportHosts(
       reportsDir,
       leases: createLeases(open('state'), { holder: `host ${number}`, leaseMs }),
       objects: open('reports'),
-      open: () => openReportStore(clock, logger, { reportsDir, linkTtlSeconds }),
+      open: (readFirst = 256) => openReportStore(clock, logger, { reportsDir, linkTtlSeconds, readFirst }),
       network,
       cut(isCut) {
         network.faultOf = () => (isCut ? { isDone: false, answer: 'cut' } : undefined);
@@ -109,6 +109,8 @@ export interface RunnerHost extends ExportHost {
   readonly runner: JobRunner;
   /** Requests that this host has ended. */
   readonly ended: ReportJob[];
+  /** Called with the ids of requests that have ended, on any host. */
+  readonly onEnd: Set<(id: number) => void>;
   create(): Promise<number>;
   stop(): Promise<void>;
 }
@@ -122,6 +124,7 @@ export async function startRunnerHost(
 ): Promise<RunnerHost> {
   const store = await host.open();
   const ended: ReportJob[] = [];
+  const onEnd: RunnerHost['onEnd'] = new Set();
   const { folder, leases } = host;
   const limits = { maxRows: 1, maxBytes: 1, singleFileMaxBytes: 1, partMaxBytes: 1, memoryMb: 1, threads: 1 };
   const folders = { lakeDir: folder, segmentsDir: folder, titlesDir: folder };
@@ -133,12 +136,18 @@ export async function startRunnerHost(
       logger,
       leases,
       runAttempt,
-      onEnd: (job) => void ended.push(job),
+      onEnd(job) {
+        ended.push(job);
+        for (const listener of onEnd) listener(job.id);
+      },
       onDamage: () => undefined,
     },
     { workers, timeoutMs: 60_000, retentionMs: 0, limits, ...folders },
   );
-  const following = store.follow((id, job) => runner.onChange(id, job));
+  const following = store.follow((id, job) => {
+    runner.onChange(id, job);
+    if (job?.finishedMs !== undefined) for (const listener of onEnd) listener(id);
+  });
   const stop = async (): Promise<void> => {
     await following.stop();
     await runner.stop();
@@ -150,6 +159,7 @@ export async function startRunnerHost(
     store,
     runner,
     ended,
+    onEnd,
     async create() {
       const job = await store.create({ idUser, idAccount: 1, event: 'customEvents', request: formatRequest() });
       runner.wake();

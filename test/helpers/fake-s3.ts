@@ -82,7 +82,7 @@ export async function startFakeS3(flaws: FakeFlaws = {}): Promise<FakeS3> {
   const proxy = await startS3Proxy(async (one) => {
     const { pathname, searchParams: query } = new URL(one.url, 'http://fake');
     const key = decodeURIComponent(pathname.split('/').slice(2).join('/'));
-    asked.push(`${one.method} ${key}`);
+    asked.push(query.has('list-type') ? `LIST ${query.get('prefix')}` : `${one.method} ${key}`);
     const found = objects.get(key);
     const source = one.headers['x-amz-copy-source'];
     if (one.method === 'PUT' && source !== undefined) return copy(objects, key, String(source));

@@ -118,8 +118,8 @@ export function createExports(
     readRequest,
     create,
     /**
-     * Creates the request of a slot, whose rights the caller has checked; undefined if it exceeds a limit now. `reserve` is
-     * called if it does not, and returns its id, or undefined for the next one.
+     * Creates the request of a slot, whose rights the caller has checked; undefined if it exceeds a limit now. If it
+     * does not, `reserve` returns its id, or undefined for the next one.
      */
     async createForSlot(
       user: User,

@@ -30,8 +30,8 @@ export function createClaims(
     /** Forgets a refusal: the host that had the claim has released it. */
     retry: (id: number): void => void refusedMs.delete(id),
     /**
-     * Runs work on a request if this host gets the claim, with a signal that also aborts when the claim is lost. Removes
-     * the claim of a request that has ended. Never throws.
+     * Runs work on a request if this host gets the claim, with a signal that also aborts when the claim is lost.
+     * Removes the claim of a request that has ended. Never throws.
      */
     async run(id: number, signal: AbortSignal, work: (until: AbortSignal) => Promise<void>): Promise<void> {
       if (leases === undefined) return await work(signal);

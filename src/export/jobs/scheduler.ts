@@ -6,7 +6,8 @@
  * Invariant: a request ends once; a bounded number of workers runs; an attempt that was killed from outside is not
  * counted, up to a separate bound. Where hosts share the reports, each takes any request that no other host has claimed
  * (claims.ts) when it has a free worker.
- * Crash: workers die with this process; the next start, or another host, removes their folders and restarts the attempts.
+ * Crash: workers die with this process; the next start removes their folders. It, or another host, restarts the
+ * attempts.
  */
 import { isInProgress, type ReportJob } from '../../reports/reports.ts';
 import { startPollLoop } from '../../runtime/async/poll-loop.ts';
@@ -94,8 +95,8 @@ export function startJobRunner(dependencies: JobRunnerDependencies, options: Job
   }
 
   /**
-   * Cancels a request in progress; undefined if it has ended. Its worker has exited when this returns, unless it runs on
-   * another host, which ends it within about a second.
+   * Cancels a request in progress; undefined if it has ended. Its worker has exited when this returns. One on another
+   * host ends within about a second.
    */
   async function cancel(id: number): Promise<ReportJob | undefined> {
     const before = await store.find(id);
@@ -138,7 +139,7 @@ export function startJobRunner(dependencies: JobRunnerDependencies, options: Job
   return {
     wake,
     cancel,
-    /** Takes a change by another host: ends the worker of a request that ended or runs there; undefined: was removed. */
+    /** Takes a request that another host has changed; undefined: removed. Ends its worker if that is overtaken. */
     onChange(id: number, job: ReportJob | undefined): void {
       if (attempts.isOvertaken(id, job)) running.abort(id);
       if (job?.state !== 'running') claims.retry(id);

@@ -186,8 +186,8 @@ export function createScheduleReconciler(dependencies: ReconcileDependencies) {
 
   return {
     /**
-     * Advances a schedule; undefined if it was removed. Errors: `record_damaged`, those of the store, `commit_conflict` if
-     * another host advances it too.
+     * Advances a schedule; undefined if it was removed. Errors: `record_damaged`, those of the store, `commit_conflict`
+     * if another host advances it too.
      */
     async take(idAccount: number, idSchedule: string): Promise<ReconcileResult | undefined> {
       const schedule = await findSchedule(schedules, idAccount, idSchedule);

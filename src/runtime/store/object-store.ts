@@ -64,9 +64,8 @@ export interface ObjectStore {
   /** Replaces an object that still has `ifTag`; with `any`, creates or replaces it. */
   replace(key: string, bytes: Uint8Array, ifTag: Tag | 'any'): Promise<Tag | 'conflict'>;
   /**
-   * Writes bytes at a position up to the end of an object that still has `ifTag`, in place of those after the position;
-   * `absent`: creates it. A folder writes in place: a crash may leave a part, and its caller excludes other writers.
-   * Other stores replace the object.
+   * Replaces the bytes after a position of an object that still has `ifTag`; `absent`: creates it. A folder writes in
+   * place: a crash may leave a part, and the caller excludes other writers. Other stores replace the object.
    */
   append(key: string, bytes: Uint8Array, from: number, ifTag: Tag | 'absent'): Promise<Tag | 'conflict'>;
   /** Creates or replaces an object, not durably: a power cut may undo it. */

@@ -82,7 +82,7 @@ test('The lines of a pull that expands to many times its size are stored in part
   const { publish, pull } = openPuller();
   const part = Buffer.alloc(900_000, '{"event":1}\n');
   for (let n = 0; n < 60; n += 1) await publish(part);
-  const batch = await pull(0, { maxBytes: 20_000_000 });
+  const batch = await pull(0, { maxBytes: 20_000_000, maxAgeMs: 60_000 });
   // One message more than the limit, at most.
   expect(batch?.bytes).toBeGreaterThan(19_000_000);
   expect(batch?.bytes).toBeLessThan(21_000_000);

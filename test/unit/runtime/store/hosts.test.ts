@@ -158,4 +158,18 @@ describe('the check of versions', () => {
         expect.objectContaining({ code: 'start_failed', hint: expect.stringContaining('Stop those hosts') }),
       );
   });
+
+  it('A host that uses another stream than a running one is refused, and both names are in the error', async () => {
+    const store = createFolderStore(testFolder());
+    const [one, other, third] = [open(store, 'web-1'), open(store, 'web-2'), open(store, 'web-3')];
+    await one.start();
+    await one.useStream('EVENTS@1');
+    await other.start();
+    await other.useStream('EVENTS@1');
+    await third.start();
+    await expect(third.useStream('EVENTS@2')).rejects.toMatchObject({
+      code: 'start_failed',
+      message: expect.stringMatching(/web-[12] \(host \w+\) uses the stream EVENTS@1, and this host the stream EVENTS@2/),
+    });
+  });
 });
