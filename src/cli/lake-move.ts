@@ -76,10 +76,11 @@ async function createTarget(dataDir: string, scratchDir: string, closers: Closer
   return openFolder(dataDir, dataPaths(dataDir));
 }
 
+const locked = (what: string): AppError =>
+  new AppError('locked', what, { hint: "Run 'tributary stop' there first, then repeat the command." });
+
 /** Throws `locked` if a service runs on the data folder, or on another host that shares its buckets. */
 async function assertStopped({ config, paths, stop }: DataContext, logger: Logger): Promise<void> {
-  const locked = (what: string): AppError =>
-    new AppError('locked', what, { hint: "Run 'tributary stop' there first, then repeat the command." });
   const [service] = readServiceStates(paths.run);
   if (service !== undefined) throw locked(`the service (pid ${service.pid}) runs on ${config.dataDir}`);
   if (findLeases(config.dataDir) === undefined) return;
@@ -170,7 +171,7 @@ async function lockSource({ config, paths, clock }: DataContext, closers: Closer
   return () => locks.forEach((lock) => lock.assertHeld());
 }
 
-/** Tells what the move did not do. */
+/** Prints what the operator has to do next. */
 async function printNotes(target: MoveTarget, { config, paths, printMessage }: DataContext): Promise<void> {
   const { datasets, nats } = paths;
   if (config.datasetsDir === datasets && (await exists(datasets)))
@@ -229,7 +230,7 @@ export const moveCommand = defineCommand({
     'Nothing is removed, but the source is marked as moved and rejects every start. Repeat an interrupted move: it continues.',
   ],
   options: {
-    to: required(parsed('s3://BUCKET/PREFIX, or a new data folder', 'PLACE', parsePlace)),
+    to: required(parsed('place in a bucket, as s3://BUCKET/PREFIX, or a new data folder', 'PLACE', parsePlace)),
   },
   examples: ['lake move --to s3://bucket/tributary', 'lake move --to /srv/tributary/data'],
   async run({ to, data }, context) {

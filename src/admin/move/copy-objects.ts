@@ -2,7 +2,7 @@ import { createHash, randomUUID } from 'node:crypto';
 import path from 'node:path';
 import { inParallel } from '../../runtime/async/in-parallel.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
-import { AppError, isAppError } from '../../runtime/errors.ts';
+import { AppError, isAppError, isSystemError } from '../../runtime/errors.ts';
 import { removeFile } from '../../runtime/files/durable-file.ts';
 import type { ObjectStore } from '../../runtime/store/object-store.ts';
 import { writeStored } from '../backup/backup-manifest.ts';
@@ -63,7 +63,14 @@ async function fetchObject(
 /** Sends the file of an object in a folder. Returns its hash. */
 async function sendObject(from: ObjectStore, to: ObjectStore, { key, sha256 }: MovedObject): Promise<string> {
   const hash = sha256 ?? (await hashObject(from, key));
-  await to.publish([{ key, file: from.nameOf(key), sha256: hash }]);
+  try {
+    await to.publish([{ key, file: from.nameOf(key), sha256: hash }]);
+  } catch (error) {
+    if (isSystemError(error, 'ENOENT')) throw damaged(from.nameOf(key), 'is missing');
+    if (isSystemError(error, 'EEXIST'))
+      throw new AppError('conflict', `another process has written ${to.nameOf(key)}`, { hint: 'Repeat the command.' });
+    throw error;
+  }
   return hash;
 }
 

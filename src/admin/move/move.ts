@@ -59,6 +59,8 @@ export interface MoveResult {
   readonly bytes: number;
 }
 
+const listAll = (store: ObjectStore): Promise<readonly string[]> => store.list('');
+
 /** Copies the objects. Calls `assertOnly` before the newest entry of the events. */
 async function copyObjects(
   source: MoveSource,
@@ -72,7 +74,6 @@ async function copyObjects(
   let [objects, bytes] = [0, 0];
   const onCopied = (size: number): void => onProgress({ objects: (objects += 1), bytes: (bytes += size) });
   const copying = { scratchDir, signal, crashPoint, onCopied };
-  const listAll = (store: ObjectStore): Promise<readonly string[]> => store.list('');
   const listParts = (store: ObjectStore): Promise<readonly string[]> => listState(store, source);
   const [lake, reports] = [await listLake(source.paths.lake), await listReports(source.reports)];
   const lakeCopy = await openCopy(source.lake, target.lake, listAll, copying);

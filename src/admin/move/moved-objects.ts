@@ -59,6 +59,12 @@ async function readAdds(tableDir: string) {
   return { adds, live: files, newest: commitName(commits.at(-1) ?? 0) };
 }
 
+/** Reports whether a key of a table is needed next to its log and its data files. */
+const isOther = (key: string): boolean =>
+  key === emptyFileName || isLedgerKey(key) || key.startsWith(`${restampsFolder}/`);
+
+const byKey = (a: MovedObject, b: MovedObject): number => (a.key < b.key ? -1 : 1);
+
 /** Lists the objects of a table. */
 async function listTable(lakeDir: string, { table }: TableName) {
   const { table: tableDir } = tablePaths(lakeDir, { table });
@@ -72,8 +78,6 @@ async function listTable(lakeDir: string, { table }: TableName) {
     if (!live.has(add.path) && !existing.has(file)) return [];
     return [{ ...toObject(file), sizeBytes, sha256, isImmutable: true }];
   });
-  const isOther = (key: string): boolean =>
-    key === emptyFileName || isLedgerKey(key) || key.startsWith(`${restampsFolder}/`);
   const logPrefix = `${path.basename(logFolder(tableDir))}/`;
   return {
     files,
@@ -100,7 +104,6 @@ export async function listLake(lakeDir: string) {
   const primary = await listTable(lakeDir, events);
   tables.push(primary);
   const isPack = (key: string): boolean => path.join(root, key).startsWith(packs + path.sep);
-  const byKey = (a: MovedObject, b: MovedObject): number => (a.key < b.key ? -1 : 1);
   return {
     tables: tables.length,
     files: tables.flatMap(({ files }) => files),

@@ -46,13 +46,13 @@ export function openSource(
 
 /** Opens an existing folder, which the caller has locked, as a target. */
 export function openFolder(dataDir: string, paths: DataPaths): MoveTarget {
-  const open = (folder: string): ObjectStore => openStore(folder, { isOwned: true });
+  const owned = { isOwned: true };
   return {
     name: dataDir,
     paths,
-    lake: open(paths.lake),
-    reports: open(paths.reports),
-    state: open(dataDir),
+    lake: openStore(paths.lake, owned),
+    reports: openStore(paths.reports, owned),
+    state: openStore(dataDir, owned),
     isEmpty: async () => (await listNames(dataDir)).every((name) => ['.lock', 'lost+found'].includes(name)),
   };
 }

@@ -21,13 +21,13 @@ export const movedFormat = dataFormat + 1;
 export interface DataFormat {
   readonly format: number;
   readonly program: string;
-  /** Whether a restore or a move to this place is unfinished. */
+  /** Whether a restore or a move to this data folder or bucket is unfinished. */
   readonly restoring: boolean;
   /** Source of the unfinished move; undefined for a restore. */
   readonly movedFrom: string | undefined;
   /** Id of the newest run of the unfinished move. */
   readonly move: string | undefined;
-  /** The place that has the data now. */
+  /** The data folder or the address that has the data now. */
   readonly movedTo: string | undefined;
 }
 

@@ -39,9 +39,12 @@ export interface S3Folders {
   close(): Promise<void>;
 }
 
-/** Returns the variables by which the SDK finds its credentials, and silences its notice about later versions of it. */
+/** Silences the SDK's notice about later versions of it, also in child processes. */
+const silenceNotice = (): string => (process.env['AWS_SDK_JS_NODE_VERSION_SUPPORT_WARNING_DISABLED'] ??= 'true');
+
+/** Returns the variables by which the SDK finds its credentials. */
 function findCredentials(): Environment {
-  process.env['AWS_SDK_JS_NODE_VERSION_SUPPORT_WARNING_DISABLED'] ??= 'true';
+  silenceNotice();
   return Object.fromEntries(Object.entries(process.env).filter(([name]) => name.startsWith('AWS_') || name === 'HOME'));
 }
 
@@ -61,6 +64,7 @@ export async function openS3Place(
   { bucket: name, prefix }: BucketPlace,
   scratchFolder: string,
 ) {
+  silenceNotice();
   const bucket = await openS3Bucket({ ...settings, bucket: name });
   return { open: createOpen(bucket, prefix, scratchFolder), close: () => bucket.close() };
 }

@@ -143,16 +143,15 @@ describe('a move', () => {
     for (const crashAt of steps) {
       expect([crashAt, await move(server, { dataDir: data, to: address, crashAt })]).toEqual([crashAt, 'SIGKILL']);
       expect(formatOf(server)).toMatchObject({ restoring: true, movedFrom: expect.stringContaining(data) as string });
-      if (crashAt === 'source-marked')
-        expect(start(data)).toThrow(refusal(`of ${data} was moved to ${address}`) as Error);
-      else start(data)();
+      if (crashAt !== 'source-marked') start(data)();
       if (crashAt !== 'state-copied') continue;
-      // The source may go on after a kill.
+      // The source may be used after a kill.
       await addUser(paths, { name: 'ann', idAccount: 1, canExport: true });
       await removeSegment(paths.segments, { idAccount: 1, idSegment: 6 });
       stream.publish([eventLine()]);
       await takeIn(data, stream);
     }
+    expect(start(data)).toThrow(refusal(`of ${data} was moved to ${address}`));
     expect(await move(server, { dataDir: data, to: address })).toBe(null);
     const moved = contentsOf(data);
     expect(objectsOf(server)).toEqual(moved);
@@ -181,7 +180,7 @@ describe('a move', () => {
     const back = { dataDir: scratch, from: address, to };
     for (const crashAt of steps) {
       expect([crashAt, await move(server, { ...back, crashAt })]).toEqual([crashAt, 'SIGKILL']);
-      expect(start(to)).toThrow(refusal(`to ${to} is unfinished`) as Error);
+      expect(start(to)).toThrow(refusal(`to ${to} is unfinished`));
     }
     expect(formatOf(server)).toMatchObject({ movedTo: to });
     expect(await move(server, back)).toBe(null);

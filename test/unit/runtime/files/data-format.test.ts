@@ -74,17 +74,17 @@ describe('a data folder', () => {
       return expect.objectContaining({ code: 'data_format', message: `the data of ${folder} was moved to ${movedTo}` });
     };
     const toFolder = await moveTo('/new');
-    expect(() => resolveConfig({}, options)).toThrow(toFolder as Error);
+    expect(() => resolveConfig({}, options)).toThrow(toFolder);
     const toBucket = await moveTo('s3://lake/one');
-    expect(() => resolveConfig({}, options)).toThrow(toBucket as Error);
+    expect(() => resolveConfig({}, options)).toThrow(toBucket);
     expect(() => resolveConfig({}, options)).toThrow(
       expect.objectContaining({
         hint: expect.stringContaining('TRIBUTARY_STORAGE_URL=s3://lake/one') as string,
       }) as Error,
     );
-    await expect(raiseDataFormat(folder)).rejects.toThrow(toBucket as Error);
+    await expect(raiseDataFormat(folder)).rejects.toThrow(toBucket);
     // A part of it may still be in the folder.
-    expect(() => resolveConfig({ TRIBUTARY_LAKE_URL: 's3://lake/one/lake' }, options)).toThrow(toBucket as Error);
+    expect(() => resolveConfig({ TRIBUTARY_LAKE_URL: 's3://lake/one/lake' }, options)).toThrow(toBucket);
     expect(resolveConfig({ TRIBUTARY_STORAGE_URL: 's3://lake/one' }, options).isScratch).toBe(true);
   });
 
