@@ -48,6 +48,9 @@ const laterName = /^_versions\/(\d{12})\.csv$/;
 /** Lines of a full object. 385 objects a year at worst. */
 const fullLines = 16_384;
 
+/** Reports whether a key of a table's store is one of its ledger. */
+export const isLedgerKey = (key: string): boolean => key === ledgerName || laterName.test(key);
+
 export function ledgerFile(tableDir: string): string {
   return path.join(tableDir, ledgerName);
 }
