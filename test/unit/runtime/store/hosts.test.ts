@@ -10,7 +10,7 @@ import { openFakeStore, startFakeS3 } from '../../../helpers/fake-s3.ts';
 import { testFolder } from '../../../helpers/folder.ts';
 
 const logger = createLogger('silent');
-const beatMs = 100;
+const beatMs = 400;
 const dayMs = 86_400_000;
 
 const describeHost = (name: string, program = '0.4.1'): HostDescription => ({
