@@ -118,5 +118,5 @@ it.each(isWhole ? servers : servers.slice(0, 1))(
     const refused = `the move of /elsewhere to ${unfinished}/state is unfinished`;
     await expect(runCommand(['start', '--data', scratch], onIt)).rejects.toThrow(refused);
   },
-  300_000,
+  600_000,
 );

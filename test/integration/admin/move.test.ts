@@ -200,7 +200,7 @@ describe('a move', () => {
     const history = await readHistory(path.join(to, 'lake'), 100);
     expect(history.filter(({ cause }) => cause === 'epoch')).toHaveLength(1);
     expect(await readRows(to)).toHaveLength(6);
-  }, 240_000);
+  }, 600_000);
 
   it('A move that is not interrupted returns its figures, and writes the newest entry of the events after all others of the lake', async () => {
     const { data, paths, server } = await createScene();
