@@ -1,6 +1,5 @@
 import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { partKey, raiseHighestId } from '../../../src/reports/report-records.ts';
 import { fileStem, type NewReport, type ReportJob } from '../../../src/reports/reports.ts';
@@ -87,8 +86,8 @@ describe('export requests that several hosts share', () => {
       stores: [one],
     } = await openStores(2, server);
     const { id } = await one.create(report);
-    // Until then, a request is not read again.
-    await sleep(300);
+    const createdMs = performance.now();
+    await waitFor('it is read again before its use', () => performance.now() - createdMs > 300);
     let isSlow = true;
     network.faultOf = ({ method }) => {
       const found = server.objects.get(`hosts/reports/${id}/job.json`);
