@@ -50,10 +50,13 @@ function completeConfig({
 }: Values) {
   const { opsPort, apiPort, datasetsDir, natsUrl, natsSystemUrl } = values;
   const dataDir = values.dataDir ?? path.resolve('data');
+  const storage = placesOf({ storageUrl, lakeUrl, reportsUrl, stateUrl });
   return {
     ...values,
     dataDir,
-    storage: placesOf({ storageUrl, lakeUrl, reportsUrl, stateUrl }),
+    storage,
+    /** Whether the data folder has only work files and copies: lake, reports and state are in buckets. */
+    isScratch: Object.values(storage).every((place) => place !== undefined),
     s3PathStyle: s3PathStyle === 'on',
     natsUrl: natsUrl === undefined ? undefined : addNatsFiles(natsUrl, { credentials, ca, cert, key }),
     natsSystemUrl:

@@ -92,6 +92,7 @@ async function build(start: ServiceStart): Promise<Service> {
   if (options.setsLakeAccess === true && roles.includes('compact')) await setLakeAccess(options, lakeGroupId);
   const worksOnStream = roles.includes('ingest') || roles.includes('compact');
   const streamOwner = broker === undefined || !worksOnStream ? undefined : await claimServiceStream(start, broker);
+  if (streamOwner !== undefined) await hosts?.useStream(streamOwner.streamId);
 
   const settings = {
     TRIBUTARY_DATA_DIR: config.dataDir,

@@ -207,9 +207,8 @@ export async function openAccessReader(
     return { ...opened, isGone: found === undefined, view: createView({ apps, users }, opened) };
   }
 
-  const watched = await watchObjects(accessStore.store, accessStore.keys, read, logger, () =>
-    listeners.forEach((listener) => listener()),
-  );
+  const onChange = (): void => listeners.forEach((listener) => listener());
+  const watched = await watchObjects(accessStore.store, accessStore.keys, read, logger, onChange, true);
   const isStale = (): boolean => accessStore.store.isShared && watched.staleMs() > maxStaleMs;
   const current = (): Reading => (isStale() ? unread : (watched.current() ?? unread));
   const isMissing = (): boolean => current().isGone && isNeeded;

@@ -2,6 +2,7 @@ import path from 'node:path';
 import { readSnapshot } from '../lake/log/snapshot.ts';
 import { lakePaths } from '../lake/lake.ts';
 import { makeBackup, type BackupSource } from '../admin/backup/backup.ts';
+import type { Config } from '../config.ts';
 import { AppError } from '../runtime/errors.ts';
 import { exists } from '../runtime/files/file-checks.ts';
 import { buildWithClosers } from '../runtime/lifecycle.ts';
@@ -15,14 +16,23 @@ import { defineDataCommand, type DataContext, type OpenData } from './command.ts
 import { findBroker } from './stop.ts';
 import { flag, folder } from './option-specs.ts';
 
-/** Rejects a lake that reads an unknown stream: the backup would lack its backlog. */
-async function assertNoStream({ config: { dataDir }, paths }: OpenData): Promise<void> {
+/** Rejects settings with a bucket: a backup has the data of a folder. Error: `usage`. */
+export function assertInFolder({ storage }: Pick<Config, 'storage'>): void {
+  const place = Object.values(storage).find((one) => one !== undefined);
+  if (place === undefined) return;
+  throw new AppError('usage', `a backup has the data of a folder, and the settings name ${place}`, {
+    hint: "Use the versions or the replication of the bucket, or bring the data to a folder with 'tributary lake move --to DIR'.",
+  });
+}
+
+/** Rejects a lake that reads an unknown stream, whose backlog would be left out. Error: `broker_away`. */
+export async function assertNoStream({ config: { dataDir }, paths }: OpenData): Promise<void> {
   const { lake } = await readSnapshot(lakePaths(paths.lake).table);
   if (lake?.epoch === undefined || lake.restoredFrom !== undefined) return;
   throw new AppError(
     'broker_away',
     `the lake of ${dataDir} reads the stream ${lake.epoch.streamId}, and its broker is unknown`,
-    { hint: 'Set TRIBUTARY_NATS_URL or start the service, then repeat the backup.', retryable: false },
+    { hint: 'Set TRIBUTARY_NATS_URL, or pass the data folder of the service that runs the broker.', retryable: false },
   );
 }
 
@@ -71,8 +81,9 @@ export const backupCommand = defineDataCommand({
     link: flag('hard-link lake files instead of copying them, if DIR is on the same file system'),
   },
   examples: ['backup /mnt/backup/tributary'],
-  run: ({ DIR: dir, link }, context) => {
+  async run({ DIR: dir, link }, context) {
     const { config, paths, clock, stop: signal } = context;
+    assertInFolder(config);
     const logger = createLogger(config.logLevel, { role: 'backup' });
     const { dataDir, datasetsDir } = config;
     const source = { dataDir, paths, datasetsDir, withStream: findStreamOf(context, logger) };

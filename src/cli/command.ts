@@ -147,7 +147,7 @@ export function defineDataCommand<W extends OptionSpecs, O extends OptionSpecs>(
 /**
  * Resolves the settings of a command: the environment, overridden by its options (`--data`, ports, host). Every command
  * on a data folder calls it: `use` decides about a missing folder. Errors: `config_invalid`, `not_found`;
- * `data_format` for a folder of a newer version.
+ * `data_format` for a folder that this program must not use.
  */
 export function resolveConfig(
   environment: Environment,
@@ -155,11 +155,10 @@ export function resolveConfig(
   use: DataFolderUse = 'existing',
 ): Config {
   const config = parseConfig({ ...environment, ...defined(options) });
-  // With buckets, the data folder is scratch.
-  const isScratch = Object.values(config.storage).some((place) => place !== undefined);
+  const usesBucket = Object.values(config.storage).some((place) => place !== undefined);
   const isNamed = (options['TRIBUTARY_DATA_DIR'] ?? environment['TRIBUTARY_DATA_DIR'] ?? '') !== '';
-  if (use !== 'any' && !isScratch) assertDataFolder(config.dataDir, use, isNamed);
-  assertDataFormat(config.dataDir);
+  if (use !== 'any' && !usesBucket) assertDataFolder(config.dataDir, use, isNamed);
+  if (use !== 'moved' && !config.isScratch) assertDataFormat(config.dataDir);
   return config;
 }
 
@@ -203,8 +202,9 @@ export async function openData(
  * - `named`: creates it if `--data` or TRIBUTARY_DATA_DIR names it: the default `./data` in a wrong directory would start
  * a second service.
  * - `any`: creates it.
+ * - `moved`: as `existing`, but accepts each format: a repeated move finds its data marked as moved.
  */
-type DataFolderUse = 'existing' | 'lake' | 'named' | 'any';
+type DataFolderUse = 'existing' | 'lake' | 'named' | 'any' | 'moved';
 
 function findNames(dir: string): readonly string[] | undefined {
   try {

@@ -1,7 +1,7 @@
 import { pruneFiles } from '../lake/files/prune.ts';
 import { findSinceMs, nextCursor, parseCursor } from '../lake/log/change-feed.ts';
 import { openDuckdb } from '../lake/sql/duckdb.ts';
-import { sqlList, sqlText } from '../lake/sql/literals.ts';
+import { sqlText } from '../lake/sql/literals.ts';
 import { readSnapshotWithWatermark } from '../lake/watermark.ts';
 import { localFiles } from '../runtime/store/open-store.ts';
 import { machineClock } from '../runtime/clock.ts';
@@ -9,6 +9,7 @@ import { AppError } from '../runtime/errors.ts';
 import { withFormerNames } from '../runtime/former-names.ts';
 import { openEnrichment } from '../enrichment/enrichment.ts';
 import { enrichLake } from '../admin/enrich.ts';
+import { readFilesSql } from '../admin/tables.ts';
 import { noCrashPoint } from '../runtime/crash-point.ts';
 import { repairLake } from '../lake/repair/repair-lake.ts';
 import { tablePaths } from '../lake/lake.ts';
@@ -19,6 +20,7 @@ import { tableStore } from '../lake/log/log-files.ts';
 import { emptyFileName, readSnapshot, withEmptyFile } from '../lake/log/snapshot.ts';
 import { defineDataCommand, type DataContext, type CommandGroup, type OpenData } from './command.ts';
 import { withEngine } from './lake-engine.ts';
+import { moveCommand } from './lake-move.ts';
 import { flag, oneOf, positive, text, withDefault } from './option-specs.ts';
 
 /**
@@ -41,16 +43,15 @@ export async function readChanges(tableDir: string, since: string | undefined) {
   };
   const version = Math.max(snapshot.version, 0);
   if (snapshot.version < 0) return { version, rows: 0, sql: 'SELECT 1 WHERE false', ...named };
-  const from = (paths: readonly string[]): string =>
-    `read_parquet(${sqlList(paths)}, union_by_name = true, hive_partitioning = false)`;
   const where = `available_at > TIMESTAMPTZ ${sqlText(new Date(sinceMs).toISOString())}`;
   const duckdb = await openDuckdb({ memoryMb: 512, threads: 1 });
   try {
     const [counted] = await localFiles.use(withEmptyFile(snapshot, files), (paths) =>
-      duckdb.rows(`SELECT count(*) AS n FROM ${from(paths)} WHERE ${where}`),
+      duckdb.rows(`SELECT count(*) AS n FROM ${readFilesSql(paths)} WHERE ${where}`),
     );
-    const { nameOf } = tableStore(snapshot.tableDir);
-    const sql = `SELECT * FROM ${from([emptyFileName, ...files.map((file) => file.path)].map(nameOf))} WHERE ${where}`;
+    const store = tableStore(snapshot.tableDir);
+    const names = [emptyFileName, ...files.map((file) => file.path)].map((key) => store.nameOf(key));
+    const sql = `SELECT * FROM ${readFilesSql(names)} WHERE ${where}`;
     return { version, rows: Number(counted?.['n']), sql, ...named };
   } finally {
     duckdb.close();
@@ -191,6 +192,6 @@ const snapshot = defineDataCommand({
 
 export const lakeCommand: CommandGroup = {
   name: 'lake',
-  summary: 'verify, inspect, enrich and repair the lake',
-  commands: [check, stats, files, log, changes, repair, enrich, snapshot],
+  summary: 'verify, inspect, enrich, repair and move the lake',
+  commands: [check, stats, files, log, changes, repair, enrich, snapshot, moveCommand],
 };

@@ -4,6 +4,7 @@ import { openToGroup, resolveLakeGroup } from '../runtime/files/group-access.ts'
 import { restoreBackup } from '../admin/backup/restore.ts';
 import { createClock } from '../runtime/clock.ts';
 import { createLogger } from '../runtime/logger.ts';
+import { assertInFolder } from './backup.ts';
 import { defineCommand } from './command.ts';
 import { folder, required } from './option-specs.ts';
 
@@ -17,6 +18,7 @@ export const restoreCommand = defineCommand({
   async run({ DIR: dir, data }, { environment, stop: signal }) {
     // Other commands refuse the folder of an unfinished restore; this one continues it.
     const config = parseConfig({ ...environment, TRIBUTARY_DATA_DIR: data });
+    assertInFolder(config);
     const { dataDir } = config;
     const paths = dataPaths(dataDir);
     const logger = createLogger(config.logLevel, { role: 'restore' });

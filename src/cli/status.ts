@@ -37,7 +37,10 @@ async function readStream({ url, streamName }: BrokerConnection): Promise<Stream
  * Estimates the size of the event lines in the stream, bytes: its size, and the compression of the messages that the
  * running import processes have published. Undefined before the first message.
  */
-export function estimateLinesBytes(services: readonly Pick<ServiceState, 'facts'>[], bytes: number): number | undefined {
+export function estimateLinesBytes(
+  services: readonly Pick<ServiceState, 'facts'>[],
+  bytes: number,
+): number | undefined {
   const published = services.flatMap(({ facts }) => Object.values(facts).map((fact) => membersOf(fact['published'])));
   const sum = (name: string): number => published.reduce((total, sizes) => total + (Number(sizes[name]) || 0), 0);
   const storedBytes = sum('storedBytes');

@@ -66,8 +66,8 @@ export async function watchStoreDisk(
   return () => (disk.isLow() ? [problem] : []);
 }
 
-/** Interval of the check for missing records, ms. */
-const recordsCheckIntervalMs = 5000;
+/** Interval of the check for missing records, ms. It lists them all, which costs requests in a bucket. */
+const recordsCheckMs = { folder: 5000, bucket: 60_000 } as const;
 
 /** Marks the records of the data folder as known, and reports those that go missing. */
 export async function watchRecords({
@@ -85,7 +85,8 @@ export async function watchRecords({
     await markRecords(config.dataDir);
   };
   await check().catch(onError);
-  const loop = startPollLoop(check, { everyMs: recordsCheckIntervalMs, onError, pausesFirst: true });
+  const everyMs = recordsCheckMs[config.storage.state === undefined ? 'folder' : 'bucket'];
+  const loop = startPollLoop(check, { everyMs, onError, pausesFirst: true });
   closers.add('records watch', () => loop.stop());
   return () => missing;
 }

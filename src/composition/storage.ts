@@ -5,6 +5,7 @@ import type { CompositionContext } from './context.ts';
 import { ensureDataFolder } from '../runtime/files/data-format.ts';
 import { readDiskSpace } from '../runtime/files/disk-watch.ts';
 import type { BucketPlace, S3Folders, S3FoldersOptions } from '../runtime/store/s3-folders.ts';
+import { assertStoredFormat } from '../runtime/store/stored-format.ts';
 
 /** Limit of the local copies where the settings have none, bytes. */
 const usualCacheBytes = 32 * 1024 ** 3;
@@ -31,18 +32,18 @@ export function startCopiesSweep({ closers, logger }: Pick<CompositionContext, '
 }
 
 /** Parses `s3://BUCKET/PREFIX`. */
-function toPlace(url: string | undefined): BucketPlace | null {
-  if (url === undefined) return null;
+export function toPlace(url: string): BucketPlace {
   const [bucket = '', ...prefix] = url.slice('s3://'.length).split('/');
   return { bucket, prefix: prefix.join('/') };
 }
 
+const findPlace = (url: string | undefined): BucketPlace | null => (url === undefined ? null : toPlace(url));
+
 /**
  * Connects the data folder to the buckets of the settings, for the whole process, and creates it. A service on a folder
- * loads no code for buckets. Errors: `disk`; `data_format` if a newer program has used the state; `store_away`,
- * `store_refused`.
+ * loads no code for buckets. Sends no request. Error: `disk`.
  */
-export async function connectStorage(config: Config): Promise<void> {
+export async function connectBuckets(config: Config): Promise<void> {
   const { storage, dataDir, s3Endpoint, s3PathStyle, cacheMaxBytes, leaseMs } = config;
   if (Object.values(storage).every((place) => place === undefined)) return;
   const paths = dataPaths(dataDir);
@@ -51,9 +52,9 @@ export async function connectStorage(config: Config): Promise<void> {
   const options: S3FoldersOptions = {
     dataDir,
     places: {
-      [dataDir]: toPlace(storage.state),
-      [paths.lake]: toPlace(storage.lake),
-      [paths.reports]: toPlace(storage.reports),
+      [dataDir]: findPlace(storage.state),
+      [paths.lake]: findPlace(storage.lake),
+      [paths.reports]: findPlace(storage.reports),
     },
     cacheMaxBytes: cacheMaxBytes > 0 ? cacheMaxBytes : Math.min(usualCacheBytes, Math.floor(sizeBytes / 2)),
     leaseMs,
@@ -62,8 +63,16 @@ export async function connectStorage(config: Config): Promise<void> {
   };
   const text = JSON.stringify(options);
   if (connected?.text === text) return;
-  const { connectS3Folders, assertBucketFormat } = await import('../runtime/store/s3-folders.ts');
+  const { connectS3Folders } = await import('../runtime/store/s3-folders.ts');
   await connected?.folders.close();
   connected = { text, folders: await connectS3Folders(options) };
-  if (storage.state !== undefined) await assertBucketFormat(dataDir);
+}
+
+/**
+ * Connects the buckets, and rejects a state that this program must not use. Errors: those of `connectBuckets` and
+ * `assertStoredFormat`.
+ */
+export async function connectStorage(config: Config): Promise<void> {
+  await connectBuckets(config);
+  if (config.storage.state !== undefined) await assertStoredFormat(config.dataDir);
 }

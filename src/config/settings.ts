@@ -185,7 +185,7 @@ export const settings = {
     fallback: 128 * mebibyte,
     min: mebibyte,
     unit: 'bytes',
-    about: 'Waiting bytes that start a flush early.',
+    about: 'Waiting bytes, before compression, that start a flush early.',
     notes: 'The limit is at most a sixteenth of `TRIBUTARY_DUCKDB_MEMORY_MB`.',
   }),
   flushMaxRows: integer('FLUSH_MAX_ROWS', {

@@ -29,6 +29,40 @@ export function followIngest(metrics: Metrics, waitingBytes: () => number, liste
 const appHelp = (what: string): string =>
   `${what}, by app. The first ${maxAppLabels} apps have a label, the others share "other".`;
 
+/** Registers the metrics of published groups, and keeps sums. */
+function createGroupMetrics(metrics: Metrics) {
+  const groupSeconds = metrics.histogram(
+    'ingest_publish_seconds',
+    "Time from publishing a group of requests to the broker's acknowledgement.",
+    latencyBuckets,
+  );
+  const grouped = metrics.histogram(
+    'ingest_group_requests',
+    'Requests in one message of the stream.',
+    groupEventBuckets,
+  );
+  const groupBytes = metrics.counter(
+    'ingest_published_bytes_total',
+    'Bytes of event lines published to the stream and acknowledged by the broker, before compression.',
+  );
+  const groupStoredBytes = metrics.counter(
+    'ingest_stored_bytes_total',
+    'Bytes of the acknowledged messages as the stream stores them, without headers: fewer if they are compressed.',
+  );
+  const published = { bytes: 0, storedBytes: 0 };
+  return {
+    published: () => ({ ...published }),
+    observe({ appends, bytes, storedBytes, tookMs }: CommitGroupStats): void {
+      groupSeconds.observe(tookMs / 1000);
+      grouped.observe(appends);
+      groupBytes.inc(bytes);
+      groupStoredBytes.inc(storedBytes);
+      published.bytes += bytes;
+      published.storedBytes += storedBytes;
+    },
+  };
+}
+
 export type IngestMetrics = ReturnType<typeof createIngestMetrics>;
 
 /** Registers ingest's metrics, and keeps sums for the service's status. */
@@ -55,29 +89,10 @@ export function createIngestMetrics(metrics: Metrics) {
     latencyBuckets,
     ['method'],
   );
-  const groupSeconds = metrics.histogram(
-    'ingest_publish_seconds',
-    "Time from publishing a group of requests to the broker's acknowledgement.",
-    latencyBuckets,
-  );
-  const grouped = metrics.histogram(
-    'ingest_group_requests',
-    'Requests in one message of the stream.',
-    groupEventBuckets,
-  );
-  const groupBytes = metrics.counter(
-    'ingest_published_bytes_total',
-    'Bytes of event lines published to the stream and acknowledged by the broker, before compression.',
-  );
-  const groupStoredBytes = metrics.counter(
-    'ingest_stored_bytes_total',
-    'Bytes of these messages in the stream, without headers: less if they are compressed.',
-  );
-
+  const groups = createGroupMetrics(metrics);
   for (const kind of importKinds.keys()) for (const count of [received, acknowledged]) count(kind, 0);
   for (const reason of refusalReasons) refused.inc({ reason }, 0);
   let events = 0;
-  const published = { bytes: 0, storedBytes: 0 };
   const refusals = new Map<RefusalReason, number>();
 
   return {
@@ -100,15 +115,8 @@ export function createIngestMetrics(metrics: Metrics) {
     },
     /** Observes the time from a request's headers to its response. */
     answered: (method: ImportMethod, tookMs: number): void => seconds.observe({ method }, tookMs / 1000),
-    group({ appends, bytes, storedBytes, tookMs }: CommitGroupStats): void {
-      groupSeconds.observe(tookMs / 1000);
-      grouped.observe(appends);
-      groupBytes.inc(bytes);
-      groupStoredBytes.inc(storedBytes);
-      published.bytes += bytes;
-      published.storedBytes += storedBytes;
-    },
+    group: (figures: CommitGroupStats): void => groups.observe(figures),
     /** Returns the counts since the start: events and bytes acknowledged, and requests refused by reason. */
-    counts: () => ({ events, published: { ...published }, refused: Object.fromEntries(refusals) }),
+    counts: () => ({ events, published: groups.published(), refused: Object.fromEntries(refusals) }),
   };
 }

@@ -7,6 +7,7 @@ import { ensureDataFolder, raiseDataFormat } from '../runtime/files/data-format.
 import { openFolderHandles, type FolderHandles, startFolderWatch } from '../runtime/files/folder-watch.ts';
 import { closeToGroup, openToGroup } from '../runtime/files/group-access.ts';
 import { findCompetingService, sweepServiceStates } from '../runtime/processes/service-state.ts';
+import { raiseStoredFormat } from '../runtime/store/stored-format.ts';
 import { createStoreWatch } from '../stream/store-files.ts';
 import {
   logFolderOf,
@@ -68,9 +69,8 @@ export async function openServiceFolders({ options, closers, supervisors }: Serv
   const processes = [...(runsBroker(config, own) ? ['nats-server'] : []), ...own];
   const checkAlone = (): void => assertAlone(config, own, processes);
   checkAlone();
-  await raiseDataFormat(config.dataDir);
-  if (config.storage.state !== undefined)
-    await (await import('../runtime/store/s3-folders.ts')).raiseBucketFormat(config.dataDir);
+  if (!config.isScratch) await raiseDataFormat(config.dataDir);
+  if (config.storage.state !== undefined) await raiseStoredFormat(config.dataDir);
   sweepServiceStates(paths.run);
   await keepAccessRevision(paths);
   const pins = pinFolders(config, own);

@@ -13,6 +13,8 @@ import type { ServiceStart } from './service-options.ts';
 export interface SharedHosts {
   /** Id of this host. */
   readonly id: string;
+  /** Records the stream of this host. Error: `start_failed` if another host uses another stream. */
+  useStream(stream: string): Promise<void>;
   /** Values of `tributary status`. */
   facts(): { readonly hosts: readonly Host[]; readonly leases: readonly LeaseState[] };
   /** Lists the running hosts that keep rejected requests. */
@@ -49,6 +51,7 @@ export async function startHosts(
   closers.add('hosts watch', () => loop.stop());
   return {
     id: hosts.id(),
+    useStream: (stream) => hosts.useStream(stream),
     facts: () => known,
     keepers: () =>
       known.hosts

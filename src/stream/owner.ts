@@ -34,6 +34,7 @@ import {
   raiseReplicas,
 } from './stream-admin.ts';
 import { createReplicaWatch } from './replicas.ts';
+import { streamIdOf } from './stream.ts';
 
 /**
  * The stream's owner: the one process of a service that creates, claims and repairs the stream.
@@ -45,6 +46,8 @@ import { createReplicaWatch } from './replicas.ts';
  * Crash: the claim is in the folder before the stream carries it; the next start continues with the stream's claim.
  */
 export interface StreamOwner extends Stoppable {
+  /** Id of the claimed stream. */
+  readonly streamId: string;
   problems(): readonly Problem[];
   notices(): readonly Problem[];
 }
@@ -158,6 +161,7 @@ export async function ownStream(connection: StreamConnection, options: OwnerOpti
   });
 
   return {
+    streamId: streamIdOf(options.streamName, claimed.created),
     problems() {
       const refused = watch.refused();
       return refused === undefined ? problems : [refused];

@@ -121,6 +121,7 @@ test.runIf(isAsked)(
       credentials,
       settings: {
         TRIBUTARY_LEASE_MS: String(leaseMs),
+        TRIBUTARY_STREAM_MAX_BYTES: String(1024 ** 3),
         TRIBUTARY_SEAL_AGE_MS: '5000',
         TRIBUTARY_RETENTION_MS: '600000',
         TRIBUTARY_QUOTA_USER: 'off',

@@ -62,7 +62,16 @@ test('A service whose lake, reports and state are in a bucket needs its data fol
     const { lake } = (await service.status()) as { lake?: { youngFiles?: number } };
     return lake?.youngFiles === 0;
   });
-  expect(listData(dataDir)).toEqual(['format.json']);
+  expect(listData(dataDir)).toEqual([]);
+
+  const { status } = await fetch(`${service.s2s}/v1/login/?idApp=1`, {
+    method: 'POST',
+    headers: { authorization: token },
+    body: JSON.stringify({ customUserId: 'forgotten' }),
+  });
+  expect(status).toBe(200);
+  await waitUntilWorkedOff(service);
+  expect(await service.command('erase', '--user', 'forgotten', '--yes', '--skip-retention')).toMatchObject({ rows: 1 });
 
   await service.killAll();
   rmSync(dataDir, { recursive: true });

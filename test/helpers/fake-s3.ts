@@ -81,7 +81,7 @@ export async function startFakeS3(flaws: FakeFlaws = {}, objects: FakeS3['object
   const proxy = await startS3Proxy(async (one) => {
     const { pathname, searchParams: query } = new URL(one.url, 'http://fake');
     const key = decodeURIComponent(pathname.split('/').slice(2).join('/'));
-    asked.push(`${one.method} ${key}`);
+    asked.push(query.has('list-type') ? `LIST ${query.get('prefix')}` : `${one.method} ${key}`);
     const found = objects.get(key);
     const source = one.headers['x-amz-copy-source'];
     if (one.method === 'PUT' && source !== undefined) return copy(objects, key, String(source));
@@ -112,11 +112,17 @@ export async function startFakeS3(flaws: FakeFlaws = {}, objects: FakeS3['object
   return Object.assign(proxy, { objects, asked });
 }
 
-const credentials = { accessKeyId: 'tester', secretAccessKey: 'secret' };
+/** Settings of a bucket of such a server. */
+export const fakeBucket = (endpoint: string) => ({
+  bucket: 'lake',
+  endpoint,
+  pathStyle: true,
+  credentials: { accessKeyId: 'tester', secretAccessKey: 'secret' },
+});
 
-/** Opens a store below the prefix `a/` of a server's bucket, until the test ends. */
+/** Opens a store in a server, until the test ends. */
 export async function openFakeStore({ endpoint }: FakeS3, limits: Partial<S3Limits> = {}): Promise<S3Store> {
-  const bucket = await openS3Bucket({ bucket: 'lake', endpoint, pathStyle: true, credentials, limits });
+  const bucket = await openS3Bucket({ ...fakeBucket(endpoint), limits });
   onTestFinished(() => bucket.close());
   return createS3Store({ bucket, prefix: 'a/', scratchFolder: testFolder() });
 }

@@ -13,13 +13,14 @@ export interface LeaseChildSettings {
   readonly leaseMs: number;
 }
 
+const print = (line: string): void => void process.stdout.write(`${line}\n`);
+
 /**
  * Holds a lease until its input ends or has the line `end`: prints `waiting` if another process holds it, `held EPOCH`,
  * and `lost` if it loses it. For any other line it creates the object of this name if it still has the lease, and
  * prints `wrote` or `refused`.
  */
 async function main({ bucket: settings, prefix, ...options }: LeaseChildSettings): Promise<void> {
-  const print = (line: string): void => void process.stdout.write(`${line}\n`);
   const bucket = await openS3Bucket(settings);
   const store = createS3Store({ bucket, prefix, scratchFolder: '' });
   const work = async ({ epoch, lost, assertHeld }: Lease): Promise<void> => {

@@ -10,13 +10,14 @@ import { createRandom } from './export-events.ts';
 export interface SimulatedProcess {
   readonly clock: MonotonicClock;
   readonly store: ObjectStore;
+  readonly network: SimulatedNetwork;
   /** Stops the process as SIGSTOP does, ms. Its requests arrive, and it observes nothing before it resumes. */
   stopFor(ms: number): void;
   kill(): void;
   canRun(): boolean;
 }
 
-/** What requests suffer. */
+/** Faults of the requests of a process. */
 export interface SimulatedNetwork {
   /** Longest delay in each direction, ms. */
   delayMs: number;
@@ -34,6 +35,7 @@ interface Step {
 }
 
 interface Owner {
+  readonly network: SimulatedNetwork;
   isKilled: boolean;
   resumesAtMs: number;
 }
@@ -43,7 +45,6 @@ const tagOf = (bytes: Uint8Array): Tag => `#${createHash('md5').update(bytes).di
 /** Creates processes with one store in simulated time. A seed repeats each step; nothing waits for a timer. */
 export function createSimulation(seed: number) {
   const random = createRandom(seed);
-  const network: SimulatedNetwork = { delayMs: 50, lost: 0, timeoutMs: 2000 };
   const objects = new Map<string, StoredObject>();
   let steps: Step[] = [];
   let [nowMs, order] = [0, 0];
@@ -66,6 +67,7 @@ export function createSimulation(seed: number) {
   }
 
   function request<T>(owner: Owner, work: () => T): Promise<T> {
+    const { network } = owner;
     return new Promise((resolve, reject) => {
       const delay = (): number => 1 + random(network.delayMs);
       if (random(100) >= network.lost) {
@@ -128,15 +130,16 @@ export function createSimulation(seed: number) {
   }
 
   return {
-    network,
     random,
     objects,
     nowMs: () => nowMs,
     /** Runs a step outside of all processes after a time. */
     after: (ms: number, run: () => void): void => schedule(undefined, ms, run),
     startProcess(): SimulatedProcess {
-      const owner: Owner = { isKilled: false, resumesAtMs: 0 };
+      const network = { delayMs: 50, lost: 0, timeoutMs: 2000 };
+      const owner: Owner = { network, isKilled: false, resumesAtMs: 0 };
       return {
+        network,
         clock: createClock(owner),
         store: createStore(owner),
         stopFor(ms) {

@@ -1,4 +1,6 @@
+import { once } from 'node:events';
 import { readdirSync, readFileSync } from 'node:fs';
+import { connect } from 'node:net';
 import path from 'node:path';
 import { headers } from '@nats-io/transport-node';
 import { jetstreamManager } from '@nats-io/jetstream';
@@ -52,6 +54,18 @@ async function openScene() {
     await connection.nats.flush();
   }
 
+  /** Publishes a message whose header the client of the service cannot parse. */
+  async function publishMalformed(bytes: string): Promise<void> {
+    const { user, password } = nats.current().address;
+    const socket = connect(Number(new URL(nats.current().url).port), '127.0.0.1');
+    const head = 'NATS/1.0\r\nno name: 1\r\n\r\n';
+    const options = JSON.stringify({ user, pass: password, headers: true, verbose: false });
+    const sizes = `${head.length} ${head.length + bytes.length}`;
+    socket.write(`CONNECT ${options}\r\nHPUB ${eventSubject} ${sizes}\r\n${head}${bytes}\r\nPING\r\n`);
+    for (let text = ''; !text.includes('PONG');) text += String(await once(socket, 'data'));
+    socket.destroy();
+  }
+
   /** Lets a compactor commit the whole stream. Returns the faults that it reported. */
   async function takeIn(folder = data): Promise<unknown> {
     const reader = await openStream();
@@ -66,7 +80,7 @@ async function openScene() {
     return streamFaults;
   }
 
-  return { connection, data, copy, backup, openStream, publish, publishForeign, takeIn };
+  return { connection, data, copy, backup, openStream, publish, publishForeign, publishMalformed, takeIn };
 }
 
 test('A stream of plain and compressed messages is in the lake once, and compression can be changed at any time', async () => {
@@ -82,20 +96,22 @@ test('A stream of plain and compressed messages is in the lake once, and compres
 });
 
 test('Damaged and foreign messages become failed events, and no message around them is lost', async () => {
-  const { data, publish, publishForeign, takeIn } = await openScene();
+  const { data, publish, publishForeign, publishMalformed, takeIn } = await openScene();
   const ids = await publish('on');
   await publishForeign('\nnot brotli', '5000');
   ids.push(...(await publish('on')));
   await publishForeign('a bogus size', 'many');
   await publishForeign('no event');
+  await publishMalformed('malformed');
   ids.push(...(await publish('off')));
   expect(await takeIn()).toEqual([]);
   await expectEvents(data, ids);
-  expect(await readTotals(path.join(data, 'lake'))).toMatchObject({ stored: ids.length, failed: 3, repeats: 0 });
+  expect(await readTotals(path.join(data, 'lake'))).toMatchObject({ stored: ids.length, failed: 4, repeats: 0 });
   const { failed } = lakePaths(path.join(data, 'lake'));
   const kept = readdirSync(failed).map((name) => readFileSync(path.join(failed, name), 'utf8'));
-  for (const stored of ['\nnot brotli', 'a bogus size']) expect(kept.join('')).toContain(Buffer.from(stored).toString('base64'));
-  expect(kept.join('')).toContain('no event');
+  for (const stored of ['\nnot brotli', 'a bogus size'])
+    expect(kept.join('')).toContain(Buffer.from(stored).toString('base64'));
+  for (const line of ['no event', 'malformed']) expect(kept.join('')).toContain(line);
 });
 
 test('A backup has the compressed backlog, and its restore stores every event once and continues with the stream', async () => {
@@ -112,11 +128,12 @@ test('A backup has the compressed backlog, and its restore stores every event on
 });
 
 test('An event that is not in the lake yet is found in a compressed message', async () => {
-  const { connection, data, publish, publishForeign, takeIn } = await openScene();
+  const { connection, data, publish, publishForeign, publishMalformed, takeIn } = await openScene();
   const stored = await publish('on');
   await takeIn();
   const waiting = [...(await publish('on')), ...(await publish('off'))];
   await publishForeign('not brotli', '5000');
+  await publishMalformed('malformed');
   const last = await publish('on');
   const finder = createEventFinder({
     lakeDir: path.join(data, 'lake'),

@@ -132,8 +132,8 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     test: 'unit/export/api/exports.test.ts',
   },
   'another account uses up the memory of this one': {
-    find: 'store.inProgress().filter((job) => job.idAccount === user.idAccount)',
-    replace: 'store.inProgress()',
+    find: 'inProgress.filter((job) => job.idAccount === idAccount)',
+    replace: 'inProgress',
     test: 'unit/export/api/exports.test.ts',
   },
   'a publish group grows without a bound': {

@@ -198,14 +198,14 @@ const lockWaitMs = 900_000;
 const maxAttempts = 5;
 
 /** Lists all secondary tables, also those that no pipeline names. */
-async function listFollowers(lakeDir: string): Promise<TableName[]> {
+export async function listSecondaryTables(lakeDir: string): Promise<TableName[]> {
   return [...(await listOtherTables(lakeDir)), ...(await listUnnamedTables(lakeDir))];
 }
 
 export async function copyBulk(target: BackupFolder, options: LakeCopyOptions): Promise<void> {
   for (let round = 0; round < rounds; round += 1) {
     const startedMs = performance.now();
-    for (const dataset of [events, ...(await listFollowers(options.lakeDir))])
+    for (const dataset of [events, ...(await listSecondaryTables(options.lakeDir))])
       await copyLiveFiles(await readSnapshot(tablePaths(options.lakeDir, dataset).table), target, options);
     if (performance.now() - startedMs < shortRoundMs) return;
   }
@@ -324,7 +324,7 @@ export async function copySecondaryTables(
   options: LakeCopyOptions,
 ): Promise<BackupFile[]> {
   const files: BackupFile[] = [];
-  for (const dataset of await listFollowers(options.lakeDir))
+  for (const dataset of await listSecondaryTables(options.lakeDir))
     files.push(
       ...(await cutTable(dataset, options, async (table) => {
         const state = bound === undefined ? table.state() : await loadWithin(table.dir, table.state(), bound);

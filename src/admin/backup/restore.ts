@@ -60,7 +60,8 @@ async function clear(folder: string, keep: readonly string[] = emptyNames): Prom
 /** Rejects a folder with contents, except those of an interrupted restore. */
 async function assertNew(dataDir: string): Promise<void> {
   const names = (await listNames(dataDir)).filter((name) => !emptyNames.includes(name));
-  if (names.length === 0 || findDataFormat(dataDir)?.restoring === true) return;
+  const found = names.length === 0 ? undefined : findDataFormat(dataDir);
+  if (names.length === 0 || (found?.restoring === true && found.movedFrom === undefined)) return;
   throw new AppError('conflict', `${dataDir} is not empty`, {
     hint: 'Pass a new folder; a restore never overwrites files.',
   });

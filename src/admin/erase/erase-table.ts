@@ -59,6 +59,8 @@ export async function findFilesToErase(
   return fileToErases;
 }
 
+const isThere = async (file: StoredFile): Promise<boolean> => (await findStoredSize(file)) !== undefined;
+
 /**
  * Reports whether removed files, which readers of older versions have, may hold rows of a target. A busy lake has
  * thousands of them: one query reads many.
@@ -71,7 +73,6 @@ export async function isInRemovedFiles(duckdb: Duckdb, table: Table, target: Era
       const rows = await duckdb.rows(`SELECT 1 AS found FROM ${readFilesSql(paths)} WHERE ${matches} LIMIT 1`);
       return rows.length > 0;
     });
-  const isThere = async (file: StoredFile): Promise<boolean> => (await findStoredSize(file)) !== undefined;
   const removed = [...table.state().tombstones.keys()].map((encoded) => ({
     absolutePath: path.join(table.dir, decodePath(encoded) ?? ''),
   }));

@@ -86,14 +86,14 @@ function createSpool(file: WorkFile, limits: Pick<BatchLimits, 'maxBytes' | 'max
   return {
     isFull,
     counts: () => ({ last, messages, events, bytes }),
-    /** Returns the size of the next pull, bytes: compressed messages expand about as those before them. */
+    /** Returns the size of the next pull, bytes: compressed messages expand about as the earlier ones. */
     nextPullBytes(): number {
       const share = bytes === 0 ? 1 : Math.min(1, storedBytes / bytes);
       return Math.ceil(Math.min(pullMaxBytes, limits.maxBytes - bytes) * share);
     },
     /** Adds pulled messages in parts. Returns whether all fit: they may expand to more than the limits. */
     async add(pulled: readonly StreamMessage[]): Promise<boolean> {
-      for (let rest = pulled; rest.length > 0; ) {
+      for (let rest = pulled; rest.length > 0;) {
         if (isFull()) return false;
         // The broker may exceed a small limit by one message. The first part never does: a batch that exceeded the
         // memory must get smaller.

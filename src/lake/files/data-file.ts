@@ -10,11 +10,11 @@ import type { ObjectStore } from '../../runtime/store/object-store.ts';
 import path from 'node:path';
 import { inParallel } from '../../runtime/async/in-parallel.ts';
 import { removeFile, syncFile, syncFolder } from '../../runtime/files/durable-file.ts';
-import { AppError, isAppError } from '../../runtime/errors.ts';
+import { AppError, isAppError, isSystemError } from '../../runtime/errors.ts';
 import type { AddAction, FileStats } from '../log/actions.ts';
 import type { Duckdb, SqlRow } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
-import { hashFile } from '../../runtime/files/file-checks.ts';
+import { getSize, hashFile } from '../../runtime/files/file-checks.ts';
 import { membersOf } from '../../runtime/files/checksummed-json.ts';
 import { isText } from '../../runtime/store/shape.ts';
 import { emptyFileName, type DataFile } from '../log/snapshot.ts';
@@ -195,15 +195,28 @@ export async function listDataFiles(tableDir: string): Promise<string[]> {
 
 const hint = "Restore the file from a backup; 'tributary lake check' lists all damaged files.";
 
+type CheckedFile = Pick<DataFile, 'absolutePath' | 'sizeBytes' | 'sha256'>;
+
+async function isIntact({ absolutePath, sizeBytes, sha256 }: CheckedFile): Promise<boolean> {
+  try {
+    return await localFiles.use(
+      [{ absolutePath, sizeBytes, sha256 }],
+      async ([local = '']) => (await getSize(local)) === sizeBytes && (await hashFile(local)) === sha256,
+    );
+  } catch (error) {
+    // It is missing, or damaged where only verified copies are provided.
+    if (!isSystemError(error, 'ENOENT', 'ENOTDIR') && !isAppError(error, 'file_damaged')) throw error;
+    return false;
+  }
+}
+
 /**
  * Finds damage by reading the entire file, or its verified copy, since Parquet readers verify no checksums. A missing
  * file is retryable.
  */
-export async function findFileDamage({
-  absolutePath,
-  sizeBytes,
-  sha256,
-}: Pick<DataFile, 'absolutePath' | 'sizeBytes' | 'sha256'>): Promise<AppError | undefined> {
+export async function findFileDamage(file: CheckedFile): Promise<AppError | undefined> {
+  const { absolutePath, sizeBytes, sha256 } = file;
+  if (sha256 !== undefined && (await isIntact(file))) return undefined;
   const size = await findStoredSize({ absolutePath });
   if (size === undefined) return new AppError('file_damaged', `${absolutePath} is missing`, { retryable: true, hint });
   if (size !== sizeBytes)
@@ -211,13 +224,6 @@ export async function findFileDamage({
       hint,
     });
   if (sha256 === undefined) return undefined;
-  try {
-    const found = await localFiles.use([{ absolutePath, sizeBytes, sha256 }], ([local = '']) => hashFile(local));
-    if (found === sha256) return undefined;
-  } catch (error) {
-    // A verified copy of a damaged file does not exist.
-    if (!isAppError(error, 'file_damaged')) throw error;
-  }
   return new AppError('file_damaged', `${absolutePath} is damaged: checksum mismatch`, {
     hint,
   });
@@ -231,14 +237,15 @@ export async function assertFilesIntact(files: readonly DataFile[]): Promise<voi
   }
 }
 
+/** Returns the names in a folder that cannot be read: none. Throws errors of another store. */
+function orNone(error: unknown): readonly string[] {
+  if (isAppError(error)) throw error;
+  return [];
+}
+
 /** Reports whether a lake ever had rows, by its names only, so that a damaged log has no effect. */
 export async function holdsEvents(lakeDir: string): Promise<boolean> {
   const store = lakeStore(lakeDir);
-  // A folder that cannot be read has no names.
-  const orNone = (error: unknown): readonly string[] => {
-    if (isAppError(error)) throw error;
-    return [];
-  };
   const folders = (prefix: string) => store.folders(prefix).catch(orNone);
   const holds = async (prefix: string): Promise<boolean> =>
     (await folders(prefix)).length > 0 || (await store.list(prefix).catch(orNone)).length > 0;

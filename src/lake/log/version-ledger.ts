@@ -48,6 +48,9 @@ const laterName = /^_versions\/(\d{12})\.csv$/;
 /** Lines of a full object. 385 objects a year at worst. */
 const fullLines = 16_384;
 
+/** Reports whether a key of a table's store is one of its ledger. */
+export const isLedgerKey = (key: string): boolean => key === ledgerName || laterName.test(key);
+
 export function ledgerFile(tableDir: string): string {
   return path.join(tableDir, ledgerName);
 }
@@ -198,7 +201,7 @@ async function findBroken(
       const isFirst = from + n === 0 && covers > 0;
       const isNext =
         line !== undefined && (line.version > (previous?.version ?? -1) || isDeepStrictEqual(line, previous));
-      // An object begins where the one before it ends.
+      // An object begins where the previous one ends.
       const isAdjacent = !isFirst || (line?.version === covers && previous?.version === covers - 1);
       if (!isNext || !isAdjacent) broken.push(from + n);
       previous = line ?? previous;
@@ -269,7 +272,7 @@ export async function appendLines(store: ObjectStore, lines: readonly LedgerLine
   const isFull = store.folder === undefined && kept >= fullLines && !isCutOff;
   if (!isFull) return (await store.append(key, renderLines(lines), kept * lineBytes, tag)) !== 'conflict';
   const version = (last?.version ?? -1) + 1;
-  // A search reads one object, so the point in force is repeated.
+  // A search reads one object, so the current point is repeated.
   const start = first.version > version ? [{ version, point: last?.point }] : [];
   const next = `${laterPrefix}${versionText(version)}.csv`;
   return (await store.append(next, renderLines([...start, ...lines]), 0, 'absent')) !== 'conflict';

@@ -8,19 +8,31 @@ import { access, readdir } from 'node:fs/promises';
 import { describeFileType } from './make-folder.ts';
 
 /**
- * The format of a data folder: a number in `format.json`, raised when an older program would misread the layout. A
- * program rejects newer formats and unfinished restores. Without the file, the format is 0 (before 0.3). Programs of
- * all versions read the file, so it has no checksum.
+ * The format of a data folder, or of the state in a bucket: a number in `format.json`, raised when an older program
+ * would misread the layout. A program rejects newer formats, unfinished restores and moves, and data that was moved
+ * away. Without the file, the format is 0 (before 0.3). Programs of all versions read the file, so it has no checksum.
  */
 
 /** The format that this program writes, and the newest that it reads. */
 export const dataFormat = 1;
+/** The format of data that was moved away: programs that do not know `movedTo` reject it too. */
+export const movedFormat = dataFormat + 1;
 
-interface DataFormat {
+export interface DataFormat {
   readonly format: number;
   readonly program: string;
+  /** Whether a restore or a move to this data folder or bucket is unfinished. */
   readonly restoring: boolean;
+  /** Source of the unfinished move; undefined for a restore. */
+  readonly movedFrom: string | undefined;
+  /** Id of the newest run of the unfinished move. */
+  readonly move: string | undefined;
+  /** The data folder or the address that has the data now. */
+  readonly movedTo: string | undefined;
 }
+
+/** A format as it is written. */
+export type NewFormat = Pick<DataFormat, 'format'> & Partial<Omit<DataFormat, 'format' | 'program'>>;
 
 const fileName = 'format.json';
 
@@ -38,41 +50,49 @@ function readText(file: string): string {
   }
 }
 
-/** Parses the text of a format. Error: `SyntaxError`. */
-export function parseDataFormat(text: string): DataFormat {
-  const { format, program, restoring } = membersOf(JSON.parse(text));
-  if (typeof format !== 'number' || !Number.isSafeInteger(format) || format < 0)
-    throw new SyntaxError('it has no valid format number');
-  return {
-    format,
-    program: typeof program === 'string' ? program : 'an unknown version',
-    restoring: restoring === true,
-  };
+const textOf = (member: unknown): string | undefined => (typeof member === 'string' ? member : undefined);
+
+/** Parses the text of a format. `file`: its name, for the error. Error: `record_damaged`. */
+export function parseDataFormat(text: string, file: string): DataFormat {
+  try {
+    const { format, program, restoring, movedFrom, move, movedTo } = membersOf(JSON.parse(text));
+    if (typeof format !== 'number' || !Number.isSafeInteger(format) || format < 0)
+      throw new SyntaxError('it has no valid format number');
+    return {
+      format,
+      program: textOf(program) ?? 'an unknown version',
+      restoring: restoring === true,
+      movedFrom: textOf(movedFrom),
+      move: textOf(move),
+      movedTo: textOf(movedTo),
+    };
+  } catch (error) {
+    throw new AppError('record_damaged', `${file} is damaged`, {
+      cause: error,
+      hint: `If this version of the program has used the data before, write {"format":${dataFormat}} into that file.`,
+    });
+  }
 }
 
-export function renderDataFormat(format: Pick<DataFormat, 'format'> & Partial<Pick<DataFormat, 'restoring'>>): string {
+export function renderDataFormat(format: NewFormat): string {
   return `${JSON.stringify({ ...format, program: findBuild().version })}\n`;
 }
 
 /** Reads the format of a data folder; undefined without the file or folder. Errors: `record_damaged`, `disk`. */
 export function findDataFormat(dataDir: string): DataFormat | undefined {
   const file = dataFormatPath(dataDir);
+  let text: string;
   try {
-    return parseDataFormat(readText(file));
+    text = readText(file);
   } catch (error) {
     if (isSystemError(error, 'ENOENT', 'ENOTDIR')) return undefined;
-    if (!(error instanceof SyntaxError) && !(error instanceof TypeError)) {
-      throw new AppError('disk', `cannot read ${file}`, {
-        cause: error,
-        hint: 'Check that it is a readable file, and that --data is the right folder.',
-        retryable: false,
-      });
-    }
-    throw new AppError('record_damaged', `${file} is damaged`, {
+    throw new AppError('disk', `cannot read ${file}`, {
       cause: error,
-      hint: `If this version of the program has used the folder before, write {"format":${dataFormat}} into that file.`,
+      hint: 'Check that it is a readable file, and that --data is the right folder.',
+      retryable: false,
     });
   }
+  return parseDataFormat(text, file);
 }
 
 /** Rejects a format that this program does not support. Error: `data_format`. */
@@ -87,21 +107,41 @@ export function assertKnownFormat(what: string, { format, program }: Pick<DataFo
   );
 }
 
-/** Rejects a newer format or unfinished restore; a missing folder passes. Errors: `data_format`, `record_damaged`. */
-export function assertDataFormat(dataDir: string): void {
-  const found = findDataFormat(dataDir);
-  if (found === undefined) return;
-  assertKnownFormat(`the data folder ${dataDir}`, found);
-  if (!found.restoring) return;
-  throw new AppError('data_format', `a restore into ${dataDir} is unfinished`, {
-    hint: `Wait for it, or run 'tributary restore' with --data ${dataDir} again; it starts over.`,
+/** Throws for a restore or a move that is unfinished. */
+function assertFinished(place: string, { restoring, movedFrom }: DataFormat): void {
+  if (!restoring) return;
+  if (movedFrom === undefined)
+    throw new AppError('data_format', `a restore into ${place} is unfinished`, {
+      hint: `Wait for it, or run 'tributary restore' with --data ${place} again; it starts over.`,
+    });
+  throw new AppError('data_format', `the move of ${movedFrom} to ${place} is unfinished`, {
+    hint: "Wait for it, or run 'tributary lake move' with the settings of its source again; it continues.",
   });
 }
 
-export async function writeDataFormat(
-  dataDir: string,
-  format: Pick<DataFormat, 'format'> & Partial<Pick<DataFormat, 'restoring'>>,
-): Promise<void> {
+/**
+ * Rejects data of a newer format, of an unfinished restore or move, or that was moved away. `kind`: for the error, what
+ * `place` is. Error: `data_format`.
+ */
+export function assertUsable(kind: string, place: string, found: DataFormat): void {
+  const { movedTo } = found;
+  if (movedTo !== undefined)
+    throw new AppError('data_format', `the data of ${place} was moved to ${movedTo}`, {
+      hint: movedTo.startsWith('s3://')
+        ? `Set TRIBUTARY_STORAGE_URL=${movedTo}, or pass another folder with --data.`
+        : `Pass --data ${movedTo}, and unset TRIBUTARY_STORAGE_URL.`,
+    });
+  assertKnownFormat(`${kind} ${place}`, found);
+  assertFinished(place, found);
+}
+
+/** Checks the format as `assertUsable` does; a missing folder passes. Errors: `data_format`, `record_damaged`. */
+export function assertDataFormat(dataDir: string): void {
+  const found = findDataFormat(dataDir);
+  if (found !== undefined) assertUsable('the data folder', dataDir, found);
+}
+
+export async function writeDataFormat(dataDir: string, format: NewFormat): Promise<void> {
   await writeFileDurably(dataFormatPath(dataDir), renderDataFormat(format));
 }
 

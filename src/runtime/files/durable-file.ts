@@ -6,7 +6,7 @@
  * the suffix `.tmp`, which the owner of the folder removes at its next start.
  */
 import { constants } from 'node:fs';
-import { link, open, readFile, rename, rmdir, unlink, writeFile } from 'node:fs/promises';
+import { cp, link, open, readFile, readdir, rename, rmdir, unlink, writeFile } from 'node:fs/promises';
 import { randomBytes } from 'node:crypto';
 import path from 'node:path';
 import { isDiskFull, isSystemError, unlessMissing } from '../errors.ts';
@@ -178,4 +178,14 @@ export async function removeFile(file: string): Promise<void> {
 /** Removes a folder if it is there and empty. */
 export async function removeEmptyFolder(folder: string): Promise<void> {
   await unlessMissing(rmdir(folder), undefined, 'ENOTEMPTY', 'EEXIST');
+}
+
+/** Copies a folder with all below it, durably. Symbolic links are followed. */
+export async function copyFolder(folder: string, copy: string): Promise<void> {
+  await cp(folder, copy, { recursive: true, dereference: true });
+  for (const name of await readdir(copy, { recursive: true, withFileTypes: true })) {
+    const entry = path.join(name.parentPath, name.name);
+    await (name.isDirectory() ? syncFolder(entry) : syncFile(entry));
+  }
+  await syncFolders([copy, path.dirname(copy)]);
 }

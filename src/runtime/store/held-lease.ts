@@ -42,6 +42,7 @@ const kind: RecordKind<LeaseRecord> = {
   damaged: { code: 'record_damaged', hint: 'Remove it. Its holder then loses the lease.' },
 };
 const prefix = 'leases/';
+const keyOf = (name: string): string => `${prefix}${name}.json`;
 /** Delay before a renewal is repeated after an error, ms. */
 const retryMs = 500;
 
@@ -49,7 +50,6 @@ export type LeaseObjects = ReturnType<typeof createLeaseObjects>;
 
 export function createLeaseObjects(store: ObjectStore) {
   const records = createRecords(store, kind);
-  const keyOf = (name: string): string => `${prefix}${name}.json`;
   return {
     async find(name: string): Promise<{ readonly record: LeaseRecord; readonly tag: Tag } | undefined> {
       const found = await store.get(keyOf(name));
@@ -88,7 +88,7 @@ export interface TakenLease {
 
 /** Renews a lease until its end. */
 export function startHolding(
-  { find, write }: LeaseObjects,
+  objects: LeaseObjects,
   { name, id, record, takenMs }: TakenLease,
   clock: MonotonicClock,
 ): HeldLease {
@@ -120,12 +120,12 @@ export function startHolding(
       let ifTag = tag;
       tag = undefined;
       if (ifTag === undefined) {
-        const found = await find(name);
+        const found = await objects.find(name);
         if (found?.record.nonce.startsWith(`${id}.`) !== true) return false;
         ifTag = found.tag;
       }
       if (!isReleased && !isHeld()) return undefined;
-      const result = await write(name, { ...record, nonce: `${id}.${(writes += 1)}`, isReleased }, ifTag);
+      const result = await objects.write(name, { ...record, nonce: `${id}.${(writes += 1)}`, isReleased }, ifTag);
       if (result === 'conflict' || result === 'created') continue;
       [tag, renewedMs, failure] = [result, Math.max(renewedMs, startedMs), undefined];
       return true;

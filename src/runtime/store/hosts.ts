@@ -18,7 +18,6 @@ import { makeFolderSync } from '../files/make-folder.ts';
 import { findWithId, writeWithId } from '../files/open-file.ts';
 import type { Stoppable } from '../lifecycle.ts';
 import type { Logger } from '../logger.ts';
-import { createRateLimitedLog, failureBound } from '../problems/rate-limited-log.ts';
 import type { ObjectStore } from './object-store.ts';
 import { createRecords, type RecordKind, type Records } from './records.ts';
 import { isCount, isText, listOf, matching, optional, shapeOf } from './shape.ts';
@@ -31,6 +30,8 @@ export interface HostDescription {
   /** Version of the program. */
   readonly program: string;
   readonly address?: string;
+  /** Id of the stream that the host uses, once it is known. */
+  readonly stream?: string;
   /** Time of the start by the host's clock, ISO 8601. */
   readonly startedAt: string;
 }
@@ -44,7 +45,7 @@ interface HostRecord extends HostDescription {
 
 export interface Host extends HostDescription {
   readonly id: string;
-  /** Undefined until this process has observed the host for long enough: 5 s show one that runs. */
+  /** Undefined until this process has observed the host for long enough: two lists within 8 s show one that runs. */
   readonly isAlive: boolean | undefined;
 }
 
@@ -53,6 +54,8 @@ export interface Hosts extends Stoppable {
   id(): string;
   /** Writes the record, and keeps it. Error: `start_failed` (`assertCompatible`), after at most 15 s. */
   start(): Promise<void>;
+  /** Adds the stream that this host uses to its record. Error: `start_failed` if another host uses another one. */
+  useStream(stream: string): Promise<void>;
   /** Lists all hosts, this one included once it has started. Damaged records are skipped. */
   list(): Promise<readonly Host[]>;
 }
@@ -75,6 +78,7 @@ const kind: RecordKind<HostRecord> = {
     roles: listOf(isText),
     program: isText,
     address: optional(isText),
+    stream: optional(isText),
     startedAt: isText,
     session: isText,
     beat: isCount,
@@ -109,14 +113,28 @@ function findHostId(runFolder: string): string | undefined {
 
 const minorOf = (program: string): string | undefined => /^\d+\.\d+/.exec(program)?.[0];
 
-/** Throws `start_failed` if a host that is or may be alive has another minor version than this one. */
-export function assertCompatible({ program }: Pick<HostDescription, 'program'>, others: readonly Host[]): void {
-  const rivals = others.filter((other) => other.isAlive !== false && minorOf(other.program) !== minorOf(program));
-  if (rivals.length === 0) return;
+/**
+ * Throws `start_failed` if a host that is or may be alive has another minor version than this one, or uses another
+ * stream, whose events the compactor would not read.
+ */
+export function assertCompatible(
+  { program, stream }: Pick<HostDescription, 'program' | 'stream'>,
+  others: readonly Host[],
+): void {
+  const running = others.filter(({ isAlive }) => isAlive !== false);
+  const rivals = running.filter((other) => minorOf(other.program) !== minorOf(program));
   const names = rivals.map((rival) => `${rival.name} (host ${rival.id}, version ${rival.program})`);
-  throw new AppError('start_failed', `version ${program} cannot run at the same time as ${names.join(', ')}`, {
-    hint: 'Stop those hosts first, or install their version on this one.',
-  });
+  if (rivals.length > 0)
+    throw new AppError('start_failed', `version ${program} cannot run at the same time as ${names.join(', ')}`, {
+      hint: 'Stop those hosts first, or install their version on this one.',
+    });
+  const apart = running.find((other) => other.stream !== undefined && stream !== undefined && other.stream !== stream);
+  if (apart !== undefined)
+    throw new AppError(
+      'start_failed',
+      `${apart.name} (host ${apart.id}) uses the stream ${apart.stream}, and this host the stream ${stream}`,
+      { hint: 'Set TRIBUTARY_NATS_URL and TRIBUTARY_STREAM of both to the same cluster and stream.' },
+    );
 }
 
 /** Creates the list of the hosts, which removes old records. A host is dead after `silentMs` without a beat. */
@@ -140,12 +158,18 @@ export async function listHosts(store: ObjectStore): Promise<readonly HostDescri
   return (await createRecords(store, kind).list(prefix)).known;
 }
 
+const createFailureLog =
+  (logger: Logger) =>
+  (error: unknown): void =>
+    logger.warn({ error: describeError(error) }, 'cannot write host record, will retry');
+
 /** Opens the hosts of a store, without a record of this one. */
 export function openHosts(
   store: ObjectStore,
-  self: HostDescription,
+  description: HostDescription,
   { runFolder, logger, beatMs = 5000, clock = monotonicClock }: HostsOptions,
 ): Hosts {
+  let self = description;
   const records = createRecords(store, kind);
   const [stopping, session] = [new AbortController(), randomUUID()];
   const list = createHostList(records, session, 3 * beatMs, clock);
@@ -199,16 +223,16 @@ export function openHosts(
         await beat();
         if (beats % beatsPerSearch === 0) await list();
       };
-      const failures = createRateLimitedLog(
-        (fields) => logger.warn(fields, 'cannot write host record, will retry'),
-        failureBound,
-      );
-      const onError = (error: unknown): void => failures.add({ error: describeError(error) });
-      beating = startPollLoop(run, { everyMs: beatMs, onError, pausesFirst: true });
+      beating = startPollLoop(run, { everyMs: beatMs, onError: createFailureLog(logger), pausesFirst: true });
       await checkOthers().catch(async (error: unknown) => {
         await stop();
         throw error;
       });
+    },
+    async useStream(stream) {
+      self = { ...self, stream };
+      await beat();
+      await checkOthers();
     },
     list,
     stop,

@@ -67,16 +67,16 @@ const folderPollMs = 100;
 const lockedBy = (name: string, holder: string): AppError =>
   new AppError('locked', `the lease ${name} is held by ${holder}`, { hint: 'Wait for that one, or stop it.' });
 
+async function run<T>(held: HeldLease, work: (lease: Lease) => Promise<T>): Promise<T> {
+  try {
+    return await work(held.lease);
+  } finally {
+    await held.end();
+  }
+}
+
 /** Creates the waits from one attempt to take a lease. Errors of an attempt: `locked`, the store's. */
 function createHolds(clock: MonotonicClock, pollMs: number, take: (name: string) => Promise<HeldLease>) {
-  async function run<T>({ lease, end }: HeldLease, work: (lease: Lease) => Promise<T>): Promise<T> {
-    try {
-      return await work(lease);
-    } finally {
-      await end();
-    }
-  }
-
   async function takeFree(name: string, { signal, waitMs = Infinity, onWaiting }: HoldOptions): Promise<HeldLease> {
     const deadlineMs = clock.nowMs() + waitMs;
     for (let reported = ''; ;) {

@@ -25,6 +25,8 @@ export interface CreateSteps {
 export interface NewObject {
   readonly key: string;
   readonly file: string;
+  /** SHA-256 of the file, hex, if known. A store that sends the bytes compares them. */
+  readonly sha256?: string | undefined;
 }
 
 /** An object that is open for reads. They return the bytes of one version, or fail if another one replaced it. */
@@ -62,9 +64,8 @@ export interface ObjectStore {
   /** Replaces an object that still has `ifTag`; with `any`, creates or replaces it. */
   replace(key: string, bytes: Uint8Array, ifTag: Tag | 'any'): Promise<Tag | 'conflict'>;
   /**
-   * Writes bytes at a position up to the end of an object that still has `ifTag`, in place of those after the position;
-   * `absent`: creates it. A folder writes in place: a crash may leave a part, and its caller excludes other writers.
-   * Other stores replace the object.
+   * Replaces the bytes after a position of an object that still has `ifTag`; `absent`: creates it. A folder writes in
+   * place: a crash may leave a part, and the caller excludes other writers. Other stores replace the object.
    */
   append(key: string, bytes: Uint8Array, from: number, ifTag: Tag | 'absent'): Promise<Tag | 'conflict'>;
   /** Creates or replaces an object, not durably: a power cut may undo it. */
@@ -76,7 +77,10 @@ export interface ObjectStore {
    * them with the SHA-256, if it is known. Error: `file_damaged`.
    */
   upload(key: string, localFile: string, known?: KnownBytes): Promise<void>;
-  /** Creates objects from durable local files, which stay unchanged. Calls `onEach` after each. Error if one exists. */
+  /**
+   * Creates objects from durable local files, which stay unchanged. Calls `onEach` after each. Errors: EEXIST,
+   * `file_damaged`.
+   */
   publish(objects: readonly NewObject[], onEach?: () => Promise<void>): Promise<void>;
   /** Renames an object, replacing one of the new key. A power cut may undo it until `sync`. Error: ENOENT. */
   move(key: string, to: string): Promise<void>;

@@ -31,7 +31,7 @@ export interface Connection {
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 
-/** What a child process needs to connect the same folders. */
+/** The options and variables with which a child process connects the same folders. */
 export interface ConnectionOfChild {
   /** Options of `connectS3Folders`, as JSON; undefined if no folder is connected. */
   readonly options?: string;

@@ -5,16 +5,8 @@
 import { hostname } from 'node:os';
 import path from 'node:path';
 import { openScratchDir } from '../files/work-files.ts';
-import {
-  assertKnownFormat,
-  dataFormat,
-  dataFormatPath,
-  parseDataFormat,
-  renderDataFormat,
-} from '../files/data-format.ts';
 import { createLeases } from './leases.ts';
 import { openLocalCache } from './local-cache.ts';
-import { findText, type ObjectStore } from './object-store.ts';
 import { connectFolders, openStore, type Connection, type Environment } from './open-store.ts';
 import { openS3Bucket, type S3Bucket, type S3Settings } from './s3-bucket.ts';
 import { createS3Store, type S3Store } from './s3-store.ts';
@@ -47,33 +39,13 @@ export interface S3Folders {
   close(): Promise<void>;
 }
 
-/** Returns the variables by which the SDK finds its credentials, and silences its notice about later versions of it. */
+/** Silences the SDK's notice about later versions of it, also in child processes. */
+const silenceNotice = (): string => (process.env['AWS_SDK_JS_NODE_VERSION_SUPPORT_WARNING_DISABLED'] ??= 'true');
+
+/** Returns the variables by which the SDK finds its credentials. */
 function findCredentials(): Environment {
-  process.env['AWS_SDK_JS_NODE_VERSION_SUPPORT_WARNING_DISABLED'] ??= 'true';
+  silenceNotice();
   return Object.fromEntries(Object.entries(process.env).filter(([name]) => name.startsWith('AWS_') || name === 'HOME'));
-}
-
-const formatKey = path.basename(dataFormatPath(''));
-
-/** Reads the format of the state in a bucket. */
-async function findBucketFormat(state: ObjectStore): Promise<number | undefined> {
-  const text = await findText(state, formatKey);
-  if (text === undefined) return undefined;
-  const found = parseDataFormat(text);
-  assertKnownFormat(`the state in ${state.nameOf('')}`, found);
-  return found.format;
-}
-
-/** Rejects the state in a bucket that a newer program has used. Errors: `data_format`, those of the bucket. */
-export async function assertBucketFormat(dataDir: string): Promise<void> {
-  await findBucketFormat(openStore(dataDir));
-}
-
-/** Raises an older format of the state in a bucket, or none, to this program's. Errors: those of `assertBucketFormat`. */
-export async function raiseBucketFormat(dataDir: string): Promise<void> {
-  const state = openStore(dataDir);
-  if (((await findBucketFormat(state)) ?? 0) < dataFormat)
-    await state.replace(formatKey, Buffer.from(renderDataFormat({ format: dataFormat })), 'any');
 }
 
 type OpenBelow = (below: string) => S3Store;
@@ -84,6 +56,17 @@ function createOpen(bucket: S3Bucket, prefix: string, scratchFolder: string): Op
     const keyParts = [prefix, below].filter((part) => part !== '');
     return createS3Store({ bucket, prefix: keyParts.map((part) => `${part}/`).join(''), scratchFolder });
   };
+}
+
+/** Opens the objects of a place to which no folder is connected. Loads the SDK and sends no request. */
+export async function openS3Place(
+  settings: Omit<S3Settings, 'bucket'>,
+  { bucket: name, prefix }: BucketPlace,
+  scratchFolder: string,
+) {
+  silenceNotice();
+  const bucket = await openS3Bucket({ ...settings, bucket: name });
+  return { open: createOpen(bucket, prefix, scratchFolder), close: () => bucket.close() };
 }
 
 /**

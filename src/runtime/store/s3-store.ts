@@ -201,8 +201,8 @@ export function createS3Store({ bucket, prefix, scratchFolder }: S3StoreOptions)
       await removeFile(localFile);
     },
     async publish(objects, onEach) {
-      for (const { key, file } of objects) {
-        const result = await putFile(bucket, keyOf(key), file, { IfNoneMatch: '*' });
+      for (const { key, file, sha256 } of objects) {
+        const result = await putFile(bucket, keyOf(key), file, { IfNoneMatch: '*' }, sha256);
         if (result === 'conflict') throw existingObject(bucket.nameOf(keyOf(key)));
         await onEach?.();
       }

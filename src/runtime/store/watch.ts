@@ -5,7 +5,9 @@ import type { Logger } from '../logger.ts';
 import type { ObjectStore, StoredObject, Tag } from './object-store.ts';
 
 /** Poll interval, ms. A change must apply within a second, and a large object takes time to read. */
-const pollMs = { local: 250, shared: 400 } as const;
+const pollMs = { local: 250, shared: 600 } as const;
+/** Polls of a shared store of which one reads all objects, if the first object leads. Each read is a paid request. */
+const pollsOfAll = 10;
 
 /** The last value read from objects that other processes replace. */
 export interface Watched<T> {
@@ -19,10 +21,21 @@ export interface Watched<T> {
 
 type Tags = readonly (Tag | undefined)[];
 
+/** Reports whether objects still have their tags. */
+async function areSame(store: ObjectStore, keys: readonly string[], tags: Tags): Promise<boolean> {
+  const same = keys.map(async (key, index) => {
+    const tag = tags[index];
+    if (tag === undefined) return (await store.get(key)) === undefined;
+    return (await store.getIfChanged(key, tag)) === 'unchanged';
+  });
+  return (await Promise.all(same)).every(Boolean);
+}
+
 /**
  * Reads objects with `load`, in the order of their keys, and again when one changes. If the first read fails, the value
  * is undefined until one succeeds. Later failures are logged once and retried, and the last valid value stays current.
- * The last object counts as damaged once it disappears. Error: `folder_lost` of the first read.
+ * The last object counts as damaged once it disappears. `isLedByFirst`: a change of the others is followed by one of the
+ * first. Error: `folder_lost` of the first read.
  */
 export async function watchObjects<T>(
   store: ObjectStore,
@@ -30,22 +43,21 @@ export async function watchObjects<T>(
   load: (objects: readonly (StoredObject | undefined)[]) => T,
   logger: Logger,
   onChange: () => void = () => undefined,
+  isLedByFirst = false,
 ): Promise<Watched<T | undefined>> {
   const file = store.nameOf(keys.at(-1) ?? '');
   let value: T | undefined;
   let problem: string | undefined;
   let knownMs = -Infinity;
+  let polls = 0;
   /** Tags of the last good read, and of the last failed one. */
   let [good, failed]: [Tags | undefined, Tags | undefined] = [undefined, undefined];
 
   async function isAt(tags: Tags | undefined): Promise<boolean> {
     if (tags === undefined) return false;
-    const isSame = async (key: string, index: number): Promise<boolean> => {
-      const tag = tags[index];
-      const found = tag === undefined ? await store.get(key) : await store.getIfChanged(key, tag);
-      return found === (tag === undefined ? undefined : 'unchanged');
-    };
-    return (await Promise.all(keys.map(isSame))).every(Boolean);
+    polls += 1;
+    const readsFirst = isLedByFirst && store.isShared && polls % pollsOfAll > 0;
+    return await areSame(store, readsFirst ? keys.slice(0, 1) : keys, tags);
   }
 
   async function read(isFirst: boolean): Promise<void> {
@@ -98,11 +110,11 @@ export async function watchObjects<T>(
   };
 }
 
-/** What this process knows of the last write to an object that another process keeps rewriting. */
+/** The last write to an object that another process keeps rewriting, as far as this process has observed it. */
 export interface ObservedWrite {
-  /** Time since it has not changed, counted from the end of the first read of its present state, ms. */
+  /** Time since the first read of its present state, ms. */
   readonly unchangedMs: number;
-  /** Time within which it was written, counted from the read before its last change, ms. Infinity: not known. */
+  /** Time since the read before its last change, ms: it was written within this time. Infinity if not known. */
   readonly writtenWithinMs: number;
 }
 

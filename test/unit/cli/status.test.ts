@@ -79,8 +79,9 @@ it('The status names an erasure until its old versions are deleted, and not for 
   }
 });
 
+const published = (bytes: number, storedBytes: number) => ({ published: { bytes, storedBytes } });
+
 it('The size of the lines in the stream is estimated by the compression of all import processes, and unknown before their first message', () => {
-  const published = (bytes: number, storedBytes: number) => ({ published: { bytes, storedBytes } });
   const facts = { 'ingest-1': published(3000, 1000), 'ingest-2': published(1000, 600), compact: { published: 1 } };
   expect(estimateLinesBytes([{ facts }], 800)).toBe(2000);
   expect(estimateLinesBytes([{ facts: { ingest: published(0, 0), compact: {} } }], 800)).toBeUndefined();

@@ -10,7 +10,9 @@ import { linesOf } from '../../helpers/keyed-requests.ts';
 import { eventLine, query } from '../../helpers/lake.ts';
 
 const receivedMs = Date.UTC(2026, 2, 1, 12);
-const keyed = (names: string, key = 'k') => linesOf({ key, names: names.split(''), receivedMs });
+/** A retry has the time that the client gave to its events. */
+const members = { event_time: receivedMs / 1000 - 60 };
+const keyed = (names: string, key = 'k') => linesOf({ key, names: names.split(''), receivedMs, members });
 const nothing: KnownEvents = { rule: 'stream', load: () => Promise.resolve() };
 
 /** Opens tables in a separate engine, with a function that spools lines. Texts are written unchanged. */
@@ -108,7 +110,8 @@ test('Lookups of a batch do not affect the next batch', async () => {
 test('A lookup of retries of version 0.2 does not drop another request that the batch has twice', async () => {
   const { load, spool, file } = await openTables();
   // As version 0.2 stored a batch of two events: the first one alone under the key, the other under another key.
-  const single = (key: string, name: string) => linesOf({ key, names: [name], receivedMs, method: 'customEvent' });
+  const single = (key: string, name: string) =>
+    linesOf({ key, names: [name], receivedMs, method: 'customEvent', members });
   const stored = await (await load([...single('k', 'a'), ...single('of b', 'b')])).classify(nothing);
   await stored.writeRows(file, receivedMs);
   await stored.keepKeys();

@@ -215,13 +215,13 @@ test('Of two that append at the same end of a ledger in a bucket, one does', asy
   const { store } = await openBucketLedger();
   const end = await findEnd(store);
   const added = [1, 2].map((n) => appendLines(store, [line(fullLines + 6 + n, 90_000 + n)], end));
-  expect((await Promise.all(added)).toSorted()).toEqual([false, true]);
+  expect((await Promise.all(added)).toSorted((a, b) => Number(a) - Number(b))).toEqual([false, true]);
   const last = await findEnd(store);
   const many = Array.from({ length: fullLines }, (_, n) => line(fullLines + 20 + n, 100_000 + n));
   expect(await appendLines(store, many, last)).toBe(true);
   const full = await findEnd(store);
   const later = [1, 2].map((n) => appendLines(store, [line(3 * fullLines + n, 200_000)], full));
-  expect((await Promise.all(later)).toSorted()).toEqual([false, true]);
+  expect((await Promise.all(later)).toSorted((a, b) => Number(a) - Number(b))).toEqual([false, true]);
   expect(await findBrokenLines(store)).toEqual([]);
 });
 

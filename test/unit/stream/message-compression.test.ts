@@ -18,7 +18,8 @@ function linesOf(events: number): Buffer {
 
 /** Returns the stored bytes in a line that is not an event. */
 function storedIn(line: Uint8Array): Buffer {
-  const [, base64 = ''] = /^damaged message 7 of the stream, .*: ([\w+/=]*)\n$/.exec(Buffer.from(line).toString()) ?? [];
+  const [, base64 = ''] =
+    /^damaged message 7 of the stream, .*: ([\w+/=]*)\n$/.exec(Buffer.from(line).toString()) ?? [];
   return Buffer.from(base64, 'base64');
 }
 
@@ -31,16 +32,24 @@ it.each([
   expect(isCompressing(setting, copies)).toBe(expected);
 });
 
-it.each([3, 100, 4000])('The lines of %i events take less space in the stream and come back unchanged', async (events) => {
-  const lines = linesOf(events).subarray(0, maxMessageBytes);
-  const payload = await compressLines(lines);
-  expect(payload?.length).toBeLessThan(lines.length * 0.8);
-  const message = { sequence: 7, payload: payload ?? lines, linesBytes: findLinesBytes(() => renderSize(lines.length)) };
-  expect(Buffer.from(await readLines(message)).equals(lines)).toBe(true);
-});
+it.each([10, 100, 4000])(
+  'The lines of %i events take less space in the stream and are returned unchanged',
+  async (events) => {
+    const lines = linesOf(events).subarray(0, maxMessageBytes);
+    const payload = await compressLines(lines);
+    expect(payload?.length).toBeLessThan(lines.length * 0.8);
+    const message = {
+      sequence: 7,
+      payload: payload ?? lines,
+      linesBytes: findLinesBytes(() => renderSize(lines.length)),
+    };
+    expect(Buffer.from(await readLines(message)).equals(lines)).toBe(true);
+  },
+);
 
 it('A version before 0.4 does not take a compressed message for one without events', async () => {
-  for (let events = 2; events < 50; events += 1) expect((await compressLines(linesOf(events)))?.[0]).not.toBe(newline);
+  for (let events = 10; events < 60; events += 1)
+    expect((await compressLines(linesOf(events)))?.at(0) ?? newline).not.toBe(newline);
 });
 
 it('A message that compression would not make smaller is sent as it is', async () => {
@@ -58,18 +67,21 @@ const compress = (bytes: Uint8Array): Buffer =>
 const whole = compress(Buffer.alloc(100_000, 'x'));
 
 it.each<[string, Uint8Array, number]>([
-  ['is cut off', whole.subarray(0, -2), 100_000],
+  ['is truncated', whole.subarray(0, -2), 100_000],
   ['is not brotli', linesOf(5), 1000],
   ['is empty', new Uint8Array(0), 1000],
   ['expands to less', whole, 100_001],
   ['expands to more', whole, 99_999],
   ['expands to far more than a message may have', compress(Buffer.alloc(64 * 1024 * 1024)), maxMessageBytes],
   ['has an invalid size', whole, 0],
-])('A message that %s has one line with the stored bytes, which is not an event', async (_case, payload, linesBytes) => {
-  const line = await readLines({ sequence: 7, payload, linesBytes });
-  expect(storedIn(line).equals(payload)).toBe(true);
-  expect(() => JSON.parse(Buffer.from(line).toString()) as unknown).toThrow(SyntaxError);
-});
+])(
+  'A message that %s has one line with the stored bytes, which is not an event',
+  async (_case, payload, linesBytes) => {
+    const line = await readLines({ sequence: 7, payload, linesBytes });
+    expect(storedIn(line).equals(payload)).toBe(true);
+    expect(() => JSON.parse(Buffer.from(line).toString()) as unknown).toThrow(SyntaxError);
+  },
+);
 
 const withSize = (size: string): MsgHdrs => {
   const given = headers();

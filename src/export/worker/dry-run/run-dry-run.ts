@@ -8,6 +8,7 @@
  */
 import path from 'node:path';
 import { getSelector } from '../../../datasets/dictionaries.ts';
+import { inParallel } from '../../../runtime/async/in-parallel.ts';
 import { describeError, isAppError, isDamage } from '../../../runtime/errors.ts';
 import { findStoredSize, foldersOfFiles } from '../../../runtime/store/open-store.ts';
 import { openUnnamedFile, unnamedFolder } from '../../../runtime/files/work-files.ts';
@@ -239,11 +240,15 @@ async function preview(dryRun: DryRun): Promise<Omit<Preview, 'basis'>> {
   return { columns, rows: rows.slice(0, previewRows), isTruncated: rows.length > previewRows };
 }
 
+/** Sizes that are read at a time: each may be a request to a store. */
+const sizesAtOnce = 16;
+
 /** Compares the sizes of files, and the hash only if a size differs. */
 function createSizeCheck(verify: Verify): Verify {
-  return async (files) => {
-    for (const file of files) if ((await findStoredSize(file)) !== file.sizeBytes) await verify([file]);
-  };
+  return (files) =>
+    inParallel(files, sizesAtOnce, async (file) => {
+      if ((await findStoredSize(file)) !== file.sizeBytes) await verify([file]);
+    });
 }
 
 async function runDryRun(plan: DryRunPlan, readVersion: ReadVersion): Promise<DryRunOutcome> {

@@ -8,6 +8,7 @@ import {
   dataFormat,
   dataFormatPath,
   findDataFormat,
+  movedFormat,
   raiseDataFormat,
   writeDataFormat,
 } from '../../../../src/runtime/files/data-format.ts';
@@ -52,6 +53,39 @@ describe('a data folder', () => {
         message: `a restore into ${folder} is unfinished`,
       }) as Error,
     );
+  });
+
+  it('A data folder to which a move has not ended is refused, and names the source', async () => {
+    const folder = testFolder();
+    await writeDataFormat(folder, { format: dataFormat, restoring: true, movedFrom: 's3://lake/one', move: '1' });
+    expect(() => resolveConfig({}, { TRIBUTARY_DATA_DIR: folder })).toThrow(
+      expect.objectContaining({
+        code: 'data_format',
+        message: `the move of s3://lake/one to ${folder} is unfinished`,
+      }) as Error,
+    );
+  });
+
+  it('A data folder whose data was moved away is refused, with the new place, and is scratch for a bucket', async () => {
+    const folder = testFolder();
+    const options = { TRIBUTARY_DATA_DIR: folder };
+    const moveTo = async (movedTo: string): Promise<unknown> => {
+      await writeDataFormat(folder, { format: movedFormat, movedTo });
+      return expect.objectContaining({ code: 'data_format', message: `the data of ${folder} was moved to ${movedTo}` });
+    };
+    const toFolder = await moveTo('/new');
+    expect(() => resolveConfig({}, options)).toThrow(toFolder);
+    const toBucket = await moveTo('s3://lake/one');
+    expect(() => resolveConfig({}, options)).toThrow(toBucket);
+    expect(() => resolveConfig({}, options)).toThrow(
+      expect.objectContaining({
+        hint: expect.stringContaining('TRIBUTARY_STORAGE_URL=s3://lake/one') as string,
+      }) as Error,
+    );
+    await expect(raiseDataFormat(folder)).rejects.toThrow(toBucket);
+    // A part of it may still be in the folder.
+    expect(() => resolveConfig({ TRIBUTARY_LAKE_URL: 's3://lake/one/lake' }, options)).toThrow(toBucket);
+    expect(resolveConfig({ TRIBUTARY_STORAGE_URL: 's3://lake/one' }, options).isScratch).toBe(true);
   });
 
   it.each(['', '{', '[]', 'null', '{"format":"1"}', '{"format":-1}', '{"format":1.5}'])(

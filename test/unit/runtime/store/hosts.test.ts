@@ -5,10 +5,8 @@ import { createLogger } from '../../../../src/runtime/logger.ts';
 import { createFolderStore } from '../../../../src/runtime/store/folder-store.ts';
 import { assertCompatible, openHosts, type Host, type HostDescription } from '../../../../src/runtime/store/hosts.ts';
 import type { ObjectStore } from '../../../../src/runtime/store/object-store.ts';
-import { openS3Bucket } from '../../../../src/runtime/store/s3-bucket.ts';
-import { createS3Store } from '../../../../src/runtime/store/s3-store.ts';
 import { pause } from '../../../../src/runtime/async/retry.ts';
-import { startFakeS3 } from '../../../helpers/fake-s3.ts';
+import { openFakeStore, startFakeS3 } from '../../../helpers/fake-s3.ts';
 import { testFolder } from '../../../helpers/folder.ts';
 
 const logger = createLogger('silent');
@@ -34,17 +32,9 @@ function open(store: ObjectStore, name: string, { runFolder = testFolder(), prog
   return { ...hosts, runFolder, ahead, statesOf };
 }
 
-async function openS3(): Promise<ObjectStore> {
-  const { endpoint } = await startFakeS3();
-  const credentials = { accessKeyId: 'tester', secretAccessKey: 'secret' };
-  const bucket = await openS3Bucket({ bucket: 'lake', endpoint, pathStyle: true, credentials });
-  onTestFinished(() => bucket.close());
-  return createS3Store({ bucket, prefix: 'state/', scratchFolder: testFolder() });
-}
-
 describe.each([
   { where: 'a folder', openStore: async () => createFolderStore(testFolder()) },
-  { where: 'S3', openStore: openS3 },
+  { where: 'S3', openStore: async () => await openFakeStore(await startFakeS3()) },
 ])('hosts in $where', ({ openStore }) => {
   it('A host lists the others, and says that one is alive only when it has observed that', async () => {
     const store = await openStore();
@@ -81,7 +71,7 @@ describe.each([
     expect(await store.list('hosts/')).toEqual([]);
   });
 
-  it('A copy that cannot be told from its original gets another id while both run', async () => {
+  it('Of two running hosts with one id, the earlier one takes another id', async () => {
     const store = await openStore();
     const one = open(store, 'web-1');
     // The disk of a cloned machine: the same folder for both.
@@ -90,7 +80,7 @@ describe.each([
     const former = one.id();
     await one.start();
     await other.start();
-    await expect.poll(one.id).not.toBe(former);
+    await expect.poll(() => one.id()).not.toBe(former);
     expect(other.id()).toBe(former);
     await expect.poll(one.statesOf).toEqual({ 'web-1': true, 'web-2': true });
     expect(readFileSync(path.join(one.runFolder, 'host.json'), 'utf8')).toContain(one.id());
@@ -143,13 +133,13 @@ describe('the id of a host', () => {
   });
 });
 
-describe('the check of versions', () => {
-  const host = (program: string, isAlive: boolean | undefined): Host => ({
-    ...describeHost('web', program),
-    id: '0123456789ab',
-    isAlive,
-  });
+const host = (program: string, isAlive: boolean | undefined): Host => ({
+  ...describeHost('web', program),
+  id: '0123456789ab',
+  isAlive,
+});
 
+describe('the check of versions', () => {
   it('Hosts of one minor version run concurrently, and a dead host does not matter', () => {
     const self = { program: '0.4.1' };
     assertCompatible(self, [host('0.4.0', true), host('0.4.9', undefined), host('0.5.0', false)]);
@@ -157,5 +147,21 @@ describe('the check of versions', () => {
       expect(() => assertCompatible(self, [host('0.4.1', true), other])).toThrow(
         expect.objectContaining({ code: 'start_failed', hint: expect.stringContaining('Stop those hosts') }),
       );
+  });
+
+  it('A host that uses another stream than a running one is refused, and both names are in the error', async () => {
+    const store = createFolderStore(testFolder());
+    const [one, other, third] = [open(store, 'web-1'), open(store, 'web-2'), open(store, 'web-3')];
+    await one.start();
+    await one.useStream('EVENTS@1');
+    await other.start();
+    await other.useStream('EVENTS@1');
+    await third.start();
+    await expect(third.useStream('EVENTS@2')).rejects.toMatchObject({
+      code: 'start_failed',
+      message: expect.stringMatching(
+        /web-[12] \(host \w+\) uses the stream EVENTS@1, and this host the stream EVENTS@2/,
+      ),
+    });
   });
 });

@@ -1,3 +1,4 @@
+import { EventEmitter, once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import type { Leases } from '../../../../src/runtime/store/leases.ts';
@@ -8,15 +9,20 @@ type Open = (skip: (note: string) => void) => Promise<readonly [Leases, Leases]>
 
 /** Creates work that runs until `finish` is called. */
 function createWork() {
-  let finish: () => void = () => undefined;
-  let begin: () => void = () => undefined;
-  const finished = new Promise<void>((resolve) => (finish = resolve));
-  const begun = new Promise<void>((resolve) => (begin = resolve));
-  const work = async (): Promise<void> => {
-    begin();
-    await finished;
+  const steps = new EventEmitter();
+  const [begun, finished] = [once(steps, 'begun'), once(steps, 'finished')];
+  return {
+    work: async (): Promise<void> => {
+      steps.emit('begun');
+      await finished;
+    },
+    begun: () => within('the work has begun', begun),
+    finish: () => void steps.emit('finished'),
   };
-  return { work, begun: () => within('the work has begun', begun), finish: () => finish() };
+}
+
+async function fail(): Promise<never> {
+  throw new Error('the work failed');
 }
 
 /** Tests what leases do in every store. */
@@ -56,9 +62,6 @@ export function describeLeases(open: Open): void {
 
     it('Work that fails releases its lease, and its error is that of the call', async ({ skip }) => {
       const [one, other] = await open(skip);
-      const fail = async (): Promise<never> => {
-        throw new Error('the work failed');
-      };
       await expect(one.hold('erase', fail)).rejects.toThrow('the work failed');
       await expect(other.tryHold('erase', fail)).rejects.toThrow('the work failed');
       expect(await one.tryHold('erase', async () => 'done')).toBe('done');

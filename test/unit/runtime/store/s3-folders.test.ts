@@ -9,7 +9,8 @@ import {
   localFiles,
   openStore,
 } from '../../../../src/runtime/store/open-store.ts';
-import { assertBucketFormat, connectS3Folders, raiseBucketFormat } from '../../../../src/runtime/store/s3-folders.ts';
+import { connectS3Folders } from '../../../../src/runtime/store/s3-folders.ts';
+import { assertStoredFormat, raiseStoredFormat } from '../../../../src/runtime/store/stored-format.ts';
 import { startFakeS3 } from '../../../helpers/fake-s3.ts';
 import { testFolder } from '../../../helpers/folder.ts';
 
@@ -102,11 +103,23 @@ test('Files of a folder without a bucket are used where they are', async () => {
 
 test('The state of a newer program is rejected, and a new one gets the format of this program', async () => {
   const { s3, dataDir } = await connect();
-  await assertBucketFormat(dataDir);
-  await raiseBucketFormat(dataDir);
+  expect(await assertStoredFormat(dataDir)).toBe(0);
+  await raiseStoredFormat(dataDir);
   expect([...s3.objects.keys()]).toEqual(['state/format.json']);
   await openStore(dataDir).replace('format.json', bytesOf('{"format":99,"program":"9.0.0"}'), 'any');
-  await expect(raiseBucketFormat(dataDir)).rejects.toMatchObject({ code: 'data_format' });
+  await expect(raiseStoredFormat(dataDir)).rejects.toMatchObject({ code: 'data_format' });
+});
+
+test.each([
+  [
+    '{"format":1,"restoring":true,"movedFrom":"/data","move":"1"}',
+    'the move of /data to s3://lake/state is unfinished',
+  ],
+  ['{"format":2,"movedTo":"/data"}', 'the data of s3://lake/state was moved to /data'],
+])('The state %s is rejected', async (text, message) => {
+  const { dataDir } = await connect();
+  await openStore(dataDir).replace('format.json', bytesOf(text), 'any');
+  await expect(assertStoredFormat(dataDir)).rejects.toMatchObject({ code: 'data_format', message });
 });
 
 test('A child process gets the options and the credentials, and nothing once the folders are closed', async () => {
