@@ -79,6 +79,29 @@ describe('export requests that several hosts share', () => {
     expect([other.lastRead(id), await other.find(id), other.count()]).toEqual([undefined, undefined, 1]);
   });
 
+  it('A slow response does not undo a later change', async () => {
+    const server = await startFakeS3();
+    const {
+      hosts: [{ network }],
+      stores: [one],
+    } = await openStores(2, server);
+    const { id } = await one.create(report);
+    const createdMs = performance.now();
+    await waitFor('it is read again before its use', () => performance.now() - createdMs > 300);
+    let isSlow = true;
+    network.faultOf = ({ method }) => {
+      const found = server.objects.get(`hosts/reports/${id}/job.json`);
+      if (method !== 'GET' || !isSlow || found === undefined) return undefined;
+      isSlow = false;
+      return { isDone: false, answer: { status: 200, headers: { etag: found.etag }, body: found.bytes }, delayMs: 500 };
+    };
+    const reading = one.find(id);
+    await waitFor('the response is under way', () => !isSlow);
+    await one.end(id, failed);
+    expect(await reading).toMatchObject(failed);
+    expect([one.lastRead(id), one.inProgress()]).toMatchObject([failed, []]);
+  });
+
   it('A host that starts knows the earlier requests, and takes none of their ends for news', async () => {
     const {
       hosts,
@@ -245,9 +268,6 @@ describe('attempts on several hosts', () => {
     } = await openStores(2);
     const { id } = await one.create(report);
     const late = await begin(one, id, 'a\n1\n');
-    // The same numbers of attempts and interruptions as those of the late one.
-    const stopped = await begin(other, id, 'a\n1\n');
-    await other.releaseAttempt(id, stopped.folder, 'nothing');
     const current = await begin(other, id, 'a\n2\n');
     const before = await other.find(id);
     for (const as of ['failure', 'interruption', 'nothing'] as const) {
