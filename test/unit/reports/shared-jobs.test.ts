@@ -96,7 +96,7 @@ describe('export requests that several hosts share', () => {
       return { isDone: false, answer: { status: 200, headers: { etag: found.etag }, body: found.bytes }, delayMs: 500 };
     };
     const reading = one.find(id);
-    await waitFor('the response is under way', () => !isSlow);
+    await waitFor('the request is in flight', () => !isSlow);
     await one.end(id, failed);
     expect(await reading).toMatchObject(failed);
     expect([one.lastRead(id), one.inProgress()]).toMatchObject([failed, []]);
