@@ -107,10 +107,11 @@ async function runAll(connection: DuckDBConnection, sql: string): Promise<void> 
 
 /** Returns local paths of files, which stay valid: those of a bucket are copied. */
 async function fetchAll(files: readonly DataFile[]): Promise<string[]> {
-  const folder = testFolder();
+  let folder: string | undefined;
   return await localFiles.use(files, async (paths) =>
     paths.map((file, index) => {
       if (file === files[index]?.absolutePath) return file;
+      folder ??= testFolder();
       const copy = path.join(folder, `${index}.parquet`);
       copyFileSync(file, copy);
       return copy;
