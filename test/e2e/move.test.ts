@@ -1,7 +1,9 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
+import { randomUUID } from 'node:crypto';
 import path from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
 import { toPlace } from '../../src/composition/storage.ts';
+import { acquireLock } from '../../src/runtime/files/lock.ts';
 import { openS3Place } from '../../src/runtime/store/s3-folders.ts';
 import { bucketSettings } from '../helpers/bucket.ts';
 import { createExportClient, exportQuery } from '../helpers/export-client.ts';
@@ -72,6 +74,10 @@ it.each(isWhole ? servers : servers.slice(0, 1))(
     // Killed, so that the stream has events that the lake lacks.
     await sendEvents(service, token, ['carl', 'dora']);
     await service.killAll();
+    const staged = path.join(dataDir, 'lake', 'staging', `load-${randomUUID()}`);
+    const load = acquireLock(staged, 'a load');
+    await expect(move(address, s3)).rejects.toThrow('a load or another change of the lake is unfinished');
+    load.release();
     expect(await move(address, { ...s3, TRIBUTARY_STORAGE_URL: address })).toMatchObject({
       from: dataDir,
       to: address,
@@ -89,6 +95,9 @@ it.each(isWhole ? servers : servers.slice(0, 1))(
     await sendEvents(service, token, ['eve']);
     await holdsRows(service, 5);
     await expect(move(to, inBucket)).rejects.toThrow(`the service (pid ${service.pid}) runs on ${dataDir}`);
+    const other = path.join(root, 'other');
+    const fromOther = runCommand(['lake', 'move', '--to', to, '--data', other], inBucket);
+    await expect(fromOther).rejects.toThrow(/the service of the host \S+ \(\w+\) uses s3/);
     await expect(move('s3://lake/other', inBucket)).rejects.toThrow('the data is in a bucket already');
     const copy = runCommand(['backup', path.join(root, 'backup'), '--data', dataDir], inBucket);
     await expect(copy).rejects.toThrow(`a backup has the data of a folder, and the settings name ${address}`);
