@@ -17,6 +17,7 @@ import {
   tableStore,
 } from './log/log-files.ts';
 import { findPublished } from './files/deferred-replacement.ts';
+import { createPendingFolders } from './files/merged-folders.ts';
 import { findNamesInProgress } from './files/staging.ts';
 import type { Table } from './log/table.ts';
 import { recordVersions } from './log/version-points.ts';
@@ -60,6 +61,7 @@ export async function mustDropErasedHistory(table: Table, nowMs: number): Promis
 export async function vacuum(table: Table, options: CleanOptions): Promise<number> {
   const { tombstones } = table.state();
   const byPublishedPath = new Map(table.snapshot().files.map((file) => [file.publishedPath, file]));
+  const isPending = createPendingFolders(table);
   const emptied = new Set<string>();
   const stale: string[] = [];
   const removed: string[] = [];
@@ -68,6 +70,8 @@ export async function vacuum(table: Table, options: CleanOptions): Promise<numbe
     if (age < options.retentionMs) continue;
     const file = decodePath(encoded);
     const publishedPath = file === undefined ? undefined : publishedPathOf(file);
+    // Readers of the glob have the files that a merge replaces until its folder is exchanged.
+    if (publishedPath !== undefined && (await isPending(path.posix.dirname(publishedPath)))) continue;
     const successor = publishedPath === undefined ? undefined : byPublishedPath.get(publishedPath);
     // Readers of the glob have a sealed file of an earlier version until its rewrite replaces it.
     if (publishedPath === file && successor !== undefined && (await findPublished(table.dir, successor)) !== 'itself')

@@ -151,6 +151,8 @@ export async function startMaintenance(dependencies: MaintenanceDependencies, op
       aborter.abort(new AppError('stopping', 'the compactor stops'));
       engine.get().interrupt();
       await running.catch(() => undefined);
+      // The next start removes what cannot be removed now.
+      for (const table of tables()) await table.close().catch(() => undefined);
       engine.get().close();
     },
   };

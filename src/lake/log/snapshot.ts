@@ -9,7 +9,7 @@ import {
   findInfo,
   logDamaged,
 } from './actions.ts';
-import { publishedPathOf } from './young-folder.ts';
+import { isMergedPath, publishedPathOf } from './young-folder.ts';
 import { readCheckpoint } from './checkpoint.ts';
 import {
   changesTable,
@@ -31,11 +31,15 @@ const plainPath = /^(?:[\w=-][\w=.-]*\/)*[\w=-][\w=.-]*$/;
 
 const nothing = {};
 
-/** Returns when the file shown at the path of a rewrite left the table, Unix ms. Version 0.3 does not record it. */
-function sinceOf({ tags, modificationTime }: AddAction): number | undefined {
+/**
+ * Returns when the file shown at the path of a rewrite, or the files that a merge replaces, left the table, Unix ms.
+ * Rewrites of version 0.3 and merges do not record it.
+ */
+function sinceOf({ tags, modificationTime }: AddAction, publishedPath: string | undefined): number | undefined {
   const since = tags?.['since'];
   if (typeof since === 'string') return Number(since);
-  return typeof tags?.['replaces'] === 'string' ? modificationTime : undefined;
+  const isReplacing = typeof tags?.['replaces'] === 'string' || isMergedPath(publishedPath ?? '');
+  return isReplacing ? modificationTime : undefined;
 }
 
 /** A live file. Its statistics are parsed on demand, since few are used. */
@@ -59,7 +63,7 @@ class LiveFile implements DataFile {
     this.keyless = add.tags?.['keyed'] === '0';
     this.publishedPath = publishedPathOf(relative, add.tags);
     this.young = this.publishedPath === undefined;
-    this.sinceMs = sinceOf(add);
+    this.sinceMs = sinceOf(add, this.publishedPath);
     this.#add = add;
   }
 
@@ -118,7 +122,7 @@ export interface DataFile {
   readonly young: boolean;
   /** The path at which readers of folders find a sealed file's rows, relative to the table's folder. */
   readonly publishedPath?: string | undefined;
-  /** When the file shown at the path of this rewrite left the table, Unix ms. */
+  /** When the file shown at the path of this rewrite, or those that a merge replaced, left the table, Unix ms. */
   readonly sinceMs?: number | undefined;
 }
 
