@@ -7,6 +7,7 @@ import { loadKeysStep } from '../../src/compact/startup-work.ts';
 import { checkpointSteps } from '../../src/lake/log/checkpoint.ts';
 import { cleanSteps } from '../../src/lake/cleanup.ts';
 import { changeSteps } from '../../src/lake/files/change.ts';
+import { mergedFolderSteps } from '../../src/lake/files/merged-folders.ts';
 import { commitSteps } from '../../src/lake/log/table.ts';
 import { chaosFigure, chaosSeed, inLongForm, isLongRun } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
@@ -46,6 +47,7 @@ const compactSteps = [
   ...(isLongRun ? ['file-linked:3'] : []),
   ...checkpointSteps,
   ...cleanSteps,
+  ...mergedFolderSteps,
   loadKeysStep,
 ];
 
