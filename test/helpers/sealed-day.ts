@@ -1,16 +1,23 @@
 import path from 'node:path';
-import { expect } from 'vitest';
+import { expect, onTestFinished } from 'vitest';
+import { openDayMerge } from '../../src/compact/seal/merge-day.ts';
 import { events } from '../../src/datasets/dataset.ts';
 import { openLake, lakePaths } from '../../src/lake/lake.ts';
+import { vacuum } from '../../src/lake/cleanup.ts';
 import { applyDueReplacements } from '../../src/lake/files/deferred-replacement.ts';
+import { showMergedFolders } from '../../src/lake/files/merged-folders.ts';
+import { rewriteFiles } from '../../src/lake/files/rewrite.ts';
 import { readSnapshot, type DataFile } from '../../src/lake/log/snapshot.ts';
 import type { Table } from '../../src/lake/log/table.ts';
+import { openDuckdb } from '../../src/lake/sql/duckdb.ts';
 import { sqlList } from '../../src/lake/sql/literals.ts';
-import { noCrashPoint } from '../../src/runtime/crash-point.ts';
+import { noCrashPoint, type CrashPoint } from '../../src/runtime/crash-point.ts';
 import type { Clock } from '../../src/runtime/clock.ts';
 import { testFolder } from './folder.ts';
 import { query } from './lake.ts';
 import { addMadeFile, sealedValues } from './sealed-file.ts';
+
+export const retentionMs = 60_000;
 
 /** The folder of the day, relative to the table's. */
 export const dayFolder = 'kind=custom_event/date=2026-01-31';
@@ -37,7 +44,7 @@ export async function addHour(table: Table, clock: Clock, hour: number, rows: nu
 }
 
 /** Creates a lake with a day of sealed files, which readers of folders see. Half of them are of an earlier version. */
-export async function openSealedDay(clock: Clock, { hours = 12, rows = 1000, retentionMs = 60_000 } = {}) {
+export async function openSealedDay(clock: Clock, { hours = 12, rows = 1000 } = {}) {
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');
   const table = await openLake(lakeDir, { clock, crashPoint: noCrashPoint, retentionMs });
@@ -45,6 +52,47 @@ export async function openSealedDay(clock: Clock, { hours = 12, rows = 1000, ret
   const { staging: stagingDir } = lakePaths(lakeDir);
   await applyDueReplacements(table, { nowMs: clock.nowMs(), retentionMs, stagingDir, crashPoint: noCrashPoint });
   return { folder, lakeDir, table, stagingDir };
+}
+
+/** Opens such a day with functions that merge it, show what is merged, and remove what no reader needs. */
+export async function openMergeableDay(hours: number, rows = 1000) {
+  const clock = { now: Date.now(), nowMs: () => clock.now };
+  const day = await openSealedDay(clock, { hours, rows });
+  const { table, stagingDir, lakeDir } = day;
+  const duckdb = await openDuckdb({
+    memoryMb: 256,
+    threads: 1,
+    tempDir: path.join(day.folder, 'spill'),
+    boundRowGroups: true,
+  });
+  onTestFinished(() => duckdb.close());
+  const bytes = table.snapshot().files.reduce((sum, file) => sum + file.sizeBytes, 0);
+
+  /** Merges files of the day into about five. */
+  async function merge(crashPoint: CrashPoint = noCrashPoint, inputs: readonly DataFile[] = table.snapshot().files) {
+    const work = { dataset: events, table, duckdb, clock, crashPoint, stagingDir, fileBytes: bytes / 5 };
+    const merging = await openDayMerge(work, dayFolder, inputs);
+    try {
+      while (await merging.step());
+      return await merging.commit();
+    } finally {
+      await merging.close();
+    }
+  }
+
+  const replacing = (crashPoint: CrashPoint) => ({ nowMs: clock.now, retentionMs, stagingDir, crashPoint });
+  const show = (crashPoint: CrashPoint = noCrashPoint) => showMergedFolders(table, replacing(crashPoint));
+  const renew = () => applyDueReplacements(table, replacing(noCrashPoint));
+  const clean = () => vacuum(table, { nowMs: clock.now, retentionMs, crashPoint: noCrashPoint });
+  const work = { table, stagingDir, duckdb, clock, crashPoint: noCrashPoint };
+  /** Rewrites files without some rows, as an erasure does. */
+  const rewrite = (files: readonly DataFile[], where: string, rowsLeftOut: number) =>
+    rewriteFiles(
+      work,
+      files.map((file) => ({ file, rowsLeftOut, toQuery: (rows) => `FROM ${rows} WHERE ${where}` })),
+      { cause: 'enrich', totals: { stored: -rowsLeftOut, erased: rowsLeftOut } },
+    );
+  return { ...day, lakeDir, clock, merge, show, renew, clean, rewrite };
 }
 
 export interface DayRows {

@@ -121,6 +121,16 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     replace: "if (false)\n            throw new AppError('commit_conflict'",
     test: 'unit/compact/seal-fence.test.ts',
   },
+  'a merge is committed although rows are missing': {
+    find: 'if (rows === rowsIn && (rows === known || Number.isNaN(known))) return;',
+    replace: 'if (rows <= rowsIn) return;',
+    test: 'unit/compact/merge-fence.test.ts',
+  },
+  'the files that readers of folders need are removed before a merge is shown': {
+    find: 'if (publishedPath !== undefined && (await isPending(path.posix.dirname(publishedPath)))) continue;',
+    replace: '',
+    test: 'unit/compact/merge-fence.test.ts',
+  },
   'a request is found from another account': {
     find: 'job.idAccount !== user.idAccount ||',
     replace: '',

@@ -69,6 +69,7 @@ export function fileFilter(
   return {
     idApps,
     ...(event?.kind === undefined ? {} : { kinds: [event.kind] }),
+    ...(request.eventName === undefined || request.eventNameInvert ? {} : { eventNames: request.eventName }),
     eventTime: toTimeRange(request.eventTime),
     availableAt: availability(request, sinceMs),
   };

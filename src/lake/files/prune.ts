@@ -10,9 +10,22 @@ export interface TimeRange {
 export interface FileFilter {
   readonly idApps?: readonly number[];
   readonly kinds?: readonly string[];
+  /** Names of custom events. */
+  readonly eventNames?: readonly string[];
   readonly eventTime?: TimeRange;
   readonly receivedAt?: TimeRange;
   readonly availableAt?: TimeRange;
+}
+
+/** Renders a text so that texts compare as their UTF-8 bytes do, which is the order of the statistics. */
+const toBytes = (text: string): string => Buffer.from(text).toString('latin1');
+
+/** Reports whether a file may have events of one of the names, which are from `toBytes`. */
+function mayHoldName(file: DataFile, names: readonly string[] | undefined): boolean {
+  const [min, max] = [file.minValues['custom_event_name'], file.maxValues['custom_event_name']];
+  if (names === undefined || typeof min !== 'string' || typeof max !== 'string') return true;
+  const [from, to] = [toBytes(min), toBytes(max)];
+  return names.some((name) => name >= from && name <= to);
 }
 
 /** Reports whether a value may be within a file's minimum and maximum. Unknown statistics match. */
@@ -41,11 +54,13 @@ function mayHoldTime(file: DataFile, column: string, range: TimeRange | undefine
 
 /** Returns the files that may have rows of a filter, by their statistics in the log. */
 export function pruneFiles(files: readonly DataFile[], filter: FileFilter): DataFile[] {
+  const names = filter.eventNames?.map(toBytes);
   return files.filter(
     (file) =>
       file.numRecords !== 0 &&
       mayHoldOneOf(file, 'id_app', filter.idApps) &&
       mayHoldOneOf(file, 'kind', filter.kinds) &&
+      mayHoldName(file, names) &&
       mayHoldTime(file, 'event_time', filter.eventTime) &&
       mayHoldTime(file, 'received_at', filter.receivedAt) &&
       mayHoldTime(file, 'available_at', filter.availableAt),

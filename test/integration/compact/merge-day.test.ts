@@ -1,75 +1,32 @@
 import { readdir } from 'node:fs/promises';
 import path from 'node:path';
-import { expect, onTestFinished, test } from 'vitest';
-import { openDayMerge } from '../../../src/compact/seal/merge-day.ts';
-import { events } from '../../../src/datasets/dataset.ts';
+import { expect, test } from 'vitest';
 import { checkLake } from '../../../src/lake/check.ts';
-import { vacuum } from '../../../src/lake/cleanup.ts';
 import { changeSteps, recoverChanges } from '../../../src/lake/files/change.ts';
 import { assertFilesIntact } from '../../../src/lake/files/data-file.ts';
-import {
-  mergedFolderSteps,
-  removeFormerFolders,
-  showMergedFolders,
-} from '../../../src/lake/files/merged-folders.ts';
-import { applyDueReplacements, listDeferredReplacements } from '../../../src/lake/files/deferred-replacement.ts';
-import { rewriteFiles } from '../../../src/lake/files/rewrite.ts';
+import { mergedFolderSteps, removeFormerFolders } from '../../../src/lake/files/merged-folders.ts';
+import { listDeferredReplacements } from '../../../src/lake/files/deferred-replacement.ts';
 import type { DataFile } from '../../../src/lake/log/snapshot.ts';
 import type { Table } from '../../../src/lake/log/table.ts';
-import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
-import { noCrashPoint, type CrashPoint } from '../../../src/runtime/crash-point.ts';
+import type { CrashPoint } from '../../../src/runtime/crash-point.ts';
 import { createRandom } from '../../../src/demo/random.ts';
 import { damageFile } from '../../helpers/damage.ts';
-import { addHour, dayFolder, expectSortedByApp, openSealedDay, readGlob, readLog } from '../../helpers/sealed-day.ts';
-
-const retentionMs = 60_000;
-
-async function openDay(hours: number, rows = 1000) {
-  const clock = { now: Date.now(), nowMs: () => clock.now };
-  const day = await openSealedDay(clock, { hours, rows, retentionMs });
-  const { table, stagingDir, lakeDir } = day;
-  const duckdb = await openDuckdb({
-    memoryMb: 256,
-    threads: 1,
-    tempDir: path.join(day.folder, 'spill'),
-    boundRowGroups: true,
-  });
-  onTestFinished(() => duckdb.close());
-  const bytes = table.snapshot().files.reduce((sum, file) => sum + file.sizeBytes, 0);
-
-  /** Merges files of the day into about five. */
-  async function merge(crashPoint: CrashPoint = noCrashPoint, inputs: readonly DataFile[] = table.snapshot().files) {
-    const work = { dataset: events, table, duckdb, clock, crashPoint, stagingDir, fileBytes: bytes / 5 };
-    const merging = await openDayMerge(work, dayFolder, inputs);
-    try {
-      while (await merging.step());
-      return await merging.commit();
-    } finally {
-      await merging.close();
-    }
-  }
-
-  const replacing = (crashPoint: CrashPoint) => ({ nowMs: clock.now, retentionMs, stagingDir, crashPoint });
-  const show = (crashPoint: CrashPoint = noCrashPoint) => showMergedFolders(table, replacing(crashPoint));
-  const renew = () => applyDueReplacements(table, replacing(noCrashPoint));
-  const clean = () => vacuum(table, { nowMs: clock.now, retentionMs, crashPoint: noCrashPoint });
-  const work = { table, stagingDir, duckdb, clock, crashPoint: noCrashPoint };
-  /** Rewrites files without some rows, as an erasure does. */
-  const rewrite = (files: readonly DataFile[], where: string, rowsLeftOut: number) =>
-    rewriteFiles(
-      work,
-      files.map((file) => ({ file, rowsLeftOut, toQuery: (rows) => `FROM ${rows} WHERE ${where}` })),
-      { cause: 'enrich', totals: { stored: -rowsLeftOut, erased: rowsLeftOut } },
-    );
-  return { ...day, lakeDir, clock, merge, show, renew, clean, rewrite };
-}
+import {
+  addHour,
+  dayFolder,
+  expectSortedByApp,
+  openMergeableDay,
+  readGlob,
+  readLog,
+  retentionMs,
+} from '../../helpers/sealed-day.ts';
 
 const listShown = async (table: Table): Promise<string[]> => (await readdir(path.join(table.dir, dayFolder))).toSorted();
 const publishedNames = (files: readonly DataFile[]): string[] =>
   files.map(({ publishedPath = '' }) => path.basename(publishedPath)).toSorted();
 
 test('A day becomes files sorted by app and time, cut between apps, and readers of folders see them after the retention', async () => {
-  const { lakeDir, table, clock, merge, show, clean } = await openDay(12);
+  const { lakeDir, table, clock, merge, show, clean } = await openMergeableDay(12);
   const before = table.snapshot().files;
   const rows = await readLog(lakeDir);
   expect(rows).toMatchObject({ rows: 12_000, ids: 12_000 });
@@ -101,7 +58,7 @@ test('A day becomes files sorted by app and time, cut between apps, and readers 
 });
 
 test('Readers of the glob and of the log find every row once at each step, killed or not', async () => {
-  const { lakeDir, table, stagingDir, clock, merge, show, clean } = await openDay(4, 200);
+  const { lakeDir, table, stagingDir, clock, merge, show, clean } = await openMergeableDay(4, 200);
   const rows = await readLog(lakeDir);
   const look = async (when: string): Promise<void> => {
     expect([await readGlob(lakeDir), await readLog(lakeDir)], when).toEqual([rows, rows]);
@@ -138,7 +95,7 @@ test('Readers of the glob and of the log find every row once at each step, kille
 });
 
 test('What is sealed, rewritten or erased while a merge waits for its readers is shown in time, and no row twice', async () => {
-  const { lakeDir, table, clock, merge, show, renew, clean, rewrite } = await openDay(4);
+  const { lakeDir, table, clock, merge, show, renew, clean, rewrite } = await openMergeableDay(4);
   const first = await merge();
   const before = await readGlob(lakeDir);
   clock.now += retentionMs / 2;
@@ -177,7 +134,7 @@ const idsOf = (files: readonly DataFile[]): string =>
   `SELECT event_id FROM read_parquet('${files[0]?.absolutePath}') WHERE id_app = ${appOfErased} ORDER BY event_id LIMIT 2`;
 
 test('A damaged file is not merged, a damaged merge is not shown, and an input that was replaced meanwhile stops the commit', async () => {
-  const { lakeDir, table, clock, merge, show, clean, rewrite } = await openDay(4);
+  const { lakeDir, table, clock, merge, show, clean, rewrite } = await openMergeableDay(4);
   const [damaged, ...others] = table.snapshot().files;
   if (damaged === undefined || others[0] === undefined) throw new Error('no files');
   const rows = await readLog(lakeDir);
@@ -196,7 +153,7 @@ test('A damaged file is not merged, a damaged merge is not shown, and an input t
   await expect(show()).rejects.toMatchObject({ code: 'file_damaged' });
   await clean();
   expect(await readGlob(lakeDir)).toEqual(rows);
-  const second = await openDay(2);
+  const second = await openMergeableDay(2);
   damageFile(second.table.snapshot().files[0]?.absolutePath ?? '', 'flip', createRandom(1));
   await expect(second.merge()).rejects.toMatchObject({ code: 'file_damaged' });
 });

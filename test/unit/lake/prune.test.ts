@@ -28,6 +28,23 @@ describe('pruning by the statistics of the log', () => {
     expect(isKept(filter as FileFilter)).toBe(wanted);
   });
 
+  it('Names of events compare by their bytes, as the engine compares them', () => {
+    // In UTF-16, the emoji (surrogates) comes before the ligature; in UTF-8 after it.
+    const [ligature, emoji] = ['\uFB01', '\u{1F600}'];
+    const named = (min: string, max: string): DataFile => ({
+      ...file,
+      minValues: { custom_event_name: min },
+      maxValues: { custom_event_name: max },
+    });
+    expect(isKept({ eventNames: ['level_up'] }, named('a', 'm'))).toBe(true);
+    expect(isKept({ eventNames: ['a', 'm'] }, named('a', 'm'))).toBe(true);
+    expect(isKept({ eventNames: ['Z', 'n'] }, named('a', 'm'))).toBe(false);
+    expect(isKept({ eventNames: [] }, named('a', 'm'))).toBe(false);
+    expect(isKept({ eventNames: [ligature] }, named('a', emoji))).toBe(true);
+    expect(isKept({ eventNames: [emoji] }, named('a', ligature))).toBe(false);
+    expect(isKept({ eventNames: ['x'] })).toBe(true);
+  });
+
   it('A file without rows is always pruned', () => {
     expect(isKept({}, { ...file, numRecords: 0 })).toBe(false);
   });
