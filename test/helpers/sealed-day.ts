@@ -73,7 +73,7 @@ export async function openMergeableDay(hours: number, rows = 1000) {
     const work = { dataset: events, table, duckdb, clock, crashPoint, stagingDir, fileBytes: bytes / 5 };
     const merging = await openDayMerge(work, dayFolder, inputs);
     try {
-      while (await merging.step());
+      for (let isWriting = true; isWriting; ) isWriting = await merging.step();
       return await merging.commit();
     } finally {
       await merging.close();

@@ -122,8 +122,8 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     test: 'unit/compact/seal-fence.test.ts',
   },
   'a merge is committed although rows are missing': {
-    find: 'if (rows === rowsIn && (rows === known || Number.isNaN(known))) return;',
-    replace: 'if (rows <= rowsIn) return;',
+    find: 'if (rows === read && (rows === known || Number.isNaN(known))) return;',
+    replace: 'if (rows <= read) return;',
     test: 'unit/compact/merge-fence.test.ts',
   },
   'the files that readers of folders need are removed before a merge is shown': {

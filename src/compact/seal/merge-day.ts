@@ -19,11 +19,11 @@ import { withEmptyFile, type DataFile } from '../../lake/log/snapshot.ts';
 import type { Table } from '../../lake/log/table.ts';
 import { openChange } from '../../lake/files/change.ts';
 import { assertFilesIntact, toAdd, writeDataFile } from '../../lake/files/data-file.ts';
-import { engineBudget, rowBytesSql, rowGroupBounds } from '../../lake/files/row-memory.ts';
+import { rowGroupBounds } from '../../lake/files/row-memory.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { parseSchemaString } from '../../lake/table-schema.ts';
-import { cutPortions, fits, type Portion } from './merge-policy.ts';
-import { sortChunkSql, wideSql, type Output } from './seal-outputs.ts';
+import { planRanges, type PlanSource, type Range } from './merge-plan.ts';
+import { sortChunkSql, type Output } from './seal-outputs.ts';
 import { sumBytes } from './seal-task.ts';
 
 export interface DayMergeDependencies {
@@ -59,161 +59,87 @@ export interface DayMerge {
   close(): Promise<void>;
 }
 
-/** Rows of a merged file, and the first and last of their apps. */
-interface Range {
-  readonly where: string;
-  readonly apps: readonly [number, number];
+/** Rows per row group: few, so that reading one app of many reads few other rows. */
+const rowsOfGroup = 32_768;
+
+function countRows(outputs: readonly Output[]): number {
+  return outputs.reduce((sum, { written }) => sum + written.numRecords, 0);
 }
 
-/** The rows of an app, or of a second (Unix) of an app. */
-interface KeyPortion extends Portion {
-  readonly key: number;
-}
-
-const secondSql = 'epoch_us(event_time) // 1000000';
-
-const timeSql = ({ key }: KeyPortion): string => `TIMESTAMPTZ '${new Date(key * 1000).toISOString()}'`;
-
-function appRange(portions: readonly KeyPortion[]): Range {
-  const [first, last] = [portions[0]?.key ?? 0, portions.at(-1)?.key ?? 0];
-  return { where: `id_app BETWEEN ${first} AND ${last}`, apps: [first, last] };
-}
-
-/** Returns the ranges of an app's seconds, which files divide between them. */
-function secondRanges(idApp: number, files: readonly (readonly KeyPortion[])[]): Range[] {
-  return files.map(([first], index) => {
-    const next = files[index + 1]?.[0];
-    const from = first === undefined || index === 0 ? '' : ` AND event_time >= ${timeSql(first)}`;
-    const to = next === undefined ? '' : ` AND event_time < ${timeSql(next)}`;
-    return { where: `id_app = ${idApp}${from}${to}`, apps: [idApp, idApp] };
+function assertCounts(inputs: readonly DataFile[], read: number, rows: number): void {
+  const known = inputs.reduce((sum, file) => sum + (file.numRecords ?? Number.NaN), 0);
+  if (rows === read && (rows === known || Number.isNaN(known))) return;
+  throw new AppError('file_damaged', `a merge of ${known} rows read ${read} and wrote ${rows}`, {
+    hint: "Run 'tributary lake check', and restore the files that it names from a backup.",
   });
+}
+
+function toActions(inputs: readonly DataFile[], outputs: readonly Output[], nowMs: number): Action[] {
+  const keyless = inputs.every((file) => file.keyless === true);
+  return [
+    ...outputs.map((output) => ({ add: toAdd(output.path, output.written, nowMs, false, keyless) })),
+    ...inputs.map((file) => ({ remove: { path: encodeURI(file.path), deletionTimestamp: nowMs, dataChange: false } })),
+  ];
 }
 
 /** Begins the merge of a day: verifies the files and opens the change. Errors: `file_damaged`. */
 export async function openDayMerge(
-  dependencies: DayMergeDependencies,
+  { dataset, table, duckdb, clock, crashPoint, stagingDir, fileBytes }: DayMergeDependencies,
   folder: string,
   inputs: readonly DataFile[],
 ): Promise<DayMerge> {
-  const { dataset, table, duckdb, clock, crashPoint, stagingDir, fileBytes } = dependencies;
   // A rewrite gets its own hash, which would hide damage.
   await assertFilesIntact(inputs);
   const snapshot = table.snapshot();
   const columns = parseSchemaString(snapshot.schemaString ?? '').map(({ name }) => name);
-  const budget = engineBudget(duckdb.memoryMb);
+  const rowGroup = { ...rowGroupBounds(duckdb.memoryMb, columns.length), rows: rowsOfGroup };
   const outputs: Output[] = [];
   const change = await openChange(table, stagingDir, 'a merge', crashPoint);
-  let ranges: Range[] | undefined;
-  let rowsIn = 0;
+  let plan: Awaited<ReturnType<typeof planRanges>> | undefined;
 
-  const withInputs = <T>(files: readonly DataFile[], work: (source: string) => Promise<T>): Promise<T> =>
+  const readFiles = <T>(files: readonly DataFile[], work: (source: string) => Promise<T>): Promise<T> =>
     localFiles.use(withEmptyFile(snapshot, files), ([emptyFile = '', ...local]) =>
       work(sortChunkSql({ files: local }, emptyFile)),
     );
-
-  /** Measures groups of the inputs' rows. `bytesPerByte`: size in a file of a byte in memory. */
-  async function measure(key: string, where: string, bytesPerByte?: number) {
-    const rows = await withInputs(inputs, (source) =>
-      duckdb.rows(
-        `SELECT key, count(*) AS rows, sum(bytes)::BIGINT AS bytes, ${wideSql(budget)}
-         FROM (SELECT ${key} AS key, ${rowBytesSql(dataset.columns)} AS bytes FROM ${source} WHERE ${where})
-         GROUP BY key ORDER BY key`,
-      ),
-    );
-    const memoryBytes = rows.reduce((sum, row) => sum + Number(row['bytes']), 0);
-    const ratio = bytesPerByte ?? sumBytes(inputs) / Math.max(1, memoryBytes);
-    const portions = rows.map((row) => ({
-      key: Number(row['key']),
-      rows: Number(row['rows']),
-      bytes: Number(row['bytes']) * ratio,
-      wideBytes: Number(row['wide']),
-    }));
-    return { portions, ratio };
-  }
-
-  /** Cuts the day between apps, and an app that is too large for a file between seconds. */
-  async function plan(): Promise<Range[]> {
-    const limit = { bytes: fileBytes, wideBytes: budget.wideBytes };
-    const { portions, ratio } = await measure('id_app', 'true');
-    rowsIn = portions.reduce((sum, { rows }) => sum + rows, 0);
-    const planned: Range[] = [];
-    let small: KeyPortion[] = [];
-    const endSmall = (): void => {
-      planned.push(...cutPortions(small, limit).map(appRange));
-      small = [];
-    };
-    for (const app of portions) {
-      if (fits(app, limit)) small.push(app);
-      else {
-        endSmall();
-        const seconds = await measure(secondSql, `id_app = ${app.key}`, ratio);
-        planned.push(...secondRanges(app.key, cutPortions(seconds.portions, limit)));
-      }
-    }
-    endSmall();
-    return planned;
-  }
 
   async function write({ where, apps }: Range, index: number): Promise<void> {
     const file = path.join(change.folder, `${index}.parquet`);
     const isOutside = ({ minValues, maxValues }: DataFile): boolean =>
       Number(minValues['id_app']) > apps[1] || Number(maxValues['id_app']) < apps[0];
-    const written = await withInputs(
-      inputs.filter((input) => !isOutside(input)),
-      (source) =>
-        writeDataFile(
-          duckdb,
-          `SELECT ${columns.join(', ')} FROM ${source} WHERE ${where} ORDER BY ${sortColumnsSql(dataset)}`,
-          file,
-          'sealed',
-          { ...rowGroupBounds(duckdb.memoryMb, columns.length), rows: rowsOfGroup },
-        ),
+    const reached = inputs.filter((input) => !isOutside(input));
+    const toQuery = (source: string): string =>
+      `SELECT ${columns.join(', ')} FROM ${source} WHERE ${where} ORDER BY ${sortColumnsSql(dataset)}`;
+    const written = await readFiles(reached, (source) =>
+      writeDataFile(duckdb, toQuery(source), file, 'sealed', rowGroup),
     );
     outputs.push({ file, path: mergedPath(folder, change.id, index), written });
-  }
-
-  function assertCounts(rows: number): void {
-    const known = inputs.reduce((sum, file) => sum + (file.numRecords ?? Number.NaN), 0);
-    if (rows === rowsIn && (rows === known || Number.isNaN(known))) return;
-    throw new AppError('file_damaged', `a merge of ${known} rows read ${rowsIn} and wrote ${rows}`, {
-      hint: "Run 'tributary lake check', and restore the files that it names from a backup.",
-    });
   }
 
   return {
     folder,
     inputs,
     async step() {
-      if (ranges === undefined) {
-        ranges = await plan();
+      if (plan === undefined) {
+        const read: PlanSource['read'] = (work) => readFiles(inputs, work);
+        plan = await planRanges({ dataset, duckdb, read, bytes: sumBytes(inputs) }, fileBytes);
         return true;
       }
-      const range = ranges[outputs.length];
-      if (range === undefined) return false;
-      await write(range, outputs.length);
-      return true;
+      const range = plan.ranges[outputs.length];
+      if (range !== undefined) await write(range, outputs.length);
+      return range !== undefined;
     },
     async commit() {
-      const rows = outputs.reduce((sum, { written }) => sum + written.numRecords, 0);
-      assertCounts(rows);
-      const keyless = inputs.every((file) => file.keyless === true);
+      const rows = countRows(outputs);
+      assertCounts(inputs, plan?.rows ?? 0, rows);
       const metrics = { rows, filesIn: inputs.length, filesOut: outputs.length };
-      await change.commit(outputs, () => {
-        const nowMs = clock.nowMs();
-        const actions: Action[] = [
-          ...outputs.map((output) => ({ add: toAdd(output.path, output.written, nowMs, false, keyless) })),
-          ...inputs.map((file) => ({
-            remove: { path: encodeURI(file.path), deletionTimestamp: nowMs, dataChange: false },
-          })),
-        ];
-        return { cause: 'merge', actions, metrics };
-      });
+      await change.commit(outputs, () => ({
+        cause: 'merge',
+        actions: toActions(inputs, outputs, clock.nowMs()),
+        metrics,
+      }));
       const sizeBytes = outputs.reduce((sum, { written }) => sum + written.sizeBytes, 0);
       return { version: table.state().version, folder, ...metrics, sizeBytes };
     },
     close: () => change.close(),
   };
 }
-
-/** Rows per row group: few, so that reading one app of many reads few other rows. */
-const rowsOfGroup = 32_768;

@@ -2,6 +2,7 @@ import { describeError, isAppError, isDamage, type AppError } from '../../runtim
 import { findExchangeFault } from '../../runtime/files/exchange-folders.ts';
 import { readFreeBytes } from '../../runtime/files/disk-watch.ts';
 import type { Problem } from '../../runtime/problems/problem.ts';
+import type { Dataset } from '../../datasets/dataset.ts';
 import { parsePartitionPath } from '../../datasets/partition.ts';
 import { listDeferredReplacements } from '../../lake/files/deferred-replacement.ts';
 import { groupByFolder } from '../../lake/files/merged-folders.ts';
@@ -27,48 +28,72 @@ const defaultFileBytes = 128 * 1024 ** 2;
 const isOfDay = (error: unknown): error is AppError =>
   isDamage(error) || isAppError(error, 'memory') || isAppError(error, 'sql');
 
-/**
- * Creates the runs that merge the sealed files of days that are over, one day after the other, oldest first. A day that
- * fails is left until the next start. Other processes may change the table between the runs: the commit then fails, and
- * the day is chosen again.
- */
-export function createMergeTask(
-  dependencies: TableDependencies,
-  { mergeAfterMs, mergeFileBytes = defaultFileBytes, sealAgeMs }: MaintenanceOptions,
-) {
+interface Day {
+  readonly folder: string;
+  readonly inputs: readonly DataFile[];
+}
+
+/** Finds the oldest day that is over and has files to merge, all of which readers of folders see. */
+async function findDay(
+  { table, clock }: TableDependencies,
+  afterMs: number,
+  failures: ReadonlyMap<string, string>,
+): Promise<Day | undefined> {
+  const days = [...groupByFolder(table.snapshot().files)]
+    .map(([folder, files]) => ({ folder, files, date: parsePartitionPath(`${folder}/`)?.['date'] }))
+    .filter(({ folder, date }) => !failures.has(folder) && isDayOver(date, clock.nowMs(), afterMs))
+    .toSorted((a, b) => (`${a.date} ${a.folder}` < `${b.date} ${b.folder}` ? -1 : 1));
+  for (const { folder, files } of days) {
+    const inputs = chooseInputs(files);
+    if (inputs.length > 0 && (await listDeferredReplacements(table.dir, files)).length === 0) return { folder, inputs };
+  }
+  return undefined;
+}
+
+/** Creates the check, once, of whether the folders of a table can be exchanged. A table in a bucket has none. */
+function createExchangeCheck({ table, paths, logger }: TableDependencies) {
+  let isChecked = false;
+  let fault: AppError | undefined;
+  return {
+    async isSupported(): Promise<boolean> {
+      if (!isChecked && tableStore(table.dir).folder !== undefined) {
+        fault = await findExchangeFault(formerFolder(paths.staging));
+        if (fault !== undefined) logger.warn({ error: describeError(fault) }, 'days are not merged');
+      }
+      isChecked = true;
+      return fault === undefined;
+    },
+    fault: () => fault,
+  };
+}
+
+function describePause(dataset: Dataset, reason: string): Problem {
+  return {
+    code: 'merge_paused',
+    subject: dataset.table,
+    message: `days of ${describeTable(dataset)} are not merged: ${reason}`,
+    action:
+      "Free space on a full disk. Otherwise remove the cause that the message names, then restart the service. For a damaged file, run 'tributary lake check' first.",
+  };
+}
+
+/** Merges days in steps. A day that fails is left until the next start. */
+function createMerges(dependencies: TableDependencies, fileBytes: number) {
   const { dataset, table, clock, crashPoint, paths, logger, counted } = dependencies;
-  const searchEveryMs = Math.max(50, Math.min(sealAgeMs / 10, maxSearchMs));
   const failures = new Map<string, string>();
-  let current: DayMerge | undefined;
-  let nextMs = 0;
-  /** Undefined until it was checked whether folders can be exchanged. */
-  let fault: AppError | 'none' | undefined;
+  let current: { readonly day: DayMerge; readonly duckdb: Duckdb } | undefined;
   let isCrowded = false;
 
   async function close(): Promise<void> {
     const closing = current;
     current = undefined;
-    await closing?.close();
+    await closing?.day.close();
   }
 
-  /** Finds the oldest day that is over and has files to merge, all of which readers of folders see. */
-  async function findDay(afterMs: number): Promise<{ folder: string; inputs: DataFile[] } | undefined> {
-    const days = [...groupByFolder(table.snapshot().files)]
-      .map(([folder, files]) => ({ folder, files, date: parsePartitionPath(`${folder}/`)?.['date'] }))
-      .filter(({ folder, date }) => !failures.has(folder) && isDayOver(date, clock.nowMs(), afterMs))
-      .toSorted((a, b) => (`${a.date} ${a.folder}` < `${b.date} ${b.folder}` ? -1 : 1));
-    for (const { folder, files } of days) {
-      const inputs = chooseInputs(files);
-      if (inputs.length > 0 && (await listDeferredReplacements(table.dir, files)).length === 0)
-        return { folder, inputs };
-    }
-    return undefined;
-  }
-
-  /** Writes the next file of the current day, or commits it. False if the maintenance lock is held. */
-  async function step(merge: DayMerge): Promise<boolean> {
-    if (await merge.step()) return true;
-    const merged = await withMaintenanceLock(dependencies, () => merge.commit());
+  /** Writes the next file of a day, or commits it. False if the maintenance lock is held. */
+  async function step(day: DayMerge): Promise<boolean> {
+    if (await day.step()) return true;
+    const merged = await withMaintenanceLock(dependencies, () => day.commit());
     if (merged === undefined) return false;
     await close();
     counted.merged(merged);
@@ -76,49 +101,62 @@ export function createMergeTask(
     return true;
   }
 
-  /** Settles the failure of a day. Throws the error if other days may fail too. */
-  async function fail(folder: string, inputs: readonly DataFile[], error: unknown): Promise<void> {
+  /** Settles the failure of a day. Throws it unless it is damage: the engine may have failed. */
+  async function fail({ folder, inputs }: Day, error: unknown): Promise<void> {
     await table.refresh();
     const live = new Set(table.snapshot().files.map((file) => file.path));
     if (inputs.some((file) => !live.has(file.path))) return;
     if (!isOfDay(error)) throw error;
     failures.set(folder, describeError(error));
     logger.warn({ table: dataset.table, folder, error: describeError(error) }, 'cannot merge day');
+    if (!isDamage(error)) throw error;
   }
 
-  /** Merges days for a while. */
-  async function merge(duckdb: Duckdb, signal: AbortSignal, afterMs: number): Promise<void> {
-    const work = { dataset, table, duckdb, clock, crashPoint, stagingDir: paths.staging, fileBytes: mergeFileBytes };
-    const endMs = performance.now() + budgetMs;
-    while (!signal.aborted && performance.now() < endMs) {
-      const day = current ?? (await findDay(afterMs));
-      if (day === undefined) return;
+  return {
+    /** Takes a step of the current day, or of the oldest one. False if there is nothing to do now. */
+    async step(duckdb: Duckdb, signal: AbortSignal, afterMs: number): Promise<boolean> {
+      // A failed engine was replaced.
+      if (current?.duckdb !== duckdb) await close();
+      const day: Day | undefined = current?.day ?? (await findDay(dependencies, afterMs, failures));
+      if (day === undefined) return false;
       isCrowded = current === undefined && (await readFreeBytes(paths.staging)) < reserveBytes + sumBytes(day.inputs);
-      if (isCrowded) return;
+      if (isCrowded) return false;
       try {
-        current ??= await openDayMerge(work, day.folder, day.inputs);
-        if (!(await step(current))) return;
+        const work = { dataset, table, duckdb, clock, crashPoint, stagingDir: paths.staging, fileBytes };
+        current ??= { day: await openDayMerge(work, day.folder, day.inputs), duckdb };
+        return await step(current.day);
       } catch (error) {
         await close();
-        if (!signal.aborted) await fail(day.folder, day.inputs, error);
+        if (!signal.aborted) await fail(day, error);
+        return true;
       }
-    }
-  }
+    },
+    isRunning: () => current !== undefined,
+    close,
+    findReason(): string | undefined {
+      for (const [folder, failure] of failures)
+        return `${failures.size} of them cannot be merged, such as ${folder}: ${failure}`;
+      return isCrowded ? 'too little space is free on the disk of the data folder' : undefined;
+    },
+  };
+}
 
-  async function isSupported(): Promise<boolean> {
-    if (fault === undefined && tableStore(table.dir).folder !== undefined) {
-      fault = await findExchangeFault(formerFolder(paths.staging));
-      if (fault !== undefined) logger.warn({ error: describeError(fault) }, 'days are not merged');
-    }
-    fault ??= 'none';
-    return fault === 'none';
-  }
+/**
+ * Creates the runs that merge the sealed files of days that are over, one day after the other, oldest first. Other
+ * processes may change the table between the runs: the commit then fails, and the day is chosen again.
+ */
+export function createMergeTask(
+  dependencies: TableDependencies,
+  { mergeAfterMs, mergeFileBytes = defaultFileBytes, sealAgeMs }: MaintenanceOptions,
+) {
+  const searchEveryMs = Math.max(50, Math.min(sealAgeMs / 10, maxSearchMs));
+  const exchange = createExchangeCheck(dependencies);
+  const merges = createMerges(dependencies, mergeFileBytes);
+  let nextMs = 0;
 
-  function findReason(): string | undefined {
-    if (fault !== undefined && fault !== 'none') return describeError(fault);
-    for (const [folder, failure] of failures)
-      return `${failures.size} of them cannot be merged, such as ${folder}: ${failure}`;
-    return isCrowded ? 'too little space is free on the disk of the data folder' : undefined;
+  async function work(duckdb: Duckdb, signal: AbortSignal, afterMs: number): Promise<void> {
+    const endMs = performance.now() + budgetMs;
+    while (!signal.aborted && performance.now() < endMs) if (!(await merges.step(duckdb, signal, afterMs))) return;
   }
 
   return {
@@ -126,24 +164,16 @@ export function createMergeTask(
     async run(duckdb: Duckdb, signal: AbortSignal): Promise<void> {
       if (mergeAfterMs === undefined || performance.now() < nextMs) return;
       const begunMs = performance.now();
-      if (await isSupported()) await merge(duckdb, signal, mergeAfterMs);
-      const idleMs = current === undefined ? searchEveryMs : 0;
+      if (await exchange.isSupported()) await work(duckdb, signal, mergeAfterMs);
+      const idleMs = merges.isRunning() ? 0 : searchEveryMs;
       nextMs = performance.now() + Math.max(idleMs, performance.now() - begunMs);
     },
     /** Drops the files of a day that is not committed. */
-    close,
+    close: () => merges.close(),
     notices(): Problem[] {
-      const reason = findReason();
-      if (reason === undefined) return [];
-      return [
-        {
-          code: 'merge_paused',
-          subject: dataset.table,
-          message: `days of ${describeTable(dataset)} are not merged: ${reason}`,
-          action:
-            "Remove the cause that the message names, then restart the service. For a damaged file, run 'tributary lake check' first.",
-        },
-      ];
+      const fault = exchange.fault();
+      const reason = fault === undefined ? merges.findReason() : describeError(fault);
+      return reason === undefined ? [] : [describePause(dependencies.dataset, reason)];
     },
   };
 }

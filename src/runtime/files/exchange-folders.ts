@@ -41,7 +41,7 @@ export async function exchangeFolders(folder: string, other: string): Promise<vo
   }
 }
 
-/** Tries an exchange in a new folder, which it removes. Returns the error if the file system or the machine has none. */
+/** Tries an exchange in a new folder, which it removes. Returns the error if the machine or file system has none. */
 export async function findExchangeFault(room: string): Promise<AppError | undefined> {
   const [one, other] = [path.join(room, 'one'), path.join(room, 'other')];
   try {
