@@ -13,9 +13,11 @@ export type CompactMetrics = ReturnType<typeof createCompactMetrics>;
 
 export function createCompactMetrics(metrics: Metrics) {
   const events = metrics.counter('compact_events_total', 'Events read from the stream, by result.', ['outcome']);
-  const bytes = metrics.counter('compact_written_bytes_total', 'Bytes of Parquet files that flushes, seals and merges wrote.', [
-    'step',
-  ]);
+  const bytes = metrics.counter(
+    'compact_written_bytes_total',
+    'Bytes of Parquet files that flushes, seals and merges wrote.',
+    ['step'],
+  );
   const flushes = metrics.counter('compact_flushes_total', 'Batches committed, by path: direct or staged.', ['path']);
   const flushSeconds = metrics.histogram(
     'compact_flush_seconds',

@@ -208,8 +208,7 @@ export const settings = {
   }),
   mergeAfterMs: setting<number | undefined>({
     name: 'MERGE_AFTER_MS',
-    values: '`off`, or at least 0',
-    usual: '172800000',
+    values: 'at least 0, or off',
     unit: 'ms',
     about: 'Time after the end of a day (UTC) at which its sealed files are merged.',
     notes: 'Late rows are merged when they have a quarter of the bytes of their day. `off`: days are not merged.',

@@ -73,7 +73,7 @@ export async function openMergeableDay(hours: number, rows = 1000) {
     const work = { dataset: events, table, duckdb, clock, crashPoint, stagingDir, fileBytes: bytes / 5 };
     const merging = await openDayMerge(work, dayFolder, inputs);
     try {
-      for (let isWriting = true; isWriting; ) isWriting = await merging.step();
+      for (let isWriting = true; isWriting;) isWriting = await merging.step();
       return await merging.commit();
     } finally {
       await merging.close();
@@ -131,7 +131,8 @@ export async function expectSortedByApp(files: readonly DataFile[]): Promise<voi
   );
   for (const { id_app: idApp } of split) {
     const own = files.filter(
-      ({ minValues, maxValues }) => Number(minValues['id_app']) <= Number(idApp) && Number(maxValues['id_app']) >= Number(idApp),
+      ({ minValues, maxValues }) =>
+        Number(minValues['id_app']) <= Number(idApp) && Number(maxValues['id_app']) >= Number(idApp),
     );
     const isAlone = own.every(({ minValues, maxValues }) => minValues['id_app'] === maxValues['id_app']);
     expect([idApp, isAlone]).toEqual([idApp, true]);

@@ -69,7 +69,7 @@ export interface Portion {
 }
 
 /** Limits of a merged file. */
-export type PortionLimit = Pick<Portion, 'bytes' | 'wideBytes'>;
+type PortionLimit = Pick<Portion, 'bytes' | 'wideBytes'>;
 
 export function fits({ bytes, wideBytes }: PortionLimit, limit: PortionLimit): boolean {
   return bytes <= limit.bytes && wideBytes <= limit.wideBytes;

@@ -47,7 +47,12 @@ export async function findPublished(
 }
 
 /** Renames a link of a sealed file to `publishedPath`. `workDir`: a folder on the same file system. */
-export async function replacePublished(tableDir: string, file: string, publishedPath: string, workDir: string): Promise<void> {
+export async function replacePublished(
+  tableDir: string,
+  file: string,
+  publishedPath: string,
+  workDir: string,
+): Promise<void> {
   const temporary = path.join(workDir, `${randomUUID()}.link`);
   await linkFile(path.join(tableDir, file), temporary);
   try {

@@ -14,8 +14,7 @@ const helperMs = 10_000;
 const callNumbers: Readonly<Record<string, number>> = { x64: 316, arm64: 276 };
 
 /** Exchanges two names relative to the working folder (AT_FDCWD) by RENAME_EXCHANGE. */
-const program =
-  'syscall($ARGV[0] + 0, -100, $ARGV[1], -100, $ARGV[2], 2) == 0 or do { print STDERR "$!\\n"; exit 1 }';
+const program = 'syscall($ARGV[0] + 0, -100, $ARGV[1], -100, $ARGV[2], 2) == 0 or do { print STDERR "$!\\n"; exit 1 }';
 
 /**
  * Exchanges two folders of one file system in one step: a reader of either path finds one of them at any moment.

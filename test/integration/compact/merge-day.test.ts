@@ -21,7 +21,8 @@ import {
   retentionMs,
 } from '../../helpers/sealed-day.ts';
 
-const listShown = async (table: Table): Promise<string[]> => (await readdir(path.join(table.dir, dayFolder))).toSorted();
+const listShown = async (table: Table): Promise<string[]> =>
+  (await readdir(path.join(table.dir, dayFolder))).toSorted();
 const publishedNames = (files: readonly DataFile[]): string[] =>
   files.map(({ publishedPath = '' }) => path.basename(publishedPath)).toSorted();
 

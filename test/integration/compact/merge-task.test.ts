@@ -26,7 +26,13 @@ const isMerged = ({ publishedPath = '' }: DataFile): boolean => isMergedPath(pub
 async function isShown(lakeDir: string): Promise<boolean> {
   const files = await listFiles(lakeDir);
   const names = await readdir(path.join(lakePaths(lakeDir).table, dayFolder));
-  return names.toSorted().join() === files.map((file) => path.basename(file.publishedPath ?? '')).toSorted().join();
+  return (
+    names.toSorted().join() ===
+    files
+      .map((file) => path.basename(file.publishedPath ?? ''))
+      .toSorted()
+      .join()
+  );
 }
 
 test('A compactor merges a day in the background, also if each step fails once, and late rows when they pay', async () => {

@@ -73,7 +73,8 @@ test('A day is over some time after its end in UTC', () => {
 test('Portions are cut in order into files within the limit; a larger one is alone', () => {
   const portion = (bytes: number, wideBytes = 0) => ({ rows: 1, bytes, wideBytes });
   const limit = { bytes: 100, wideBytes: 10 };
-  const cut = (portions: readonly ReturnType<typeof portion>[]): number[][] => cutPortions(portions, limit).map(sizesIn);
+  const cut = (portions: readonly ReturnType<typeof portion>[]): number[][] =>
+    cutPortions(portions, limit).map(sizesIn);
   const sizesIn = (portions: readonly { readonly bytes: number }[]): number[] => portions.map(({ bytes }) => bytes);
   expect(cut([])).toEqual([]);
   expect(cut([portion(60), portion(40), portion(1)])).toEqual([[60, 40], [1]]);
