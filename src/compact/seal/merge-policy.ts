@@ -75,7 +75,7 @@ export function fits({ bytes, wideBytes }: PortionLimit, limit: PortionLimit): b
   return bytes <= limit.bytes && wideBytes <= limit.wideBytes;
 }
 
-/** Cuts ordered portions into files within the limit. A larger portion is a file by itself. */
+/** Cuts ordered portions into files within the limit. A larger portion gets its own file. */
 export function cutPortions<T extends Portion>(portions: readonly T[], limit: PortionLimit): T[][] {
   const files: T[][] = [];
   let size = { bytes: 0, wideBytes: 0 };

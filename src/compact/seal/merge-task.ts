@@ -33,7 +33,7 @@ interface Day {
   readonly inputs: readonly DataFile[];
 }
 
-/** Finds the oldest day that is over and has files to merge, all of which readers of folders see. */
+/** Finds the oldest day that has ended and has files to merge, all of which readers of folders see. */
 async function findDay(
   { table, clock }: TableDependencies,
   afterMs: number,
@@ -113,7 +113,7 @@ function createMerges(dependencies: TableDependencies, fileBytes: number) {
   }
 
   return {
-    /** Takes a step of the current day, or of the oldest one. False if there is nothing to do now. */
+    /** Runs a step of the current day, or of the oldest one. False if there is nothing to do now. */
     async step(duckdb: Duckdb, signal: AbortSignal, afterMs: number): Promise<boolean> {
       // A failed engine was replaced.
       if (current?.duckdb !== duckdb) await close();
@@ -142,7 +142,7 @@ function createMerges(dependencies: TableDependencies, fileBytes: number) {
 }
 
 /**
- * Creates the runs that merge the sealed files of days that are over, one day after the other, oldest first. Other
+ * Creates the runs that merge the sealed files of days that have ended, one day after the other, oldest first. Other
  * processes may change the table between the runs: the commit then fails, and the day is chosen again.
  */
 export function createMergeTask(

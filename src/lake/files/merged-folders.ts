@@ -71,7 +71,7 @@ interface MergedFolder {
   readonly files: readonly Shown[];
   /** Those of merges that are not shown. */
   readonly waiting: readonly Shown[];
-  /** Whether the folder has files that the log does not name: those of before the merge. */
+  /** Whether the folder has files that the log does not name: those that the merge replaced. */
   readonly isReplacing: boolean;
 }
 

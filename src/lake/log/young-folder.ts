@@ -33,7 +33,7 @@ export function sealedPath(publishedPath: string, change?: { readonly id: string
   return `${sealedPrefix}${publishedPath.replace(/\.parquet$/, '')}.${change.id}-${change.index}.parquet`;
 }
 
-/** Suffix of the files of a merge. They replace several others, so their folder changes as a whole. */
+/** Suffix of the files of a merge. They replace several others, so their folder changes atomically. */
 const mergedSuffix = /-merged-\d+\.parquet$/;
 
 /** Returns the path of a file that a merge writes. `folder`: that of its partition. */
@@ -46,7 +46,7 @@ export function isMergedPath(publishedPath: string): boolean {
   return mergedSuffix.test(publishedPath);
 }
 
-/** Reports whether a sealed file can be shown by itself as soon as it is committed. */
+/** Reports whether readers of folders see a sealed file as soon as it is committed. */
 export function isFirstOfPublishedPath(relative: string): boolean {
   return relative.startsWith(sealedPrefix) && !rewriteSuffix.test(relative) && !isMergedPath(relative);
 }

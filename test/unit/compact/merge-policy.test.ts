@@ -62,7 +62,7 @@ test('At any time a merged day has at most three merges and late files, and a by
   }
 });
 
-test('A day is over some time after its end in UTC', () => {
+test('A day has ended some time after its midnight in UTC', () => {
   const end = Date.UTC(2026, 1, 1);
   expect(isDayOver('2026-01-31', end + 999, 1000)).toBe(false);
   expect(isDayOver('2026-01-31', end + 1000, 1000)).toBe(true);
