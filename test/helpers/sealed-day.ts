@@ -89,7 +89,7 @@ export async function openMergeableDay(hours: number, rows = 1000) {
   const rewrite = (files: readonly DataFile[], where: string, rowsLeftOut: number) =>
     rewriteFiles(
       work,
-      files.map((file) => ({ file, rowsLeftOut, toQuery: (rows) => `FROM ${rows} WHERE ${where}` })),
+      files.map((file) => ({ file, rowsLeftOut, toQuery: (source: string) => `FROM ${source} WHERE ${where}` })),
       { cause: 'enrich', totals: { stored: -rowsLeftOut, erased: rowsLeftOut } },
     );
   return { ...day, lakeDir, clock, merge, show, renew, clean, rewrite };
