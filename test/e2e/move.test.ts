@@ -19,7 +19,7 @@ type Settings = Readonly<Record<string, string>>;
 
 const credentials = { accessKeyId: 'tester', secretAccessKey: 'tester-secret' };
 
-async function startFake(): Promise<S3Server> {
+async function startFake(): Promise<Omit<S3Server, 'startAgain'>> {
   const { endpoint } = await startFakeS3();
   const settings = { bucket: 'lake', endpoint, pathStyle: true, credentials };
   return { settings, stop: () => Promise.resolve() };

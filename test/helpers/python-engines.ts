@@ -22,6 +22,11 @@ const engines: PythonEnvironment = {
   imports: 'deltalake, pandas, polars',
 };
 
+const duckdbWithHttpfs: PythonEnvironment = {
+  packages: ['duckdb==1.5.5', 'duckdb-extension-httpfs==1.5.5'],
+  imports: 'duckdb, duckdb_extension_httpfs',
+};
+
 /**
  * Another reader of MMDB files, another parser of User-Agents, and two editions of a published list of them
  * (Apache-2.0).
@@ -76,6 +81,11 @@ async function findPython({ packages, imports, beside }: PythonEnvironment): Pro
  */
 export async function findPythonEngines(): Promise<string | undefined> {
   return findPython(engines);
+}
+
+/** Returns the path of a Python with DuckDB and its httpfs; undefined, with a notice, if it is not available. */
+export async function findPythonDuckdb(): Promise<string | undefined> {
+  return findPython(duckdbWithHttpfs);
 }
 
 /**

@@ -1,9 +1,10 @@
 import { findFreePort } from './free-ports.ts';
-import { execFile, spawn, spawnSync } from 'node:child_process';
+import { execFile, spawn, spawnSync, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, mkdirSync, renameSync, rmSync } from 'node:fs';
 import { connect } from 'node:net';
 import path from 'node:path';
+import { setTimeout as pass } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { cacheFolder } from '../../src/nats-setup/ensure-nats-server.ts';
 import type { S3Settings } from '../../src/runtime/store/s3-bucket.ts';
@@ -19,7 +20,10 @@ const credentials = { accessKeyId: 'tester', secretAccessKey: 'tester-secret' };
 /** A server with one empty bucket. */
 export interface S3Server {
   readonly settings: S3Settings & { readonly endpoint: string };
+  /** Kills the server. */
   stop(): Promise<void>;
+  /** Starts a killed server again on its port; one that keeps objects in memory is empty then. */
+  startAgain(): Promise<void>;
 }
 
 function noServer(why: string): undefined {
@@ -70,8 +74,12 @@ async function startServer(name: string, command: (port: number) => readonly str
     ROOT_ACCESS_KEY: credentials.accessKeyId,
     ROOT_SECRET_KEY: credentials.secretAccessKey,
   };
-  const child = spawn(program, words, { env, stdio: 'ignore' });
-  await waitFor(`${name} accepts connections`, async () => child.exitCode !== null || (await accepts(port)), 60_000);
+  const start = async (): Promise<ChildProcess> => {
+    const started = spawn(program, words, { env, stdio: 'ignore' });
+    await waitFor(`${name} accepts connections`, async () => started.exitCode !== null || (await accepts(port)), 60_000);
+    return started;
+  };
+  let child = await start();
   const endpoint = `http://127.0.0.1:${port}`;
   const { S3 } = await import('@aws-sdk/client-s3');
   const s3 = new S3({ endpoint, credentials, region: 'us-east-1', forcePathStyle: true });
@@ -82,6 +90,15 @@ async function startServer(name: string, command: (port: number) => readonly str
     async stop() {
       child.kill('SIGKILL');
       if (child.exitCode === null && child.signalCode === null) await once(child, 'exit');
+    },
+    async startAgain() {
+      child = await start();
+      // A connection of another program may have the port for a while.
+      for (let tries = 0; child.exitCode !== null && tries < 20; tries += 1) {
+        await pass(500);
+        child = await start();
+      }
+      if (child.exitCode !== null) throw new Error(`${name} does not start again on port ${port}`);
     },
   };
 }
