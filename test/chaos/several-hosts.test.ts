@@ -35,6 +35,11 @@ const credentials = { accessKeyId: 'tester', secretAccessKey: 'tester-secret' };
 const again = `make chaos PART=several-hosts SEED=${seed}`;
 const say = (text: string): void => void process.stderr.write(`several-hosts: ${text}\n`);
 
+/** Returns the longest time between consecutive times, ms. */
+function longestGap(times: readonly number[]): number {
+  return times.reduce((longest, at, index) => Math.max(longest, Math.round(at - (times[index - 1] ?? at))), 0);
+}
+
 const describeReads = ({ reads, away, removed, slowestMs, wrong }: Omit<ReaderReport, 'engine'>): string =>
   `${reads} reads in at most ${slowestMs} ms, ${away} repeated without the server, ${removed} after a removal, ${wrong.length} wrong`;
 
@@ -73,17 +78,17 @@ test.runIf(isAsked)(
     const [compactor] = hosts.of('compact');
     const exporters = hosts.of('export');
     if (compactor === undefined || exporters[0] === undefined) throw new Error('hosts are missing');
-    const ingestion = { s2s: () => random.pick(hosts.of('ingest')).service.s2s, random };
-    const acknowledgedAt: number[] = [];
+    // The faults have their own generator, whose draws do not depend on the number of requests.
+    const loadRandom = createRandom(seed + 1);
     const load = {
-      ...ingestion,
+      s2s: () => loadRandom.pick(hosts.of('ingest')).service.s2s,
+      random: loadRandom,
       idApp: 1,
       token,
       clients: 6,
       batchShare: 0.9,
       leastBatch: 10,
       pauseMs: 150,
-      onAcknowledged: () => void acknowledgedAt.push(performance.now()),
     };
     const exported = createLedger('exported');
     await sendLoad(exported, exportedEvents, { ...load, idApp: exportedApp, token: otherToken, idempotencyKeys: true });
@@ -96,7 +101,12 @@ test.runIf(isAsked)(
     expect(new Set(rightRows).size).toBe(exportedEvents + 1);
 
     const [once, keyed] = [createLedger('once'), createLedger('keyed')];
-    const loads = [startLoad(once, load), startLoad(keyed, { ...load, idempotencyKeys: true, repeatShare: 0.05 })];
+    const acknowledgedAt = [performance.now()];
+    const measured = { ...load, onAcknowledged: () => void acknowledgedAt.push(performance.now()) };
+    const loads = [
+      startLoad(once, measured),
+      startLoad(keyed, { ...measured, idempotencyKeys: true, repeatShare: 0.05 }),
+    ];
     const ledgers = [once, keyed, exported];
     const count = (of: 'acknowledged' | 'sent'): number => ledgers.reduce((sum, ledger) => sum + ledger.totals()[of], 0);
     const readers = await startTableReaders({
@@ -109,20 +119,29 @@ test.runIf(isAsked)(
       retentionMs,
     });
     const requests: string[] = [];
-    const takeOvers: number[] = [];
+    const [takeOvers, elections]: [number[], number[]] = [[], []];
     const place = {
       hosts,
       store,
       random,
       leaseMs,
       logDir: path.join(storeDir, 'objects', 'lake', 'tributary', 'lake', 'events', '_delta_log'),
-      onTakeOver: (ms: number) => void takeOvers.push(Math.round(ms)),
+      onTakeOver(ms: number) {
+        takeOvers.push(Math.round(ms));
+        say(`another compactor after ${Math.round(ms)} ms`);
+      },
+      onElection(ms: number) {
+        elections.push(Math.round(ms));
+        say(`another leader of the stream after ${Math.round(ms)} ms`);
+      },
     };
     const names = Object.keys(hostFaults);
     const done = new Map<string, number>();
+    let longestOutage = { name: 'none', ms: 0 };
     for (let fault = 0; fault < faults; fault += 1) {
       const name = names[fault % names.length] ?? '';
       const startedAt = performance.now();
+      const before = Math.max(0, acknowledgedAt.length - 1);
       const id = await random
         .pick(clients)
         .create(query)
@@ -136,16 +155,19 @@ test.runIf(isAsked)(
       const enough = count('acknowledged') + random.integer(20, 200);
       await waitFor('the hosts acknowledge again', () => count('acknowledged') >= enough, recoveryMs);
       const [faultMs, afterMs] = [endedAt - startedAt, performance.now() - endedAt].map(Math.round);
-      say(`${fault + 1} of ${faults}: ${name} ${faultMs} ms, recovery ${afterMs} ms, ${count('acknowledged')} events`);
+      const outage = { name, ms: longestGap(acknowledgedAt.slice(before)) };
+      if (outage.ms > longestOutage.ms) longestOutage = outage;
+      say(
+        `${fault + 1} of ${faults}: ${name} ${faultMs} ms, recovery ${afterMs} ms, outage ${outage.ms} ms, ${count('acknowledged')} events`,
+      );
     }
     await waitFor('enough events are acknowledged', () => count('acknowledged') >= events, restMs);
     await Promise.all(loads.map((running) => running.stop()));
     await waitUntilWorkedOff(compactor.service, restMs);
     const reports = await readers.stop();
     const exports = await accountForExports(exporters[0].service, client, requests, rightRows);
-    const gaps = acknowledgedAt.slice(1).map((at, index) => Math.round(at - (acknowledgedAt[index] ?? at)));
-    const longestOf = (times: readonly number[]): number => times.reduce((longest, ms) => Math.max(longest, ms), 0);
-    const [outageMs, takeOverMs] = [longestOf(gaps), longestOf(takeOvers)];
+    const outageMs = longestGap(acknowledgedAt);
+    const takeOverMs = Math.max(0, ...takeOvers);
     for (const { service } of hosts.hosts) await service.stop();
     // The lake as the compactor's host sees it.
     await compactor.service.status();
@@ -173,8 +195,10 @@ test.runIf(isAsked)(
         exportsRight: exports.finished,
         exportsWithDocumentedError: exports.failed,
         exportsWrong: 0,
-        ...Object.fromEntries(reports.map(({ engine, ...counts }) => [engine, describeReads(counts)])),
+        ...Object.fromEntries(reports.map(({ engine, ...counts }) => [engine.toLowerCase(), describeReads(counts)])),
         longestOutageMs: outageMs,
+        longestOutageOfFault: longestOutage.name,
+        longestElectionMs: Math.max(0, ...elections),
         takeOvers: takeOvers.length,
         longestTakeOverMs: takeOverMs,
         longestTakeOverBeyondLeaseMs: takeOverMs - leaseMs,

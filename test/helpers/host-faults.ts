@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as pass } from 'node:timers/promises';
-import type { Random } from '../../src/demo/random.ts';
+import { createRandom, type Random } from '../../src/demo/random.ts';
 import { signalProcess } from './processes.ts';
 import { errorAnswer, type S3Fault } from './s3-proxy.ts';
 import type { TestHost, TestHosts } from './several-hosts.ts';
@@ -25,6 +25,8 @@ export interface FaultPlace {
   readonly logDir: string;
   /** Receives the time from the loss of the compactor to the first commit of another one, ms. */
   onTakeOver(ms: number): void;
+  /** Receives the time from the loss of the stream's leader to an answer of the next one, ms. */
+  onElection(ms: number): void;
 }
 
 /** Name of the stream by default. */
@@ -110,6 +112,17 @@ async function hangServer({ hosts: { cluster }, random }: FaultPlace, name: stri
   cluster.resume(name);
 }
 
+/** Takes the leader of the stream away, and waits for the next one. */
+async function loseLeader(place: FaultPlace, lose: typeof killServer): Promise<void> {
+  const { cluster } = place.hosts;
+  const name = await cluster.findLeader(streamName);
+  const lostAt = performance.now();
+  const lost = lose(place, name);
+  await cluster.findLeader(streamName);
+  place.onElection(performance.now() - lostAt);
+  await lost;
+}
+
 const isWrite = (method: string): boolean => method === 'PUT' || method === 'POST' || method === 'DELETE';
 
 /** The faults by name. Each one ends with the servers and networks whole; a host may be left without processes. */
@@ -131,22 +144,26 @@ export const hostFaults: Readonly<Record<string, (place: FaultPlace) => Promise<
   restartHost: ({ hosts, random }) => random.pick(hosts.hosts).restart(false),
   emptyHost: ({ hosts, random }) => random.pick(hosts.hosts).restart(true),
   killBroker: (place) => killServer(place, place.random.pick(place.hosts.cluster.names)),
-  killLeader: async (place) => killServer(place, await place.hosts.cluster.findLeader(streamName)),
+  killLeader: (place) => loseLeader(place, killServer),
   hangBroker: (place) => hangServer(place, place.random.pick(place.hosts.cluster.names)),
-  hangLeader: async (place) => hangServer(place, await place.hosts.cluster.findLeader(streamName)),
+  hangLeader: (place) => loseLeader(place, hangServer),
   killStore: ({ store, random }) => store.kill(random.integer(0, 5000)),
   storeAway: ({ hosts: { hosts }, random }) =>
     withFault(hosts, random.integer(500, 8000), () => ({ isDone: false, answer: 'cut' })),
-  storeBusy: ({ hosts: { hosts }, random }) =>
-    withFault(hosts, random.integer(500, 5000), () =>
-      random.chance(0.5) ? { isDone: false, answer: errorAnswer(503, 'SlowDown') } : undefined,
-    ),
+  async storeBusy({ hosts: { hosts }, random }) {
+    const ofRequests = createRandom(random.integer(0, 1e9));
+    await withFault(hosts, random.integer(500, 5000), () =>
+      ofRequests.chance(0.5) ? { isDone: false, answer: errorAnswer(503, 'SlowDown') } : undefined,
+    );
+  },
   storeSlow: ({ hosts: { hosts }, random }) =>
     withFault(hosts, random.integer(500, 5000), () => ({ isDone: true, answer: 'late', delayMs: 400 })),
-  answersLost: ({ hosts: { hosts }, random }) =>
-    withFault(hosts, random.integer(1000, 5000), ({ method }): S3Fault | undefined =>
-      isWrite(method) && random.chance(0.3) ? { isDone: true, answer: 'cut' } : undefined,
-    ),
+  async answersLost({ hosts: { hosts }, random }) {
+    const ofRequests = createRandom(random.integer(0, 1e9));
+    await withFault(hosts, random.integer(1000, 5000), ({ method }): S3Fault | undefined =>
+      isWrite(method) && ofRequests.chance(0.3) ? { isDone: true, answer: 'cut' } : undefined,
+    );
+  },
   cutFromStore: ({ hosts: { hosts }, random, leaseMs }) =>
     withFault([random.pick(hosts)], leaseMs + random.integer(0, 6000), () => ({ isDone: false, answer: 'cut' })),
   async cutFromBroker({ hosts: { hosts }, random }) {

@@ -78,14 +78,15 @@ system_account: SYS
 
   async function findLeader(streamName: string): Promise<string> {
     let leader: string | undefined;
-    await waitFor('the stream has a leader', async () => {
+    const ask = async (): Promise<boolean> => {
       const connection = await openConnection({ url, name: 'test', logger: silentLogger }).catch(() => undefined);
       const subject = `$JS.API.STREAM.INFO.${streamName}`;
-      const response = await connection?.nats.request(subject, '', { timeout: 2000 }).catch(() => undefined);
+      const response = await connection?.nats.request(subject, '', { timeout: 500 }).catch(() => undefined);
       await connection?.close();
       leader = response?.json<{ readonly cluster?: { readonly leader?: string } }>().cluster?.leader;
       return leader !== undefined;
-    });
+    };
+    await waitFor('the stream has a leader', ask, 60_000);
     if (leader === undefined) throw new Error('unreachable');
     return leader;
   }

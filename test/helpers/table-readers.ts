@@ -2,7 +2,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';
 import { onTestFinished } from 'vitest';
-import { findPythonDuckdb, findPythonEngines } from './python-engines.ts';
+import { findPythonDuckdb, findPythonEngines, findPythonSpark } from './python-engines.ts';
 import { pause } from '../../src/runtime/async/retry.ts';
 
 /*
@@ -10,7 +10,10 @@ import { pause } from '../../src/runtime/async/retry.ts';
  * asks for one read, which prints the rows, their distinct ids, and counts with and without filters.
  */
 const script = `
-import json, sys
+import json, os, sys
+# Java prints to standard output too.
+answers = os.fdopen(os.dup(1), 'w')
+os.dup2(2, 1)
 engine, endpoint, key, secret, url, app = sys.argv[1:]
 app = int(app)
 
@@ -38,7 +41,7 @@ def delta_rs():
   return read
 
 def duckdb():
-  import duckdb, duckdb_extension_httpfs, glob, os
+  import duckdb, duckdb_extension_httpfs, glob
   folder = os.path.dirname(duckdb_extension_httpfs.__file__)
   [extension] = glob.glob(folder + '/extensions/v' + duckdb.__version__ + '/httpfs.duckdb_extension')
   def read():
@@ -58,15 +61,54 @@ def duckdb():
       }
   return read
 
-read = {'delta-rs': delta_rs, 'DuckDB': duckdb}[engine]()
+def spark():
+  import glob
+  from pyspark.sql import SparkSession, functions
+  builder = SparkSession.builder.master('local[1]')
+  for name, value in {
+    'spark.ui.enabled': 'false',
+    'spark.log.level': 'ERROR',
+    'spark.driver.memory': '1g',
+    'spark.driver.bindAddress': '127.0.0.1',
+    'spark.driver.host': '127.0.0.1',
+    'spark.sql.shuffle.partitions': '1',
+    'spark.jars': ','.join(glob.glob(sys.prefix + '/ivy/jars/*.jar')),
+    'spark.sql.extensions': 'io.delta.sql.DeltaSparkSessionExtension',
+    'spark.sql.catalog.spark_catalog': 'org.apache.spark.sql.delta.catalog.DeltaCatalog',
+    'spark.hadoop.fs.s3a.endpoint': endpoint,
+    'spark.hadoop.fs.s3a.endpoint.region': 'us-east-1',
+    'spark.hadoop.fs.s3a.access.key': key,
+    'spark.hadoop.fs.s3a.secret.key': secret,
+    'spark.hadoop.fs.s3a.path.style.access': 'true',
+  }.items():
+    builder = builder.config(name, value)
+  session = builder.getOrCreate()
+  def read():
+    table = session.read.format('delta').load(url.replace('s3:', 's3a:') + '/events')
+    of_app = table['id_app'] == app
+    rows, ids, found, name = table.agg(
+      functions.count('*'),
+      functions.count_distinct('event_id'),
+      functions.count_if(of_app),
+      functions.max('custom_event_name'),
+    ).first()
+    return {
+      'rows': rows, 'ids': ids, 'ofApp': found, 'ofName': 1,
+      'filteredByApp': table.where(of_app).count(),
+      'filteredByName': table.where(table['custom_event_name'] == name).count(),
+    }
+  return read
+
+read = {'delta-rs': delta_rs, 'DuckDB': duckdb, 'Spark': spark}[engine]()
 for _ in sys.stdin:
   try:
-    print(json.dumps(read()), flush=True)
+    answer = read()
   except Exception as error:
-    print(json.dumps({'error': f'{type(error).__name__}: {error}'}), flush=True)
+    answer = {'error': f'{type(error).__name__}: {error}'}
+  print(json.dumps(answer), file=answers, flush=True)
 `;
 
-type Engine = 'delta-rs' | 'DuckDB';
+type Engine = 'delta-rs' | 'DuckDB' | 'Spark';
 
 interface Answer {
   readonly rows: number;
@@ -113,7 +155,8 @@ export interface TableReaders {
 
 /** Part of the time that a reader works; the rest is for the tested hosts. */
 const share = 0.2;
-const leastPauseMs = 2000;
+const leastPauseMs = { 'delta-rs': 2000, DuckDB: 2000, Spark: 45_000 } as const satisfies Record<Engine, number>;
+const retryMs = 2000;
 const wrongShown = 20;
 
 function findContradictions(found: Answer, before: number, sent: number): string[] {
@@ -164,9 +207,9 @@ function startReader(engine: Engine, python: string, options: TableReadersOption
   async function run(): Promise<ReaderReport> {
     while (!stopping.signal.aborted) {
       const { ms } = await read();
-      await pause(Math.max(leastPauseMs, ms * (1 / share - 1)), stopping.signal);
+      await pause(Math.max(leastPauseMs[engine], ms * (1 / share - 1)), stopping.signal);
     }
-    while (!(await read()).isAnswered && report.wrong.length < wrongShown) await pause(leastPauseMs);
+    while (!(await read()).isAnswered && report.wrong.length < wrongShown) await pause(retryMs);
     child.stdin.end();
     if (child.exitCode === null) await once(child, 'exit');
     return report;
@@ -187,6 +230,7 @@ export async function startTableReaders(options: TableReadersOptions): Promise<T
   const engines = [
     ['delta-rs', await findPythonEngines()],
     ['DuckDB', await findPythonDuckdb()],
+    ['Spark', await findPythonSpark()],
   ] as const;
   const readers = engines.flatMap(([engine, python]) =>
     python === undefined ? [] : [startReader(engine, python, options)],
