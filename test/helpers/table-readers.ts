@@ -67,6 +67,8 @@ def spark():
   builder = SparkSession.builder.master('local[1]')
   for name, value in {
     'spark.ui.enabled': 'false',
+    'spark.ui.showConsoleProgress': 'false',
+    'spark.databricks.delta.snapshotPartitions': '1',
     'spark.log.level': 'ERROR',
     'spark.driver.memory': '1g',
     'spark.driver.bindAddress': '127.0.0.1',
