@@ -108,7 +108,8 @@ test.runIf(isAsked)(
       startLoad(keyed, { ...measured, idempotencyKeys: true, repeatShare: 0.05 }),
     ];
     const ledgers = [once, keyed, exported];
-    const count = (of: 'acknowledged' | 'sent'): number => ledgers.reduce((sum, ledger) => sum + ledger.totals()[of], 0);
+    const count = (of: 'acknowledged' | 'sent'): number =>
+      ledgers.reduce((sum, ledger) => sum + ledger.totals()[of], 0);
     const readers = await startTableReaders({
       endpoint,
       credentials,

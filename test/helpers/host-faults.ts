@@ -128,8 +128,9 @@ const isWrite = (method: string): boolean => method === 'PUT' || method === 'POS
 /** The faults by name. Each one ends with the servers and networks whole; a host may be left without processes. */
 export const hostFaults: Readonly<Record<string, (place: FaultPlace) => Promise<unknown>>> = {
   async killProcess({ hosts, random }) {
-    const { service } = random.pick(hosts.hosts);
-    await service.kill9(random.pick(service.processes()).role, random);
+    const running = hosts.hosts.flatMap(({ service }) => service.processes().map(({ role }) => ({ service, role })));
+    const { service, role } = random.pick(running);
+    await service.kill9(role, random);
   },
   killCompactor: (place) => replaceCompactor(place, (_, pid) => signalProcess(pid, 'SIGKILL')),
   async killCompactHost(place) {

@@ -74,12 +74,7 @@ export function startLoad(ledger: Ledger, options: LoadOptions): Load {
   const agent = new Agent({ keepAlive: true, maxSockets: options.clients });
   const send = async (): Promise<void> => {
     while (!stopping.signal.aborted) {
-      const answer = await sendNext(
-        ledger,
-        options,
-        agent,
-        drawSize(options),
-      );
+      const answer = await sendNext(ledger, options, agent, drawSize(options));
       const pauseMs = answer.away ? awayPauseMs : (options.pauseMs ?? 0);
       if (pauseMs > 0) await sleep(pauseMs);
     }

@@ -76,7 +76,11 @@ async function startServer(name: string, command: (port: number) => readonly str
   };
   const start = async (): Promise<ChildProcess> => {
     const started = spawn(program, words, { env, stdio: 'ignore' });
-    await waitFor(`${name} accepts connections`, async () => started.exitCode !== null || (await accepts(port)), 60_000);
+    await waitFor(
+      `${name} accepts connections`,
+      async () => started.exitCode !== null || (await accepts(port)),
+      60_000,
+    );
     return started;
   };
   let child = await start();

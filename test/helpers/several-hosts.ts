@@ -97,7 +97,8 @@ export async function startTestHosts(options: TestHostsOptions): Promise<TestHos
     let committedAt = -Infinity;
     const s3 = await startS3Proxy(async (asked) => {
       const answer = await forward(asked);
-      const isCommit = asked.method === 'PUT' && /\/events\/_delta_log\/\d{20}\.json$/.test(asked.url.split('?')[0] ?? '');
+      const isCommit =
+        asked.method === 'PUT' && /\/events\/_delta_log\/\d{20}\.json$/.test(asked.url.split('?')[0] ?? '');
       if (isCommit && answer.status === 200) committedAt = performance.now();
       return answer;
     });
