@@ -12,7 +12,7 @@ export interface KilledStore {
   /** Kills the server, and starts it again on the same folder and port after `ms`. */
   kill(ms: number): Promise<void>;
   /** Reports whether the server was killed or away at any time since `at` (`performance.now()`). */
-  wasAwaySince(at: number): boolean;
+  readonly wasAwaySince: (at: number) => boolean;
 }
 
 /** What the faults happen to. */
@@ -24,9 +24,9 @@ export interface FaultPlace {
   /** Folder of the S3 server that has the log of the events. */
   readonly logDir: string;
   /** Receives the time from the loss of the compactor to the first commit of another one, ms. */
-  onTakeOver(ms: number): void;
+  readonly onTakeOver: (ms: number) => void;
   /** Receives the time from the loss of the stream's leader to an answer of the next one, ms. */
-  onElection(ms: number): void;
+  readonly onElection: (ms: number) => void;
 }
 
 /** Name of the stream by default. */
