@@ -5,6 +5,7 @@ import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { createRandom } from '../../src/demo/random.ts';
 import { temporaryFolder } from '../helpers/folder.ts';
+import { inTurn } from '../helpers/in-turn.ts';
 import { readLog } from '../helpers/problems.ts';
 import { isAlive, listTree, signalProcess } from '../helpers/processes.ts';
 import { runCommand, startTestService, type TestService } from '../helpers/service.ts';
@@ -120,7 +121,7 @@ describe('the service', () => {
     await waitFor('every process has exited', () => !tree.some(isAlive));
   });
 
-  it.each(['nats', 'lake'])(
+  it.each(inTurn(['nats', 'lake'], 2))(
     'A service that gets SIGTERM while it starts (as soon as %s/ exists) exits 0 and leaves no process',
     async (folder) => {
       const dataDir = path.join(root, `starting-${folder}`);
@@ -159,7 +160,7 @@ describe('the service', () => {
 });
 
 describe('a command', () => {
-  it.each([
+  it.each(inTurn([
     [['start', '--role', 'everything'], /--role must be one of ingest, compact, export/],
     [['app', 'add', '0', '--platform', 'web'], /positive integer/],
     [['app', 'add', '1', '--platform', 'console'], /must be one of mobile-a/],
@@ -172,7 +173,7 @@ describe('a command', () => {
       /api port \(TRIBUTARY_API_PORT\): 127\.0\.0\.1:40017 is in use\. Choose another port/,
     ],
     [['nothing'], /unknown command 'nothing'/],
-  ])('The command %j fails with one sentence', async (words, sentence) => {
+  ] as const, 4))('The command %j fails with one sentence', async (words, sentence) => {
     const failed = await runCommand([
       ...words,
       ...(['nothing', 'role'].includes(words[0] ?? '') || words.includes('--data')
