@@ -159,8 +159,8 @@ describe('the service', () => {
   });
 });
 
-describe('a command', () => {
-  it.each(inTurn([
+/** Words of commands that fail, and what they say. */
+const wrong: readonly (readonly [readonly string[], RegExp])[] = [
     [['start', '--role', 'everything'], /--role must be one of ingest, compact, export/],
     [['app', 'add', '0', '--platform', 'web'], /positive integer/],
     [['app', 'add', '1', '--platform', 'console'], /must be one of mobile-a/],
@@ -173,7 +173,10 @@ describe('a command', () => {
       /api port \(TRIBUTARY_API_PORT\): 127\.0\.0\.1:40017 is in use\. Choose another port/,
     ],
     [['nothing'], /unknown command 'nothing'/],
-  ] as const, 4))('The command %j fails with one sentence', async (words, sentence) => {
+];
+
+describe('a command', () => {
+  it.each(inTurn(wrong, 4))('The command %j fails with one sentence', async (words, sentence) => {
     const failed = await runCommand([
       ...words,
       ...(['nothing', 'role'].includes(words[0] ?? '') || words.includes('--data')
