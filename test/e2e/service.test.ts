@@ -161,18 +161,18 @@ describe('the service', () => {
 
 /** Words of commands that fail, and what they say. */
 const wrong: readonly (readonly [readonly string[], RegExp])[] = [
-    [['start', '--role', 'everything'], /--role must be one of ingest, compact, export/],
-    [['app', 'add', '0', '--platform', 'web'], /positive integer/],
-    [['app', 'add', '1', '--platform', 'console'], /must be one of mobile-a/],
-    [['user', 'add'], /Usage: tributary user add NAME/],
-    [['app', 'add', '1', '--platform', 'web', '--colour', 'red'], /--colour/],
-    [['app', 'add', '1', '--platform', 'web', '--data', ''], /--data has an empty value/],
-    [['role', 'ingest'], /tributary start --role/],
-    [
-      ['start', '--s2s-port', '40017', '--api-port', '40017'],
-      /api port \(TRIBUTARY_API_PORT\): 127\.0\.0\.1:40017 is in use\. Choose another port/,
-    ],
-    [['nothing'], /unknown command 'nothing'/],
+  [['start', '--role', 'everything'], /--role must be one of ingest, compact, export/],
+  [['app', 'add', '0', '--platform', 'web'], /positive integer/],
+  [['app', 'add', '1', '--platform', 'console'], /must be one of mobile-a/],
+  [['user', 'add'], /Usage: tributary user add NAME/],
+  [['app', 'add', '1', '--platform', 'web', '--colour', 'red'], /--colour/],
+  [['app', 'add', '1', '--platform', 'web', '--data', ''], /--data has an empty value/],
+  [['role', 'ingest'], /tributary start --role/],
+  [
+    ['start', '--s2s-port', '40017', '--api-port', '40017'],
+    /api port \(TRIBUTARY_API_PORT\): 127\.0\.0\.1:40017 is in use\. Choose another port/,
+  ],
+  [['nothing'], /unknown command 'nothing'/],
 ];
 
 describe('a command', () => {

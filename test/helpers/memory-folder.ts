@@ -2,8 +2,8 @@ import { accessSync, constants, readFileSync, statfsSync } from 'node:fs';
 import { isWhole } from './in-turn.ts';
 
 const folder = '/dev/shm';
-/** Room for the folders of all concurrent tests, bytes. */
-const roomBytes = 4 * 1024 ** 3;
+/** Capacity for the folders of all concurrent tests, bytes. */
+const neededBytes = 4 * 1024 ** 3;
 
 /** Reports whether the folder is in memory, writable, of a user who may run programs in it, and large enough. */
 function isUsable(): boolean {
@@ -16,7 +16,7 @@ function isUsable(): boolean {
     const [, , type, options = 'noexec'] = mounted ?? [];
     const { bavail, bsize } = statfsSync(folder);
     const freeBytes = Math.min(bavail * bsize, process.availableMemory());
-    return type === 'tmpfs' && !options.split(',').includes('noexec') && freeBytes >= roomBytes;
+    return type === 'tmpfs' && !options.split(',').includes('noexec') && freeBytes >= neededBytes;
   } catch {
     return false;
   }

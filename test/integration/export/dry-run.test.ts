@@ -230,7 +230,7 @@ describe('dry runs of exports', () => {
   });
 
   it('Dry runs leave no file and no request, and use no id', async () => {
-    // Processes of their own, as in the service.
+    // Separate processes, as in the service.
     await running.stop();
     running = await area.start(limits);
     const before = listFiles(area.dataDir);

@@ -131,7 +131,7 @@ describe('export cases', () => {
 
   it('The results of the export cases are not all empty', () => {
     let filled = 0;
-    // The oracle is slow: it reads no more cases than needed.
+    // The oracle is slow: it stops at the needed number.
     for (const { request } of resultCases)
       if (filled <= 130 && expectedRows(request, importedEvents).length > 1) filled += 1;
     expect(filled).toBeGreaterThan(130);
