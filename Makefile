@@ -76,7 +76,8 @@ build: $(PROGRAM) $(PACKAGES) nats-server ## everything needed to run the progra
 
 ##@ Longer runs
 
-# What measures time runs alone; the second half runs also after a failure in the first.
+# What measures time runs alone: the projects of the configuration ignore --maxWorkers. The second half runs also after a
+# failure in the first.
 chaos: export TRIBUTARY_CHAOS = long
 chaos: export TRIBUTARY_TEST_SEED = $(SEED)
 chaos: export TRIBUTARY_TEST_KILLS = $(KILLS)
@@ -85,7 +86,7 @@ chaos: build ## every promise shown by breaking things, at full length; PART=kil
 ifeq ($(PART),)
 	status=0; \
 	$(VITEST) chaos --exclude '**/timed/**' || status=1; \
-	$(VITEST) chaos/timed --maxWorkers=1 || status=1; \
+	VITEST_MAX_WORKERS=1 $(VITEST) chaos/timed || status=1; \
 	exit $$status
 else
 	$(VITEST) $(addprefix chaos/,$(PART))
@@ -99,7 +100,7 @@ bench-quick: build ## the same in two minutes, with fewer rows and one round
 	TRIBUTARY_BENCH_QUICK=1 TRIBUTARY_TEST_BENCH=1 $(VITEST) bench
 
 mutants: build ## takes checks out of the sources one by one; a test has to notice each
-	TRIBUTARY_TEST_MUTANTS=1 $(VITEST) mutants --maxWorkers=1
+	TRIBUTARY_TEST_MUTANTS=1 VITEST_MAX_WORKERS=1 $(VITEST) mutants
 
 coverage: build ## unit tests with the coverage of each folder of src; reports in data/coverage
 	TRIBUTARY_TEST_COVERAGE=1 TRIBUTARY_TEST_WHOLE=1 $(VITEST)
