@@ -103,6 +103,8 @@ export interface ExportOptions extends Pick<Config, (typeof exportSettings)[numb
   readonly schedulesDir: string;
   readonly limits?: Partial<ApiServerLimits>;
   readonly schedulesEveryMs?: number;
+  /** Time to wait for another process that has the reports, ms; shorter in tests. */
+  readonly lockWaitMs?: number;
 }
 
 export interface ExportStage extends Stoppable {

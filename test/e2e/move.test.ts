@@ -5,7 +5,7 @@ import { expect, it, onTestFinished } from 'vitest';
 import { toPlace } from '../../src/composition/storage.ts';
 import { acquireLock } from '../../src/runtime/files/lock.ts';
 import { openS3Place } from '../../src/runtime/store/s3-folders.ts';
-import { bucketSettings } from '../helpers/bucket.ts';
+import { bucketSettings, shareCredentials } from '../helpers/bucket.ts';
 import { createExportClient, exportQuery } from '../helpers/export-client.ts';
 import { startFakeS3 } from '../helpers/fake-s3.ts';
 import { testFolder } from '../helpers/folder.ts';
@@ -38,7 +38,7 @@ async function sendEvents({ s2s }: TestService, token: string, users: readonly s
 async function holdsRows(service: TestService, rows: number): Promise<readonly string[]> {
   let status: Record<string, unknown> = {};
   await waitFor(`the lake has ${rows} rows`, async () => {
-    status = await service.command('status');
+    status = await service.status();
     return (status['lake'] as { readonly rows: number }).rows === rows;
   });
   return (status['warnings'] as readonly { readonly code: string }[]).map(({ code }) => code);
@@ -57,6 +57,7 @@ it.each(isWhole ? servers : servers.slice(0, 1))(
     if (server === undefined) return;
     onTestFinished(() => server.stop());
     const { TRIBUTARY_STORAGE_URL: _, ...s3 } = bucketSettings(server.settings.endpoint);
+    shareCredentials(s3);
     const root = testFolder();
     const [dataDir, to, address] = [path.join(root, 'data'), path.join(root, 'new'), 's3://lake/games/one'];
     const { service, token, user } = await startWithUser({ dataDir, settings: { TRIBUTARY_QUOTA_USER: 'off' } });

@@ -22,15 +22,20 @@ export function bucketSettings(endpoint: string): Readonly<Record<string, string
   };
 }
 
-/** Starts a server of a bucket in memory until the test ends. Commands in the tests' process find its credentials. */
+/** Lets commands in the tests' process find the credentials of a bucket, until the test ends. */
+export function shareCredentials(settings: Readonly<Record<string, string>>): void {
+  for (const [name, value] of Object.entries(settings)) if (name.startsWith('AWS_')) vi.stubEnv(name, value);
+  onTestFinished(() => void vi.unstubAllEnvs());
+}
+
+/** Starts a server of a bucket in memory until the test ends, and shares its credentials. */
 export async function startTestBucket(): Promise<{
   readonly s3: FakeS3;
   readonly settings: Readonly<Record<string, string>>;
 }> {
   const s3 = await startFakeS3();
   const settings = bucketSettings(s3.endpoint);
-  for (const [name, value] of Object.entries(settings)) if (name.startsWith('AWS_')) vi.stubEnv(name, value);
-  onTestFinished(() => void vi.unstubAllEnvs());
+  shareCredentials(settings);
   return { s3, settings };
 }
 
