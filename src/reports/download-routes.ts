@@ -5,6 +5,8 @@ import type { Clock } from '../runtime/clock.ts';
 import { publicKeyHex } from '../runtime/encrypted-text.ts';
 import { describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
+import type { ObjectStore } from '../runtime/store/object-store.ts';
+import { partKey } from './report-records.ts';
 import { applicableRange, checkPreconditions, parseRange } from './preconditions.ts';
 import { manifestName, renderManifest, type ManifestKey } from './manifest.ts';
 import { archiveName, fileStem, isExpired, type ReportFile, type ReportJob } from './reports.ts';
@@ -21,6 +23,8 @@ interface DownloadDependencies {
   readonly logger: Logger;
   readonly files: VerifiedFiles;
   readonly manifestKey: ManifestKey;
+  /** Signs the URLs of redirects; undefined: files are streamed. */
+  readonly presign: ObjectStore['presign'];
 }
 
 /** Lookups of the users of links. */
@@ -34,6 +38,8 @@ export interface LinkHolders {
 
 /** Archives up to this size are verified before their first byte, which takes about a second. */
 const verifiedAheadBytes = 1024 ** 3;
+/** Maximum life of the URL of a redirect, s: a client follows it at once, and a removed user keeps it. */
+const redirectSeconds = 60;
 const accessDenied = { code: 403, message: 'Access denied', data: null };
 const unavailable = { code: 500, message: 'Internal Server Error', data: null };
 const retryAfterSeconds = 5;
@@ -75,12 +81,22 @@ function refuseFault(
   return sendRefusal(request, reply, state === 'missing' ? notFound : damaged);
 }
 
+/**
+ * Returns the life of the redirect that answers a request, s; 0 if the file is streamed. A client repeats its headers at
+ * the bucket, which refuses or learns an Authorization and has other ETags.
+ */
+function redirectSecondsOf({ method, headers }: FastifyRequest, leftMs: number): number {
+  const isOwn = ['authorization', 'if-match', 'if-range'].some((name) => headers[name] !== undefined);
+  return method !== 'GET' || isOwn ? 0 : Math.min(redirectSeconds, Math.floor(leftMs / 1000));
+}
+
 async function sendFile(
   request: FastifyRequest,
   reply: FastifyReply,
   job: ReportJob,
   file: ReportFile,
-  { files }: DownloadDependencies,
+  leftMs: number,
+  { files, presign }: DownloadDependencies,
 ): Promise<FastifyReply> {
   const etag = `"${file.sha256}"`;
   reply.header('etag', etag).header('accept-ranges', 'bytes');
@@ -90,6 +106,13 @@ async function sendFile(
   const range = parseRange(request.method === 'GET' ? applicableRange(request.headers, etag) : undefined, file.bytes);
   if (range.kind === 'unsatisfiable') return reply.code(416).header('content-range', `bytes */${file.bytes}`).send();
 
+  const seconds = presign === undefined ? 0 : redirectSecondsOf(request, leftMs);
+  if (presign !== undefined && seconds > 0) {
+    const fault = await files.findFault({ job, file }, 'size');
+    if (fault !== undefined) return refuseFault(request, reply, fault.state);
+    const [fileName, contentType] = [file.name, contentTypeOf(file.name)];
+    return reply.redirect(await presign(partKey(job, file.name), { seconds, fileName, contentType }), 302);
+  }
   const opened = await withoutTimeout(request, () => files.open({ job, file }));
   if (isVerificationError(opened)) return refuseFault(request, reply, opened.state);
   const { first, last } = range.kind === 'part' ? range : { first: 0, last: file.bytes - 1 };
@@ -228,7 +251,8 @@ export function addDownloadRoutes(app: FastifyInstance, dependencies: DownloadDe
       if (holder === undefined) return refuse(request, reply, job.idUser);
       downloads.add(holder, reply.raw);
       const file = job.files?.find((candidate) => candidate.name === target.name);
-      if (file !== undefined) return sendFile(request, reply, job, file, dependencies);
+      const leftMs = target.expiresSeconds * 1000 - clock.nowMs();
+      if (file !== undefined) return sendFile(request, reply, job, file, leftMs, dependencies);
       if (target.name === manifestName(fileStem(job))) return sendManifest(request, reply, job, dependencies);
       if (target.name === archiveName(job)) return sendArchive(request, reply, job, dependencies);
       return sendRefusal(request, reply, notFound);
