@@ -51,7 +51,7 @@ export interface KnownBytes {
   readonly isSynced?: boolean;
 }
 
-/** What a presigned URL returns, and for how long. */
+/** Life of a presigned URL, and the headers of its response. */
 export interface PresignOptions {
   /** Time in which a request may begin, s. */
   readonly seconds: number;
