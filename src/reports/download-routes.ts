@@ -3,7 +3,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { contentTypeOf } from '../datasets/file-formats.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { publicKeyHex } from '../runtime/encrypted-text.ts';
-import { describeError } from '../runtime/errors.ts';
+import { describeError, isStoreError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { ObjectStore } from '../runtime/store/object-store.ts';
 import { partKey } from './report-records.ts';
@@ -42,6 +42,7 @@ const verifiedAheadBytes = 1024 ** 3;
 const redirectSeconds = 60;
 const accessDenied = { code: 403, message: 'Access denied', data: null };
 const unavailable = { code: 500, message: 'Internal Server Error', data: null };
+const away = { code: 503, message: 'Service Unavailable', data: null };
 const retryAfterSeconds = 5;
 const notFound = { code: 404, message: 'Not Found', data: { error: { detail: 'The file is not found' } } };
 const preconditionFailed = {
@@ -72,14 +73,14 @@ function sendRefusal(request: FastifyRequest, reply: FastifyReply, refusal: Link
   return reply.headers(refusedPageHeaders).type('text/html; charset=utf-8').send(page);
 }
 
-function refuseFault(
-  request: FastifyRequest,
-  reply: FastifyReply,
-  state: FileVerificationError['state'],
-): FastifyReply {
+/** Refuses a file whose headers may be set already. */
+function refuseFile(request: FastifyRequest, reply: FastifyReply, refusal: LinkError): FastifyReply {
   for (const name of ['etag', 'accept-ranges', 'content-disposition']) reply.removeHeader(name);
-  return sendRefusal(request, reply, state === 'missing' ? notFound : damaged);
+  return sendRefusal(request, reply, refusal);
 }
+
+const refuseFault = (request: FastifyRequest, reply: FastifyReply, state: FileVerificationError['state']) =>
+  refuseFile(request, reply, state === 'missing' ? notFound : damaged);
 
 /**
  * Returns the life of the redirect that answers a request, s; 0 if the file is streamed. A client repeats its headers at
@@ -211,11 +212,11 @@ function sendManifest(
 /**
  * Adds GET and HEAD of `/files/...` under a signed link, with Range, ETag and the conditions of RFC 9110; other
  * authorization is ignored. A forged or expired link, or one whose holder was removed, gets a 403; a deleted request a
- * 404; a damaged file a 500 before its first byte. Browsers get a page of the same status. Downloads end with their
- * holder.
+ * 404; a damaged file a 500 before its first byte; a file in a bucket that does not respond a 503. Browsers get a page
+ * of the same status. Downloads end with their holder.
  */
 export function addDownloadRoutes(app: FastifyInstance, dependencies: DownloadDependencies): void {
-  const { store, keys, clock, holders } = dependencies;
+  const { store, keys, clock, holders, logger } = dependencies;
   const downloads = createOpenDownloads();
   const stopListening = holders.onChange(() => {
     if (!holders.mayLackUsers())
@@ -233,29 +234,39 @@ export function addDownloadRoutes(app: FastifyInstance, dependencies: DownloadDe
     return sendRefusal(request, reply, mayBeLive ? unavailable : accessDenied);
   }
 
+  async function answer(request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> {
+    reply.header('cache-control', 'private, no-store');
+    const url = request.raw.url ?? '';
+    // A link that cannot be verified may be valid.
+    if (!keys.isReadable()) return sendRefusal(request, reply.header('retry-after', retryAfterSeconds), unavailable);
+    const target = parseLink(keys, url, clock.nowMs(), (idUser) => holders.findSecretFingerprint(idUser));
+    if (target === undefined) return refuse(request, reply, findNamedUser(url));
+    const job = await store.find(target.id);
+    if (job?.state !== 'success' || isExpired(job, clock.nowMs())) return sendRefusal(request, reply, notFound);
+    const secretFingerprint = holders.findSecretFingerprint(job.idUser);
+    const holder: LinkHolder | undefined =
+      target.holder ?? (secretFingerprint === undefined ? undefined : { idUser: job.idUser, secretFingerprint });
+    if (holder === undefined) return refuse(request, reply, job.idUser);
+    downloads.add(holder, reply.raw);
+    const file = job.files?.find((candidate) => candidate.name === target.name);
+    const leftMs = target.expiresSeconds * 1000 - clock.nowMs();
+    if (file !== undefined) return await sendFile(request, reply, job, file, leftMs, dependencies);
+    if (target.name === manifestName(fileStem(job))) return sendManifest(request, reply, job, dependencies);
+    if (target.name === archiveName(job)) return await sendArchive(request, reply, job, dependencies);
+    return sendRefusal(request, reply, notFound);
+  }
+
   app.route({
     method: ['GET', 'HEAD'],
     url: '/files/*',
     async handler(request, reply) {
-      reply.header('cache-control', 'private, no-store');
-      const url = request.raw.url ?? '';
-      // A link that cannot be verified may be valid.
-      if (!keys.isReadable()) return sendRefusal(request, reply.header('retry-after', retryAfterSeconds), unavailable);
-      const target = parseLink(keys, url, clock.nowMs(), (idUser) => holders.findSecretFingerprint(idUser));
-      if (target === undefined) return refuse(request, reply, findNamedUser(url));
-      const job = await store.find(target.id);
-      if (job?.state !== 'success' || isExpired(job, clock.nowMs())) return sendRefusal(request, reply, notFound);
-      const secretFingerprint = holders.findSecretFingerprint(job.idUser);
-      const holder: LinkHolder | undefined =
-        target.holder ?? (secretFingerprint === undefined ? undefined : { idUser: job.idUser, secretFingerprint });
-      if (holder === undefined) return refuse(request, reply, job.idUser);
-      downloads.add(holder, reply.raw);
-      const file = job.files?.find((candidate) => candidate.name === target.name);
-      const leftMs = target.expiresSeconds * 1000 - clock.nowMs();
-      if (file !== undefined) return sendFile(request, reply, job, file, leftMs, dependencies);
-      if (target.name === manifestName(fileStem(job))) return sendManifest(request, reply, job, dependencies);
-      if (target.name === archiveName(job)) return sendArchive(request, reply, job, dependencies);
-      return sendRefusal(request, reply, notFound);
+      try {
+        return await answer(request, reply);
+      } catch (error) {
+        if (!isStoreError(error)) throw error;
+        logger.warn({ error: describeError(error) }, 'cannot read report file for a download');
+        return refuseFile(request, reply.header('retry-after', retryAfterSeconds), away);
+      }
     },
   });
 }

@@ -4,12 +4,14 @@ import { expect, onTestFinished, test } from 'vitest';
 import { createHttpClient } from '../../../src/client/http-client.ts';
 import { downloadFile } from '../../../src/client/download.ts';
 import { removeUser } from '../../../src/access/users.ts';
+import type { ExportOptions } from '../../../src/export/export.ts';
+import type { S3Settings } from '../../../src/runtime/store/s3-bucket.ts';
 import { connectS3Folders } from '../../../src/runtime/store/s3-folders.ts';
 import { createExportArea, send, targetOf, type Answer } from '../../helpers/export-area.ts';
 import { fakeBucket, startFakeS3 } from '../../helpers/fake-s3.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { writeLake, type FixtureEvent } from '../../helpers/lake-fixture.ts';
-import { startGateway, type S3Server } from '../../helpers/s3-servers.ts';
+import { startGateway, startMemoryServer } from '../../helpers/s3-servers.ts';
 import { readZip } from '../../helpers/zip.ts';
 
 const query = 'event=customEvents&selectors=eventId,customUserId&dateFrom=2025-05-01&dateTo=2025-05-31';
@@ -24,15 +26,10 @@ const events: FixtureEvent[] = Array.from({ length: 300 }, (_, index) => ({
   custom_event_name: 'n',
 }));
 
-async function startFake(): Promise<S3Server> {
-  const { endpoint } = await startFakeS3();
-  return { settings: fakeBucket(endpoint), stop: () => Promise.resolve() };
-}
-
 /** Starts an export area whose reports are in the bucket of a server, with a request that has ended. */
-async function startArea(server: S3Server) {
+async function startArea(server: S3Settings, downloads: ExportOptions['downloads']) {
   const area = createExportArea(path.join(testFolder(), 'data'));
-  const { bucket, ...settings } = server.settings;
+  const { bucket, ...settings } = server;
   const folders = await connectS3Folders({
     ...settings,
     dataDir: area.dataDir,
@@ -46,26 +43,26 @@ async function startArea(server: S3Server) {
   await writeLake(area.tableDir, [events]);
   let nowMs = Date.now();
   const options = { singleFileMaxBytes: 0, partMaxBytes: 2000, clock: { nowMs: () => nowMs } };
-  const running = await area.start({ ...options, downloads: 'redirect' });
+  const running = await area.start({ ...options, downloads });
   onTestFinished(() => running.stop());
   const id = await running.create(user, query);
   const data = await running.waitForEnd(user, id);
   expect(data.status).toBe('Success!');
   const ask = (link: string, headers: Record<string, string> = {}, method = 'GET'): Promise<Answer> =>
     send(running.port, targetOf(link), { headers, method });
-  return { area, user, data, ask, setClock: (ms: number) => (nowMs = ms) };
+  return { area, user, data, running, ask, setClock: (ms: number) => (nowMs = ms) };
 }
 
 const hashOf = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex');
 
 test.each([
-  { name: 'a server in memory', startServer: startFake },
+  { name: 'a server in memory', startServer: startMemoryServer },
   { name: 'versitygw', startServer: () => startGateway(testFolder()) },
 ])('On $name, valid links lead to the bucket for a minute at most, and all others to nothing', async (one) => {
   const server = await one.startServer();
   if (server === undefined) return;
   onTestFinished(() => server.stop());
-  const { area, user, data, ask, setClock } = await startArea(server);
+  const { area, user, data, ask, setClock } = await startArea(server.settings, 'redirect');
   const [link = ''] = (data.files ?? []).map((file) => file.link);
   const locationOf = async (headers: Record<string, string> = {}): Promise<URL> => {
     const { status, headers: found, body } = await ask(link, headers);
@@ -117,4 +114,23 @@ test.each([
   expect((await ask(link.replace(/expires=\d/, 'expires=9'))).status).toBe(403);
   await removeUser({ access: path.join(area.dataDir, 'access.json'), keys: area.keysDir }, Number(user.idUser));
   await expect.poll(async () => (await ask(link)).status).toBe(403);
+});
+
+test('While the bucket is away, downloads get 503, creates are not acknowledged, and exports wait', async () => {
+  const s3 = await startFakeS3();
+  const limits = { callMs: 500 };
+  const { user, data, running, ask } = await startArea({ ...fakeBucket(s3.endpoint), limits }, 'stream');
+  const link = data.files?.[0]?.link ?? '';
+  const id = await running.create(user, query);
+  s3.faultOf = () => ({ isDone: false, answer: 'cut' });
+  const refused = await ask(link);
+  expect([refused.status, refused.json?.code, refused.headers['retry-after']]).toEqual([503, 503, '5']);
+  expect(refused.headers['etag']).toBeUndefined();
+  const create = { method: 'POST', body: query };
+  const created = await running.call(user, '/api/raw/v1/export/create.json', create);
+  expect([created.status, created.headers['retry-after']]).toEqual([500, '5']);
+  expect(String(s3.objects.get(`reports/${id}/job.json`)?.bytes)).not.toContain('success');
+  s3.faultOf = () => undefined;
+  expect((await running.waitForEnd(user, id)).status).toBe('Success!');
+  expect(hashOf((await ask(link)).body)).toBe(data.files?.[0]?.sha256);
 });
