@@ -257,7 +257,11 @@ export const moveCommand = defineCommand({
     // The settings may be those of the target already.
     const url = context.environment['TRIBUTARY_STORAGE_URL'] || to;
     const isOfTarget = isBucket(to) && url.replace(/\/+$/, '') === to;
-    const ofTarget = { TRIBUTARY_S3_ENDPOINT: undefined, TRIBUTARY_STORAGE_URL: undefined };
+    const ofTarget = {
+      TRIBUTARY_S3_ENDPOINT: undefined,
+      TRIBUTARY_STORAGE_URL: undefined,
+      TRIBUTARY_DOWNLOADS: undefined,
+    };
     const environment = isOfTarget ? { ...context.environment, ...ofTarget } : context.environment;
     const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data }, 'moved');
     const usesBucket = Object.values(config.storage).some((place) => place !== undefined);

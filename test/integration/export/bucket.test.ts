@@ -118,7 +118,7 @@ test.each([
 
 test('While the bucket is away, downloads get 503, creates are not acknowledged, and exports wait', async () => {
   const s3 = await startFakeS3();
-  const limits = { callMs: 500 };
+  const limits = { callMs: 1000 };
   const { user, data, running, ask } = await startArea({ ...fakeBucket(s3.endpoint), limits }, 'stream');
   const link = data.files?.[0]?.link ?? '';
   const id = await running.create(user, query);
