@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { createInterface } from 'node:readline';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { createLeases } from '../../../src/runtime/store/leases.ts';
-import { openS3Bucket, type S3Bucket, type S3Settings } from '../../../src/runtime/store/s3-bucket.ts';
+import type { S3Bucket, S3Settings } from '../../../src/runtime/store/s3-bucket.ts';
 import { createS3Store } from '../../../src/runtime/store/s3-store.ts';
 import { bundleChild } from '../../helpers/bundled.ts';
 import { fakeBucket, startFakeS3 } from '../../helpers/fake-s3.ts';

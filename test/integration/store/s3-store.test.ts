@@ -3,7 +3,7 @@ import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { readFileSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { openS3Bucket, type S3Bucket } from '../../../src/runtime/store/s3-bucket.ts';
+import { openS3Bucket } from '../../../src/runtime/store/s3-bucket.ts';
 import { hashFile } from '../../../src/runtime/files/file-checks.ts';
 import { createS3Store } from '../../../src/runtime/store/s3-store.ts';
 import { partBytes } from '../../../src/runtime/store/s3-write.ts';

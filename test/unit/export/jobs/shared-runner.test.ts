@@ -191,7 +191,7 @@ test('The worker of a removed request ends', async () => {
 });
 
 test('Claims of requests that have ended are removed, and others stay', async () => {
-  const { attempts, one, other, leases, id } = await startRunning();
+  const { other, leases, id } = await startRunning();
   await other.leases.tryHold('job-77', async () => undefined);
   await other.leases.tryHold('compact', async () => undefined);
   await removeOldClaims(other.store, other.leases);
