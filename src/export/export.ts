@@ -74,6 +74,7 @@ export interface ExportDependencies {
 
 export const exportSettings = [
   'host',
+  'downloads',
   'linkTtlSeconds',
   'maxExports',
   'exportWorkers',
@@ -235,7 +236,8 @@ function addRoutes(
   addDataRoutes(addMethod, { access, interactiveJobs, clock });
   if (operations !== undefined) addOperationsMethods(addMethod, operations, { clock, logger });
   addCatalogueRoutes(addMethod, { access, interactiveJobs, clock });
-  addDownloadRoutes(server, { ...reports, holders: createLinkHolders(access), clock, logger });
+  const presign = options.downloads === 'redirect' ? reports.store.objects.presign : undefined;
+  addDownloadRoutes(server, { ...reports, holders: createLinkHolders(access), clock, logger, presign });
   addManifestRoutes(server, reports.manifestKey);
   for (const add of extraRoutes) add(server);
 }

@@ -1,12 +1,11 @@
 import { once } from 'node:events';
 import { spawn } from 'node:child_process';
 import { mkdirSync, writeFileSync } from 'node:fs';
-import { connect } from 'node:net';
 import path from 'node:path';
 import { onTestFinished, vi } from 'vitest';
 import { startFakeS3, type FakeS3 } from './fake-s3.ts';
 import { testFolder } from './folder.ts';
-import { findFreePort } from './free-ports.ts';
+import { findFreePort, isListening } from './free-ports.ts';
 import { natsBinary } from './nats.ts';
 import { waitFor } from './wait.ts';
 
@@ -39,13 +38,6 @@ export async function startTestBucket(): Promise<{
   return { s3, settings };
 }
 
-const accepts = (port: number): Promise<boolean> =>
-  new Promise((resolve) => {
-    const socket = connect(port, '127.0.0.1');
-    socket.once('connect', () => resolve(true)).once('error', () => resolve(false));
-    socket.once('connect', () => socket.destroy());
-  });
-
 /** Starts a nats-server that fsyncs before it acknowledges, until the test ends; returns its address. */
 export async function startTestBroker(): Promise<string> {
   const folder = testFolder();
@@ -61,6 +53,6 @@ export async function startTestBroker(): Promise<string> {
     server.kill('SIGKILL');
     if (server.exitCode === null && server.signalCode === null) await once(server, 'exit');
   });
-  await waitFor('nats-server listens', () => accepts(port));
+  await waitFor('nats-server listens', () => isListening(port));
   return `nats://127.0.0.1:${port}`;
 }

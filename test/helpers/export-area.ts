@@ -248,6 +248,7 @@ export function createExportArea(dataDir: string): ExportArea {
     webhooksDir: path.join(dataDir, 'webhooks'),
     schedulesDir: path.join(dataDir, 'schedules'),
     webhooksAllow: [],
+    downloads: 'stream',
     linkTtlSeconds: 3600,
     maxExports: 10,
     exportWorkers: 2,

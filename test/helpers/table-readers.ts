@@ -175,7 +175,7 @@ function findContradictions(found: Answer, before: number, sent: number): string
 function startReader(engine: Engine, python: string, options: TableReadersOptions) {
   const { endpoint, credentials, url, idApp, sent, wasAwaySince, retentionMs } = options;
   const words = [engine, endpoint, credentials.accessKeyId, credentials.secretAccessKey, url, String(idApp)];
-  // On machines of their own, the readers would take no processor from the hosts.
+  // The readers share the processors with the hosts, which they would not do elsewhere.
   const child = spawn('nice', ['-n', '15', python, '-c', script, ...words], { stdio: ['pipe', 'pipe', 'inherit'] });
   onTestFinished(() => void child.kill('SIGKILL'));
   const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();

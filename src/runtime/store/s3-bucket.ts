@@ -8,6 +8,7 @@
 import type { S3 } from '@aws-sdk/client-s3';
 import { createBackoff, pause } from '../async/retry.ts';
 import { AppError, describeError } from '../errors.ts';
+import type { PresignOptions } from './object-store.ts';
 
 export interface S3Limits {
   /** Timeout of a connection, ms. */
@@ -65,6 +66,8 @@ export interface S3Bucket {
    */
   ask<T, A = never>(what: string, request: S3Request<T>, options?: AskOptions<A>): Promise<T | A>;
   openRetryWindow(what: string, bytes?: number): RetryWindow;
+  /** Signs a request of an object for anyone. Error: `store_refused` without credentials. */
+  presign(key: string, options: PresignOptions): Promise<string>;
   close(): void;
 }
 
@@ -152,23 +155,38 @@ export async function openS3Bucket(settings: S3Settings): Promise<S3Bucket> {
     };
   }
 
+  async function ask<T, A = never>(
+    what: string,
+    request: S3Request<T>,
+    { refusals = {}, bytes = 0, retries = openRetryWindow(what, bytes) }: AskOptions<A> = {},
+  ): Promise<T | A> {
+    for (;;) {
+      const outcome = await attempt(request, bytes);
+      if (outcome.kind === 'done') return outcome.value;
+      if (outcome.kind === 'unknown') await retries.wait(outcome.error);
+      else if (Object.hasOwn(refusals, outcome.status)) return refusals[outcome.status] as A;
+      else throw refusedError(what, outcome.error);
+    }
+  }
+
+  const nameOf = (key: string): string => `s3://${name}/${key}`;
   return {
     name,
-    nameOf: (key) => `s3://${name}/${key}`,
+    nameOf,
     attempt,
     openRetryWindow,
-    async ask<T, A>(
-      what: string,
-      request: S3Request<T>,
-      { refusals = {}, bytes = 0, retries = openRetryWindow(what, bytes) }: AskOptions<A> = {},
-    ): Promise<T | A> {
-      for (;;) {
-        const outcome = await attempt(request, bytes);
-        if (outcome.kind === 'done') return outcome.value;
-        if (outcome.kind === 'unknown') await retries.wait(outcome.error);
-        else if (Object.hasOwn(refusals, outcome.status)) return refusals[outcome.status] as A;
-        else throw refusedError(what, outcome.error);
-      }
+    ask,
+    async presign(key, { seconds, fileName, contentType }) {
+      // Loaded on demand: few services redirect downloads.
+      const { getSignedUrl } = await import('@aws-sdk/s3-request-presigner');
+      const asked = new sdk.GetObjectCommand({
+        Bucket: name,
+        Key: key,
+        ResponseContentDisposition: `attachment; filename="${fileName}"`,
+        ResponseContentType: contentType,
+        ResponseCacheControl: 'private, no-store',
+      });
+      return await ask(`sign a link to ${nameOf(key)}`, () => getSignedUrl(s3, asked, { expiresIn: seconds }));
     },
     close: () => s3.destroy(),
   };

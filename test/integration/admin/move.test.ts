@@ -117,8 +117,8 @@ function objectsOf({ objects }: FakeS3, prefix = 'moved/here/'): Readonly<Record
   return Object.fromEntries(named.filter(([name]) => name !== 'format.json').toSorted(([a], [b]) => (a < b ? -1 : 1)));
 }
 
-const formatOf = ({ objects }: FakeS3) =>
-  parseDataFormat(String(objects.get('moved/here/state/format.json')?.bytes), 'format.json');
+const formatOf = ({ objects }: FakeS3, prefix = 'moved/here') =>
+  parseDataFormat(String(objects.get(`${prefix}/state/format.json`)?.bytes), 'format.json');
 
 /** Lists the files of earlier versions of a table that the newest one does not have. */
 async function listRemoved(tableDir: string): Promise<string[]> {
@@ -214,6 +214,24 @@ describe('a move', () => {
     const history = await readHistory(path.join(to, 'lake'), 100);
     expect(history.filter(({ cause }) => cause === 'epoch')).toHaveLength(1);
     expect(await readRows(to)).toHaveLength(6);
+  }, 600_000);
+
+  it('A move to another place in a bucket that is killed at each step and repeated moves every object', async () => {
+    const { data, server } = await createScene();
+    await move(server, { dataDir: data, to: address });
+    const [moved, to] = [objectsOf(server), 's3://lake/moved/on'];
+    const onwards = { dataDir: path.join(testFolder(), 'scratch'), from: address, to };
+    for (const step of moveSteps) {
+      const crashAt = step === 'object-copied' ? 'object-copied:5' : step;
+      expect([crashAt, await move(server, { ...onwards, crashAt })]).toEqual([crashAt, 'SIGKILL']);
+      const isMarked = step === 'source-marked';
+      expect(formatOf(server)).toMatchObject(isMarked ? { movedTo: to } : { movedTo: undefined, restoring: false });
+      expect(formatOf(server, 'moved/on')).toMatchObject({ restoring: true });
+    }
+    expect(await move(server, onwards)).toBe(null);
+    expect(formatOf(server, 'moved/on')).toMatchObject({ restoring: false, movedTo: undefined });
+    for (const key of server.objects.keys()) if (key.startsWith('moved/here/')) server.objects.delete(key);
+    expect(objectsOf(server, 'moved/on/')).toEqual(moved);
   }, 600_000);
 
   it('A move that is not interrupted returns its figures, and writes the newest entry of the events after all others of the lake', async () => {

@@ -17,7 +17,6 @@ const describeHost = (name: string, program = '0.4.1'): HostDescription => ({
   name,
   roles: ['ingest', 'export'],
   program,
-  address: `http://${name}:8080`,
   startedAt: '2026-01-01T00:00:00.000Z',
 });
 
