@@ -67,7 +67,11 @@ test('The documented steps lead from one machine to several hosts and back, and 
   });
   const [moveThere = [], status = [], startIngest = [], startOthers = [], moveBack = []] = commands;
   expect(commands).toHaveLength(5);
-  const quiet = { TRIBUTARY_QUOTA_USER: 'off', TRIBUTARY_LEASE_MS: '5000' };
+  const quiet = {
+    TRIBUTARY_QUOTA_USER: 'off',
+    TRIBUTARY_LEASE_MS: '5000',
+    TRIBUTARY_STREAM_MAX_BYTES: String(1024 ** 3),
+  };
   const settings: Settings = { ...documented, ...access, ...quiet };
   const { TRIBUTARY_NATS_URL: natsUrl = '', TRIBUTARY_STORAGE_URL: address } = documented;
 
