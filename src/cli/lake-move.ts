@@ -52,11 +52,12 @@ function parsePlace(text: string, what: string): string {
   return settings.storageUrl.parse(text, (rule) => failUsage(`${what} ${rule}, not '${text}'`)) ?? text;
 }
 
+const listPlaces = (of: StoragePlaces) => Object.values(of).filter((place) => place !== undefined);
+const isInside = (place: string, other: string): boolean => `${place}/`.startsWith(`${other}/`);
+
 /** Throws `usage` if places of the data and of a target in buckets are inside each other. */
 function assertApart(to: string, storage: StoragePlaces): void {
-  const listPlaces = (of: StoragePlaces) => Object.values(of).filter((place) => place !== undefined);
   const targets = listPlaces(parseConfig({ TRIBUTARY_STORAGE_URL: to }).storage);
-  const isInside = (place: string, other: string): boolean => `${place}/`.startsWith(`${other}/`);
   const found = listPlaces(storage).find((place) =>
     targets.some((target) => isInside(place, target) || isInside(target, place)),
   );

@@ -123,12 +123,15 @@ async function readHosts(dataDir: string, services: readonly Pick<ServiceState, 
   return { hosts: await listHosts(openStore(dataDir)), leases: await shared.list() };
 }
 
+const isOfProcess = ([name]: readonly [string, unknown]): boolean => name !== 'hosts' && name !== 'leases';
+
 /** Renders what the processes of a service report. Its hosts and leases are those of the whole status. */
 function showFacts(facts: ServiceState['facts']) {
   return Object.fromEntries(
-    Object.entries(facts).map(
-      ([name, { hosts: _, leases: __, ...reported }]) => [name, withFormerStatus(reported)] as const,
-    ),
+    Object.entries(facts).map(([name, reported]) => [
+      name,
+      withFormerStatus(Object.fromEntries(Object.entries(reported).filter(isOfProcess))),
+    ]),
   );
 }
 

@@ -5,6 +5,7 @@
  * report a conditional write whose response was lost as a conflict with itself. Each request has a time limit, and each call
  * has one over all of its requests; beyond it, it throws `store_away`.
  */
+import type * as Sdk from '@aws-sdk/client-s3';
 import type { S3 } from '@aws-sdk/client-s3';
 import { createBackoff, pause } from '../async/retry.ts';
 import { AppError, describeError } from '../errors.ts';
@@ -101,20 +102,21 @@ export function refusedError(what: string, error: unknown): AppError {
   });
 }
 
-/** Opens a bucket without a request. Loads the SDK. */
-export async function openS3Bucket(settings: S3Settings): Promise<S3Bucket> {
-  const { bucket: name, endpoint, credentials } = settings;
-  const limits = { ...defaultLimits, ...settings.limits };
-  const region = settings.region ?? (endpoint === undefined ? undefined : anyRegion);
-  const sdk = await import('@aws-sdk/client-s3');
-  const s3 = new sdk.S3({
+/** Opens a client without retries. */
+function openClient(
+  sdk: Pick<typeof Sdk, 'S3'>,
+  { endpoint, credentials, pathStyle, region: given }: S3Settings,
+  connectMs: number,
+): S3 {
+  const region = given ?? (endpoint === undefined ? undefined : anyRegion);
+  return new sdk.S3({
     maxAttempts: 1,
-    forcePathStyle: settings.pathStyle ?? false,
+    forcePathStyle: pathStyle ?? false,
     // The signature covers the bytes of each request; data files and records have their own checksums.
     requestChecksumCalculation: 'WHEN_REQUIRED',
     responseChecksumValidation: 'WHEN_REQUIRED',
     requestHandler: {
-      connectionTimeout: limits.connectMs,
+      connectionTimeout: connectMs,
       httpAgent: { keepAlive: true, maxSockets: openSockets },
       httpsAgent: { keepAlive: true, maxSockets: openSockets },
     },
@@ -122,6 +124,14 @@ export async function openS3Bucket(settings: S3Settings): Promise<S3Bucket> {
     ...(region === undefined ? {} : { region }),
     ...(credentials === undefined ? {} : { credentials }),
   });
+}
+
+/** Opens a bucket without a request. Loads the SDK. */
+export async function openS3Bucket(settings: S3Settings): Promise<S3Bucket> {
+  const { bucket: name, endpoint } = settings;
+  const limits = { ...defaultLimits, ...settings.limits };
+  const sdk = await import('@aws-sdk/client-s3');
+  const s3 = openClient(sdk, settings, limits.connectMs);
 
   async function attempt<T>(request: S3Request<T>, bytes = 0): Promise<Outcome<T>> {
     const timeout = new AbortController();
