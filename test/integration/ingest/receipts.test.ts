@@ -5,6 +5,7 @@ import { receiptKeysPath } from '../../../src/receipts/receipt-keys.ts';
 import type { Receipt } from '../../../src/receipts/receipt.ts';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
+import { setTimeout as pass } from 'node:timers/promises';
 import { temporaryFolder, testFolder } from '../../helpers/folder.ts';
 import { ask, startTestIngest, testApps, type ImportAnswer, type TestIngest } from '../../helpers/ingest.ts';
 
@@ -85,9 +86,13 @@ describe('receipts', () => {
 
   it('Requests that share a group share its signature, and each receipt names only its own events', async () => {
     await service.newLines();
+    // A fast broker would confirm each request before the next one arrives.
+    service.nats.signal('SIGSTOP');
     const sent = Array.from({ length: 120 }, (_, n) =>
       service.post('web', 'login', { customUserId: `u${n}` }, n % 3 === 0 ? {} : asked),
     );
+    await pass(300);
+    service.nats.signal('SIGCONT');
     const answers = await Promise.all(sent);
     const lines = new Map((await service.newLines()).map((line) => [line['event_id'], line]));
     expect(lines.size).toBe(120);
