@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import { createRandom, type Random } from '../../src/demo/random.ts';
 import { openS3Bucket } from '../../src/runtime/store/s3-bucket.ts';
 import { createS3Store, type S3Store } from '../../src/runtime/store/s3-store.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
@@ -13,22 +14,11 @@ const creates = chaosFigure('TRIBUTARY_TEST_CREATES', { short: 300, long: 10_000
 const seed = chaosSeed();
 const again = `make chaos PART=s3-rivals SEED=${seed}`;
 
-/** Returns random numbers from 0 to 1 that a seed repeats (mulberry32). */
-function randomFrom(start: number): () => number {
-  let state = start;
-  return () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 4_294_967_296;
-  };
-}
-
 /** Of a hundred requests, ten lose their answer after the work, three are refused, two after the work; three are late. */
-function faultsFrom(random: () => number): () => S3Fault | undefined {
+function faultsFrom(random: Random): () => S3Fault | undefined {
   const refused = errorAnswer(503, 'SlowDown');
   return () => {
-    const place = random() * 100;
+    const place = random.next() * 100;
     if (place < 10) return { isDone: true, answer: 'cut' };
     if (place < 15) return { isDone: place < 12, answer: refused };
     return place < 18 ? { isDone: true, answer: 'late', delayMs: 400 } : undefined;
@@ -53,7 +43,7 @@ async function open(endpoint: string, prefix: string): Promise<S3Store> {
 async function openRivals({ endpoint }: S3Server['settings']) {
   const prefix = `${randomUUID()}/`;
   const proxy = await startS3Proxy(forwardTo(endpoint));
-  proxy.faultOf = faultsFrom(randomFrom(seed));
+  proxy.faultOf = faultsFrom(createRandom(seed));
   const stores = await Promise.all(Array.from({ length: rivals }, () => open(proxy.endpoint, prefix)));
   return { stores, direct: await open(endpoint, prefix) };
 }

@@ -5,10 +5,12 @@ import { receiptKeysPath } from '../../../src/receipts/receipt-keys.ts';
 import type { Receipt } from '../../../src/receipts/receipt.ts';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { setTimeout as pass } from 'node:timers/promises';
 import { temporaryFolder, testFolder } from '../../helpers/folder.ts';
+import { waitFor } from '../../helpers/wait.ts';
 import { ask, startTestIngest, testApps, type ImportAnswer, type TestIngest } from '../../helpers/ingest.ts';
 
+/** Lines of more than half of 120 requests, of about 200 bytes each. */
+const waitingBytes = 15_000;
 const asked = { prefer: 'receipt' };
 const receiptOf = ({ body }: ImportAnswer): Receipt => parseReceipt(body);
 
@@ -91,7 +93,10 @@ describe('receipts', () => {
     const sent = Array.from({ length: 120 }, (_, n) =>
       service.post('web', 'login', { customUserId: `u${n}` }, n % 3 === 0 ? {} : asked),
     );
-    await pass(300);
+    await waitFor(
+      'most requests wait for the broker',
+      async () => (await service.metric('tributary_ingest_waiting_bytes')) >= waitingBytes,
+    );
     service.nats.signal('SIGCONT');
     const answers = await Promise.all(sent);
     const lines = new Map((await service.newLines()).map((line) => [line['event_id'], line]));
