@@ -54,8 +54,9 @@ test('A service whose lake, reports and state are in a bucket needs its data fol
   const ledger = createLedger('first');
   await sendLoad(ledger, 400, load);
   await waitUntilWorkedOff(service);
-  const query = exportQuery('eventId,eventName,customUserId');
-  const id = (await client.create(query)) ?? '';
+  // Until today: it may be another day in the second half of the test.
+  const query = (): string => exportQuery('eventId,eventName,customUserId');
+  const id = (await client.create(query())) ?? '';
   const rows = await client.download(await client.waitForEnd(id));
   expect(rows).toHaveLength(401);
   await waitFor('the rows are sealed', async () => {
@@ -79,7 +80,7 @@ test('A service whose lake, reports and state are in a bucket needs its data fol
   expect(await client.download((await client.find(id)) ?? {})).toEqual(rows);
   await sendLoad(ledger, 100, load);
   await waitUntilWorkedOff(service);
-  const again = (await client.create(query)) ?? '';
+  const again = (await client.create(query())) ?? '';
   expect(await client.download(await client.waitForEnd(again))).toHaveLength(501);
   expect((await service.status())['problems']).toEqual([]);
   await service.stop();
