@@ -68,10 +68,14 @@ export async function openMergeableDay(hours: number, rows = 1000) {
   onTestFinished(() => duckdb.close());
   const bytes = table.snapshot().files.reduce((sum, file) => sum + file.sizeBytes, 0);
 
-  /** Merges files of the day into about five. */
-  async function merge(crashPoint: CrashPoint = noCrashPoint, inputs: readonly DataFile[] = table.snapshot().files) {
+  /** Begins a merge of the day's files into about five. */
+  const open = (crashPoint: CrashPoint = noCrashPoint) => {
     const work = { dataset: events, table, duckdb, clock, crashPoint, stagingDir, fileBytes: bytes / 5 };
-    const merging = await openDayMerge(work, dayFolder, inputs);
+    return openDayMerge(work, dayFolder, table.snapshot().files);
+  };
+
+  async function merge(crashPoint?: CrashPoint) {
+    const merging = await open(crashPoint);
     try {
       for (let isWriting = true; isWriting;) isWriting = await merging.step();
       return await merging.commit();
@@ -92,7 +96,7 @@ export async function openMergeableDay(hours: number, rows = 1000) {
       files.map((file) => ({ file, rowsLeftOut, toQuery: (source: string) => `FROM ${source} WHERE ${where}` })),
       { cause: 'enrich', totals: { stored: -rowsLeftOut, erased: rowsLeftOut } },
     );
-  return { ...day, lakeDir, clock, merge, show, renew, clean, rewrite };
+  return { ...day, lakeDir, clock, open, merge, show, renew, clean, rewrite };
 }
 
 export interface DayRows {

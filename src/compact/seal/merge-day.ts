@@ -19,6 +19,7 @@ import { withEmptyFile, type DataFile } from '../../lake/log/snapshot.ts';
 import type { Table } from '../../lake/log/table.ts';
 import { openChange } from '../../lake/files/change.ts';
 import { assertFilesIntact, toAdd, writeDataFile } from '../../lake/files/data-file.ts';
+import { withReplacedSince } from '../../lake/files/rewrite.ts';
 import { rowGroupBounds } from '../../lake/files/row-memory.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { parseSchemaString } from '../../lake/table-schema.ts';
@@ -51,7 +52,7 @@ export interface Merged {
 export interface DayMerge {
   readonly folder: string;
   readonly inputs: readonly DataFile[];
-  /** Writes the next file; false if all are written. Errors: the engine's. */
+  /** Writes the next file; false if all are written. Errors: the engine's, `commit_conflict` as at the commit. */
   step(): Promise<boolean>;
   /** Under the maintenance lock. Errors: `commit_conflict` if an input was replaced meanwhile, `file_damaged`. */
   commit(): Promise<Merged>;
@@ -74,10 +75,21 @@ function assertCounts(inputs: readonly DataFile[], read: number, rows: number): 
   });
 }
 
+function assertLive(table: Table, inputs: readonly DataFile[]): void {
+  const { files } = table.state();
+  const replaced = inputs.find((file) => !files.has(encodeURI(file.path)));
+  if (replaced === undefined) return;
+  throw new AppError('commit_conflict', `${replaced.path} was replaced while its day was merged`, {
+    hint: 'No action needed: the day is merged later.',
+  });
+}
+
 function toActions(inputs: readonly DataFile[], outputs: readonly Output[], nowMs: number): Action[] {
   const keyless = inputs.every((file) => file.keyless === true);
   return [
-    ...outputs.map((output) => ({ add: toAdd(output.path, output.written, nowMs, false, keyless) })),
+    ...outputs.map((output) => ({
+      add: withReplacedSince(toAdd(output.path, output.written, nowMs, false, keyless), nowMs),
+    })),
     ...inputs.map((file) => ({ remove: { path: encodeURI(file.path), deletionTimestamp: nowMs, dataChange: false } })),
   ];
 }
@@ -119,6 +131,8 @@ export async function openDayMerge(
     folder,
     inputs,
     async step() {
+      // Rows that were erased meanwhile must not stay in staged files.
+      assertLive(table, inputs);
       if (plan === undefined) {
         const read: PlanSource['read'] = (work) => readFiles(inputs, work);
         plan = await planRanges({ dataset, duckdb, read, bytes: sumBytes(inputs) }, fileBytes);

@@ -9,7 +9,7 @@ import {
   findInfo,
   logDamaged,
 } from './actions.ts';
-import { isMergedPath, publishedPathOf } from './young-folder.ts';
+import { publishedPathOf } from './young-folder.ts';
 import { readCheckpoint } from './checkpoint.ts';
 import {
   changesTable,
@@ -33,13 +33,12 @@ const nothing = {};
 
 /**
  * Returns when the file shown at the path of a rewrite, or the files that a merge replaces, left the table, Unix ms.
- * Rewrites of version 0.3 and merges do not record it.
+ * Version 0.3 does not record it.
  */
-function sinceOf({ tags, modificationTime }: AddAction, publishedPath: string | undefined): number | undefined {
+function sinceOf({ tags, modificationTime }: AddAction): number | undefined {
   const since = tags?.['since'];
   if (typeof since === 'string') return Number(since);
-  const isReplacing = typeof tags?.['replaces'] === 'string' || isMergedPath(publishedPath ?? '');
-  return isReplacing ? modificationTime : undefined;
+  return typeof tags?.['replaces'] === 'string' ? modificationTime : undefined;
 }
 
 /** A live file. Its statistics are parsed on demand, since few are used. */
@@ -63,7 +62,7 @@ class LiveFile implements DataFile {
     this.keyless = add.tags?.['keyed'] === '0';
     this.publishedPath = publishedPathOf(relative, add.tags);
     this.young = this.publishedPath === undefined;
-    this.sinceMs = sinceOf(add, this.publishedPath);
+    this.sinceMs = sinceOf(add);
     this.#add = add;
   }
 

@@ -20,6 +20,7 @@ import { waitFor } from '../../helpers/wait.ts';
 const clock = createClock(0);
 const listFiles = async (lakeDir: string): Promise<readonly DataFile[]> =>
   (await readSnapshot(lakePaths(lakeDir).table)).files;
+const isOld = ({ publishedPath }: DataFile): boolean => publishedPath?.includes('date=2023') === true;
 const isMerged = ({ publishedPath = '' }: DataFile): boolean => isMergedPath(publishedPath);
 
 /** Reports whether readers of folders find exactly the live files. */
@@ -108,7 +109,6 @@ test('Events of the stream for old days are sealed and merged, those of today ar
     stream.publish([eventLine({ event_time: 1_700_000_000 + round }), eventLine()]);
     await waitFor('the events are sealed', () => isSealed(2 * round), 60_000);
   }
-  const isOld = ({ publishedPath }: DataFile): boolean => publishedPath?.includes('date=2023') === true;
   await waitFor('the old day is merged', async () => (await listFiles(lakeDir)).filter(isOld).some(isMerged), 60_000);
   await compactor.stop();
   const today = (await listFiles(lakeDir)).filter((file) => !isOld(file));

@@ -5,12 +5,13 @@ import type { AddAction } from '../../../src/lake/log/actions.ts';
 import { isMergedPath } from '../../../src/lake/log/young-folder.ts';
 import { dayFolder, openMergeableDay, readGlob, readLog, retentionMs } from '../../helpers/sealed-day.ts';
 
+const countedAsMore = (add: AddAction): AddAction => ({
+  ...add,
+  stats: String(add.stats).replace('"numRecords":100', '"numRecords":101'),
+});
+
 test('A merge that wrote another number of rows than the log counts is refused', async () => {
   const { table, merge } = await openMergeableDay(2, 100);
-  const countedAsMore = (add: AddAction): AddAction => ({
-    ...add,
-    stats: String(add.stats).replace('"numRecords":100', '"numRecords":101'),
-  });
   await table.commit(({ files }) => ({
     cause: 'replay',
     actions: [...files.values()].map((add) => ({ add: countedAsMore(add) })),

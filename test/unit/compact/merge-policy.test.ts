@@ -70,12 +70,13 @@ test('A day has ended some time after its midnight in UTC', () => {
   expect(isDayOver('__HIVE_DEFAULT_PARTITION__', end, 0)).toBe(false);
 });
 
+const portion = (bytes: number, wideBytes = 0) => ({ rows: 1, bytes, wideBytes });
+const sizesIn = (portions: readonly { readonly bytes: number }[]): number[] => portions.map(({ bytes }) => bytes);
+
 test('Portions are cut in order into files within the limit; a larger one is alone', () => {
-  const portion = (bytes: number, wideBytes = 0) => ({ rows: 1, bytes, wideBytes });
   const limit = { bytes: 100, wideBytes: 10 };
   const cut = (portions: readonly ReturnType<typeof portion>[]): number[][] =>
     cutPortions(portions, limit).map(sizesIn);
-  const sizesIn = (portions: readonly { readonly bytes: number }[]): number[] => portions.map(({ bytes }) => bytes);
   expect(cut([])).toEqual([]);
   expect(cut([portion(60), portion(40), portion(1)])).toEqual([[60, 40], [1]]);
   expect(cut([portion(1), portion(500), portion(1)])).toEqual([[1], [500], [1]]);

@@ -9,6 +9,11 @@ const file = {
   maxValues: { id_app: 20, kind: 'login', event_time: '2026-01-01T00:00:59.999Z' },
 } as unknown as DataFile;
 const atMs = Date.parse('2026-01-01T00:00:59.999Z');
+const named = (min: string, max: string): DataFile => ({
+  ...file,
+  minValues: { custom_event_name: min },
+  maxValues: { custom_event_name: max },
+});
 const isKept = (filter: FileFilter, of: DataFile = file): boolean => pruneFiles([of], filter).length === 1;
 
 describe('pruning by the statistics of the log', () => {
@@ -31,11 +36,6 @@ describe('pruning by the statistics of the log', () => {
   it('Names of events compare by their bytes, as the engine compares them', () => {
     // In UTF-16, the emoji (surrogates) comes before the ligature; in UTF-8 after it.
     const [ligature, emoji] = ['\uFB01', '\u{1F600}'];
-    const named = (min: string, max: string): DataFile => ({
-      ...file,
-      minValues: { custom_event_name: min },
-      maxValues: { custom_event_name: max },
-    });
     expect(isKept({ eventNames: ['level_up'] }, named('a', 'm'))).toBe(true);
     expect(isKept({ eventNames: ['a', 'm'] }, named('a', 'm'))).toBe(true);
     expect(isKept({ eventNames: ['Z', 'n'] }, named('a', 'm'))).toBe(false);
