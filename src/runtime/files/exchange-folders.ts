@@ -25,10 +25,10 @@ export async function exchangeFolders(folder: string, other: string): Promise<vo
   try {
     if (process.platform !== 'linux' || number === undefined)
       throw new Error(`not supported on ${process.platform} ${process.arch}`);
-    await run('perl', ['-e', program, String(number), path.resolve(folder), path.resolve(other)], {
+    // -C0: paths are bytes, whatever the environment says.
+    await run('perl', ['-C0', '-e', program, String(number), path.resolve(folder), path.resolve(other)], {
       timeout: helperMs,
       killSignal: 'SIGKILL',
-      env: { PATH: process.env['PATH'] ?? '', LC_ALL: 'C' },
     });
   } catch (error) {
     const { stderr } = membersOf(error);
