@@ -3,6 +3,7 @@ import type { FileFilter, TimeRange } from '../../lake/files/prune.ts';
 import { parseSchemaString } from '../../lake/table-schema.ts';
 import type { ExportApp, ExportSpec, SecondsSpan } from '../jobs/export-spec.ts';
 import type { PlanSegment, PlanTitles, ReadPlan } from '../jobs/worker-messages.ts';
+import type { PinnedFirstSeen, UsedParts } from './first-seen.ts';
 import type { ReadVersion } from './read-version.ts';
 import {
   dayConditions,
@@ -95,6 +96,7 @@ interface QueryOptions {
   readonly titles?: PlanTitles | undefined;
   /** Only rows that became available later, Unix ms. */
   readonly sinceMs?: number | undefined;
+  readonly firstSeen?: PinnedFirstSeen | undefined;
 }
 
 function withColumns(dataset: Dataset, present: readonly { readonly name: string }[]): Dataset {
@@ -106,11 +108,12 @@ function withColumns(dataset: Dataset, present: readonly { readonly name: string
 export function buildQuery(
   request: ExportSpec,
   apps: readonly ExportApp[],
-  { lean = false, cells = 'text', columns: present, segment, titles, sinceMs }: QueryOptions = {},
+  { lean = false, cells = 'text', columns: present, segment, titles, sinceMs, firstSeen }: QueryOptions = {},
 ): ExportQuery {
   const { dataset: declared, event } = getExport(request.event);
   const dataset = present === undefined ? declared : withColumns(declared, present);
-  if ('derive' in event) return buildDerivedQuery(request, { dataset, event }, apps, { cells, titles });
+  if ('derive' in event) 
+    return buildDerivedQuery(request, { dataset, event, parts: firstSeen?.paths }, apps, { cells, titles });
   const isJoined = segment !== undefined || showsTitles(request, titles);
   const areSetsSmall = apps.length <= inlineSetSize && (request.eventName?.length ?? 0) <= inlineSetSize;
   const inline = !isJoined && (lean || areSetsSmall);
@@ -163,10 +166,10 @@ export function buildEmptyQuery(request: ExportSpec): ExportQuery {
 
 export function planQuery(
   { request, apps, segment, titles }: ReadPlan,
-  { snapshot: { schemaString }, sinceMs }: Pick<ReadVersion, 'snapshot' | 'sinceMs'>,
+  { snapshot: { schemaString }, sinceMs, firstSeen }: Pick<ReadVersion, 'snapshot' | 'sinceMs'> & UsedParts,
   options: Required<Pick<QueryOptions, 'lean' | 'cells'>>,
 ): ExportQuery {
   if (schemaString === undefined || isEmptyResult(request, apps)) return buildEmptyQuery(request);
   const columns = parseSchemaString(schemaString);
-  return buildQuery(request, apps, { ...options, columns, sinceMs, segment, titles });
+  return buildQuery(request, apps, { ...options, columns, sinceMs, segment, titles, firstSeen });
 }

@@ -99,7 +99,7 @@ export async function toReportVersion(
  * hash; returns the new path. Error: `file_damaged`, `retryable` if the file was replaced or removed, since the next plan
  * has another.
  */
-async function pinFile(list: RecordedFile, folder: string, name: string): Promise<string> {
+export async function pinFile(list: RecordedFile, folder: string, name: string): Promise<string> {
   const pinned = path.join(folder, name);
   try {
     await localFiles.use([list], ([local = '']) => linkOrCopy(local, pinned));

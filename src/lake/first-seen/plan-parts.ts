@@ -1,0 +1,153 @@
+import type { StoredFile } from '../../runtime/store/open-store.ts';
+import type { DataFile } from '../log/snapshot.ts';
+
+/**
+ * Rules of first-seen parts: which are valid for a version, which are removed, created and merged.
+ *
+ * A part depends only on the bytes of the data files that it covers. So it is valid for every version that has all of
+ * them. A rewrite of a file makes the parts that cover it stale. Parts are merged within a day, a month or a year of
+ * event times, by age: days are rewritten while they are young.
+ */
+export interface FirstSeenPart extends StoredFile {
+  readonly id: string;
+  readonly sizeBytes: number;
+  /** Hashes of the data files whose rows it has, shortened to `coverLength`. */
+  readonly covers: readonly string[];
+  /** First and last date (UTC) of the events of those files. */
+  readonly firstDate: string;
+  readonly lastDate: string;
+}
+
+/** A sealed file that no part covers. */
+export interface UncoveredFile {
+  readonly file: DataFile;
+  readonly cover: string;
+  readonly firstDate: string;
+  readonly lastDate: string;
+}
+
+/** Digits of a file's hash in a part: 128 bits. */
+const coverLength = 32;
+const dayMs = 86_400_000;
+/** Age above which parts of days are merged into those of months, and these into those of years, days. */
+const [monthAfterDays, yearAfterDays] = [7, 70];
+/** A larger part is not merged with others of its group, whose total is less than its size by this factor. */
+const growth = 2;
+/** Limit of parts that are merged: 8 million subjects, 7 s. */
+const maxMergedBytes = 160 * 1024 ** 2;
+/** Limits of the files of a new part: less than a second. */
+const [maxFiles, maxRows] = [256, 2_000_000];
+
+/** Returns how parts name a data file; undefined for a file of another engine, which no part covers. */
+export function coverOf({ sha256 }: Pick<DataFile, 'sha256'>): string | undefined {
+  return sha256?.slice(0, coverLength);
+}
+
+/** Returns the date of a statistic; undefined if it is unknown. */
+function findDate(value: unknown): string | undefined {
+  return typeof value === 'string' ? /^\d{4}-\d{2}-\d{2}/.exec(value)?.[0] : undefined;
+}
+
+/** Returns the group of parts with a last date: a day, a month or a year. Later, it is part of another group. */
+export function groupOf(lastDate: string, today: string): string {
+  const ageDays = (Date.parse(today) - Date.parse(lastDate)) / dayMs;
+  if (ageDays > yearAfterDays) return lastDate.slice(0, 4);
+  return ageDays > monthAfterDays ? lastDate.slice(0, 7) : lastDate;
+}
+
+function isValid({ covers }: FirstSeenPart, live: ReadonlySet<string>): boolean {
+  return covers.every((cover) => live.has(cover));
+}
+
+const coversOf = (files: readonly DataFile[]): Set<string> => new Set(files.flatMap((file) => coverOf(file) ?? []));
+
+/** Finds the parts that cover a file that the table does not name, and those whose files other parts cover. */
+export function findObsolete<P extends FirstSeenPart>(parts: readonly P[], files: readonly DataFile[]): P[] {
+  const live = coversOf(files);
+  const covered = new Set<string>();
+  return parts
+    .toSorted((a, b) => b.covers.length - a.covers.length)
+    .filter((part) => {
+      const isObsolete = !isValid(part, live) || part.covers.every((cover) => covered.has(cover));
+      if (!isObsolete) for (const cover of part.covers) covered.add(cover);
+      return isObsolete;
+    });
+}
+
+/** Lists the sealed files that no part covers, newest dates first, each content once. */
+export function listUncovered(parts: readonly FirstSeenPart[], files: readonly DataFile[]): UncoveredFile[] {
+  const covered = new Set(parts.flatMap(({ covers }) => covers));
+  const uncovered: UncoveredFile[] = [];
+  for (const file of files) {
+    const cover = coverOf(file);
+    if (file.young || cover === undefined || covered.has(cover)) continue;
+    const [firstDate, lastDate] = [findDate(file.minValues['event_time']), findDate(file.maxValues['event_time'])];
+    if (firstDate === undefined || lastDate === undefined) continue;
+    covered.add(cover);
+    uncovered.push({ file, cover, firstDate, lastDate });
+  }
+  return uncovered.toSorted((a, b) => (a.lastDate > b.lastDate ? -1 : 1));
+}
+
+/** Takes the files of the next part, which are all of one group; at least one if there are any. */
+export function takeBatch(uncovered: readonly UncoveredFile[], today: string): UncoveredFile[] {
+  const [first] = uncovered;
+  if (first === undefined) return [];
+  const group = groupOf(first.lastDate, today);
+  const batch: UncoveredFile[] = [];
+  let rows = 0;
+  for (const each of uncovered) {
+    if (groupOf(each.lastDate, today) !== group) continue;
+    rows += each.file.numRecords ?? 0;
+    if (batch.length > 0 && (rows > maxRows || batch.length >= maxFiles)) break;
+    batch.push(each);
+  }
+  return batch;
+}
+
+/** Returns the smallest parts of a group that together are not much smaller than the next larger one. */
+function planMergeOfGroup<P extends FirstSeenPart>(parts: readonly P[]): P[] {
+  const smallestFirst = parts.toSorted((a, b) => a.sizeBytes - b.sizeBytes);
+  let [bytes, count] = [0, 0];
+  for (const [index, { sizeBytes }] of smallestFirst.entries()) {
+    if (index > 0 && sizeBytes <= growth * bytes && bytes + sizeBytes <= maxMergedBytes) count = index + 1;
+    bytes += sizeBytes;
+  }
+  return smallestFirst.slice(0, count);
+}
+
+/**
+ * Plans the next merge of parts; undefined if there is none. The sizes of what is left in a group at least double, so
+ * that there are few and a row is rarely rewritten.
+ */
+export function planMerge<P extends FirstSeenPart>(parts: readonly P[], today: string): P[] | undefined {
+  const groups = new Map<string, P[]>();
+  for (const part of parts) {
+    const group = groupOf(part.lastDate, today);
+    groups.set(group, [...(groups.get(group) ?? []), part]);
+  }
+  for (const group of groups.values()) {
+    const some = planMergeOfGroup(group);
+    if (some.length > 1) return some;
+  }
+  return undefined;
+}
+
+/** The parts that are valid for a version, and the files whose rows they have. */
+export interface ValidParts<P extends FirstSeenPart> {
+  readonly parts: readonly P[];
+  readonly covered: ReadonlySet<DataFile>;
+}
+
+/** Chooses the parts of a version. Those without events before a time, Unix s, are left out. */
+export function chooseParts<P extends FirstSeenPart>(
+  all: readonly P[],
+  files: readonly DataFile[],
+  beforeSeconds: number,
+): ValidParts<P> {
+  const live = coversOf(files);
+  const parts = all.filter((part) => Date.parse(part.firstDate) < beforeSeconds * 1000 && isValid(part, live));
+  const covers = new Set(parts.flatMap((part) => part.covers));
+  const covered = new Set(files.filter((file) => covers.has(coverOf(file) ?? '')));
+  return { parts, covered };
+}
