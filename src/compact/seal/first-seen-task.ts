@@ -17,7 +17,16 @@ const budgetMs = 2000;
 const maxDelayMs = 30_000;
 
 /** Creates the runs that keep the first-seen parts near the sealed files of the events table. */
-export function createFirstSeenTask({ table, clock, crashPoint, logger, lakeDir }: TableDependencies, sealAgeMs: number) {
+export function createFirstSeenTask(
+  {
+    table,
+    clock,
+    crashPoint,
+    logger,
+    lakeDir,
+  }: Pick<TableDependencies, 'table' | 'clock' | 'crashPoint' | 'logger' | 'lakeDir'>,
+  sealAgeMs: number,
+) {
   const everyMs = Math.max(50, Math.min(sealAgeMs / 10, maxDelayMs));
   /** Covers of files that cannot be read; skipped until the next start. */
   const unreadable = new Set<string>();

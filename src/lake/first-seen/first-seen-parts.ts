@@ -36,6 +36,8 @@ const form = 'v1';
 const temporaryEnd = '.tmp';
 /** A lookup for one app reads this many rows more than it needs. */
 const groupRows = 61_440;
+/** Attempts to read all parts, which the compactor may replace meanwhile. */
+const listAttempts = 3;
 /** Records that are read concurrently. */
 const readsAtOnce = 16;
 
@@ -84,7 +86,12 @@ async function readParts(records: ReturnType<typeof openRecords>, ids: readonly 
 /** Reads the parts of a lake; damaged records are left out. Errors: those of the system. */
 export async function readFirstSeenParts(lakeDir: string): Promise<readonly StoredPart[]> {
   const records = openRecords(lakeDir);
-  return (await readParts(records, await records.ids())).parts;
+  for (let attempt = 1; ; attempt += 1) {
+    const ids = await records.ids();
+    const { parts, unusable } = await readParts(records, ids);
+    // Parts that were merged meanwhile have a successor, which was not listed.
+    if (parts.length + unusable.length === ids.length || attempt === listAttempts) return parts;
+  }
 }
 
 /** Reports whether no part has rows of data files that the events table does not name: after an erasure. */

@@ -86,7 +86,7 @@ export function listUncovered(parts: readonly FirstSeenPart[], files: readonly D
     covered.add(cover);
     uncovered.push({ file, cover, firstDate, lastDate });
   }
-  return uncovered.toSorted((a, b) => (a.lastDate > b.lastDate ? -1 : 1));
+  return uncovered.toSorted((a, b) => Number(a.lastDate < b.lastDate) - Number(a.lastDate > b.lastDate));
 }
 
 /** Takes the files of the next part, which are all of one group; at least one if there are any. */
