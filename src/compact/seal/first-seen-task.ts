@@ -47,7 +47,8 @@ export function createFirstSeenTask(
     for (const each of batch) {
       const damage = await findFileDamage(each.file);
       if (damage === undefined) intact.push(each);
-      else skip(each, damage);
+      // A file that was replaced meanwhile may be missing.
+      else skip(each, damage, damage.retryable ? 'debug' : 'warn');
     }
     if (intact.length === 0) return;
     try {
@@ -62,10 +63,9 @@ export function createFirstSeenTask(
     }
   }
 
-  function skip({ file, cover }: UncoveredFile, error: unknown): void {
-    // A file that a rewrite has removed is no longer listed.
+  function skip({ file, cover }: UncoveredFile, error: unknown, level: 'debug' | 'warn' = 'warn'): void {
     unreadable.add(cover);
-    logger.warn({ file: file.absolutePath, error: describeError(error) }, 'file left out of the first-seen parts');
+    logger[level]({ file: file.absolutePath, error: describeError(error) }, 'file left out of the first-seen parts');
   }
 
   /** Makes one change; returns whether one was due. */

@@ -94,11 +94,21 @@ export async function readFirstSeenParts(lakeDir: string): Promise<readonly Stor
   }
 }
 
-/** Reports whether no part has rows of data files that the events table does not name: after an erasure. */
+const fileOf = ({ absolutePath }: StoredPart): string => path.basename(absolutePath);
+
+/**
+ * Reports whether no file in the folder of parts has rows of data files that the events table does not name. After an
+ * erasure, the compactor removes such files.
+ */
 export async function areFirstSeenPartsCurrent(lakeDir: string, files: readonly DataFile[]): Promise<boolean> {
+  const folder = firstSeenFolder(lakeDir);
   const records = openRecords(lakeDir);
   const { parts, unusable } = await readParts(records, await records.ids());
-  return unusable.length === 0 && findObsolete(parts, files).length === 0;
+  const known = new Set(parts.map(fileOf));
+  const names = [...(await openStore(folder).list('')), ...(await findNames(folder))];
+  const isLeftover = (name: string): boolean =>
+    name.endsWith(temporaryEnd) || (name.endsWith('.parquet') && !known.has(name));
+  return unusable.length === 0 && findObsolete(parts, files).length === 0 && !names.some(isLeftover);
 }
 
 /** Selects the rows of a part from data files. The first path is the empty file, which has every column. */
@@ -118,6 +128,52 @@ export function earlierKeysSql(subject: Subject, idApps: readonly number[]): str
       AND first_seconds < CAST($spanFrom AS BIGINT) // 1000000`;
 }
 
+/** Creates the list of the parts in a folder. */
+function createPartList(lakeDir: string, records: ReturnType<typeof openRecords>) {
+  const folder = firstSeenFolder(lakeDir);
+  const store = openStore(folder);
+  /** Parts by their id: a part never changes. */
+  const known = new Map<string, StoredPart>();
+
+  return {
+    list: (): readonly StoredPart[] => [...known.values()],
+    /** Reads new parts; forgets those without a record or a file. Returns the keys of the folder. */
+    async follow(): Promise<ReadonlySet<string>> {
+      const keys = new Set(await store.list(''));
+      for (const [id, part] of known) if (!keys.has(`${id}.json`) || !keys.has(fileOf(part))) known.delete(id);
+      const ids = [...keys].filter((key) => key.endsWith('.json')).map((key) => key.slice(0, -'.json'.length));
+      const { parts, unusable } = await readParts(
+        records,
+        ids.filter((id) => !known.has(id)),
+      );
+      for (const part of parts)
+        if (keys.has(fileOf(part))) known.set(part.id, part);
+        else unusable.push(part.id);
+      for (const id of unusable) await records.withdraw(id);
+      return keys;
+    },
+    /** Removes temporary files, and those of the keys that no record names. */
+    async removeLeftovers(keys: ReadonlySet<string>): Promise<void> {
+      const names = await findNames(folder);
+      for (const name of names) if (name.endsWith(temporaryEnd)) await removeFile(path.join(folder, name));
+      const files = new Set([...known.values()].map(fileOf));
+      await store.remove([...keys].filter((key) => key.endsWith('.parquet') && !files.has(key)));
+    },
+    async remove(parts: readonly StoredPart[]): Promise<void> {
+      for (const { id } of parts) {
+        known.delete(id);
+        await records.withdraw(id);
+      }
+    },
+  };
+}
+
+const findDamaged = async (parts: readonly StoredPart[]): Promise<StoredPart[]> => {
+  const damaged: StoredPart[] = [];
+  for (const part of parts) if ((await findFileDamage(part)) !== undefined) damaged.push(part);
+  return damaged;
+};
+
 /**
  * Opens the parts for one writer, and removes damaged ones and what a killed one has left. The folder is created with
  * the first part.
@@ -125,36 +181,7 @@ export function earlierKeysSql(subject: Subject, idApps: readonly number[]): str
 export async function openFirstSeenParts(lakeDir: string, crashPoint: CrashPoint = noCrashPoint) {
   const folder = firstSeenFolder(lakeDir);
   const records = openRecords(lakeDir);
-
-  const store = openStore(folder);
-  /** Parts by their id: a part never changes. */
-  const known = new Map<string, StoredPart>();
-
-  const fileOf = ({ absolutePath }: StoredPart): string => path.basename(absolutePath);
-
-  /** Reads new parts; forgets those without a record or a file. Returns the keys of the folder. */
-  async function follow(): Promise<ReadonlySet<string>> {
-    const keys = new Set(await store.list(''));
-    for (const [id, part] of known) if (!keys.has(`${id}.json`) || !keys.has(fileOf(part))) known.delete(id);
-    const ids = [...keys].filter((key) => key.endsWith('.json')).map((key) => key.slice(0, -'.json'.length));
-    const { parts, unusable } = await readParts(
-      records,
-      ids.filter((id) => !known.has(id)),
-    );
-    for (const part of parts)
-      if (keys.has(fileOf(part))) known.set(part.id, part);
-      else unusable.push(part.id);
-    for (const id of unusable) await records.withdraw(id);
-    return keys;
-  }
-
-  /** Removes temporary files, and files without a record. */
-  async function removeLeftovers(keys: ReadonlySet<string>): Promise<void> {
-    const names = await findNames(folder);
-    for (const name of names) if (name.endsWith(temporaryEnd)) await removeFile(path.join(folder, name));
-    const files = new Set([...known.values()].map(fileOf));
-    await store.remove([...keys].filter((key) => key.endsWith('.parquet') && !files.has(key)));
-  }
+  const { list, follow, removeLeftovers, remove } = createPartList(lakeDir, records);
 
   async function write(duckdb: Duckdb, select: string, group: string, facts: Facts): Promise<void> {
     await ensureFolder(folder);
@@ -172,21 +199,14 @@ export async function openFirstSeenParts(lakeDir: string, crashPoint: CrashPoint
     }
   }
 
-  async function remove(parts: readonly StoredPart[]): Promise<void> {
-    for (const { id } of parts) {
-      known.delete(id);
-      await records.withdraw(id);
-    }
-  }
-
   await removeLeftovers(await follow());
-  for (const part of known.values()) if ((await findFileDamage(part)) !== undefined) await remove([part]);
+  await remove(await findDamaged(list()));
 
   return {
     /** Lists the parts; removes those that are not usable. */
     async list(): Promise<readonly StoredPart[]> {
       await follow();
-      return [...known.values()];
+      return list();
     },
     remove,
     /** Adds a part of files whose hashes were compared. Errors: the engine's, `disk`. */
@@ -199,8 +219,7 @@ export async function openFirstSeenParts(lakeDir: string, crashPoint: CrashPoint
     },
     /** Replaces parts by one. A damaged part is removed instead. */
     async merge(duckdb: Duckdb, some: readonly StoredPart[], today: string): Promise<void> {
-      const damaged: StoredPart[] = [];
-      for (const part of some) if ((await findFileDamage(part)) !== undefined) damaged.push(part);
+      const damaged = await findDamaged(some);
       if (damaged.length > 0) return await remove(damaged);
       const facts = toFacts(some);
       await localFiles.use(some, (paths) =>
