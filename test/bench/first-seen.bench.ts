@@ -104,7 +104,13 @@ it(
     }
 
     await measure();
-    const dependencies = { table, clock: createClock(0), crashPoint: noCrashPoint, logger: pino({ level: 'silent' }), lakeDir };
+    const dependencies = {
+      table,
+      clock: createClock(0),
+      crashPoint: noCrashPoint,
+      logger: pino({ level: 'silent' }),
+      lakeDir,
+    };
     const task = createFirstSeenTask(dependencies, 0);
     const { signal } = new AbortController();
     const cpuSeconds = await cpuOf(async () => {

@@ -102,7 +102,8 @@ export async function startMaintenance(dependencies: MaintenanceDependencies, op
   const renewSnapshotFile = createRenewal(dependencies, retentionMs);
   const restMs = createRest(options);
   const tables = (): readonly TableMaintenance[] => [first, ...secondaryTables.list()];
-  const problems = (): Problem[] => [secondaryTables, ...tables(), catalogueTask, firstSeenTask].flatMap((table) => table.problems());
+  const problems = (): Problem[] =>
+    [secondaryTables, ...tables(), catalogueTask, firstSeenTask].flatMap((table) => table.problems());
   const aborter = new AbortController();
   const { signal } = aborter;
   const leftovers = await listAllLeftovers(lakeDir);

@@ -112,7 +112,7 @@ export function buildQuery(
 ): ExportQuery {
   const { dataset: declared, event } = getExport(request.event);
   const dataset = present === undefined ? declared : withColumns(declared, present);
-  if ('derive' in event) 
+  if ('derive' in event)
     return buildDerivedQuery(request, { dataset, event, parts: firstSeen?.paths }, apps, { cells, titles });
   const isJoined = segment !== undefined || showsTitles(request, titles);
   const areSetsSmall = apps.length <= inlineSetSize && (request.eventName?.length ?? 0) <= inlineSetSize;

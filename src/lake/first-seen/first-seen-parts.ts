@@ -52,14 +52,20 @@ function openRecords(lakeDir: string) {
     firstSeenFolder(lakeDir),
     {
       isValid: shapeOf<Facts>({ covers: listOf(isText), firstDate: isDate, lastDate: isDate }),
-      damaged: { code: 'record_damaged', hint: "Remove the folder 'first-seen' of the lake: the compactor recreates it." },
+      damaged: {
+        code: 'record_damaged',
+        hint: "Remove the folder 'first-seen' of the lake: the compactor recreates it.",
+      },
     },
     false,
   );
 }
 
 /** Reads a part; `unusable` if its record is damaged or of another form. */
-async function readPart(records: ReturnType<typeof openRecords>, id: string): Promise<StoredPart | 'unusable' | undefined> {
+async function readPart(
+  records: ReturnType<typeof openRecords>,
+  id: string,
+): Promise<StoredPart | 'unusable' | undefined> {
   if (!id.startsWith(`${form}-`)) return 'unusable';
   try {
     const found = await records.get(id);

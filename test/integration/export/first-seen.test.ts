@@ -61,7 +61,9 @@ function drawRequest(index: number, events: readonly ImportedEvent[]): OracleReq
 
 function encode(request: OracleRequest): string {
   return Object.entries(request)
-    .flatMap(([name, value]) => (value === undefined ? [] : `${name}=${[value].flat().map(encodeURIComponent).join(',')}`))
+    .flatMap(([name, value]) =>
+      value === undefined ? [] : `${name}=${[value].flat().map(encodeURIComponent).join(',')}`,
+    )
     .join('&');
 }
 
@@ -115,107 +117,123 @@ describe('exports of new users and devices with first-seen parts', () => {
     return rows;
   }
 
-  it('They equal the oracle in ten zones, while late events lower first times and parts are merged', async () => {
-    const sealer = await startSealer();
-    const events = drawHistories(31, now - 3600, days);
-    const third = Math.ceil(events.length / 3);
-    let rows = 0;
-    let earlier: { readonly asOf: string; readonly events: readonly ImportedEvent[] } | undefined;
-    for (let from = 0; from < events.length; from += third) {
-      await sealMore(events.slice(from, from + third));
-      rows += await compare(15);
+  it(
+    'They equal the oracle in ten zones, while late events lower first times and parts are merged',
+    async () => {
+      const sealer = await startSealer();
+      const events = drawHistories(31, now - 3600, days);
+      const third = Math.ceil(events.length / 3);
+      let rows = 0;
+      let earlier: { readonly asOf: string; readonly events: readonly ImportedEvent[] } | undefined;
+      for (let from = 0; from < events.length; from += third) {
+        await sealMore(events.slice(from, from + third));
+        rows += await compare(15);
+        const found = await readFound(lakeDir);
+        expect(await countFiles(found, now)).toMatchObject({ read: 0 });
+        earlier ??= { asOf: String(found.snapshot.version), events: [...sent] };
+      }
+      expect(rows).toBeGreaterThan(30);
+      await sealer.stop();
+      // An older version has fewer files than most parts cover.
+      for (let index = 0; index < 10; index += 1) {
+        const request = drawRequest(index, earlier?.events ?? []);
+        const parts = await running.export(user, `${encode(request)}&asOf=${earlier?.asOf}`);
+        expect(parseCsv(parts.join(''))).toEqual(expectedRows(request, earlier?.events ?? []));
+      }
+    },
+    longestMs,
+  );
+
+  it(
+    'An erased user is in no part, and a part from before the erasure is not used',
+    async () => {
+      const before = path.join(testFolder(), 'before');
+      await cp(partsDir, before, { recursive: true });
+      const kept = sent.filter(({ fields }) => fields['customUserId'] !== 'user 3');
+      expect(sent.length - kept.length).toBeGreaterThan(5);
+      expect(await countKeys('user 3')).toBeGreaterThan(0);
+      const sealer = await startSealer();
+      const duckdb = await openDuckdb({ memoryMb: 512, threads: 1 });
+      onTestFinished(() => duckdb.close());
+      const [clock, crashPoint] = [createClock(0), noCrashPoint];
+      const table = await openTable(path.join(lakeDir, 'events'), { clock, crashPoint });
+      const { signal } = new AbortController();
+      const dependencies = { table, lakeDir, duckdb, publisher: stream.publisher, clock, crashPoint, signal };
+      await eraseEvents(dependencies, { users: ['user 3'] }, { retentionMs: 86_400_000, now: true });
+      const { snapshot } = await readFound(lakeDir);
+      expect(await areFirstSeenPartsCurrent(lakeDir, snapshot.files)).toBe(true);
+      expect(await countKeys('user 3')).toBe(0);
+      sent.splice(0, Infinity, ...kept);
+      await waitFor('in parts', () => isSettled(lakeDir, sent.length), sealMs);
+      await sealer.stop();
+      await compare(10);
+
+      await rm(partsDir, { recursive: true });
+      await cp(before, partsDir, { recursive: true });
+      expect(await areFirstSeenPartsCurrent(lakeDir, snapshot.files)).toBe(false);
+      expect((await countFiles(await readFound(lakeDir), now)).read).toBeGreaterThan(0);
+      await compare(10);
+    },
+    longestMs,
+  );
+
+  it(
+    'The files of damaged and missing parts are read, and the next compactor recreates these parts',
+    async () => {
+      const [first, second, ...others] = await readdir(partsDir);
+      expect(others.length).toBeGreaterThan(1);
+      for (const name of await readdir(partsDir)) {
+        const file = path.join(partsDir, name);
+        const bytes = await readFile(file);
+        bytes[bytes.length >> 1] = (bytes[bytes.length >> 1] ?? 0) ^ 1;
+        if (name === first || name === second) await rm(file);
+        else await writeFile(file, bytes);
+      }
+      await writeFile(path.join(partsDir, 'left-over.tmp'), 'x');
+      expect(await countFiles(await readFound(lakeDir), now)).toMatchObject({ left: 0 });
+      await compare(10);
+      const sealer = await startSealer();
+      await waitFor('in parts', () => isSettled(lakeDir, sent.length), sealMs);
+      await sealer.stop();
       const found = await readFound(lakeDir);
       expect(await countFiles(found, now)).toMatchObject({ read: 0 });
-      earlier ??= { asOf: String(found.snapshot.version), events: [...sent] };
-    }
-    expect(rows).toBeGreaterThan(30);
-    await sealer.stop();
-    // An older version has fewer files than most parts cover.
-    for (let index = 0; index < 10; index += 1) {
-      const request = drawRequest(index, earlier?.events ?? []);
-      const parts = await running.export(user, `${encode(request)}&asOf=${earlier?.asOf}`);
-      expect(parseCsv(parts.join(''))).toEqual(expectedRows(request, earlier?.events ?? []));
-    }
-  }, longestMs);
+      const files = found.parts.flatMap(({ id, absolutePath }) => [`${id}.json`, path.basename(absolutePath)]);
+      expect((await readdir(partsDir)).toSorted()).toEqual(files.toSorted());
+      await compare(10);
+    },
+    longestMs,
+  );
 
-  it('An erased user is in no part, and a part from before the erasure is not used', async () => {
-    const before = path.join(testFolder(), 'before');
-    await cp(partsDir, before, { recursive: true });
-    const kept = sent.filter(({ fields }) => fields['customUserId'] !== 'user 3');
-    expect(sent.length - kept.length).toBeGreaterThan(5);
-    expect(await countKeys('user 3')).toBeGreaterThan(0);
-    const sealer = await startSealer();
-    const duckdb = await openDuckdb({ memoryMb: 512, threads: 1 });
-    onTestFinished(() => duckdb.close());
-    const [clock, crashPoint] = [createClock(0), noCrashPoint];
-    const table = await openTable(path.join(lakeDir, 'events'), { clock, crashPoint });
-    const { signal } = new AbortController();
-    const dependencies = { table, lakeDir, duckdb, publisher: stream.publisher, clock, crashPoint, signal };
-    await eraseEvents(dependencies, { users: ['user 3'] }, { retentionMs: 86_400_000, now: true });
-    const { snapshot } = await readFound(lakeDir);
-    expect(await areFirstSeenPartsCurrent(lakeDir, snapshot.files)).toBe(true);
-    expect(await countKeys('user 3')).toBe(0);
-    sent.splice(0, Infinity, ...kept);
-    await waitFor('in parts', () => isSettled(lakeDir, sent.length), sealMs);
-    await sealer.stop();
-    await compare(10);
-
-    await rm(partsDir, { recursive: true });
-    await cp(before, partsDir, { recursive: true });
-    expect(await areFirstSeenPartsCurrent(lakeDir, snapshot.files)).toBe(false);
-    expect((await countFiles(await readFound(lakeDir), now)).read).toBeGreaterThan(0);
-    await compare(10);
-  }, longestMs);
-
-  it('The files of damaged and missing parts are read, and the next compactor recreates these parts', async () => {
-    const [first, second, ...others] = await readdir(partsDir);
-    expect(others.length).toBeGreaterThan(1);
-    for (const name of await readdir(partsDir)) {
-      const file = path.join(partsDir, name);
-      const bytes = await readFile(file);
-      bytes[bytes.length >> 1] = (bytes[bytes.length >> 1] ?? 0) ^ 1;
-      if (name === first || name === second) await rm(file);
-      else await writeFile(file, bytes);
-    }
-    await writeFile(path.join(partsDir, 'left-over.tmp'), 'x');
-    expect(await countFiles(await readFound(lakeDir), now)).toMatchObject({ left: 0 });
-    await compare(10);
-    const sealer = await startSealer();
-    await waitFor('in parts', () => isSettled(lakeDir, sent.length), sealMs);
-    await sealer.stop();
-    const found = await readFound(lakeDir);
-    expect(await countFiles(found, now)).toMatchObject({ read: 0 });
-    const files = found.parts.flatMap(({ id, absolutePath }) => [`${id}.json`, path.basename(absolutePath)]);
-    expect((await readdir(partsDir)).toSorted()).toEqual(files.toSorted());
-    await compare(10);
-  }, longestMs);
-
-  it('They equal the oracle while parts are removed, added and merged, and after a failure at each step', async () => {
-    const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
-    onTestFinished(() => duckdb.close());
-    const { snapshot } = await readFound(lakeDir);
-    const today = toDay(now);
-    /** Removes all parts, adds one per file, and merges them. */
-    async function rebuild(parts: FirstSeenParts): Promise<void> {
-      await parts.remove(await parts.list());
-      for (const each of listUncovered([], snapshot.files))
-        await parts.add(duckdb, [each], snapshot.emptyFile, today);
-      await parts.merge(duckdb, await parts.list(), today);
-    }
-    for (const step of firstSeenSteps) {
-      const failing = await openFirstSeenParts(lakeDir, (at) =>
-        at === step ? Promise.reject(new Error(`failed at ${step}`)) : Promise.resolve(),
-      );
-      await expect(rebuild(failing)).rejects.toThrow(step);
-      await compare(4);
-    }
-    const parts = await openFirstSeenParts(lakeDir);
-    let isDone = false;
-    const rebuilding = (async () => {
-      while (!isDone) await rebuild(parts);
-    })();
-    await compare(20).finally(() => (isDone = true));
-    await rebuilding;
-    expect(await countFiles(await readFound(lakeDir), now)).toMatchObject({ read: 0 });
-  }, longestMs);
+  it(
+    'They equal the oracle while parts are removed, added and merged, and after a failure at each step',
+    async () => {
+      const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
+      onTestFinished(() => duckdb.close());
+      const { snapshot } = await readFound(lakeDir);
+      const today = toDay(now);
+      /** Removes all parts, adds one per file, and merges them. */
+      async function rebuild(parts: FirstSeenParts): Promise<void> {
+        await parts.remove(await parts.list());
+        for (const each of listUncovered([], snapshot.files))
+          await parts.add(duckdb, [each], snapshot.emptyFile, today);
+        await parts.merge(duckdb, await parts.list(), today);
+      }
+      for (const step of firstSeenSteps) {
+        const failing = await openFirstSeenParts(lakeDir, (at) =>
+          at === step ? Promise.reject(new Error(`failed at ${step}`)) : Promise.resolve(),
+        );
+        await expect(rebuild(failing)).rejects.toThrow(step);
+        await compare(4);
+      }
+      const parts = await openFirstSeenParts(lakeDir);
+      let isDone = false;
+      const rebuilding = (async () => {
+        while (!isDone) await rebuild(parts);
+      })();
+      await compare(20).finally(() => (isDone = true));
+      await rebuilding;
+      expect(await countFiles(await readFound(lakeDir), now)).toMatchObject({ read: 0 });
+    },
+    longestMs,
+  );
 });

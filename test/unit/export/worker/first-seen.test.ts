@@ -61,15 +61,24 @@ async function createLake(): Promise<string> {
   return path.join(lakeDir, 'events');
 }
 
-it.each(['newUsers', 'newDevices'])('With parts, %s is exact to the microsecond and reads no earlier file', async (event) => {
-  const tableDir = await createLake();
-  const request = { event, selectors: ['customUserId'], eventTime: { fromSeconds: from, beforeSeconds: from + 86_400 } };
-  expect(await exportHere(tableDir, request)).toEqual([['new'], ['of another app']]);
-  // From here on, the first time is earlier; before it, the file of that time is read.
-  const next = { ...request, eventTime: { fromSeconds: from + 1 } };
-  expect(await exportHere(tableDir, next)).toEqual([['of another app']]);
-  await expect(exportHere(tableDir, { ...request, eventTime: { fromSeconds: from - 86_400 } })).rejects.toThrow('missing');
-});
+it.each(['newUsers', 'newDevices'])(
+  'With parts, %s is exact to the microsecond and reads no earlier file',
+  async (event) => {
+    const tableDir = await createLake();
+    const request = {
+      event,
+      selectors: ['customUserId'],
+      eventTime: { fromSeconds: from, beforeSeconds: from + 86_400 },
+    };
+    expect(await exportHere(tableDir, request)).toEqual([['new'], ['of another app']]);
+    // From here on, the first time is earlier; before it, the file of that time is read.
+    const next = { ...request, eventTime: { fromSeconds: from + 1 } };
+    expect(await exportHere(tableDir, next)).toEqual([['of another app']]);
+    await expect(exportHere(tableDir, { ...request, eventTime: { fromSeconds: from - 86_400 } })).rejects.toThrow(
+      'missing',
+    );
+  },
+);
 
 it('With a filter on a field, the earlier files are read, since it selects events before the derivation', async () => {
   const tableDir = await createLake();

@@ -103,9 +103,9 @@ describe('the files of new parts', () => {
 
 describe('merges', () => {
   it('Parts of recent days are merged within the day, older ones within the month, and old ones within the year', () => {
-    expect(['2026-05-21', '2026-05-13', '2026-05-12', '2026-03-11', '2026-03-10'].map((date) => groupOf(date, today))).toEqual(
-      ['2026-05-21', '2026-05-13', '2026-05', '2026-03', '2026'],
-    );
+    expect(
+      ['2026-05-21', '2026-05-13', '2026-05-12', '2026-03-11', '2026-03-10'].map((date) => groupOf(date, today)),
+    ).toEqual(['2026-05-21', '2026-05-13', '2026-05', '2026-03', '2026']);
     const at = (id: string, lastDate: string) => partOf(id, [id], { lastDate });
     expect(planMerge([at('a', '2026-05-19'), at('b', '2026-05-20')], today)).toBeUndefined();
     expect(idsOf(planMerge([at('a', '2026-05-02'), at('b', '2026-05-03')], today))).toEqual(['a', 'b']);
@@ -123,11 +123,9 @@ describe('merges', () => {
           parts.push(partOf(String(index), [String(index)], { sizeBytes }));
           for (let merge = planMerge(parts, today); merge !== undefined; merge = planMerge(parts, today)) {
             const some = merge;
-            const merged = partOf(
-              idsOf(some).join(),
-              [],
-              { sizeBytes: some.reduce((sum, part) => sum + part.sizeBytes, 0) },
-            );
+            const merged = partOf(idsOf(some).join(), [], {
+              sizeBytes: some.reduce((sum, part) => sum + part.sizeBytes, 0),
+            });
             expect(merged.sizeBytes).toBeLessThanOrEqual(limit);
             written += merged.sizeBytes;
             parts = [...parts.filter((part) => !some.includes(part)), merged];
