@@ -1,7 +1,7 @@
 import path from 'node:path';
 import type { Duckdb } from '../sql/duckdb.ts';
-import { sqlText } from '../sql/literals.ts';
-import { type Action, type AddAction, logDamaged } from './actions.ts';
+import { sqlList, sqlText } from '../sql/literals.ts';
+import { type Action, type AddAction, type AddFilter, logDamaged } from './actions.ts';
 import { parseActions, checkpointHashName, checkpointName, logFolder, logStore } from './log-files.ts';
 import { removeFile, syncFile } from '../../runtime/files/durable-file.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
@@ -125,12 +125,11 @@ interface RowRange {
 }
 
 /** Divides a checkpoint into ranges. Each is within one row group, to bound memory. */
-async function planRanges(duckdb: Duckdb, file: string): Promise<RowRange[]> {
+async function planRanges(duckdb: Duckdb, file: string, plainFrom: number): Promise<RowRange[]> {
   const groups = await duckdb.rows(
     `SELECT any_value(row_group_num_rows) AS rows, sum(total_uncompressed_size) AS bytes
      FROM parquet_metadata(${sqlText(file)}) GROUP BY row_group_id ORDER BY row_group_id`,
   );
-  const plainFrom = await findPlainFrom(duckdb, file);
   const ranges: RowRange[] = [];
   let from = 0;
   for (const { rows, bytes } of groups) {
@@ -148,26 +147,66 @@ async function planRanges(duckdb: Duckdb, file: string): Promise<RowRange[]> {
   return ranges;
 }
 
-/** Reads a checkpoint's actions in batches, in any order, ahead of the caller. Error: `log_damaged` for a bad row. */
-export async function* readActions(duckdb: Duckdb, file: string): AsyncGenerator<readonly Action[]> {
+const plainLine = memberSql.join(' || chr(9) || ');
+
+const rowsSql = (file: string): string =>
+  `read_parquet(${sqlText(file)}, hive_partitioning = false, file_row_number = true) AS rows`;
+
+/** Reads the plain adds that a filter needs, in one pass: the engine reads only their statistics of the others. */
+async function* readNeededAdds(
+  duckdb: Duckdb,
+  file: string,
+  plainFrom: number,
+  { paths, condition }: AddFilter,
+): AsyncGenerator<readonly Action[]> {
+  // Statistics that are no JSON have no bounds.
+  const bounds = `try(json_extract_string(add.stats, ${sqlList(paths)}::VARCHAR[])) AS bounds`;
+  const lines = duckdb.texts(
+    `SELECT ${plainLine} FROM (SELECT add, ${bounds} FROM ${rowsSql(file)} WHERE file_row_number >= ${plainFrom}) WHERE ${condition}`,
+  );
+  for await (const some of lines) yield some.map(parsePlainAdd);
+}
+
+/**
+ * Reads a checkpoint's actions in batches, in any order, ahead of the caller. `needed`: leaves out removes, and plain
+ * adds that do not match. Error: `log_damaged` for a bad row.
+ */
+export async function* readActions(
+  duckdb: Duckdb,
+  file: string,
+  needed?: AddFilter,
+): AsyncGenerator<readonly Action[]> {
+  const plainFrom = await findPlainFrom(duckdb, file);
+  const all = await planRanges(duckdb, file, plainFrom);
+  // Another engine's checkpoint has no plain adds, and may lack columns.
+  const isFiltered = needed !== undefined && plainFrom !== Infinity;
+  yield* readRanges(duckdb, file, isFiltered ? all.filter(({ isPlain }) => !isPlain) : all, isFiltered);
+  if (isFiltered) yield* readNeededAdds(duckdb, file, plainFrom, needed);
+}
+
+async function* readRanges(
+  duckdb: Duckdb,
+  file: string,
+  [first, ...others]: readonly RowRange[],
+  withoutRemoves: boolean,
+): AsyncGenerator<readonly Action[]> {
   const read = async ({ from, to, isPlain }: RowRange): Promise<string> => {
-    const line = isPlain ? memberSql.join(' || chr(9) || ') : 'to_json(rows)::VARCHAR';
+    const line = isPlain ? plainLine : 'to_json(rows)::VARCHAR';
     const [found] = await duckdb.rows(
       `SELECT string_agg(${line}, chr(10)) AS lines
-       FROM read_parquet(${sqlText(file)}, hive_partitioning = false, file_row_number = true) AS rows
-       WHERE file_row_number >= ${from} AND file_row_number < ${to}`,
+       FROM ${rowsSql(file)} WHERE file_row_number >= ${from} AND file_row_number < ${to}${withoutRemoves ? ' AND remove IS NULL' : ''}`,
     );
     const lines = found?.['lines'];
     return typeof lines === 'string' ? lines : '';
   };
-  const [first, ...others] = await planRanges(duckdb, file);
+  const rest = [...others];
   let range = first;
   let next = range === undefined ? undefined : read(range);
   try {
     while (next !== undefined) {
       const isPlain = range?.isPlain === true;
       const text = await next;
-      range = others.shift();
+      range = rest.shift();
       next = range === undefined ? undefined : read(range);
       // Its error is thrown when the loop reaches it.
       next?.catch(() => undefined);
@@ -265,12 +304,16 @@ export async function isCheckpointIntact(tableDir: string, version: number): Pro
   return (await hashStored({ absolutePath: path.join(logFolder(tableDir), checkpointName(version)) })) === sha256;
 }
 
-/** Reads the actions of a checkpoint in batches. Errors: ENOENT; `log_damaged` or `sql` for an incomplete read. */
+/**
+ * Reads the actions of a checkpoint in batches, those of `needed` as in `readActions`. Errors: ENOENT; `log_damaged` or
+ * `sql` for an incomplete read.
+ */
 export async function readCheckpoint(
   duckdb: Duckdb,
   tableDir: string,
   version: number,
   take: (actions: readonly Action[]) => void,
+  needed?: AddFilter,
 ): Promise<void> {
   const store = logStore(tableDir);
   const name = store.nameOf(checkpointName(version));
@@ -280,7 +323,7 @@ export async function readCheckpoint(
   await localFiles.use([{ absolutePath, sha256 }], async ([file = '']) => {
     if (sha256 !== undefined && (await hashFile(file)) !== sha256)
       throw logDamaged(`${name} is damaged: checksum mismatch`);
-    for await (const actions of readActions(duckdb, file)) take(actions);
+    for await (const actions of readActions(duckdb, file, needed)) take(actions);
   });
 }
 
