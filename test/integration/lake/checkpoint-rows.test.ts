@@ -1,7 +1,8 @@
 import path from 'node:path';
 import { expect, test } from 'vitest';
 import type { Action, AddAction } from '../../../src/lake/log/actions.ts';
-import { writeCheckpoint, groupRows, readActions } from '../../../src/lake/log/checkpoint.ts';
+import { writeCheckpoint } from '../../../src/lake/log/checkpoint.ts';
+import { groupRows, readActions } from '../../../src/lake/log/checkpoint-rows.ts';
 import { checkpointName, logFolder } from '../../../src/lake/log/log-files.ts';
 import { applyActions, createTableState, type TableState } from '../../../src/lake/log/table-state.ts';
 import { openDuckdb, type Duckdb } from '../../../src/lake/sql/duckdb.ts';
@@ -36,6 +37,13 @@ const adds: readonly AddAction[] = [
   { ...plain, path: 'laid out', stats: '{\n\t"numRecords": 5\n}' },
   { ...plain, path: 'tab in statistics', stats: '{\t"numRecords":5}' },
   { ...plain, path: 'no statistics', stats: '' },
+  { ...plain, path: 'quotes', stats: '"a","b"\'\\\\' },
+  { ...plain, path: '"quoted"', tags: { sha256: '""' } },
+  { ...plain, path: 'return in statistics', stats: '{\r"numRecords":5}' },
+  { ...plain, path: 'pair', stats: '{"maxValues":{"kind":"\u{1f600}"}}' },
+  { ...plain, path: ' spaces ', stats: ' {} ' },
+  { ...plain, path: '#comment' },
+  { ...plain, path: 'NULL', stats: 'NULL' },
   { ...plain, path: 'tab in a tag', tags: { sha256: 'a\tb' } },
 ];
 
