@@ -33,8 +33,8 @@ async function forUser<T>(parameter: string, work: () => Promise<T>): Promise<T>
 }
 
 /**
- * Finds the version of a request, with the files that its query may read. Errors: `LimitError` if its versions are not kept, `schema_change` if a column of the
- * table differs from the dataset; those of `readSnapshot`.
+ * Finds the version of a request, with the files that its query may read. Errors: `LimitError` if its versions are not
+ * kept, `schema_change` if a column of the table differs from the dataset; those of `readSnapshot`.
  */
 export async function resolveReadVersion({ tableDir, request, apps }: ReadPlan): Promise<ReadVersion> {
   const [asOf, since] = [request.asOf, request.sinceVersion].map((text) =>

@@ -54,8 +54,8 @@ export function pruneFiles(files: readonly DataFile[], filter: FileFilter): Data
   );
 }
 
-/** Number of values of a condition; of more apps only the range is compared. */
-const maxValues = 32;
+/** Number of apps that are compared one by one; of more, only the range. */
+const maxApps = 32;
 /** Its texts have the same order in SQL as in JavaScript. */
 const asciiOnly = /^[ -~]*$/;
 /** Length of the log's times, which are ordered as texts. Times of other years have more digits. */
@@ -71,7 +71,7 @@ function timeText(ms: number): string | undefined {
 type SqlRange = readonly [low: string | number, high: string | number];
 
 function appRanges(idApps: readonly number[]): readonly SqlRange[] {
-  if (idApps.length <= maxValues) return idApps.map((idApp) => [idApp, idApp]);
+  if (idApps.length <= maxApps) return idApps.map((idApp) => [idApp, idApp]);
   return [[Math.min(...idApps), Math.max(...idApps)]];
 }
 

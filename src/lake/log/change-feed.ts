@@ -235,8 +235,8 @@ async function loadOlder(
 }
 
 /**
- * Reads a table at a cursor. Errors: those of `readSnapshot`; `not_found` for an unavailable
- * version or one of another history or engine.
+ * Reads a table at a cursor. Errors: those of `readSnapshot`; `not_found` for an unavailable version or one of another
+ * history or engine.
  */
 export async function readSnapshotAt(
   tableDir: string,

@@ -146,7 +146,7 @@ const plainLine = memberSql.join(' || chr(9) || ');
 const rowsSql = (file: string): string =>
   `read_parquet(${sqlText(file)}, hive_partitioning = false, file_row_number = true) AS rows`;
 
-/** Reads the plain adds that a filter needs, in one pass: the engine reads only their statistics of the others. */
+/** Reads the plain adds that a filter needs, in one pass. Of the others, the engine reads only statistics. */
 async function* readNeededAdds(
   duckdb: Duckdb,
   file: string,
@@ -162,8 +162,8 @@ async function* readNeededAdds(
 }
 
 /**
- * Reads a checkpoint's actions in batches, in any order, ahead of the caller. `needed`: leaves out removes, and plain
- * adds that do not match. Error: `log_damaged` for a bad row.
+ * Reads a checkpoint's actions in batches, in any order. `needed`: leaves out removes, and plain adds that do not match.
+ * Error: `log_damaged` for a bad row.
  */
 export async function* readActions(
   duckdb: Duckdb,
@@ -178,6 +178,7 @@ export async function* readActions(
   if (isFiltered) yield* readNeededAdds(duckdb, file, plainFrom, needed);
 }
 
+/** Reads ranges of rows, the next one ahead of the caller. */
 async function* readRanges(
   duckdb: Duckdb,
   file: string,
@@ -204,7 +205,7 @@ async function* readRanges(
       next = range === undefined ? undefined : read(range);
       // Its error is thrown when the loop reaches it.
       next?.catch(() => undefined);
-      yield isPlain ? parsePlainAdds(text) : parseActions(text.split('\n'), file);
+      if (text !== '') yield isPlain ? parsePlainAdds(text) : parseActions(text.split('\n'), file);
     }
   } finally {
     // Closing an engine during a read would crash the process.
@@ -257,7 +258,7 @@ export function spoolSql(spool: string): string {
   return `SELECT ${members.join(', ')} FROM (
     SELECT *, json_transform(action, ${sqlText(JSON.stringify(checkpointColumns))}) AS other
     FROM read_csv(${sqlText(spool)}, columns = {${columns.join(', ')}}, delim = '${between}', quote = '', escape = '', comment = '',
-      header = false, auto_detect = false, new_line = '\\n', nullstr = '', max_line_size = 4194304))`;
+      header = false, auto_detect = false, new_line = '\\n', nullstr = ''))`;
 }
 
 /** Lines per write. Other work runs in between. */

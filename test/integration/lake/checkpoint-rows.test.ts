@@ -96,6 +96,20 @@ test('A checkpoint that is read in several batches returns each row once', async
   expect(Math.min(...sizes)).toBe(0);
 });
 
+test('A filter leaves out removed files, also if they fill a row group', async () => {
+  const state = createTableState();
+  const removed = Array.from({ length: 2 * groupRows }, (_, index) => ({
+    remove: { path: `gone${index}`, deletionTimestamp: 8, dataChange: false },
+  }));
+  applyActions(state, 5, [{ txn: { appId: 's', version: 7 } }, { add: { ...plain, tags: { since: '5' } } }, ...removed]);
+  const actions: Action[] = [];
+  await withEngine(async (duckdb) => {
+    const file = await writeState(duckdb, state);
+    for await (const some of readActions(duckdb, file, { paths: [], condition: 'false' })) actions.push(...some);
+  });
+  expect(actions.map((action) => Object.keys(action))).toEqual([['txn'], ['add']]);
+});
+
 test('A checkpoint of another engine is read with all members of its adds', async () => {
   const file = path.join(testFolder(), 'other.parquet');
   const [read] = await withEngine(async (duckdb) => {
