@@ -41,8 +41,8 @@ const memberSql = [
   'add.stats',
 ];
 
-/** Characters that a line of text cannot have: control characters, and halves of a surrogate pair. */
-const unsafe = /[\u0000-\u001f\ud800-\udfff]/;
+/** Characters that a line of text cannot have: control characters, and half a surrogate pair. */
+const unsafe = /[\p{Cc}\p{Cs}]/u;
 
 /** Reports whether an add has only these members, and none of them is empty or breaks a line of its text. */
 function isPlainAdd({
