@@ -150,7 +150,9 @@ export async function openSimulatedDuckdb(options: DuckdbOptions): Promise<Duckd
       });
     },
     async *texts(sql: string) {
-      yield await statement(sql, async () => (await connection.runAndReadAll(sql)).getRows().map(([text]) => String(text)));
+      yield await statement(sql, async () =>
+        (await connection.runAndReadAll(sql)).getRows().map(([text]) => String(text)),
+      );
     },
     integers: (sql: string) =>
       statement(sql, async () => {

@@ -65,7 +65,9 @@ export async function assertReadVersionIntact(
     await assertFilesIntact(files);
   } catch (error) {
     if (asOf === undefined || !isAppError(error, 'file_damaged')) throw error;
-    const live = new Map((await readSnapshot(tableDir, neededFiles(request, apps))).files.map((file) => [file.path, file.sha256]));
+    const live = new Map(
+      (await readSnapshot(tableDir, neededFiles(request, apps))).files.map((file) => [file.path, file.sha256]),
+    );
     await assertFilesIntact(files.filter((file) => live.has(file.path) && live.get(file.path) === file.sha256));
     throw new LimitError(`asOf: version ${asOf} is no longer available. Create the export without asOf`);
   }

@@ -216,11 +216,7 @@ export interface ReaderNeeds {
   readonly needed?: AddFilter | undefined;
 }
 
-async function loadOlder(
-  tableDir: string,
-  version: number,
-  { idApps, needed }: ReaderNeeds,
-): Promise<TableState> {
+async function loadOlder(tableDir: string, version: number, { idApps, needed }: ReaderNeeds): Promise<TableState> {
   const loaded = await loadTableState(tableDir, version, needed).catch((error: unknown) => {
     if (isAppError(error, 'log_damaged')) return error;
     throw error;

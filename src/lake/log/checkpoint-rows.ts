@@ -45,14 +45,7 @@ const memberSql = [
 const unsafe = /[\p{Cc}\p{Cs}]/u;
 
 /** Reports whether an add has only these members, and none of them is empty or breaks a line of its text. */
-function isPlainAdd({
-  path: encoded,
-  partitionValues,
-  size,
-  modificationTime,
-  stats,
-  tags = {},
-}: AddAction): boolean {
+function isPlainAdd({ path: encoded, partitionValues, size, modificationTime, stats, tags = {} }: AddAction): boolean {
   const values = tagNames.flatMap((name) => tags[name] ?? []);
   return (
     Number.isSafeInteger(size) &&

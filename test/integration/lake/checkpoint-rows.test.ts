@@ -101,7 +101,11 @@ test('A filter leaves out removed files, also if they fill a row group', async (
   const removed = Array.from({ length: 2 * groupRows }, (_, index) => ({
     remove: { path: `gone${index}`, deletionTimestamp: 8, dataChange: false },
   }));
-  applyActions(state, 5, [{ txn: { appId: 's', version: 7 } }, { add: { ...plain, tags: { since: '5' } } }, ...removed]);
+  applyActions(state, 5, [
+    { txn: { appId: 's', version: 7 } },
+    { add: { ...plain, tags: { since: '5' } } },
+    ...removed,
+  ]);
   const actions: Action[] = [];
   await withEngine(async (duckdb) => {
     const file = await writeState(duckdb, state);

@@ -101,7 +101,8 @@ test('A filter of the log leaves out files, but none that may have rows of it, i
   for (const filter of filters) {
     const needed = toAddFilter(filter);
     const read = await readSnapshot(table.dir, needed);
-    const paths = (files: typeof read.files) => pruneFiles(files, filter).map(({ path, sizeBytes }) => [path, sizeBytes]);
+    const paths = (files: typeof read.files) =>
+      pruneFiles(files, filter).map(({ path, sizeBytes }) => [path, sizeBytes]);
     expect(paths(read.files), JSON.stringify(filter)).toEqual(paths(whole.files));
     expect({ ...read, files: [], young: [] }).toEqual({ ...whole, files: [], young: [] });
     const readOlder = await readSnapshotAt(table.dir, { version, tag: undefined }, { needed });
