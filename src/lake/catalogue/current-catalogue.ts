@@ -169,7 +169,10 @@ function merge(
 
 async function readOnce(lakeDir: string, catalogueQuery: CatalogueQuery, isLast: boolean): Promise<CurrentCatalogue> {
   const { keys, ...catalogue } = await readCatalogue(lakeDir, catalogueQuery.idApp, catalogueQuery.customEventName);
-  const snapshot = await readSnapshot(tablePaths(lakeDir, eventsDataset).table, toAddFilter({ kinds }));
+  const snapshot = await readSnapshot(
+    tablePaths(lakeDir, eventsDataset).table,
+    toAddFilter({ idApps: [catalogueQuery.idApp], kinds }),
+  );
   const files = listFresh(snapshot, keys, catalogueQuery);
   // A sealed file that cannot be read has no part either.
   const counted = boundFiles(isLast ? files.filter((file) => file.young) : files);

@@ -58,13 +58,13 @@ export function pruneFiles(files: readonly DataFile[], filter: FileFilter): Data
 const maxApps = 32;
 /** Its texts have the same order in SQL as in JavaScript. */
 const asciiOnly = /^[ -~]*$/;
-/** Length of the log's times, which are ordered as texts. Times of other years have more digits. */
-const timeLength = 24;
+/** The form of the log's times, which are ordered as texts, for LIKE. Times of other years have more digits. */
+const timeForm = '____-__-__T__:__:__.___Z';
 
 /** Returns the text of a time in the log; undefined for other years. */
 function timeText(ms: number): string | undefined {
   const text = Math.abs(ms) <= 8.64e15 ? new Date(ms).toISOString() : '';
-  return text.length === timeLength ? text : undefined;
+  return text.length === timeForm.length ? text : undefined;
 }
 
 /** A range of values in SQL. */
@@ -106,7 +106,7 @@ export function toAddFilter({ idApps, kinds, ...times }: FileFilter): AddFilter 
     if (from === undefined && to === undefined) continue;
     const [min, max] = boundsOf(column);
     const prune = (bound: string, comparison: string): void =>
-      void conditions.push(`coalesce(NOT (length(${bound}) = ${timeLength} AND ${bound} ${comparison}), true)`);
+      void conditions.push(`coalesce(NOT (${bound} LIKE '${timeForm}' AND ${bound} ${comparison}), true)`);
     if (from !== undefined) prune(max, `< ${sqlText(from)}`);
     if (to !== undefined) prune(min, `> ${sqlText(to)}`);
   }

@@ -43,6 +43,8 @@ const odd: readonly (string | undefined)[] = [
   'not JSON',
   '{}',
   '{"numRecords":1,"minValues":{"id_app":3},"maxValues":{"kind":"login"}}',
+  // Another engine may write times in another form of the same length.
+  '{"numRecords":1,"maxValues":{"event_time":"2024-01-04 05:00:00.000Z"}}',
   '{"numRecords":1,"minValues":{"id_app":null,"event_time":"+012024-01-01T00:00:00.000Z"},"maxValues":{"id_app":{}}}',
 ];
 
@@ -97,7 +99,7 @@ test('A filter of the log leaves out files, but none that may have rows of it, i
 
   const whole = await readSnapshot(table.dir);
   const older = await readSnapshotAt(table.dir, { version, tag: undefined });
-  expect([whole.files.length, older.files.length]).toEqual([421, 423]);
+  expect([whole.files.length, older.files.length]).toEqual([422, 424]);
   for (const filter of filters) {
     const needed = toAddFilter(filter);
     const read = await readSnapshot(table.dir, needed);
