@@ -395,8 +395,8 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     test: 'unit/export/worker/first-seen.test.ts',
   },
   'a part is used for a version without a file that it covers': {
-    find: 'return covers.every((cover) => live.has(cover));',
-    replace: 'return covers.some((cover) => live.has(cover));',
+    find: 'covers.every((cover) => live.has(cover.hash) || !mayHoldApp(cover, idApps)),',
+    replace: 'covers.some((cover) => live.has(cover.hash) || !mayHoldApp(cover, idApps)),',
     test: 'unit/lake/first-seen/plan-parts.test.ts',
   },
   'a pause of half an hour ends a session': {

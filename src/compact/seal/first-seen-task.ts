@@ -28,8 +28,10 @@ export function createFirstSeenTask(
   sealAgeMs: number,
 ) {
   const everyMs = Math.max(50, Math.min(sealAgeMs / 10, maxDelayMs));
-  /** Covers of files that cannot be read; skipped until the next start. */
+  /** Hashes of files that cannot be read; skipped until the next start. */
   const unreadable = new Set<string>();
+  /** Ids of parts whose merge needs more memory than there is. */
+  const unmerged = new Set<string>();
   let opened: FirstSeenParts | undefined;
   let settled = '';
   let forgotten: number | undefined;
@@ -64,7 +66,7 @@ export function createFirstSeenTask(
   }
 
   function skip({ file, cover }: UncoveredFile, error: unknown, level: 'debug' | 'warn' = 'warn'): void {
-    unreadable.add(cover);
+    unreadable.add(cover.hash);
     logger[level]({ file: file.absolutePath, error: describeError(error) }, 'file left out of the first-seen parts');
   }
 
@@ -77,15 +79,22 @@ export function createFirstSeenTask(
       await known.remove(obsolete);
       return true;
     }
-    const uncovered = listUncovered(parts, files).filter(({ cover }) => !unreadable.has(cover));
+    const uncovered = listUncovered(parts, files).filter(({ cover }) => !unreadable.has(cover.hash));
     const batch = takeBatch(uncovered, today);
     if (batch.length > 0) {
       await addBatch(duckdb, known, batch, today, signal);
       return true;
     }
-    const merge = planMerge(parts, today);
+    const merge = planMerge(
+      parts.filter(({ id }) => !unmerged.has(id)),
+      today,
+    );
     if (merge === undefined) return false;
-    await known.merge(duckdb, merge, today);
+    await known.merge(duckdb, merge, today).catch((error: unknown) => {
+      if (!isAppError(error, 'memory')) throw error;
+      for (const { id } of merge) unmerged.add(id);
+      logger.warn({ parts: merge.length, error: describeError(error) }, 'first-seen parts stay apart');
+    });
     return true;
   }
 
@@ -98,7 +107,7 @@ export function createFirstSeenTask(
       // An erasure waits for the removal of obsolete parts.
       if (now === settled || (forgetBefore === forgotten && performance.now() < nextMs)) return;
       const endMs = performance.now() + budgetMs;
-      opened ??= await openFirstSeenParts(lakeDir, crashPoint);
+      opened ??= await openFirstSeenParts(lakeDir, crashPoint, signal);
       while (performance.now() < endMs) {
         if (signal.aborted) return;
         if (await step(duckdb, opened, today, signal)) continue;

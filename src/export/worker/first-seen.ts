@@ -43,14 +43,15 @@ export async function pinFirstSeen(
   { tableDir, files }: Pick<Snapshot, 'tableDir' | 'files'>,
   tempDir: string,
 ): Promise<PinnedFirstSeen | undefined> {
-  const start = findStart(plan);
-  if (start === undefined) return undefined;
+  const beforeSeconds = findStart(plan);
+  if (beforeSeconds === undefined) return undefined;
+  const reader = { beforeSeconds, idApps: plan.apps.map(({ idApp }) => idApp) };
   const paths = new Map<string, string>();
   const damaged = new Set<string>();
   for (let attempt = 1; ; attempt += 1) {
     const all = await readFirstSeenParts(path.dirname(tableDir));
     let replaced = 0;
-    for (const part of chooseParts(all, files, start).parts) {
+    for (const part of chooseParts(all, files, reader).parts) {
       if (paths.has(part.id) || damaged.has(part.id)) continue;
       const pinned = await pinFile(part, tempDir, `first-seen-${paths.size + damaged.size}.parquet`).catch(
         (error: unknown) => {
@@ -65,7 +66,7 @@ export async function pinFirstSeen(
     const { parts, covered } = chooseParts(
       all.filter(({ id }) => paths.has(id)),
       files,
-      start,
+      reader,
     );
     return parts.length === 0 ? undefined : { paths: parts.flatMap(({ id }) => paths.get(id) ?? []), covered };
   }

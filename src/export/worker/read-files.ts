@@ -35,11 +35,11 @@ export function createReadFiles(
   return { files, reachOut };
 }
 
-export function createVerify({ plan: { request }, snapshot }: RequestedFiles): Verify {
+export function createVerify({ plan, snapshot }: RequestedFiles): Verify {
   const verified = new Map<string, Promise<void>>();
   return async (files) => {
     for (const file of files) {
-      const verifying = verified.get(file.absolutePath) ?? assertReadVersionIntact(request, snapshot, [file]);
+      const verifying = verified.get(file.absolutePath) ?? assertReadVersionIntact(plan, snapshot, [file]);
       verified.set(file.absolutePath, verifying);
       await verifying;
     }

@@ -4,7 +4,7 @@
  * In: sealed files of the events table. Out: Parquet files `first-seen/v1-GROUP-ID-*.parquet`, each named by a record
  * with the hashes of the data files that it covers (plan-parts.ts). Columns: is_user, id_app, key (subject.ts) and
  * first_seconds, the time of the subject's first event, rounded down to s. A row takes 19 bytes.
- * Invariant: a part depends only on the bytes of the files that it covers. A version without one of them ignores it.
+ * Invariant: a part depends only on the bytes of the files that it covers (`chooseParts`: its use by readers).
  * Crash: a part exists as a whole or not at all. Missing and damaged parts are recreated; until then, exports read the
  * rows of their files.
  */
@@ -19,12 +19,12 @@ import { ensureFolder, removeFile } from '../../runtime/files/durable-file.ts';
 import { findNames } from '../../runtime/files/folder-names.ts';
 import { openFileRecords, type RecordedFile } from '../../runtime/store/file-records.ts';
 import { localFiles, openStore } from '../../runtime/store/open-store.ts';
-import { isText, listOf, matching, shapeOf } from '../../runtime/store/shape.ts';
+import { isInteger, isText, listOf, matching, optional, shapeOf } from '../../runtime/store/shape.ts';
 import { findFileDamage } from '../files/data-file.ts';
 import { withEmptyFile, type DataFile } from '../log/snapshot.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlList, sqlText } from '../sql/literals.ts';
-import { findObsolete, groupOf, type FirstSeenPart, type UncoveredFile } from './plan-parts.ts';
+import { findObsolete, groupOf, type Cover, type FirstSeenPart, type UncoveredFile } from './plan-parts.ts';
 
 /** A part with its file, whose bytes have a hash. */
 export type StoredPart = FirstSeenPart & RecordedFile;
@@ -46,12 +46,14 @@ export const firstSeenSteps = ['first-seen-written', 'first-seen-published', 'fi
 export const firstSeenFolder = (lakeDir: string): string => path.join(path.resolve(lakeDir), 'first-seen');
 
 const isDate = matching(/^\d{4}-\d{2}-\d{2}$/);
+const isRange = (value: unknown): boolean => Array.isArray(value) && value.length === 2 && value.every(isInteger);
+const isCover = shapeOf<Cover>({ hash: isText, apps: optional(isRange) });
 
 function openRecords(lakeDir: string) {
   return openFileRecords<Facts>(
     firstSeenFolder(lakeDir),
     {
-      isValid: shapeOf<Facts>({ covers: listOf(isText), firstDate: isDate, lastDate: isDate }),
+      isValid: shapeOf<Facts>({ covers: listOf(isCover), firstDate: isDate, lastDate: isDate }),
       damaged: {
         code: 'record_damaged',
         hint: "Remove the folder 'first-seen' of the lake: the compactor recreates it.",
@@ -174,17 +176,25 @@ function createPartList(lakeDir: string, records: ReturnType<typeof openRecords>
   };
 }
 
-const findDamaged = async (parts: readonly StoredPart[]): Promise<StoredPart[]> => {
+/** Finds damaged parts; a stop ends the search. */
+async function findDamaged(parts: readonly StoredPart[], stop?: AbortSignal): Promise<StoredPart[]> {
   const damaged: StoredPart[] = [];
-  for (const part of parts) if ((await findFileDamage(part)) !== undefined) damaged.push(part);
+  for (const part of parts) {
+    if (stop?.aborted === true) break;
+    if ((await findFileDamage(part)) !== undefined) damaged.push(part);
+  }
   return damaged;
-};
+}
 
 /**
  * Opens the parts for one writer, and removes damaged ones and what a killed one has left. The folder is created with
  * the first part.
  */
-export async function openFirstSeenParts(lakeDir: string, crashPoint: CrashPoint = noCrashPoint) {
+export async function openFirstSeenParts(
+  lakeDir: string,
+  crashPoint: CrashPoint = noCrashPoint,
+  signal?: AbortSignal,
+) {
   const folder = firstSeenFolder(lakeDir);
   const records = openRecords(lakeDir);
   const { list, follow, removeLeftovers, remove } = createPartList(lakeDir, records);
@@ -206,7 +216,8 @@ export async function openFirstSeenParts(lakeDir: string, crashPoint: CrashPoint
   }
 
   await removeLeftovers(await follow());
-  await remove(await findDamaged(list()));
+  // A bucket verifies its objects itself, and each would be downloaded.
+  if (!openStore(folder).isShared) await remove(await findDamaged(list(), signal));
 
   return {
     /** Lists the parts; removes those that are not usable. */
@@ -247,7 +258,7 @@ function toFacts(some: readonly Facts[]): Facts {
   const firstDates = some.map(({ firstDate }) => firstDate).toSorted();
   const lastDates = some.map(({ lastDate }) => lastDate).toSorted();
   return {
-    covers: [...new Set(some.flatMap(({ covers }) => covers))].toSorted(),
+    covers: [...new Map(some.flatMap(({ covers }) => covers.map((cover) => [cover.hash, cover]))).values()],
     firstDate: firstDates[0] ?? '',
     lastDate: lastDates.at(-1) ?? '',
   };

@@ -5,23 +5,32 @@ import type { DataFile } from '../log/snapshot.ts';
  * Rules of first-seen parts: which are valid for a version, which are removed, created and merged.
  *
  * A part depends only on the bytes of the data files that it covers. So it is valid for every version that has all of
- * them. A rewrite of a file makes the parts that cover it stale. Parts are merged within a day, a month or a year of
+ * them, and for a reader of some apps also without the others' files. A rewrite of a file makes the parts that cover it
+ * stale. Parts are merged within a day, a month or a year of
  * event times, by age: days are rewritten while they are young.
  */
 export interface FirstSeenPart extends StoredFile {
   readonly id: string;
   readonly sizeBytes: number;
-  /** Hashes of the data files whose rows it has, shortened to `coverLength`. */
-  readonly covers: readonly string[];
+  /** The data files whose rows it has. */
+  readonly covers: readonly Cover[];
   /** First and last date (UTC) of the events of those files. */
   readonly firstDate: string;
   readonly lastDate: string;
 }
 
+/** A data file whose rows a part has. */
+export interface Cover {
+  /** The hash of the file, shortened to `coverLength`. */
+  readonly hash: string;
+  /** The least and greatest `id_app` of its rows; absent if unknown. */
+  readonly apps?: readonly [least: number, greatest: number];
+}
+
 /** A sealed file that no part covers. */
 export interface UncoveredFile {
   readonly file: DataFile;
-  readonly cover: string;
+  readonly cover: Cover;
   readonly firstDate: string;
   readonly lastDate: string;
 }
@@ -38,9 +47,13 @@ const maxMergedBytes = 160 * 1024 ** 2;
 /** Limits of the files of a new part: less than a second. */
 const [maxFiles, maxRows] = [256, 2_000_000];
 
-/** Returns how parts name a data file; undefined for a file of another engine, which no part covers. */
-export function coverOf({ sha256 }: Pick<DataFile, 'sha256'>): string | undefined {
+/** Returns the hash by which parts name a data file; undefined for a file of another engine, which no part covers. */
+function hashOf({ sha256 }: DataFile): string | undefined {
   return sha256?.slice(0, coverLength);
+}
+
+function toCover({ minValues: { id_app: least }, maxValues: { id_app: greatest } }: DataFile, hash: string): Cover {
+  return typeof least === 'number' && typeof greatest === 'number' ? { hash, apps: [least, greatest] } : { hash };
 }
 
 /** Returns the date of a statistic; undefined if it is unknown. */
@@ -55,36 +68,38 @@ export function groupOf(lastDate: string, today: string): string {
   return ageDays > monthAfterDays ? lastDate.slice(0, 7) : lastDate;
 }
 
-function isValid({ covers }: FirstSeenPart, live: ReadonlySet<string>): boolean {
-  return covers.every((cover) => live.has(cover));
-}
+const mayHoldApp = ({ apps: [least, greatest] = [-Infinity, Infinity] }: Cover, idApps: readonly number[]): boolean =>
+  idApps.some((idApp) => idApp >= least && idApp <= greatest);
 
-const coversOf = (files: readonly DataFile[]): Set<string> => new Set(files.flatMap((file) => coverOf(file) ?? []));
+const hashesOf = (files: readonly DataFile[]): Set<string> => new Set(files.flatMap((file) => hashOf(file) ?? []));
+const hashesOfParts = (parts: readonly FirstSeenPart[]): Set<string> =>
+  new Set(parts.flatMap(({ covers }) => covers.map(({ hash }) => hash)));
 
 /** Finds the parts that cover a file that the table does not name, and those whose files other parts cover. */
 export function findObsolete<P extends FirstSeenPart>(parts: readonly P[], files: readonly DataFile[]): P[] {
-  const live = coversOf(files);
+  const live = hashesOf(files);
   const covered = new Set<string>();
   return parts
     .toSorted((a, b) => b.covers.length - a.covers.length)
-    .filter((part) => {
-      const isObsolete = !isValid(part, live) || part.covers.every((cover) => covered.has(cover));
-      if (!isObsolete) for (const cover of part.covers) covered.add(cover);
-      return isObsolete;
+    .filter(({ covers }) => {
+      const isStale = !covers.every(({ hash }) => live.has(hash));
+      if (isStale || covers.every(({ hash }) => covered.has(hash))) return true;
+      for (const { hash } of covers) covered.add(hash);
+      return false;
     });
 }
 
 /** Lists the sealed files that no part covers, newest dates first, each content once. */
 export function listUncovered(parts: readonly FirstSeenPart[], files: readonly DataFile[]): UncoveredFile[] {
-  const covered = new Set(parts.flatMap(({ covers }) => covers));
+  const covered = hashesOfParts(parts);
   const uncovered: UncoveredFile[] = [];
   for (const file of files) {
-    const cover = coverOf(file);
-    if (file.young || cover === undefined || covered.has(cover)) continue;
+    const hash = hashOf(file);
+    if (file.young || hash === undefined || covered.has(hash)) continue;
     const [firstDate, lastDate] = [findDate(file.minValues['event_time']), findDate(file.maxValues['event_time'])];
     if (firstDate === undefined || lastDate === undefined) continue;
-    covered.add(cover);
-    uncovered.push({ file, cover, firstDate, lastDate });
+    covered.add(hash);
+    uncovered.push({ file, cover: toCover(file, hash), firstDate, lastDate });
   }
   return uncovered.toSorted((a, b) => Number(a.lastDate < b.lastDate) - Number(a.lastDate > b.lastDate));
 }
@@ -139,15 +154,23 @@ export interface ValidParts<P extends FirstSeenPart> {
   readonly covered: ReadonlySet<DataFile>;
 }
 
-/** Chooses the parts of a version. Those without events before a time, Unix s, are left out. */
+/**
+ * Chooses the parts of a version for a reader of some apps. `files`: at least all files of the version that may have
+ * rows of these apps. A part is valid if the version has each covered file that may have such rows. Parts without events
+ * of these apps before a time, Unix s, are left out.
+ */
 export function chooseParts<P extends FirstSeenPart>(
   all: readonly P[],
   files: readonly DataFile[],
-  beforeSeconds: number,
+  { beforeSeconds, idApps }: { readonly beforeSeconds: number; readonly idApps: readonly number[] },
 ): ValidParts<P> {
-  const live = coversOf(files);
-  const parts = all.filter((part) => Date.parse(part.firstDate) < beforeSeconds * 1000 && isValid(part, live));
-  const covers = new Set(parts.flatMap((part) => part.covers));
-  const covered = new Set(files.filter((file) => covers.has(coverOf(file) ?? '')));
-  return { parts, covered };
+  const live = hashesOf(files);
+  const parts = all.filter(
+    ({ firstDate, covers }) =>
+      Date.parse(firstDate) < beforeSeconds * 1000 &&
+      covers.some((cover) => mayHoldApp(cover, idApps)) &&
+      covers.every((cover) => live.has(cover.hash) || !mayHoldApp(cover, idApps)),
+  );
+  const hashes = hashesOfParts(parts);
+  return { parts, covered: new Set(files.filter((file) => hashes.has(hashOf(file) ?? ''))) };
 }

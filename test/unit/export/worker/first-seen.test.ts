@@ -4,6 +4,7 @@ import { expect, it, onTestFinished } from 'vitest';
 import { openFirstSeenParts } from '../../../../src/lake/first-seen/first-seen-parts.ts';
 import { listUncovered } from '../../../../src/lake/first-seen/plan-parts.ts';
 import { ensureLake, lakePaths } from '../../../../src/lake/lake.ts';
+import { writeCheckpoint } from '../../../../src/lake/log/checkpoint.ts';
 import { openTable } from '../../../../src/lake/log/table.ts';
 import { openDuckdb } from '../../../../src/lake/sql/duckdb.ts';
 import { createClock } from '../../../../src/runtime/clock.ts';
@@ -20,19 +21,22 @@ const earlier: readonly Login[] = [
   [1, 'old', '2026-01-31 23:59:59.9'],
   [2, 'of another app', '2026-01-31 12:00:00'],
 ];
+/** An export of app 1 does not read this file from the checkpoint, though a part covers it. */
+const ofOtherApp: readonly Login[] = [[3, 'other', '2026-01-30 12:00:00']];
 const ofSpan: readonly Login[] = [
   [1, 'new', '2026-02-01 00:00:00'],
   [1, 'old', '2026-02-01 00:00:01'],
   [1, 'of another app', '2026-02-01 00:00:02'],
 ];
 
-/** Creates a lake of two sealed files with first-seen parts; the bytes of the earlier file are then lost. */
+/** Creates a lake of sealed files, a checkpoint and a first-seen part; the bytes of a file before the span are then lost. */
 async function createLake(): Promise<string> {
   const lakeDir = path.join(testFolder(), 'lake');
   const clock = createClock(0);
   await ensureLake(lakeDir, { clock, retentionMs: 60_000 });
   const table = await openTable(lakePaths(lakeDir).table, { clock, crashPoint: noCrashPoint });
   for (const [date, logins] of [
+    ['2026-01-30', ofOtherApp],
     ['2026-01-31', earlier],
     ['2026-02-01', ofSpan],
   ] as const) {
@@ -57,6 +61,7 @@ async function createLake(): Promise<string> {
   const { files, emptyFile } = table.snapshot();
   const parts = await openFirstSeenParts(lakeDir);
   await parts.add(duckdb, listUncovered([], files), emptyFile, '2026-02-02');
+  await writeCheckpoint(duckdb, table.dir, table.state(), noCrashPoint);
   for (const file of files) if (file.path.includes('2026-01-31')) await rm(file.absolutePath);
   return path.join(lakeDir, 'events');
 }

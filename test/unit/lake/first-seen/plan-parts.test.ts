@@ -7,13 +7,14 @@ import {
   listUncovered,
   planMerge,
   takeBatch,
+  type Cover,
   type FirstSeenPart,
 } from '../../../../src/lake/first-seen/plan-parts.ts';
 import type { DataFile } from '../../../../src/lake/log/snapshot.ts';
 
 const today = '2026-05-20';
 const longHash = (name: string): string => name.padEnd(64, '0');
-const cover = (name: string): string => longHash(name).slice(0, 32);
+const coverOf = (name: string): Cover => ({ hash: longHash(name).slice(0, 32) });
 
 function fileOf(name: string, date: string, members: Partial<DataFile> = {}): DataFile {
   return {
@@ -34,7 +35,7 @@ function partOf(id: string, names: readonly string[], members: Partial<FirstSeen
     id,
     absolutePath: `/lake/first-seen/${id}`,
     sizeBytes: 100,
-    covers: names.map(cover),
+    covers: names.map(coverOf),
     firstDate: '2026-05-01',
     lastDate: '2026-05-01',
     ...members,
@@ -44,20 +45,36 @@ function partOf(id: string, names: readonly string[], members: Partial<FirstSeen
 const idsOf = (parts: readonly FirstSeenPart[] | undefined): string[] => (parts ?? []).map(({ id }) => id);
 
 describe('the parts of a version', () => {
+  const reader = { beforeSeconds: Infinity, idApps: [5] };
   const files = ['a', 'b', 'c'].map((name) => fileOf(name, '2026-05-01'));
 
   it('A part is used if the version has all files that it covers, and the others are read', () => {
     const parts = [partOf('whole', ['a', 'b']), partOf('stale', ['c', 'rewritten'])];
-    const chosen = chooseParts(parts, files, Date.parse('2026-05-03') / 1000);
+    const chosen = chooseParts(parts, files, { ...reader, beforeSeconds: Date.parse('2026-05-03') / 1000 });
     expect(idsOf(chosen.parts)).toEqual(['whole']);
     expect([...chosen.covered]).toEqual(files.slice(0, 2));
     expect(idsOf(findObsolete(parts, files))).toEqual(['stale']);
   });
 
   it('A part without events before the time is left out, to the second', () => {
-    const midnight = Date.parse('2026-05-01') / 1000;
-    expect(chooseParts([partOf('one', ['a'])], files, midnight).parts).toEqual([]);
-    expect(idsOf(chooseParts([partOf('one', ['a'])], files, midnight + 1).parts)).toEqual(['one']);
+    const beforeSeconds = Date.parse('2026-05-01') / 1000;
+    const parts = [partOf('one', ['a'])];
+    expect(chooseParts(parts, files, { ...reader, beforeSeconds }).parts).toEqual([]);
+    expect(idsOf(chooseParts(parts, files, { ...reader, beforeSeconds: beforeSeconds + 1 }).parts)).toEqual(['one']);
+  });
+
+  it('A reader of some apps uses a part that lacks files of other apps only, and no part of other apps only', () => {
+    const range = (name: string, least: number, greatest: number): Cover => ({
+      ...coverOf(name),
+      apps: [least, greatest],
+    });
+    const covers = [range('a', 1, 4), range('rewritten', 6, 9)];
+    const parts = [partOf('some', [], { covers }), partOf('others', [], { covers: [range('b', 10, 20)] })];
+    const chosenFor = (...idApps: number[]) => idsOf(chooseParts(parts, files, { ...reader, idApps }).parts);
+    expect([chosenFor(4), chosenFor(5), chosenFor(6), chosenFor(1, 9)]).toEqual([['some'], [], [], []]);
+    expect([chosenFor(4, 10), chosenFor(20, 9), chosenFor(21)]).toEqual([['some', 'others'], ['others'], []]);
+    // Without known apps, a file counts for each of them.
+    expect(idsOf(chooseParts([partOf('unknown', ['a', 'rewritten'])], files, reader).parts)).toEqual([]);
   });
 
   it('A part whose files other parts cover is obsolete: a merge was interrupted before it was removed', () => {
