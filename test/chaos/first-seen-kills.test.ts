@@ -1,10 +1,9 @@
-import { readdir } from 'node:fs/promises';
 import path from 'node:path';
 import { expect, test } from 'vitest';
-import { firstSeenFolder, firstSeenSteps } from '../../src/lake/first-seen/first-seen-parts.ts';
+import { firstSeenSteps } from '../../src/lake/first-seen/first-seen-parts.ts';
 import { inLongForm } from '../helpers/chaos.ts';
 import { prepareCompactProcesses, publishEvents } from '../helpers/compact-process.ts';
-import { isSettled, readFound } from '../helpers/first-seen.ts';
+import { isSettled, listParts, namesOf, readFound } from '../helpers/first-seen.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 const processes = prepareCompactProcesses();
@@ -26,7 +25,5 @@ test('A compactor killed at any step of the first-seen parts is followed by one 
   await waitFor('whole', () => isSettled(lakeDir, ids.size));
   last.child.kill('SIGTERM');
   expect(await last.exited).toBe('0');
-  const { parts } = await readFound(lakeDir);
-  const files = parts.flatMap(({ id, absolutePath }) => [`${id}.json`, path.basename(absolutePath)]);
-  expect((await readdir(firstSeenFolder(lakeDir))).toSorted()).toEqual(files.toSorted());
+  expect(await listParts(lakeDir)).toEqual(namesOf(await readFound(lakeDir)));
 }, 180_000);

@@ -1,6 +1,7 @@
+import { readdir } from 'node:fs/promises';
 import path from 'node:path';
 import { pinFirstSeen } from '../../src/export/worker/first-seen.ts';
-import { readFirstSeenParts, type StoredPart } from '../../src/lake/first-seen/first-seen-parts.ts';
+import { firstSeenFolder, readFirstSeenParts, type StoredPart } from '../../src/lake/first-seen/first-seen-parts.ts';
 import { findObsolete, listUncovered, planMerge } from '../../src/lake/first-seen/plan-parts.ts';
 import { readSnapshot, type Snapshot } from '../../src/lake/log/snapshot.ts';
 import { testFolder } from './folder.ts';
@@ -57,6 +58,16 @@ export interface FoundParts {
 
 export async function readFound(lakeDir: string): Promise<FoundParts> {
   return { snapshot: await readSnapshot(path.join(lakeDir, 'events')), parts: await readFirstSeenParts(lakeDir) };
+}
+
+/** Lists the files in the folder of parts, without that of its lock. */
+export async function listParts(lakeDir: string): Promise<string[]> {
+  return (await readdir(firstSeenFolder(lakeDir))).filter((name) => name !== '.lock').toSorted();
+}
+
+/** Lists the files of the parts. */
+export function namesOf({ parts }: FoundParts): string[] {
+  return parts.flatMap(({ id, absolutePath }) => [`${id}.json`, path.basename(absolutePath)]).toSorted();
 }
 
 /** Reports whether a number of rows is sealed and in parts, and no change of parts is due. */

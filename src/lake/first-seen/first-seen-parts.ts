@@ -190,11 +190,7 @@ async function findDamaged(parts: readonly StoredPart[], stop?: AbortSignal): Pr
  * Opens the parts for one writer, and removes damaged ones and what a killed one has left. The folder is created with
  * the first part.
  */
-export async function openFirstSeenParts(
-  lakeDir: string,
-  crashPoint: CrashPoint = noCrashPoint,
-  signal?: AbortSignal,
-) {
+export async function openFirstSeenParts(lakeDir: string, crashPoint: CrashPoint = noCrashPoint, signal?: AbortSignal) {
   const folder = firstSeenFolder(lakeDir);
   const records = openRecords(lakeDir);
   const { list, follow, removeLeftovers, remove } = createPartList(lakeDir, records);
