@@ -31,7 +31,7 @@ export interface CompactOptions {
   readonly mergeFileBytes?: number | undefined;
   readonly retentionMs: number;
   readonly duckdbMemoryMb: number;
-  /** Number of commits per checkpoint [100]. */
+  /** Commits between checkpoints, at least [100]. */
   readonly checkpointEvery?: number;
   readonly refusals?: RefusalFolder | undefined;
   /** Disables the lock, so that tests can let two compactors compete: the fence in the log must suffice. */

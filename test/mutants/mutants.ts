@@ -399,6 +399,16 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     replace: 'FROM seen',
     test: 'unit/export/worker/derived-query.test.ts',
   },
+  'a user is known before the period by an event at its start': {
+    find: 'AND first_seconds < CAST($spanFrom',
+    replace: 'AND first_seconds <= CAST($spanFrom',
+    test: 'unit/export/worker/first-seen.test.ts',
+  },
+  'a part is used for a version without a file that it covers': {
+    find: 'covers.every((cover) => live.has(cover.hash) || !mayHoldApp(cover, idApps)),',
+    replace: 'covers.some((cover) => live.has(cover.hash) || !mayHoldApp(cover, idApps)),',
+    test: 'unit/lake/first-seen/plan-parts.test.ts',
+  },
   'a pause of half an hour ends a session': {
     find: '<= ${pauseMicros} AS goes_on',
     replace: '< ${pauseMicros} AS goes_on',

@@ -8,6 +8,7 @@ import {
   type Leftovers,
   checkpointEvery,
   checkpointWhenDue,
+  isCheckpointDue,
 } from '../../lake/cleanup.ts';
 import { applyDueReplacements, type PublishedPaths } from '../../lake/files/deferred-replacement.ts';
 import { listDueFolders, removeFormerFolders, showMergedFolders } from '../../lake/files/merged-folders.ts';
@@ -102,15 +103,28 @@ export async function sweepLeftovers(
   return swept !== undefined;
 }
 
-/** Creates the checkpoints of a table; the first run checks the log. `every`: number of commits in between. */
-export function createCheckpointTask(table: Table, crashPoint: CrashPoint, every = checkpointEvery) {
+/**
+ * Creates the checkpoints of a table; the first run checks the log. `every`: least number of commits in between.
+ * `nowMs`: a monotonic clock.
+ */
+export function createCheckpointTask(
+  table: Table,
+  crashPoint: CrashPoint,
+  every = checkpointEvery,
+  nowMs = (): number => performance.now(),
+) {
   let newest: number | undefined;
+  let newestSinceMs = 0;
   return {
     /** Writes a checkpoint when one is due. Only then is the log's folder listed. */
     async run(duckdb: Duckdb): Promise<void> {
-      const { version } = table.state();
-      const mayRest = newest !== undefined && version - newest < every && newest >= (table.lake().forgetBefore ?? 0);
-      if (!mayRest) newest = await checkpointWhenDue(duckdb, table, crashPoint, every);
+      const { version, files } = table.state();
+      const ageMs = newest === undefined ? 0 : nowMs() - newestSinceMs;
+      const commits = version - (newest ?? version);
+      const isDue = isCheckpointDue({ commits, ageMs, liveFiles: files.size }, every);
+      if (newest !== undefined && !isDue && newest >= (table.lake().forgetBefore ?? 0)) return;
+      const found = await checkpointWhenDue(duckdb, table, crashPoint, every, ageMs);
+      if (found !== newest) [newest, newestSinceMs] = [found, nowMs()];
     },
   };
 }

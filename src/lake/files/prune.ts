@@ -1,4 +1,6 @@
+import type { AddFilter } from '../log/actions.ts';
 import type { DataFile } from '../log/snapshot.ts';
+import { sqlText } from '../sql/literals.ts';
 
 /** A closed range of Unix ms. An absent bound is open. */
 export interface TimeRange {
@@ -65,4 +67,63 @@ export function pruneFiles(files: readonly DataFile[], filter: FileFilter): Data
       mayHoldTime(file, 'received_at', filter.receivedAt) &&
       mayHoldTime(file, 'available_at', filter.availableAt),
   );
+}
+
+/** Number of apps that are compared one by one; of more, only the range. */
+const maxApps = 32;
+/** Its texts have the same order in SQL as in JavaScript. */
+const asciiOnly = /^[ -~]*$/;
+/** The form of the log's times, which are ordered as texts, for LIKE. Times of other years have more digits. */
+const timeForm = '____-__-__T__:__:__.___Z';
+
+/** Returns the text of a time in the log; undefined for other years. */
+function timeText(ms: number): string | undefined {
+  const text = Math.abs(ms) <= 8.64e15 ? new Date(ms).toISOString() : '';
+  return text.length === timeForm.length ? text : undefined;
+}
+
+/** A range of values in SQL. */
+type SqlRange = readonly [low: string | number, high: string | number];
+
+function appRanges(idApps: readonly number[]): readonly SqlRange[] {
+  if (idApps.length <= maxApps) return idApps.map((idApp) => [idApp, idApp]);
+  return [[Math.min(...idApps), Math.max(...idApps)]];
+}
+
+/**
+ * Returns the condition of `pruneFiles` in SQL. It leaves out no file that `pruneFiles` returns, and may keep others.
+ * Undefined if it would keep all.
+ */
+export function toAddFilter({ idApps, kinds, ...times }: FileFilter): AddFilter | undefined {
+  const paths: string[] = [];
+  const conditions: string[] = [];
+  const boundsOf = (column: string): readonly [min: string, max: string] => {
+    paths.push(`$.minValues.${column}`, `$.maxValues.${column}`);
+    return [`bounds[${paths.length - 1}]`, `bounds[${paths.length}]`];
+  };
+  const addRanges = ([min, max]: readonly [min: string, max: string], ranges: readonly SqlRange[]): void => {
+    const touches = ([low, high]: SqlRange): string =>
+      `(coalesce(${min} <= ${high}, true) AND coalesce(${max} >= ${low}, true))`;
+    conditions.push(ranges.length === 0 ? 'false' : `(${ranges.map(touches).join(' OR ')})`);
+  };
+  if (idApps !== undefined) {
+    const [min, max] = boundsOf('id_app');
+    addRanges([`TRY_CAST(${min} AS DOUBLE)`, `TRY_CAST(${max} AS DOUBLE)`], appRanges(idApps));
+  }
+  if (kinds?.every((kind) => asciiOnly.test(kind)) === true)
+    addRanges(
+      boundsOf('kind'),
+      kinds.map((kind) => [sqlText(kind), sqlText(kind)]),
+    );
+  const columns = { event_time: times.eventTime, received_at: times.receivedAt, available_at: times.availableAt };
+  for (const [column, { fromMs = -Infinity, toMs = Infinity } = {}] of Object.entries(columns)) {
+    const [from, to] = [timeText(Math.floor(fromMs - 1)), timeText(Math.ceil(toMs))];
+    if (from === undefined && to === undefined) continue;
+    const [min, max] = boundsOf(column);
+    const prune = (bound: string, comparison: string): void =>
+      void conditions.push(`coalesce(NOT (${bound} LIKE '${timeForm}' AND ${bound} ${comparison}), true)`);
+    if (from !== undefined) prune(max, `< ${sqlText(from)}`);
+    if (to !== undefined) prune(min, `> ${sqlText(to)}`);
+  }
+  return conditions.length === 0 ? undefined : { paths, condition: conditions.join(' AND ') };
 }

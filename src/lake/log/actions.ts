@@ -29,6 +29,16 @@ export interface AddAction {
   readonly deletionVector?: unknown;
 }
 
+/**
+ * A condition in SQL that holds for all adds a reader needs. `bounds` lists the texts at the paths in the statistics,
+ * from 1; NULL for an absent one.
+ */
+export interface AddFilter {
+  /** JSON paths in the statistics. */
+  readonly paths: readonly string[];
+  readonly condition: string;
+}
+
 /** Removes a file. Readers of older versions may use it until the retention has passed. */
 export interface RemoveAction {
   readonly path: string;
