@@ -148,7 +148,7 @@ async function* readNeededAdds(
 ): AsyncGenerator<readonly Action[]> {
   const texts = Object.fromEntries(columns.map((column) => [column, 'VARCHAR']));
   const form = JSON.stringify({ minValues: texts, maxValues: texts });
-  // A path per bound would take five times as long. Statistics that are no JSON have no bounds.
+  // A path per bound would take five times as long. Malformed statistics have no bounds.
   const bounds = `try(json_transform(add.stats, ${sqlText(form)})) AS bounds`;
   const lines = duckdb.texts(
     `SELECT ${plainLine} FROM (SELECT add, ${bounds} FROM ${rowsSql(file)} WHERE file_row_number >= ${plainFrom}) WHERE ${condition}`,
