@@ -40,7 +40,8 @@ export function isEmptyResult(request: ExportSpec, apps: readonly ExportApp[]): 
 function toTimeRange({ fromSeconds, beforeSeconds }: SecondsSpan): TimeRange {
   return {
     ...(fromSeconds === undefined ? {} : { fromMs: fromSeconds * 1000 }),
-    ...(beforeSeconds === undefined ? {} : { toMs: beforeSeconds * 1000 }),
+    // The span ends before this second, and statistics are rounded down to ms.
+    ...(beforeSeconds === undefined ? {} : { toMs: beforeSeconds * 1000 - 1 }),
   };
 }
 
