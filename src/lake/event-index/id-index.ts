@@ -36,6 +36,8 @@ const maxMergedBytes = 32 * 1024 * 1024;
 const spanMs = 65_536;
 /** Time after which a lookup reads a part again, since damage could hide events, ms. */
 const trustedMs = 600_000;
+/** Attempts of a lookup while other processes merge parts; then the index counts as missing. */
+const maxTries = 4;
 
 const digitsOfKey = 12;
 /** Length of the start of an id that its request's events share. */
@@ -163,13 +165,18 @@ export function openIdIndex(folder: string) {
 
   return {
     async find(duckdb: Statements, files: readonly DataFile[], keys: readonly number[]): Promise<IndexResult> {
-      await parts.follow(duckdb, trustedMs);
-      return lookUp(duckdb, ownersOf(files), files, keys).catch(async (error: unknown) => {
-        if (!(await isFileError(duckdb, error))) throw error;
-        // A part was removed or damaged since it was read.
-        await parts.follow(duckdb, 0);
-        return lookUp(duckdb, ownersOf(files), files, keys);
-      });
+      let trustedForMs = trustedMs;
+      for (let tries = 0; tries < maxTries; tries += 1) {
+        await parts.follow(duckdb, trustedForMs);
+        try {
+          return await lookUp(duckdb, ownersOf(files), files, keys);
+        } catch (error) {
+          if (!(await isFileError(duckdb, error))) throw error;
+          // A part was damaged, or merged by another process, since it was read.
+          trustedForMs = 0;
+        }
+      }
+      return { candidates: [], unindexed: files };
     },
     /** Indexes a file. Errors: the engine's, also for a damaged or missing file. */
     async add(duckdb: Statements, file: DataFile): Promise<void> {

@@ -93,7 +93,7 @@ test('Readers of the glob and of the log find every row once at each step, kille
     expect(await listShown(table)).toEqual(publishedNames(table.snapshot().files));
     expect((await readdir(stagingDir)).length, step).toBe(0);
   }
-});
+}, 300_000);
 
 test('What is sealed, rewritten or erased while a merge waits for its readers is shown in time, and no row twice', async () => {
   const { lakeDir, table, clock, merge, show, renew, clean, rewrite } = await openMergeableDay(4);
