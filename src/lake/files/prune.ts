@@ -80,11 +80,11 @@ function appRanges(idApps: readonly number[]): readonly SqlRange[] {
  * Undefined if it would keep all.
  */
 export function toAddFilter({ idApps, kinds, ...times }: FileFilter): AddFilter | undefined {
-  const paths: string[] = [];
+  const columns: string[] = [];
   const conditions: string[] = [];
   const boundsOf = (column: string): readonly [min: string, max: string] => {
-    paths.push(`$.minValues.${column}`, `$.maxValues.${column}`);
-    return [`bounds[${paths.length - 1}]`, `bounds[${paths.length}]`];
+    columns.push(column);
+    return [`bounds."minValues".${column}`, `bounds."maxValues".${column}`];
   };
   const addRanges = ([min, max]: readonly [min: string, max: string], ranges: readonly SqlRange[]): void => {
     const touches = ([low, high]: SqlRange): string =>
@@ -100,8 +100,8 @@ export function toAddFilter({ idApps, kinds, ...times }: FileFilter): AddFilter 
       boundsOf('kind'),
       kinds.map((kind) => [sqlText(kind), sqlText(kind)]),
     );
-  const columns = { event_time: times.eventTime, received_at: times.receivedAt, available_at: times.availableAt };
-  for (const [column, { fromMs = -Infinity, toMs = Infinity } = {}] of Object.entries(columns)) {
+  const timeRanges = { event_time: times.eventTime, received_at: times.receivedAt, available_at: times.availableAt };
+  for (const [column, { fromMs = -Infinity, toMs = Infinity } = {}] of Object.entries(timeRanges)) {
     const [from, to] = [timeText(Math.floor(fromMs - 1)), timeText(Math.ceil(toMs))];
     if (from === undefined && to === undefined) continue;
     const [min, max] = boundsOf(column);
@@ -110,5 +110,5 @@ export function toAddFilter({ idApps, kinds, ...times }: FileFilter): AddFilter 
     if (from !== undefined) prune(max, `< ${sqlText(from)}`);
     if (to !== undefined) prune(min, `> ${sqlText(to)}`);
   }
-  return conditions.length === 0 ? undefined : { paths, condition: conditions.join(' AND ') };
+  return conditions.length === 0 ? undefined : { columns, condition: conditions.join(' AND ') };
 }

@@ -30,12 +30,12 @@ export interface AddAction {
 }
 
 /**
- * A condition in SQL that holds for all adds a reader needs. `bounds` lists the texts at the paths in the statistics,
- * from 1; NULL for an absent one.
+ * A condition in SQL that holds for all adds a reader needs. In it, `bounds."minValues".COLUMN` and
+ * `bounds."maxValues".COLUMN` are texts of the statistics; NULL for absent ones.
  */
 export interface AddFilter {
-  /** JSON paths in the statistics. */
-  readonly paths: readonly string[];
+  /** Columns of the condition, at least one. */
+  readonly columns: readonly string[];
   readonly condition: string;
 }
 

@@ -1,5 +1,5 @@
 import type { Duckdb } from '../sql/duckdb.ts';
-import { sqlList, sqlText } from '../sql/literals.ts';
+import { sqlText } from '../sql/literals.ts';
 import type { Action, AddAction, AddFilter } from './actions.ts';
 import { parseActions } from './log-files.ts';
 import type { TableState } from './table-state.ts';
@@ -144,10 +144,12 @@ async function* readNeededAdds(
   duckdb: Duckdb,
   file: string,
   plainFrom: number,
-  { paths, condition }: AddFilter,
+  { columns, condition }: AddFilter,
 ): AsyncGenerator<readonly Action[]> {
-  // Statistics that are no JSON have no bounds.
-  const bounds = `try(json_extract_string(add.stats, ${sqlList(paths)}::VARCHAR[])) AS bounds`;
+  const texts = Object.fromEntries(columns.map((column) => [column, 'VARCHAR']));
+  const form = JSON.stringify({ minValues: texts, maxValues: texts });
+  // A path per bound would take five times as long. Malformed statistics have no bounds.
+  const bounds = `try(json_transform(add.stats, ${sqlText(form)})) AS bounds`;
   const lines = duckdb.texts(
     `SELECT ${plainLine} FROM (SELECT add, ${bounds} FROM ${rowsSql(file)} WHERE file_row_number >= ${plainFrom}) WHERE ${condition}`,
   );

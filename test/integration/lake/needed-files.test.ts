@@ -42,6 +42,8 @@ const odd: readonly (string | undefined)[] = [
   '',
   'not JSON',
   '{}',
+  '[]',
+  '{"numRecords":1,"minValues":5,"maxValues":null}',
   '{"numRecords":1,"minValues":{"id_app":3},"maxValues":{"kind":"login"}}',
   // Another engine may write times in another form of the same length.
   '{"numRecords":1,"maxValues":{"event_time":"2024-01-04 05:00:00.000Z"}}',
@@ -93,20 +95,20 @@ test('A filter of the log leaves out files, but none that may have rows of it, i
   await table.commit(() => ({ cause: 'seal', actions: [1, 2, 3].map(removeOf) }));
   await checkpoint();
   const { version } = table.state();
-  // After the checkpoint: files go that were and were not read from it, one comes, and one comes back.
+  // After the checkpoint, files are removed that were and were not read from it; one is added, and one added again.
   await table.commit(() => ({ cause: 'seal', actions: [4, 5, 6, 7].map(removeOf) }));
   await table.commit(() => ({ cause: 'flush', actions: [{ add: addOf(5) }, { add: addOf(500) }] }));
 
   const whole = await readSnapshot(table.dir);
   const older = await readSnapshotAt(table.dir, { version, tag: undefined });
-  expect([whole.files.length, older.files.length]).toEqual([422, 424]);
-  for (const filter of filters) {
+  expect([whole.files.length, older.files.length]).toEqual([424, 426]);
+  for (const [index, filter] of filters.entries()) {
     const needed = toAddFilter(filter);
     const read = await readSnapshot(table.dir, needed);
-    const paths = (files: typeof read.files) =>
-      pruneFiles(files, filter).map(({ path, sizeBytes }) => [path, sizeBytes]);
+    const paths = (files: typeof read.files) => pruneFiles(files, filter).map((file) => [file.path, file.sizeBytes]);
     expect(paths(read.files), JSON.stringify(filter)).toEqual(paths(whole.files));
     expect({ ...read, files: [], young: [] }).toEqual({ ...whole, files: [], young: [] });
+    if (index % 3 > 0) continue;
     const readOlder = await readSnapshotAt(table.dir, { version, tag: undefined }, { needed });
     expect(paths(readOlder.files), JSON.stringify(filter)).toEqual(paths(older.files));
   }
@@ -136,7 +138,7 @@ test('A damaged checkpoint is refused with a filter too', async () => {
   const needed = toAddFilter({ idApps: [3] });
   const count = async (filter?: AddFilter): Promise<number> =>
     pruneFiles((await readSnapshot(table.dir, filter)).files, { idApps: [3] }).length;
-  // The log is whole without it.
+  // The log is complete without it.
   expect(await count(needed)).toBe(await count());
   rmSync(path.join(logFolder(table.dir), commitName(0)));
   await expect(readSnapshot(table.dir, needed)).rejects.toMatchObject({ code: 'log_damaged' });
