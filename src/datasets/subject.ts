@@ -24,8 +24,8 @@ export function subjectSql(subject: Subject): string {
 }
 
 /**
- * Builds the SQL of the key by which subjects of one app are compared: 128 bits of SHA-256. Nobody can create two
- * texts with the same key.
+ * Builds the SQL of the key by which subjects of one app are compared: 128 bits of SHA-256. No client can create
+ * two texts with the same key.
  */
 export function subjectKeySql(subject: string): string {
   return `CAST(left(sha256(${subject}), 32) AS UUID)`;

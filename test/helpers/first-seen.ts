@@ -24,7 +24,7 @@ export function toEventLine(event: ImportedEvent): Record<string, unknown> {
 export function drawHistories(seed: number, before: number, days: number): readonly ImportedEvent[] {
   const random = createRandom(seed);
   const pauses = [0, 1, 60, 3600, daySeconds];
-  // Few dates, since each has files of its own.
+  // Few dates, since each has its own files.
   const ages = [1, 2, 9, 10, 40, days];
   const drawDay = (): number => before - (ages[random(ages.length)] ?? 0) * daySeconds;
   const events = Array.from({ length: 90 }, (_unused, history): ImportedEvent[] => {

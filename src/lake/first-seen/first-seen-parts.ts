@@ -5,7 +5,7 @@
  * with the hashes of the data files that it covers (plan-parts.ts). Columns: is_user, id_app, key (subject.ts) and
  * first_seconds, the time of the subject's first event, rounded down to s. A row takes 19 bytes.
  * Invariant: a part depends only on the bytes of the files that it covers (`chooseParts`: its use by readers).
- * Crash: a part exists as a whole or not at all. Missing and damaged parts are recreated; until then, exports read the
+ * Crash: a part is complete or does not exist. Missing and damaged parts are recreated; until then, exports read the
  * rows of their files.
  */
 import { randomBytes, randomUUID } from 'node:crypto';

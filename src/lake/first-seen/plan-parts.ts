@@ -104,7 +104,7 @@ export function listUncovered(parts: readonly FirstSeenPart[], files: readonly D
   return uncovered.toSorted((a, b) => Number(a.lastDate < b.lastDate) - Number(a.lastDate > b.lastDate));
 }
 
-/** Takes the files of the next part, which are all of one group; at least one if there are any. */
+/** Returns the files of the next part, which are all of one group; at least one if there are any. */
 export function takeBatch(uncovered: readonly UncoveredFile[], today: string): UncoveredFile[] {
   const [first] = uncovered;
   if (first === undefined) return [];

@@ -148,7 +148,9 @@ async function* readNeededAdds(
 ): AsyncGenerator<readonly Action[]> {
   const texts = Object.fromEntries(columns.map((column) => [column, 'VARCHAR']));
   const form = JSON.stringify({ minValues: texts, maxValues: texts });
-  // A path per bound would take five times as long. Malformed statistics have no bounds.
+  // Pushed into the scan, the filter would parse the statistics again for each use of a bound.
+  await duckdb.run("SET disabled_optimizers = 'filter_pushdown'");
+  // Malformed statistics have no bounds.
   const bounds = `try(json_transform(add.stats, ${sqlText(form)})) AS bounds`;
   const lines = duckdb.texts(
     `SELECT ${plainLine} FROM (SELECT add, ${bounds} FROM ${rowsSql(file)} WHERE file_row_number >= ${plainFrom}) WHERE ${condition}`,
@@ -157,8 +159,8 @@ async function* readNeededAdds(
 }
 
 /**
- * Reads a checkpoint's actions in batches, in any order. `needed`: leaves out removes, and plain adds that do not match.
- * Error: `log_damaged` for a bad row.
+ * Reads a checkpoint's actions in batches, in any order. `needed`: leaves out removes, and plain adds that do not match;
+ * the engine keeps a setting for this. Error: `log_damaged` for a bad row.
  */
 export async function* readActions(
   duckdb: Duckdb,

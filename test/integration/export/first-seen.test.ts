@@ -29,6 +29,7 @@ import {
 } from '../../helpers/first-seen.ts';
 import { temporaryFolder, testFolder } from '../../helpers/folder.ts';
 import { query, startTestCompact } from '../../helpers/lake.ts';
+import { isWhole } from '../../helpers/in-turn.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { waitFor } from '../../helpers/wait.ts';
 import { runHere } from '../../helpers/worker-here.ts';
@@ -86,6 +87,7 @@ describe('exports of new users and devices with first-seen parts', () => {
   const sent: ImportedEvent[] = [];
   let running: RunningArea;
   let user: Credentials;
+  let asked = 0;
 
   beforeAll(async () => {
     for (const app of oracleApps) await area.addApp(app);
@@ -114,11 +116,12 @@ describe('exports of new users and devices with first-seen parts', () => {
     return Number(row?.['n']);
   }
 
-  /** Compares exports with the oracle; returns the number of rows. */
+  /** Compares exports with the oracle; returns the number of rows. A third of `count`, except in the nightly run. */
   async function compare(count: number): Promise<number> {
     let rows = 0;
-    for (let index = 0; index < count; index += 1) {
-      const request = drawRequest(index, sent);
+    for (let index = 0; index < (isWhole ? count : count / 3); index += 1) {
+      const request = drawRequest(asked, sent);
+      asked += 1;
       const parts = await running.export(user, encode(request));
       const expected = expectedRows(request, sent);
       expect({ request, rows: parseCsv(parts.join('')) }).toEqual({ request, rows: expected });
@@ -142,10 +145,10 @@ describe('exports of new users and devices with first-seen parts', () => {
         expect(await countFiles(found, now)).toMatchObject({ read: 0 });
         earlier ??= { asOf: String(found.snapshot.version), events: [...sent] };
       }
-      expect(rows).toBeGreaterThan(30);
+      expect(rows).toBeGreaterThan(isWhole ? 30 : 5);
       await sealer.stop();
       // An older version has fewer files than most parts cover.
-      for (let index = 0; index < 10; index += 1) {
+      for (let index = 0; index < (isWhole ? 10 : 3); index += 1) {
         const request = drawRequest(index, earlier?.events ?? []);
         const parts = await running.export(user, `${encode(request)}&asOf=${earlier?.asOf}`);
         expect(parseCsv(parts.join(''))).toEqual(expectedRows(request, earlier?.events ?? []));
