@@ -99,7 +99,7 @@ bench: build ## throughput of import, compaction and export, as tables and as JS
 bench-quick: build ## the same in two minutes, with fewer rows and one round
 	TRIBUTARY_BENCH_QUICK=1 TRIBUTARY_TEST_BENCH=1 $(VITEST) bench
 
-# A lake of the default size takes up to 60 GB of the checkout's disk until the end.
+# A lake of the default size takes up to 52 GB of the checkout's disk until the end.
 bench-year: export TRIBUTARY_BENCH_YEAR = $(or $(EVENTS),1e9)
 bench-year: export TRIBUTARY_TEST_SEED = $(SEED)
 bench-year: build ## a lake of a year and 1,000 apps next to one of a million events; EVENTS=100e6 instead of 1e9, SEED=n

@@ -88,6 +88,7 @@ const formatCost = ({ ms, cpuMs }: WorkCost): string => `${(ms / 1000).toFixed(1
 
 /** Builds a lake and runs its maintenance; returns the cells of the table, and the figures. */
 async function build({ name, folder, year }: YearLake) {
+  process.stdout.write(`building the lake of ${name}\n`);
   const writing = await costOf(() => writeYear(folder, year));
   const { rows, bytes, paths } = await readLakeSize(folder);
   const maintenance = await maintain(folder, maintenanceMs);
