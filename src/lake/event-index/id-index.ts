@@ -60,13 +60,18 @@ function nameOf({ sha256, path: name, sizeBytes }: DataFile): string {
 /** Parts with sizes within a factor of 16 are merged, so that a row is rarely rewritten. */
 const sizeClassOf = ({ bytes }: DerivedFile): number => Math.floor(Math.log2(1 + bytes / 4096) / 4);
 
-/** Reads the short names of a part's data files; undefined if it is damaged. */
+/** Reads the short names of a part's data files; undefined if it is damaged, or another process has removed it. */
 async function readCovers(duckdb: Statements, file: string): Promise<ReadonlySet<string> | undefined> {
   if (`${await hashFile(file).catch(() => '')}${partEnd}` !== path.basename(file)) return undefined;
-  const [row] = await duckdb.rows(
-    `SELECT decode(value) AS covers FROM parquet_kv_metadata(${sqlText(file)}) WHERE decode(key) = 'covers'`,
-  );
-  return new Set(String(row?.['covers']).split(' '));
+  try {
+    const [row] = await duckdb.rows(
+      `SELECT decode(value) AS covers FROM parquet_kv_metadata(${sqlText(file)}) WHERE decode(key) = 'covers'`,
+    );
+    return new Set(String(row?.['covers']).split(' '));
+  } catch (error) {
+    if (!(await isFileError(duckdb, error))) throw error;
+    return undefined;
+  }
 }
 
 /** Data files by the part that has their rows. */

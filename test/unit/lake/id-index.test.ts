@@ -171,6 +171,20 @@ describe('the index of ids', () => {
     expect(await findWhile(9)).toEqual([4, [], ['0.parquet', '1.parquet', '2.parquet']]);
   });
 
+  it('A part that another process removes while it is read counts as not indexed', async () => {
+    const tested = await indexFiles((duckdb) => writeFiles(duckdb, 2));
+    const { files, duckdb, folder } = tested;
+    const racing: Pick<Duckdb, 'rows' | 'run'> = {
+      run: (sql) => duckdb.run(sql),
+      async rows(sql) {
+        if (sql.includes('parquet_kv_metadata'))
+          for (const name of readdirSync(folder)) rmSync(path.join(folder, name));
+        return await duckdb.rows(sql);
+      },
+    };
+    expect(await openIdIndex(folder).find(racing, files, [keyOf(0)])).toEqual({ candidates: [], unindexed: files });
+  });
+
   it('An error of the engine does not cause the parts to be read again or removed', async () => {
     const tested = await indexFiles((duckdb) => writeFiles(duckdb, 2));
     const { files, duckdb, index, names } = tested;
