@@ -50,7 +50,8 @@ function planDays(): FilePlan {
       lvid: `md5(subject::VARCHAR)`,
     };
     const select = eventColumns.map(({ name, type }) => `CAST(${values[name] ?? 'NULL'} AS ${type}) AS ${name}`);
-    const subject = `hash(range + ${day * rowsOfDay}) % ${subjects}`;
+    // Each day has some new subjects.
+    const subject = `hash(range + ${day * rowsOfDay}) % ${Math.ceil((subjects * (day + 1)) / days)}`;
     return [
       `kind=login/date=${dateOf(day)}/day.parquet`,
       `SELECT ${select.join(', ')} FROM (SELECT range AS i, ${subject} AS subject FROM range(${rowsOfDay})) ORDER BY id_app, event_time`,
@@ -124,6 +125,7 @@ it(
     await measure();
     const [without = {}, withParts = {}] = measured;
     for (const [name, [, exported]] of Object.entries(without)) expect(withParts[name]?.[1]).toBe(exported);
+    expect(without['newUsers, all apps']?.[1]).toBeGreaterThan(0);
     const lake = await readLakeSize(folder);
     const bytes = sumOf(parts.map(({ sizeBytes }) => sizeBytes));
     reportBench(

@@ -193,7 +193,7 @@ async function findDamaged(parts: readonly StoredPart[], stop?: AbortSignal): Pr
 export async function openFirstSeenParts(lakeDir: string, crashPoint: CrashPoint = noCrashPoint, signal?: AbortSignal) {
   const folder = firstSeenFolder(lakeDir);
   const records = openRecords(lakeDir);
-  const { list, follow, removeLeftovers, remove } = createPartList(lakeDir, records);
+  const partList = createPartList(lakeDir, records);
 
   async function write(duckdb: Duckdb, select: string, group: string, facts: Facts): Promise<void> {
     await ensureFolder(folder);
@@ -211,17 +211,17 @@ export async function openFirstSeenParts(lakeDir: string, crashPoint: CrashPoint
     }
   }
 
-  await removeLeftovers(await follow());
+  await partList.removeLeftovers(await partList.follow());
   // A bucket verifies its objects itself, and each would be downloaded.
-  if (!openStore(folder).isShared) await remove(await findDamaged(list(), signal));
+  if (!openStore(folder).isShared) await partList.remove(await findDamaged(partList.list(), signal));
 
   return {
     /** Lists the parts; removes those that are not usable. */
     async list(): Promise<readonly StoredPart[]> {
-      await follow();
-      return list();
+      await partList.follow();
+      return partList.list();
     },
-    remove,
+    remove: (parts: readonly StoredPart[]): Promise<void> => partList.remove(parts),
     /** Adds a part of files whose hashes were compared. Errors: the engine's, `disk`. */
     async add(duckdb: Duckdb, batch: readonly UncoveredFile[], emptyFile: string, today: string): Promise<void> {
       const facts = toFacts(batch.map(({ cover, ...dates }) => ({ covers: [cover], ...dates })));
@@ -233,7 +233,7 @@ export async function openFirstSeenParts(lakeDir: string, crashPoint: CrashPoint
     /** Replaces parts by one. A damaged part is removed instead. */
     async merge(duckdb: Duckdb, some: readonly StoredPart[], today: string): Promise<void> {
       const damaged = await findDamaged(some);
-      if (damaged.length > 0) return await remove(damaged);
+      if (damaged.length > 0) return await partList.remove(damaged);
       const facts = toFacts(some);
       await localFiles.use(some, (paths) =>
         write(
@@ -243,7 +243,7 @@ export async function openFirstSeenParts(lakeDir: string, crashPoint: CrashPoint
           facts,
         ),
       );
-      await remove(some);
+      await partList.remove(some);
       await crashPoint('first-seen-merged');
     },
   };

@@ -29,7 +29,10 @@ const ofSpan: readonly Login[] = [
   [1, 'of another app', '2026-02-01 00:00:02'],
 ];
 
-/** Creates a lake of sealed files, a checkpoint and a first-seen part; the bytes of a file before the span are then lost. */
+/** Returns SQL of the text of row `i`. */
+const pick = (texts: readonly string[]): string => `[${texts.map((text) => `'${text}'`).join(', ')}][i + 1]`;
+
+/** Creates a lake with a checkpoint and a first-seen part; the bytes of a file before the span are then lost. */
 async function createLake(): Promise<string> {
   const lakeDir = path.join(testFolder(), 'lake');
   const clock = createClock(0);
@@ -40,7 +43,6 @@ async function createLake(): Promise<string> {
     ['2026-01-31', earlier],
     ['2026-02-01', ofSpan],
   ] as const) {
-    const pick = (texts: readonly string[]): string => `[${texts.map((text) => `'${text}'`).join(', ')}][i + 1]`;
     const subject = pick(logins.map(([, text]) => text));
     const time = `CAST(${pick(logins.map(([, , text]) => `${text}+00`))} AS TIMESTAMPTZ)`;
     const values = {

@@ -15,6 +15,7 @@ import type { DataFile } from '../../../../src/lake/log/snapshot.ts';
 const today = '2026-05-20';
 const longHash = (name: string): string => name.padEnd(64, '0');
 const coverOf = (name: string): Cover => ({ hash: longHash(name).slice(0, 32) });
+const coverOfApps = (name: string, ...apps: [least: number, greatest: number]): Cover => ({ ...coverOf(name), apps });
 
 function fileOf(name: string, date: string, members: Partial<DataFile> = {}): DataFile {
   return {
@@ -64,12 +65,8 @@ describe('the parts of a version', () => {
   });
 
   it('A reader of some apps uses a part that lacks files of other apps only, and no part of other apps only', () => {
-    const range = (name: string, least: number, greatest: number): Cover => ({
-      ...coverOf(name),
-      apps: [least, greatest],
-    });
-    const covers = [range('a', 1, 4), range('rewritten', 6, 9)];
-    const parts = [partOf('some', [], { covers }), partOf('others', [], { covers: [range('b', 10, 20)] })];
+    const covers = [coverOfApps('a', 1, 4), coverOfApps('rewritten', 6, 9)];
+    const parts = [partOf('some', [], { covers }), partOf('others', [], { covers: [coverOfApps('b', 10, 20)] })];
     const chosenFor = (...idApps: number[]) => idsOf(chooseParts(parts, files, { ...reader, idApps }).parts);
     expect([chosenFor(4), chosenFor(5), chosenFor(6), chosenFor(1, 9)]).toEqual([['some'], [], [], []]);
     expect([chosenFor(4, 10), chosenFor(20, 9), chosenFor(21)]).toEqual([['some', 'others'], ['others'], []]);
@@ -118,12 +115,13 @@ describe('the files of new parts', () => {
   });
 });
 
+const at = (id: string, lastDate: string): FirstSeenPart => partOf(id, [id], { lastDate });
+
 describe('merges', () => {
   it('Parts of recent days are merged within the day, older ones within the month, and old ones within the year', () => {
     expect(
       ['2026-05-21', '2026-05-13', '2026-05-12', '2026-03-11', '2026-03-10'].map((date) => groupOf(date, today)),
     ).toEqual(['2026-05-21', '2026-05-13', '2026-05', '2026-03', '2026']);
-    const at = (id: string, lastDate: string) => partOf(id, [id], { lastDate });
     expect(planMerge([at('a', '2026-05-19'), at('b', '2026-05-20')], today)).toBeUndefined();
     expect(idsOf(planMerge([at('a', '2026-05-02'), at('b', '2026-05-03')], today))).toEqual(['a', 'b']);
     expect(planMerge([at('a', '2026-04-30'), at('b', '2026-05-03')], today)).toBeUndefined();
