@@ -109,7 +109,8 @@ test('A filter leaves out removed files, also if they fill a row group', async (
   const actions: Action[] = [];
   await withEngine(async (duckdb) => {
     const file = await writeState(duckdb, state);
-    for await (const some of readActions(duckdb, file, { columns: ['kind'], condition: 'false' })) actions.push(...some);
+    for await (const some of readActions(duckdb, file, { columns: ['kind'], condition: 'false' }))
+      actions.push(...some);
   });
   expect(actions.map((action) => Object.keys(action))).toEqual([['txn'], ['add']]);
 });
