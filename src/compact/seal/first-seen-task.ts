@@ -16,29 +16,20 @@ const budgetMs = 2000;
 /** Longest delay after a change of the table, ms. Several seals then share a part. */
 const maxDelayMs = 30_000;
 
-/** Creates the runs that keep the first-seen parts near the sealed files of the events table. */
-export function createFirstSeenTask(
-  {
-    table,
-    clock,
-    crashPoint,
-    logger,
-    lakeDir,
-  }: Pick<TableDependencies, 'table' | 'clock' | 'crashPoint' | 'logger' | 'lakeDir'>,
-  sealAgeMs: number,
-) {
-  const everyMs = Math.max(50, Math.min(sealAgeMs / 10, maxDelayMs));
-  /** Hashes of files that cannot be read; skipped until the next start. */
+type FirstSeenDependencies = Pick<TableDependencies, 'table' | 'clock' | 'crashPoint' | 'logger' | 'lakeDir'>;
+
+/** Creates the addition of parts; files that cannot be read are left out until the next start. */
+function createAdditions({ table, logger }: Pick<FirstSeenDependencies, 'table' | 'logger'>) {
+  /** Hashes of files that cannot be read. */
   const unreadable = new Set<string>();
-  /** Ids of parts whose merge needs more memory than there is. */
-  const unmerged = new Set<string>();
-  let opened: FirstSeenParts | undefined;
-  let settled = '';
-  let forgotten: number | undefined;
-  let nextMs = 0;
+
+  function skip({ file, cover }: UncoveredFile, error: unknown, level: 'debug' | 'warn' = 'warn'): void {
+    unreadable.add(cover.hash);
+    logger[level]({ file: file.absolutePath, error: describeError(error) }, 'file left out of the first-seen parts');
+  }
 
   /** Adds a part of files; those that are damaged are skipped. */
-  async function addBatch(
+  async function add(
     duckdb: Duckdb,
     known: FirstSeenParts,
     batch: readonly UncoveredFile[],
@@ -61,14 +52,26 @@ export function createFirstSeenTask(
       await duckdb.rows('SELECT 1');
       const [one] = intact;
       if (intact.length === 1 && one !== undefined) return skip(one, error);
-      for (const each of intact) await addBatch(duckdb, known, [each], today, signal);
+      for (const each of intact) await add(duckdb, known, [each], today, signal);
     }
   }
 
-  function skip({ file, cover }: UncoveredFile, error: unknown, level: 'debug' | 'warn' = 'warn'): void {
-    unreadable.add(cover.hash);
-    logger[level]({ file: file.absolutePath, error: describeError(error) }, 'file left out of the first-seen parts');
-  }
+  return { add, isReadable: ({ cover }: UncoveredFile): boolean => !unreadable.has(cover.hash) };
+}
+
+/** Creates the runs that keep the first-seen parts near the sealed files of the events table. */
+export function createFirstSeenTask(
+  { table, clock, crashPoint, logger, lakeDir }: FirstSeenDependencies,
+  sealAgeMs: number,
+) {
+  const everyMs = Math.max(50, Math.min(sealAgeMs / 10, maxDelayMs));
+  const additions = createAdditions({ table, logger });
+  /** Ids of parts whose merge needs more memory than there is. */
+  const unmerged = new Set<string>();
+  let opened: FirstSeenParts | undefined;
+  let settled = '';
+  let forgotten: number | undefined;
+  let nextMs = 0;
 
   /** Makes one change; returns whether one was due. */
   async function step(duckdb: Duckdb, known: FirstSeenParts, today: string, signal: AbortSignal): Promise<boolean> {
@@ -79,10 +82,9 @@ export function createFirstSeenTask(
       await known.remove(obsolete);
       return true;
     }
-    const uncovered = listUncovered(parts, files).filter(({ cover }) => !unreadable.has(cover.hash));
-    const batch = takeBatch(uncovered, today);
+    const batch = takeBatch(listUncovered(parts, files).filter(additions.isReadable), today);
     if (batch.length > 0) {
-      await addBatch(duckdb, known, batch, today, signal);
+      await additions.add(duckdb, known, batch, today, signal);
       return true;
     }
     const merge = planMerge(
