@@ -51,7 +51,7 @@ export interface MeasuredLake {
 const flushes = 5;
 const messagesOfFlush = 10;
 const linesOfMessage = 1000;
-/** Part of a core below which the maintenance rests: the stream in memory is polled meanwhile. */
+/** Part of a core below which the maintenance is idle: the stream in memory is polled meanwhile. */
 const restingPart = 0.15;
 /** The maintenance pauses for up to a tenth of this age between its tasks, and looks for notices after twice this age. */
 const sealAgeMs = 10_000;
@@ -98,13 +98,13 @@ async function waitForRest(restMs: number, mostMs: number): Promise<boolean> {
 }
 
 /** Runs the compactor until its maintenance has done what a lake needs, for `mostMs` if it does not come to rest. */
-export async function maintain(folder: string, mostMs: number): Promise<WorkCost & { readonly isAtRest: boolean }> {
+export async function maintain(folder: string, mostMs: number): Promise<WorkCost & { readonly isIdle: boolean }> {
   const restMs = 2 * sealAgeMs;
   const compactor = await startTestCompact(folder, createMemoryStream(), { sealAgeMs, duckdbMemoryMb: 2048 });
   try {
-    let isAtRest = false;
-    const { ms, cpuMs } = await costOf(async () => void (isAtRest = await waitForRest(restMs, mostMs)));
-    return { ms: isAtRest ? ms - restMs : ms, cpuMs, isAtRest };
+    let isIdle = false;
+    const { ms, cpuMs } = await costOf(async () => void (isIdle = await waitForRest(restMs, mostMs)));
+    return { ms: isIdle ? ms - restMs : ms, cpuMs, isIdle };
   } finally {
     await compactor.stop();
   }
