@@ -225,11 +225,11 @@ describe('exports of new users and devices with first-seen parts', () => {
       const { snapshot } = await readFound(lakeDir);
       const today = toDay(now);
       /** Removes all parts, adds one per file, and merges them. */
-      async function rebuild(parts: FirstSeenParts): Promise<void> {
-        await parts.remove(await parts.list());
+      async function rebuild(rebuilt: FirstSeenParts): Promise<void> {
+        await rebuilt.remove(await rebuilt.list());
         for (const each of listUncovered([], snapshot.files))
-          await parts.add(duckdb, [each], snapshot.emptyFile, today);
-        await parts.merge(duckdb, await parts.list(), today);
+          await rebuilt.add(duckdb, [each], snapshot.emptyFile, today);
+        await rebuilt.merge(duckdb, await rebuilt.list(), today);
       }
       for (const step of firstSeenSteps) {
         const failing = await openFirstSeenParts(lakeDir, (at) =>
