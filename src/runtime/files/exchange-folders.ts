@@ -25,7 +25,7 @@ export async function exchangeFolders(folder: string, other: string): Promise<vo
   try {
     if (process.platform !== 'linux' || number === undefined)
       throw new Error(`not supported on ${process.platform} ${process.arch}`);
-    // -C0: paths are bytes, whatever the environment says.
+    // -C0: paths are bytes, regardless of the environment.
     await run('perl', ['-C0', '-e', program, String(number), path.resolve(folder), path.resolve(other)], {
       timeout: helperMs,
       killSignal: 'SIGKILL',
