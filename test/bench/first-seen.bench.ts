@@ -142,7 +142,7 @@ it(
     process.stdout.write(
       `${formatCount(lake.rows)} rows, ${formatMb(lake.bytes)} MB: ${parts.length} parts, ${formatMb(bytes)} MB, ${cpuSeconds.toFixed(1)} CPU s\n`,
     );
-    if (!isQuick && !isFull) expect(parts.length).toBeLessThan(60);
+    expect(parts.length).toBeLessThan(60);
     await running.stop();
     duckdb.close();
     await rm(firstSeenFolder(lakeDir), { recursive: true });

@@ -239,11 +239,11 @@ describe('exports of new users and devices with first-seen parts', () => {
         await compare(4);
       }
       const parts = await openFirstSeenParts(lakeDir);
-      let isDone = false;
+      const done = new AbortController();
       const rebuilding = (async () => {
-        while (!isDone) await rebuild(parts);
+        while (!done.signal.aborted) await rebuild(parts);
       })();
-      await compare(20).finally(() => (isDone = true));
+      await compare(20).finally(() => done.abort());
       await rebuilding;
       expect(await countFiles(await readFound(lakeDir), now)).toMatchObject({ read: 0 });
     },
