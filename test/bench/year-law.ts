@@ -22,7 +22,7 @@ export interface Year {
 export const daysOfYear = inQuick(30, 365);
 export const dayMs = 86_400_000;
 const eventsOfUser = 20;
-/** Part of logins in the events that are no registrations. */
+/** Part of logins in the events other than registrations. */
 const partOfLogins = 0.15;
 
 /** Kinds in a lake of a year. */

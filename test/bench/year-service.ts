@@ -51,7 +51,7 @@ export interface MeasuredLake {
 const flushes = 5;
 const messagesOfFlush = 10;
 const linesOfMessage = 1000;
-/** Part of a core below which the maintenance rests: the stream in memory is polled meanwhile. */
+/** Part of a core below which the maintenance is idle: the stream in memory is polled meanwhile. */
 const restingPart = 0.15;
 /** The maintenance pauses for up to a tenth of this age between its tasks, and looks for notices after twice this age. */
 const sealAgeMs = 10_000;

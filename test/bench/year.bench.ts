@@ -99,7 +99,7 @@ async function build({ name, folder, year }: YearLake) {
     String(files),
     formatMb(bytes),
     formatCost(writing),
-    `${formatCost(maintenance)}${maintenance.isAtRest ? '' : ', not at rest'}`,
+    `${formatCost(maintenance)}${maintenance.isAtRest ? '' : ', unfinished'}`,
   ];
   return { cells, figures: { name, rows, files, bytes, writing, maintenance } };
 }
