@@ -67,18 +67,15 @@ const eventOf = (index: number, event: Partial<FixtureEvent>): FixtureEvent => (
   ...event,
 });
 
-const eventsAt = (seconds: number, index: number) => [eventOf(index, { event_time: seconds })];
-
 describe('the files of an export', () => {
   it('The day after a span is not read, even if its first event is at midnight', async () => {
     const table = path.join(testFolder(), 'table');
     const midnight = Date.UTC(2026, 0, 2) / 1000;
-    await writeLake(table, [
-      eventsAt(midnight - 86_400, 1),
-      eventsAt(midnight - 0.001, 2),
-      eventsAt(midnight - 0.0001, 3),
-      eventsAt(midnight, 4),
-    ]);
+    const times = [midnight - 86_400, midnight - 0.001, midnight - 0.0001, midnight];
+    await writeLake(
+      table,
+      times.map((seconds, index) => [eventOf(index, { event_time: seconds })]),
+    );
     const { files } = await readSnapshot(table);
     const eventTime = { fromSeconds: midnight - 86_400, beforeSeconds: midnight };
     const read = pruneFiles(files, fileFilter({ ...requestOf(['eventId'], 'UTC'), eventTime }, apps));
