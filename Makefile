@@ -91,7 +91,7 @@ ifeq ($(PART),)
 else
 	$(VITEST) $(addprefix chaos/,$(PART))
 endif
-	@cat data/chaos/report.md
+	@test ! -f data/chaos/report.md || cat data/chaos/report.md
 
 bench: build ## throughput of import, compaction and export, as tables and as JSON
 	TRIBUTARY_TEST_BENCH=1 $(VITEST) bench
