@@ -56,7 +56,7 @@ const startSteps = ['swept', loadKeysStep];
 
 /** Returns the steps of a sweep: the first in their order, later ones in random order at a random pass. */
 function stepsOfSweep(sweep: number, random: Random): readonly string[] {
-  if (sweep === 0) return inTurn(compactSteps, 2);
+  if (sweep === 0) return inTurn(compactSteps, 4);
   const drawn = compactSteps.map((step) => ({
     step: startSteps.includes(step) ? step : `${step.split(':')[0] ?? step}:${random.integer(1, 4)}`,
     at: random.next(),
@@ -143,7 +143,7 @@ test('An erasure killed at any step can be repeated, and removes only the events
   const kept = new Set<string>();
   const compactor = processes.start(place);
   // An erasure rewrites files as a seal does, which the sweep above kills at every step: the short form selects some.
-  const steps = inTurn([...eraseSteps, ...changeSteps, ...commitSteps], 5);
+  const steps = inTurn([...eraseSteps, ...changeSteps, ...commitSteps], 8);
   const readers = startLakeReaders(folder, "NOT starts_with(custom_user_id, 'victim')");
   for (const step of steps) {
     const victims = new Set<string>();

@@ -13,8 +13,8 @@ import type { TableDependencies } from './maintenance-task.ts';
 
 /** Time per run for new and merged parts, ms. Rows are sealed between the runs. */
 const budgetMs = 2000;
-/** Longest delay after a change of the table, ms. Several seals then share a part. */
-const maxDelayMs = 30_000;
+/** Limits of the delay after a change of the table, ms. Several seals then share a part. */
+const delayLimits = { min: 1000, max: 30_000 };
 
 type FirstSeenDependencies = Pick<TableDependencies, 'table' | 'clock' | 'crashPoint' | 'logger' | 'lakeDir'>;
 
@@ -64,7 +64,7 @@ export function createFirstSeenTask(
   { table, clock, crashPoint, logger, lakeDir }: FirstSeenDependencies,
   sealAgeMs: number,
 ) {
-  const everyMs = Math.max(50, Math.min(sealAgeMs / 10, maxDelayMs));
+  const everyMs = Math.max(delayLimits.min, Math.min(sealAgeMs / 10, delayLimits.max));
   const additions = createAdditions({ table, logger });
   /** Ids of parts whose merge needs more memory than there is. */
   const unmerged = new Set<string>();

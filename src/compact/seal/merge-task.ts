@@ -67,6 +67,8 @@ function createExchangeCheck({ table, paths, logger }: TableDependencies) {
   };
 }
 
+type ExchangeCheck = ReturnType<typeof createExchangeCheck>;
+
 function describePause(dataset: Dataset, reason: string): Problem {
   return {
     code: 'merge_paused',
@@ -78,7 +80,7 @@ function describePause(dataset: Dataset, reason: string): Problem {
 }
 
 /** Merges days in steps. A day that fails is left until the next start. */
-function createMerges(dependencies: TableDependencies, fileBytes: number) {
+function createMerges(dependencies: TableDependencies, fileBytes: number, exchange: ExchangeCheck) {
   const { dataset, table, clock, crashPoint, paths, logger, counted } = dependencies;
   const failures = new Map<string, string>();
   let current: { readonly day: DayMerge; readonly duckdb: Duckdb } | undefined;
@@ -118,7 +120,7 @@ function createMerges(dependencies: TableDependencies, fileBytes: number) {
       // A failed engine was replaced.
       if (current?.duckdb !== duckdb) await close();
       const day: Day | undefined = current?.day ?? (await findDay(dependencies, afterMs, failures));
-      if (day === undefined) return false;
+      if (day === undefined || !(await exchange.isSupported())) return false;
       isCrowded = current === undefined && (await readFreeBytes(paths.staging)) < reserveBytes + sumBytes(day.inputs);
       if (isCrowded) return false;
       try {
@@ -151,7 +153,7 @@ export function createMergeTask(
 ) {
   const searchEveryMs = Math.max(50, Math.min(sealAgeMs / 10, maxSearchMs));
   const exchange = createExchangeCheck(dependencies);
-  const merges = createMerges(dependencies, mergeFileBytes);
+  const merges = createMerges(dependencies, mergeFileBytes, exchange);
   let nextMs = 0;
 
   async function work(duckdb: Duckdb, signal: AbortSignal, afterMs: number): Promise<void> {
@@ -164,7 +166,7 @@ export function createMergeTask(
     async run(duckdb: Duckdb, signal: AbortSignal): Promise<void> {
       if (mergeAfterMs === undefined || performance.now() < nextMs) return;
       const begunMs = performance.now();
-      if (await exchange.isSupported()) await work(duckdb, signal, mergeAfterMs);
+      await work(duckdb, signal, mergeAfterMs);
       const idleMs = merges.isRunning() ? 0 : searchEveryMs;
       nextMs = performance.now() + Math.max(idleMs, performance.now() - begunMs);
     },
