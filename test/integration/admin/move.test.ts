@@ -142,7 +142,7 @@ const decisive: readonly string[] = ['state-copied', 'source-marked'];
 function drawSteps(): string[] {
   const others = inTurn(
     moveSteps.filter((step) => !decisive.includes(step)),
-    4,
+    8,
   );
   return moveSteps
     .filter((step) => decisive.includes(step) || others.includes(step))
