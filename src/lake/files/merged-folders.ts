@@ -53,11 +53,12 @@ const isMerged = ({ publishedPath }: DataFile): boolean => isMergedPath(publishe
 
 /** Creates a test of whether a folder, relative to the table's, still shows what a merge has replaced. */
 export function createPendingFolders(table: Table): (folder: string) => Promise<boolean> {
-  const merged = groupByFolder(table.snapshot().files.filter(isMerged));
+  let merged: ReturnType<typeof groupByFolder> | undefined;
   const known = new Map<string, boolean>();
   return async (folder) => {
     const found = known.get(folder);
     if (found !== undefined) return found;
+    merged ??= groupByFolder(table.snapshot().files.filter(isMerged));
     let isPending = false;
     for (const file of merged.get(folder) ?? []) isPending ||= (await findPublished(table.dir, file)) === 'none';
     known.set(folder, isPending);

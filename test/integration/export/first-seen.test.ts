@@ -15,6 +15,7 @@ import { openTable } from '../../../src/lake/log/table.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import { noCrashPoint } from '../../../src/runtime/crash-point.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
+import { zones } from '../../helpers/derived-oracle.ts';
 import { createExportArea, type Credentials, type RunningArea } from '../../helpers/export-area.ts';
 import { createRandom, oracleApps, type ImportedEvent } from '../../helpers/export-events.ts';
 import { expectedRows, parseCsv, type OracleRequest } from '../../helpers/export-oracle.ts';
@@ -39,18 +40,6 @@ const days = 400;
 /** Time to seal some dates and create their parts, and that of a test, ms. */
 const [sealMs, longestMs] = [120_000, 400_000];
 const now = Math.floor(Date.now() / 1000);
-const zones = [
-  'UTC',
-  'Europe/Moscow',
-  'Europe/Berlin',
-  'America/New_York',
-  'America/St_Johns',
-  'America/Santiago',
-  'Asia/Katmandu',
-  'Asia/Tehran',
-  'Australia/Sydney',
-  'Pacific/Auckland',
-];
 const random = createRandom(77);
 const pick = <T>(values: readonly T[]): T => values[random(values.length)] as T;
 const toDay = (seconds: number): string => new Date(seconds * 1000).toISOString().slice(0, 10);
