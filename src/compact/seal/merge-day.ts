@@ -19,6 +19,7 @@ import { withEmptyFile, type DataFile } from '../../lake/log/snapshot.ts';
 import type { Table } from '../../lake/log/table.ts';
 import { openChange } from '../../lake/files/change.ts';
 import { assertFilesIntact, toAdd, writeDataFile } from '../../lake/files/data-file.ts';
+import { mergedGroups } from '../../lake/files/row-group-hashes.ts';
 import { withReplacedSince } from '../../lake/files/rewrite.ts';
 import { rowGroupBounds } from '../../lake/files/row-memory.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
@@ -59,9 +60,6 @@ export interface DayMerge {
   /** Removes what was written, unless it is committed. */
   close(): Promise<void>;
 }
-
-/** Rows per row group: few, so that reading one app of many reads few other rows. */
-const rowsOfGroup = 32_768;
 
 function countRows(outputs: readonly Output[]): number {
   return outputs.reduce((sum, { written }) => sum + written.numRecords, 0);
@@ -104,7 +102,7 @@ export async function openDayMerge(
   await assertFilesIntact(inputs);
   const snapshot = table.snapshot();
   const columns = parseSchemaString(snapshot.schemaString ?? '').map(({ name }) => name);
-  const rowGroup = { ...rowGroupBounds(duckdb.memoryMb, columns.length), rows: rowsOfGroup };
+  const rowGroup = { ...rowGroupBounds(duckdb.memoryMb, columns.length), ...mergedGroups };
   const outputs: Output[] = [];
   const change = await openChange(table, stagingDir, 'a merge', crashPoint);
   let plan: Awaited<ReturnType<typeof planRanges>> | undefined;

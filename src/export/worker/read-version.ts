@@ -52,23 +52,25 @@ export async function resolveReadVersion({ tableDir, request, apps }: ReadPlan):
 }
 
 /**
- * Compares files with their hashes. Errors: `file_damaged`; `LimitError` if only an older version is affected, whose
+ * Compares files, or only the row groups of `idApps`, with their hashes. Errors: `file_damaged`; `LimitError` if only an older version is affected, whose
  * files were removed by the retention or replaced by rewrites.
  */
 export async function assertReadVersionIntact(
   { request, apps }: ReadPlan,
   { tableDir }: Snapshot,
   files: readonly DataFile[],
+  idApps: readonly number[] | undefined,
 ): Promise<void> {
   const { asOf } = request;
   try {
-    await assertFilesIntact(files);
+    await assertFilesIntact(files, idApps);
   } catch (error) {
     if (asOf === undefined || !isAppError(error, 'file_damaged')) throw error;
     const live = new Map(
       (await readSnapshot(tableDir, neededFiles(request, apps))).files.map((file) => [file.path, file.sha256]),
     );
-    await assertFilesIntact(files.filter((file) => live.has(file.path) && live.get(file.path) === file.sha256));
+    const isLive = (file: DataFile): boolean => live.has(file.path) && live.get(file.path) === file.sha256;
+    await assertFilesIntact(files.filter(isLive), idApps);
     throw new LimitError(`asOf: version ${asOf} is no longer available. Create the export without asOf`);
   }
 }
