@@ -158,16 +158,7 @@ async function reportSmallExport(duckdb: Duckdb, large: YearLake, alone: YearLak
     formatSpread((inYear ?? []).map((run, round) => pick(run) / pick(byItself?.[round] ?? run)));
   reportBench(
     'year-export',
-    [
-      'a small app, one day',
-      'rows',
-      'files',
-      'MB verified',
-      '% of the day',
-      'MB read',
-      'ms',
-      'CPU ms',
-    ],
+    ['a small app, one day', 'rows', 'files', 'MB verified', '% of the day', 'MB read', 'ms', 'CPU ms'],
     [
       ...figures.map(({ name, rows, files, verified, ofDay, read, ms, cpuMs }) => [
         name,

@@ -37,10 +37,10 @@ export function createReadFiles(
 
 export function createVerify({ plan, snapshot }: RequestedFiles): Verify {
   const verified = new Map<string, Promise<void>>();
-  const idApps = appsRead(plan);
+  const appRanges = appsRead(plan);
   return async (files) => {
     for (const file of files) {
-      const verifying = verified.get(file.absolutePath) ?? assertReadVersionIntact(plan, snapshot, [file], idApps);
+      const verifying = verified.get(file.absolutePath) ?? assertReadVersionIntact(plan, snapshot, [file], appRanges);
       verified.set(file.absolutePath, verifying);
       await verifying;
     }

@@ -19,7 +19,7 @@ import { membersOf } from '../../runtime/files/checksummed-json.ts';
 import { isText } from '../../runtime/store/shape.ts';
 import { emptyFileName, type DataFile } from '../log/snapshot.ts';
 import { logFolder, tableStore } from '../log/log-files.ts';
-import { addRowGroupHashes, arePartsIntact } from './row-group-hashes.ts';
+import { addRowGroupHashes, isLocalIntact, type AppRange } from './row-group-hashes.ts';
 import { datasets } from '../../datasets/dataset.ts';
 import { formerYoungFolders, sealedFolder, youngFolder } from '../log/young-folder.ts';
 import type { FolderStoreOptions } from '../../runtime/store/folder-store.ts';
@@ -221,15 +221,14 @@ type CheckedFile = Pick<DataFile, 'absolutePath' | 'sizeBytes' | 'sha256' | 'gro
 
 async function isIntact(
   { absolutePath, sizeBytes, sha256, groups }: CheckedFile,
-  idApps?: readonly number[],
+  appRanges?: readonly AppRange[],
 ): Promise<boolean> {
   try {
-    return await localFiles.use([{ absolutePath, sizeBytes, sha256 }], async ([local = '']) => {
-      if ((await getSize(local)) !== sizeBytes) return false;
-      const parts =
-        groups === undefined || idApps === undefined ? undefined : await arePartsIntact(local, groups, idApps);
-      return parts ?? (await hashFile(local)) === sha256;
-    });
+    return await localFiles.use(
+      [{ absolutePath, sizeBytes, sha256 }],
+      async ([local = '']) =>
+        (await getSize(local)) === sizeBytes && (await isLocalIntact(local, { sha256, groups }, appRanges)),
+    );
   } catch (error) {
     // It is missing, or damaged where only verified copies are provided.
     if (!isSystemError(error, 'ENOENT', 'ENOTDIR') && !isAppError(error, 'file_damaged')) throw error;
@@ -239,11 +238,14 @@ async function isIntact(
 
 /**
  * Finds damage by reading the entire file, or its verified copy, since Parquet readers verify no checksums. With
- * `idApps`, it may read only the row groups of these apps. A missing file is retryable.
+ * `appRanges`, it may read only the row groups of these apps. A missing file is retryable.
  */
-export async function findFileDamage(file: CheckedFile, idApps?: readonly number[]): Promise<AppError | undefined> {
+export async function findFileDamage(
+  file: CheckedFile,
+  appRanges?: readonly AppRange[],
+): Promise<AppError | undefined> {
   const { absolutePath, sizeBytes, sha256 } = file;
-  if (sha256 !== undefined && (await isIntact(file, idApps))) return undefined;
+  if (sha256 !== undefined && (await isIntact(file, appRanges))) return undefined;
   const size = await findStoredSize({ absolutePath });
   if (size === undefined) return new AppError('file_damaged', `${absolutePath} is missing`, { retryable: true, hint });
   if (size !== sizeBytes)
@@ -257,9 +259,9 @@ export async function findFileDamage(file: CheckedFile, idApps?: readonly number
 }
 
 /** Throws the first damage of files, as `findFileDamage`. Those of other engines are checked by size only. */
-export async function assertFilesIntact(files: readonly DataFile[], idApps?: readonly number[]): Promise<void> {
+export async function assertFilesIntact(files: readonly DataFile[], appRanges?: readonly AppRange[]): Promise<void> {
   for (const file of files) {
-    const damage = await findFileDamage(file, idApps);
+    const damage = await findFileDamage(file, appRanges);
     if (damage !== undefined) throw damage;
   }
 }

@@ -10,7 +10,7 @@ import { createReadStream } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { pipeline } from 'node:stream/promises';
 import { isRecord } from '../../runtime/files/checksummed-json.ts';
-import { getSize } from '../../runtime/files/file-checks.ts';
+import { getSize, hashFile } from '../../runtime/files/file-checks.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
 
@@ -24,7 +24,7 @@ interface RowGroupHash {
   /** First byte, and the byte after the last one. */
   readonly bytes: readonly [from: number, to: number];
   /** Smallest and largest `id_app`. */
-  readonly apps: readonly [first: number, last: number];
+  readonly apps: AppRange;
   /** SHA-256, hex. */
   readonly sha256: string;
 }
@@ -91,22 +91,38 @@ function parseHashes(tail: Buffer, at: number): RowGroupHash[] | undefined {
   return Array.isArray(groups) && groups.every(isRowGroupHash) ? groups : undefined;
 }
 
-/**
- * Reports whether the parts of a local file that a reader of these apps reads are intact. `mark`: that of
- * `addRowGroupHashes`. Undefined if only the hash of the whole file can tell, or tells it in the same time.
- */
-export async function arePartsIntact(
+/** The apps from the first to the last one. */
+export type AppRange = readonly [first: number, last: number];
+
+/** Undefined if only the hash of the whole file can tell, or tells it in the same time. */
+async function arePartsIntact(
   file: string,
   mark: string,
-  idApps: readonly number[],
+  appRanges: readonly AppRange[],
 ): Promise<boolean | undefined> {
   const [end, hashesAt, sha256] = mark.split(',');
-  const from = Number(end);
-  const tail = await readRange(file, from, await getSize(file));
+  const groupsEnd = Number(end);
+  const tail = await readRange(file, groupsEnd, await getSize(file));
   if (createHash('sha256').update(tail).digest('hex') !== sha256) return false;
-  const groups = parseHashes(tail, Number(hashesAt) - from);
-  const needed = groups?.filter(({ apps: [first, last] }) => idApps.some((app) => app >= first && app <= last));
+  const groups = parseHashes(tail, Number(hashesAt) - groupsEnd);
+  const isRead = ({ apps: [first, last] }: RowGroupHash): boolean =>
+    appRanges.some(([from, to]) => from <= last && to >= first);
+  const needed = groups?.filter(isRead);
   if (groups === undefined || needed === undefined || needed.length === groups.length) return undefined;
   for (const { bytes, sha256: expected } of needed) if ((await hashRange(file, ...bytes)) !== expected) return false;
   return true;
+}
+
+/**
+ * Reports whether a local file has its hash. With `appRanges`, only what a reader of these apps reads of it. `groups`:
+ * the mark of `addRowGroupHashes`, if it has one.
+ */
+export async function isLocalIntact(
+  file: string,
+  { sha256, groups }: { readonly sha256: string | undefined; readonly groups?: string | undefined },
+  appRanges?: readonly AppRange[],
+): Promise<boolean> {
+  const parts =
+    groups === undefined || appRanges === undefined ? undefined : await arePartsIntact(file, groups, appRanges);
+  return parts ?? (await hashFile(file)) === sha256;
 }
