@@ -1,7 +1,11 @@
 import { readFileSync, writeFileSync } from 'node:fs';
+import { rename } from 'node:fs/promises';
 import { expect, test } from 'vitest';
 import type { ExportSpec } from '../../../../src/export/jobs/export-spec.ts';
+import { openFirstSeenParts } from '../../../../src/lake/first-seen/first-seen-parts.ts';
+import { listUncovered } from '../../../../src/lake/first-seen/plan-parts.ts';
 import { lakePaths, openLake } from '../../../../src/lake/lake.ts';
+import { openDuckdb } from '../../../../src/lake/sql/duckdb.ts';
 import { createClock } from '../../../../src/runtime/clock.ts';
 import { noCrashPoint } from '../../../../src/runtime/crash-point.ts';
 import { exportHere } from '../../../helpers/export-here.ts';
@@ -18,6 +22,21 @@ interface Group {
   readonly apps: readonly [number, number];
 }
 
+/** Lists the row groups of a Parquet file. */
+async function listGroups(file: string): Promise<Group[]> {
+  const found = await query(
+    `SELECT min(coalesce(dictionary_page_offset, data_page_offset)) AS first,
+       max(coalesce(dictionary_page_offset, data_page_offset) + total_compressed_size) AS last,
+       min(TRY_CAST(stats_min_value AS INT)) FILTER (path_in_schema = 'id_app') AS low, max(TRY_CAST(stats_max_value AS INT)) FILTER (path_in_schema = 'id_app') AS high
+     FROM parquet_metadata('${file}') GROUP BY row_group_id ORDER BY row_group_id`,
+  );
+  return found.map(({ first, last, low, high }) => ({
+    from: Number(first),
+    to: Number(last),
+    apps: [Number(low), Number(high)],
+  }));
+}
+
 /** Creates a table with one file of 20 apps in row groups of 2,048 rows. */
 async function openHashedTable() {
   const clock = createClock(0);
@@ -26,18 +45,7 @@ async function openHashedTable() {
   const made = { path: '_sealed/kind=custom_event/date=2026-01-31/a-merged-0.parquet', rows, rowGroupRows: 2048 };
   await addMadeFile(table, clock, { ...made, values: sealedValues(rows, 50), hashed: true });
   const file = table.snapshot().files[0]?.absolutePath ?? '';
-  const found = await query(
-    `SELECT min(coalesce(dictionary_page_offset, data_page_offset)) AS first,
-       max(coalesce(dictionary_page_offset, data_page_offset) + total_compressed_size) AS last,
-       min(TRY_CAST(stats_min_value AS INT)) FILTER (path_in_schema = 'id_app') AS low, max(TRY_CAST(stats_max_value AS INT)) FILTER (path_in_schema = 'id_app') AS high
-     FROM parquet_metadata('${file}') GROUP BY row_group_id ORDER BY row_group_id`,
-  );
-  const groups = found.map(({ first, last, low, high }): Group => ({
-    from: Number(first),
-    to: Number(last),
-    apps: [Number(low), Number(high)],
-  }));
-  return { tableDir: lakePaths(lakeDir).table, file, groups };
+  return { tableDir: lakePaths(lakeDir).table, file, groups: await listGroups(file) };
 }
 
 const holds = ({ apps: [low, high] }: Group, idApps: readonly number[]): boolean =>
@@ -103,4 +111,49 @@ test('Damage in the row groups of an app, in their hashes and in the footer ends
   await expect(exportHere(tableDir, {}, { idApps: [7] })).rejects.toThrow('bytes instead of');
   writeFileSync(file, bytes);
   expect(await exportHere(tableDir, {}, { idApps: [7] })).toHaveLength(rows / 20);
+});
+
+test('newUsers of an app reads only its row groups of a first-seen part, and damage in them makes it read the events', async () => {
+  const clock = createClock(0);
+  const lakeDir = testFolder();
+  const table = await openLake(lakeDir, { clock, crashPoint: noCrashPoint, retentionMs: 60_000 });
+  const day = (date: string, count: number, user: string) =>
+    addMadeFile(table, clock, {
+      path: `_sealed/kind=login/date=${date}/a.parquet`,
+      rows: count,
+      values: {
+        ...sealedValues(count, 50),
+        kind: "'login'",
+        date: `DATE '${date}'`,
+        event_time: `TIMESTAMPTZ '${date} 12:00:00+00'`,
+        custom_user_id: user,
+      },
+    });
+  // Three row groups of users.
+  await day('2026-01-01', 150_000, "'user-' || i");
+  await day('2026-01-02', 40, "CASE WHEN i % 2 = 0 THEN 'new-' || i ELSE 'user-' || (i // 2 * 7500) END");
+  const duckdb = await openDuckdb({ memoryMb: 512, threads: 1 });
+  const parts = await openFirstSeenParts(lakeDir);
+  const { files, emptyFile } = table.snapshot();
+  await parts.add(duckdb, listUncovered([], files), emptyFile, '2026-01-03');
+  duckdb.close();
+  const [part] = await parts.list();
+  const groups = await listGroups(part?.absolutePath ?? '');
+  expect(groups.length).toBeGreaterThan(2);
+  const from = Date.UTC(2026, 0, 2) / 1000;
+  const request = { event: 'newUsers', eventTime: { fromSeconds: from, beforeSeconds: from + 86_400 } };
+  const exportOf = (idApp: number) => exportHere(lakePaths(lakeDir).table, request, { idApps: [idApp] });
+  const [first, last] = [await exportOf(1), await exportOf(20)];
+  expect([first.length, last.length]).toEqual([1, 1]);
+
+  ruin(
+    part?.absolutePath ?? '',
+    groups.filter((group) => !holds(group, [1])),
+  );
+  const earlier = files.find((file) => file.path.includes('2026-01-01'))?.absolutePath ?? '';
+  await rename(earlier, `${earlier}.away`);
+  expect(await exportOf(1)).toEqual(first);
+  await expect(exportOf(20)).rejects.toThrow('is missing');
+  await rename(`${earlier}.away`, earlier);
+  expect(await exportOf(20)).toEqual(last);
 });
