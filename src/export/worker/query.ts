@@ -122,7 +122,7 @@ function withColumns(dataset: Dataset, present: readonly { readonly name: string
   return { ...dataset, columns: dataset.columns.filter(({ name }) => names.has(name)) };
 }
 
-/** What else than the request decides how its sets are compared. */
+/** Lists whose join also decides how the sets of a request are compared. */
 type JoinedLists = Pick<QueryOptions, 'segment' | 'titles'>;
 
 function isJoined(request: ExportSpec, { segment, titles }: JoinedLists): boolean {

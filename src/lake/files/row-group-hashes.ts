@@ -6,11 +6,8 @@
  * Invariant: the engine skips a row group by the footer's range of `id_app`, which is among the verified bytes.
  */
 import { createHash } from 'node:crypto';
-import { createReadStream } from 'node:fs';
-import { open } from 'node:fs/promises';
-import { pipeline } from 'node:stream/promises';
 import { isRecord } from '../../runtime/files/checksummed-json.ts';
-import { getSize, hashFile } from '../../runtime/files/file-checks.ts';
+import { getSize, hashFile, hashRange, insertBytes, readRange } from '../../runtime/files/file-checks.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
 
@@ -27,19 +24,6 @@ interface RowGroupHash {
   readonly apps: AppRange;
   /** SHA-256, hex. */
   readonly sha256: string;
-}
-
-/** Returns the SHA-256 of a part of a file, hex. */
-async function hashRange(file: string, from: number, to: number): Promise<string> {
-  const hash = createHash('sha256');
-  if (to > from) await pipeline(createReadStream(file, { start: from, end: to - 1, highWaterMark: 1024 * 1024 }), hash);
-  return hash.digest('hex');
-}
-
-async function readRange(file: string, from: number, to: number): Promise<Buffer> {
-  const chunks: Buffer[] = [];
-  for await (const chunk of createReadStream(file, { start: from, end: to - 1 })) chunks.push(Buffer.from(chunk));
-  return Buffer.concat(chunks);
 }
 
 async function hashRowGroups(duckdb: Duckdb, file: string): Promise<RowGroupHash[]> {
@@ -68,14 +52,7 @@ export async function addRowGroupHashes(duckdb: Duckdb, file: string): Promise<s
   const size = await getSize(file);
   const footerBytes = (await readRange(file, size - trailerBytes, size)).readUInt32LE(0) + trailerBytes;
   const hashesAt = size - footerBytes;
-  const footer = await readRange(file, hashesAt, size);
-  const handle = await open(file, 'r+');
-  try {
-    const hashes = Buffer.from(JSON.stringify(groups));
-    await handle.write(Buffer.concat([hashes, footer]), 0, undefined, hashesAt);
-  } finally {
-    await handle.close();
-  }
+  await insertBytes(file, hashesAt, Buffer.from(JSON.stringify(groups)));
   const end = groups.at(-1)?.bytes[1] ?? hashesAt;
   return `${end},${hashesAt},${await hashRange(file, end, await getSize(file))}`;
 }
@@ -94,7 +71,7 @@ function parseHashes(tail: Buffer, at: number): RowGroupHash[] | undefined {
 /** The apps from the first to the last one. */
 export type AppRange = readonly [first: number, last: number];
 
-/** Undefined if only the hash of the whole file can tell, or tells it in the same time. */
+/** Undefined if the whole file must be hashed, or if that takes as long. */
 async function arePartsIntact(
   file: string,
   mark: string,

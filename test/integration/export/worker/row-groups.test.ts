@@ -65,7 +65,7 @@ const requests: readonly Partial<ExportSpec>[] = [
   { eventTime: { fromSeconds: Date.UTC(2026, 0, 31, 6) / 1000, beforeSeconds: Date.UTC(2026, 0, 31, 9) / 1000 } },
 ];
 
-test.each([[[7]], [[1]], [[7, 12, 20]]])(
+test.each([[[7]], [[1, 12, 20]]])(
   'An export of apps %j reads only their row groups of a merged file',
   async (idApps) => {
     const { tableDir, file, groups } = await openHashedTable();
