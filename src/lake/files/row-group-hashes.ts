@@ -6,6 +6,7 @@
  * Invariant: the engine skips a row group by the footer's range of `id_app`, which is among the verified bytes.
  */
 import { createHash } from 'node:crypto';
+import { inParallel } from '../../runtime/async/in-parallel.ts';
 import { isRecord } from '../../runtime/files/checksummed-json.ts';
 import { getSize, hashFile, hashRange, insertBytes, readRange } from '../../runtime/files/file-checks.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
@@ -71,7 +72,10 @@ function parseHashes(tail: Buffer, at: number): RowGroupHash[] | undefined {
 /** The apps from the first to the last one. */
 export type AppRange = readonly [first: number, last: number];
 
-/** Undefined if the whole file must be hashed, or if that takes as long. */
+/** Row groups that are hashed at a time, each by a thread of Node. */
+const hashedAtOnce = 2;
+
+/** Undefined if the whole file must be hashed. */
 async function arePartsIntact(
   file: string,
   mark: string,
@@ -84,10 +88,12 @@ async function arePartsIntact(
   const groups = parseHashes(tail, Number(hashesAt) - groupsEnd);
   const isRead = ({ apps: [first, last] }: RowGroupHash): boolean =>
     appRanges.some(([from, to]) => from <= last && to >= first);
-  const needed = groups?.filter(isRead);
-  if (groups === undefined || needed === undefined || needed.length === groups.length) return undefined;
-  for (const { bytes, sha256: expected } of needed) if ((await hashRange(file, ...bytes)) !== expected) return false;
-  return true;
+  if (groups === undefined) return undefined;
+  let isIntact = true;
+  await inParallel(groups.filter(isRead), hashedAtOnce, async ({ bytes, sha256: expected }) => {
+    if ((await hashRange(file, ...bytes)) !== expected) isIntact = false;
+  });
+  return isIntact;
 }
 
 /**
