@@ -1,6 +1,7 @@
 // Prints the software bill of materials of the image, as CycloneDX: `node .build/sbom.mjs nats-server@VERSION`. It has
 // the packages of node_modules that the program or the console's pages contain, and nats-server.
 import { execFileSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
 import path from 'node:path';
 
 const root = path.resolve(import.meta.dirname, '..');
@@ -13,8 +14,8 @@ if (version === undefined) throw new Error(`pass the version of nats-server as n
 
 const listed = execFileSync('npm', ['sbom', '--sbom-format=cyclonedx'], { cwd: root, maxBuffer: 64 * 1024 * 1024 });
 const sbom = JSON.parse(listed);
-const isShipped = ({ group, name, properties = [] }) =>
-  ofPages.has(group === undefined ? name : `${group}/${name}`) ||
+const isShipped = ({ name, properties = [] }) =>
+  ofPages.has(name) ||
   !properties.some((property) => property.name === 'cdx:npm:package:development' && property.value === 'true');
 const broker = {
   'bom-ref': server,
@@ -29,4 +30,7 @@ const refs = new Set([sbom.metadata.component['bom-ref'], ...components.map((com
 const dependencies = sbom.dependencies
   .filter(({ ref }) => refs.has(ref))
   .map(({ ref, dependsOn = [] }) => ({ ref, dependsOn: dependsOn.filter((other) => refs.has(other)) }));
-process.stdout.write(`${JSON.stringify({ ...sbom, components, dependencies })}\n`);
+// npm calls the program by the name of its folder.
+const { name } = JSON.parse(readFileSync(path.join(root, 'package.json'), 'utf8'));
+const metadata = { ...sbom.metadata, component: { ...sbom.metadata.component, name } };
+process.stdout.write(`${JSON.stringify({ ...sbom, metadata, components, dependencies })}\n`);

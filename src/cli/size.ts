@@ -1,5 +1,5 @@
 import { defineCommand, type ParsedOptions } from './command.ts';
-import { failUsage, parsed, positive, required, withDefault, type OptionSpec } from './option-specs.ts';
+import { failUsage, flag, parsed, positive, required, withDefault, type OptionSpec } from './option-specs.ts';
 
 /**
  * The calculator of machines, requests and cost. Formulas, and where each figure was measured: docs/sizing.md, which a
@@ -64,6 +64,7 @@ const options = {
   eventsPerDay: required(positive('mean number of events a day')),
   bytes: withDefault(positive('mean size of an event as JSON, bytes'), measured.eventBytes),
   batch: withDefault(positive('events of a request'), 17),
+  keys: flag('requests have an Idempotency-Key'),
   peak: decimal('highest rate, as a multiple of the mean', 4),
   days: withDefault(positive('days that events are kept'), 365),
   priceVcpu: decimal(perMonthOf('a vCPU'), 20),
@@ -101,7 +102,7 @@ function costOf(machines: readonly Hosts[], { priceVcpu, priceMemory, priceDisk 
 }
 
 /** Rates and CPU at the peak. CPU grows with the size of an event, from that of the benchmarks on. */
-function loadOf({ eventsPerDay, bytes, batch, peak }: SizeOptions) {
+function loadOf({ eventsPerDay, bytes, batch, keys, peak }: SizeOptions) {
   const eventsPerSecond = (eventsPerDay / daySeconds) * peak;
   const scale = Math.max(1, bytes / measured.eventBytes);
   const cores = (us: number): number => (eventsPerSecond * us * scale) / 1e6;
@@ -114,7 +115,7 @@ function loadOf({ eventsPerDay, bytes, batch, peak }: SizeOptions) {
     },
     lakeGiB: (perDay: number): number => (perDay * measured.lakeBytes * (bytes / measured.eventBytes)) / gib,
     streamBytesPerSecond: eventsPerSecond * measured.streamBytes * (bytes / measured.eventBytes),
-    keysBytes: (eventsPerDay / batch) * measured.keyBytes,
+    keysBytes: keys ? (eventsPerDay / batch) * measured.keyBytes : 0,
   };
 }
 
