@@ -34,7 +34,7 @@ RUN node /image/opt/tributary/dist/main.js setup \
   && install --directory --mode=700 --owner=10001 --group=10001 /image/var/lib/tributary
 
 FROM ${BASE}
-ARG VERSION=0.4.0
+ARG VERSION=0.3.0
 ARG COMMIT=
 LABEL org.opencontainers.image.title="tributary" \
   org.opencontainers.image.description="Takes user and device events over HTTP, keeps them in an open Parquet lake, and hands analysts raw-data exports." \

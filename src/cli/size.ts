@@ -31,18 +31,20 @@ const measured = {
   steadyEvents: 50_000,
 } as const;
 
-/** Requests to a bucket: of idle hosts per second, of a flush and of a seal. Writes include lists, reads heads. */
+/** Requests to a bucket: of idle hosts per second, and of a flush. Writes include lists, reads include HEAD. */
 const bucketRequests = {
-  idle: { ingest: { writes: 0, reads: 0 }, compact: { writes: 0, reads: 0 }, export: { writes: 0, reads: 0 } },
-  flush: { writes: 0, reads: 0 },
-  seal: { writes: 0, reads: 0 },
+  idle: {
+    ingest: { writes: 0.6, reads: 5.3 },
+    compact: { writes: 3.1, reads: 5.3 },
+    export: { writes: 1.5, reads: 11.4 },
+  },
+  flush: { writes: 5.1, reads: 8.9 },
 } as const;
 
 /** Defaults of the settings that the result depends on. */
 const settings = {
   flushSeconds: 5,
   flushBytes: 128 * 1024 ** 2,
-  sealSeconds: 3600,
   exportWorkers: 2,
   /** DuckDB's memory in a process, and what the process takes more. */
   workerBytes: 2.5 * gib,
@@ -172,13 +174,12 @@ function hostsFor(cores: number, memoryBytes: number, diskBytes: number, fewest 
 function requestsOf(load: Load, { peak }: SizeOptions, hosts: Readonly<Record<'ingest' | 'compact' | 'export', Hosts>>) {
   const monthSeconds = monthDays * daySeconds;
   const flushes = monthSeconds * Math.max(1 / settings.flushSeconds, load.streamBytesPerSecond / peak / settings.flushBytes);
-  const seals = monthSeconds / settings.sealSeconds;
   const count = (kind: 'writes' | 'reads'): number => {
     const idle = (['ingest', 'compact', 'export'] as const).reduce(
       (sum, role) => sum + hosts[role].hosts * bucketRequests.idle[role][kind],
       0,
     );
-    return idle * monthSeconds + flushes * bucketRequests.flush[kind] + seals * bucketRequests.seal[kind];
+    return idle * monthSeconds + flushes * bucketRequests.flush[kind];
   };
   return { writes: count('writes'), reads: count('reads') };
 }

@@ -1,0 +1,132 @@
+import { execFile, execFileSync, spawn } from 'node:child_process';
+import { chownSync, copyFileSync, existsSync, mkdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { promisify } from 'node:util';
+import { packageRoot } from '../../src/runtime/files/package-files.ts';
+import { listTree } from './processes.ts';
+import { readDockerfile, watchContainer, type RunningContainer } from './deployment.ts';
+import { findProgram } from './shell.ts';
+
+const run = promisify(execFile);
+
+/** Maximum duration of a step of the build, ms. */
+const buildMs = 1_200_000;
+const base = 'localhost/tributary-test-base';
+const tag = 'localhost/tributary-test';
+/** The release, the Node and the npm of the base that the Dockerfile names by default. */
+const release = 'trixie';
+const node = `node-linux-${process.arch}@24`;
+const npm = 'npm@11';
+const certificates = '/etc/ssl/certs/ca-certificates.crt';
+
+/** Programs that a machine needs to build and run the image without a container engine, as root. */
+const programs = ['buildah', 'mmdebstrap', 'unshare', 'chroot', 'npm'];
+
+/** Returns the reason why the image cannot be built here; undefined if it can be. */
+export function findObstacle(): string | undefined {
+  const missing = programs.filter((name) => findProgram(name) === undefined);
+  if (missing.length > 0) return `${missing.join(', ')} missing on this machine (apt-get install buildah mmdebstrap)`;
+  return process.getuid?.() === 0 ? undefined : 'the image is built as root';
+}
+
+const buildah = async (...words: readonly string[]): Promise<string> =>
+  (await run('buildah', words, { cwd: packageRoot, timeout: buildMs, maxBuffer: 64 * 1024 * 1024 })).stdout.trim();
+
+/** Makes a base like the default one from packages: Debian, and the packages of Node and npm. Kept for later runs. */
+async function ensureBase(folder: string): Promise<void> {
+  if ((await buildah('images', '--quiet', '--filter', `reference=${base}`)) !== '') return;
+  const root = path.join(folder, 'base');
+  const modules = path.join(root, 'usr/local/lib/node_modules');
+  await run('mmdebstrap', ['--variant=minbase', '--include=ca-certificates,libstdc++6', release, root], {
+    timeout: buildMs,
+  });
+  mkdirSync(modules, { recursive: true });
+  for (const [name, target] of [
+    [node, path.join(folder, 'node')],
+    [npm, path.join(modules, 'npm')],
+  ] as const) {
+    mkdirSync(target, { recursive: true });
+    const { stdout } = await run('npm', ['pack', '--silent', name], { cwd: folder, timeout: buildMs });
+    const file = path.join(folder, stdout.trim().split('\n').at(-1) ?? '');
+    await run('tar', ['-xf', file, '-C', target, '--strip-components=1']);
+  }
+  copyFileSync(path.join(folder, 'node/bin/node'), path.join(root, 'usr/local/bin/node'));
+  await run('ln', ['-s', '../lib/node_modules/npm/bin/npm-cli.js', path.join(root, 'usr/local/bin/npm')]);
+  // Those that this machine trusts, such as its proxy's.
+  copyFileSync(certificates, path.join(root, certificates));
+  const container = await buildah('from', 'scratch');
+  await buildah('add', '--quiet', container, root, '/');
+  await buildah('config', '--env', `NODE_EXTRA_CA_CERTS=${certificates}`, container);
+  await buildah('commit', '--quiet', '--rm', container, base);
+}
+
+export interface BuiltImage {
+  /** Its root file system. */
+  readonly root: string;
+  /** Bytes of the files that the image adds to its base. */
+  readonly addedBytes: number;
+  /** Labels and default process, as a container engine reads them. */
+  readonly config: Readonly<Record<string, unknown>>;
+  /** Runs a process in it: read-only root, its user, a volume and a tmpfs at /tmp; with the network of the machine. */
+  run(volume: string, words: readonly string[], env?: Readonly<Record<string, string>>): RunningContainer;
+  remove(): Promise<void>;
+}
+
+/** Runs in new namespaces: mounts what a container engine would, and starts the process as the image's user. */
+const startScript = `set -e
+root=$1 volume=$2 user=$3; shift 3
+mount --make-rprivate /
+mount --bind "$root" "$root"
+mount --bind "$volume" "$root/var/lib/tributary"
+mount -o remount,ro,bind "$root"
+mount -t proc proc "$root/proc"
+mount -t tmpfs tmpfs "$root/tmp"
+mount --rbind /dev "$root/dev"
+exec chroot --userspec="$user" --groups="\${user#*:}" "$root" "$@"`;
+
+/** Builds the image from the Dockerfile without a container engine. `folder`: for the base. */
+export async function buildImage(folder: string): Promise<BuiltImage> {
+  await ensureBase(folder);
+  const words = ['bud', '--quiet', '--isolation', 'chroot', '--format', 'docker', '--build-arg', `BASE=${base}`];
+  await buildah(...words, '--build-arg', 'COMMIT=abc', '--tag', tag, '.');
+  const { Docker } = JSON.parse(await buildah('inspect', '--type', 'image', tag)) as {
+    readonly Docker: { readonly config: Readonly<Record<string, unknown>> };
+  };
+  const container = await buildah('from', tag);
+  const root = await buildah('mount', container);
+  const added = ['opt/tributary', ...['nats-server', 'tini', 'tributary'].map((name) => `usr/local/bin/${name}`)];
+  const { stdout: sizes } = await run('du', ['--bytes', '--summarize', '--total', ...added], { cwd: root });
+  const { environment, user } = readDockerfile();
+  return {
+    root,
+    addedBytes: Number(sizes.trim().split('\n').at(-1)?.split('\t')[0]),
+    config: Docker.config,
+    run(volume, command, env = {}) {
+      const variables = { PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin', ...environment, ...env };
+      const inside = ['--mount', '--pid', '--fork', '--kill-child', 'sh', '-c', startScript, 'sh', root, volume, user];
+      const child = spawn('unshare', [...inside, ...command], { env: variables });
+      return watchContainer(child, () => listTree(child.pid ?? 0).find((pid) => pid !== child.pid));
+    },
+    remove: async () => void (await buildah('rm', container), await buildah('rmi', tag)),
+  };
+}
+
+/** Creates a folder for a volume with an owner. */
+export function makeVolume(folder: string, owner: number): string {
+  if (!existsSync(folder)) mkdirSync(folder, { recursive: true, mode: 0o700 });
+  chownSync(folder, owner, owner);
+  return folder;
+}
+
+export function readBillOfMaterials(root: string) {
+  return JSON.parse(readFileSync(path.join(root, 'opt/tributary/sbom.cdx.json'), 'utf8')) as {
+    readonly bomFormat: string;
+    readonly metadata: { readonly component: { readonly name: string; readonly version: string } };
+    readonly components: readonly { readonly name: string; readonly version: string }[];
+  };
+}
+
+/** Returns the version of the nats-server in the image. */
+export function findNatsVersion(root: string): string {
+  return execFileSync('chroot', [root, 'nats-server', '--version'], { encoding: 'utf8' });
+}

@@ -1,0 +1,241 @@
+import { Ajv2020 } from 'ajv/dist/2020.js';
+import { execFile } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { promisify } from 'node:util';
+import { describe, expect, it } from 'vitest';
+import { settings } from '../../src/config/settings.ts';
+import { parseConfig } from '../../src/config.ts';
+import { packageRoot } from '../../src/runtime/files/package-files.ts';
+import {
+  dockerfile,
+  findComposeSchema,
+  listDeployFiles,
+  mapVolume,
+  passesCheck,
+  readDockerfile,
+  readYaml,
+  startLocally,
+  waitUntilHealthy,
+} from '../helpers/deployment.ts';
+import { testFolder } from '../helpers/folder.ts';
+import { findFreePorts } from '../helpers/free-ports.ts';
+import { cacheFolder } from '../../src/nats-setup/ensure-nats-server.ts';
+import { findPythonDeployment } from '../helpers/python-engines.ts';
+
+/** The image, compose files and manifests: valid by their schemas, and the programs that they start run. */
+
+const run = promisify(execFile);
+const python = await findPythonDeployment();
+const composeSchema = python === undefined ? undefined : await findComposeSchema();
+const image = readDockerfile();
+
+interface ComposeService {
+  readonly command?: readonly string[];
+  readonly environment?: Readonly<Record<string, string>>;
+  readonly stop_grace_period?: string;
+}
+interface Compose {
+  readonly services: Readonly<Record<string, ComposeService>>;
+}
+interface Probe {
+  readonly httpGet: { readonly path: string; readonly port: string };
+}
+interface Pod {
+  readonly terminationGracePeriodSeconds: number;
+  readonly containers: readonly {
+    readonly args: readonly string[];
+    readonly env?: readonly { readonly name: string; readonly value: string }[];
+    readonly ports: readonly { readonly name: string; readonly containerPort: number }[];
+    readonly startupProbe: Probe;
+    readonly livenessProbe: Probe;
+    readonly readinessProbe: Probe;
+  }[];
+}
+interface Workload {
+  readonly kind: string;
+  readonly spec: { readonly template: { readonly spec: Pod } };
+}
+
+const deployFile = (name: string): string => path.join(packageRoot, 'deploy', name);
+
+/** Returns the settings that a test needs beside those of a container: free ports, the machine's nats-server. */
+async function localSettings() {
+  const [s2s = 0, api = 0, ops = 0] = await findFreePorts(3);
+  const environment = {
+    TRIBUTARY_HOST: '127.0.0.1',
+    TRIBUTARY_S2S_PORT: String(s2s),
+    TRIBUTARY_API_PORT: String(api),
+    TRIBUTARY_OPS_PORT: String(ops),
+    TRIBUTARY_CACHE_DIR: cacheFolder(process.env),
+  };
+  const addresses = {
+    TRIBUTARY_PUBLIC_S2S_URL: `http://127.0.0.1:${s2s}`,
+    TRIBUTARY_PUBLIC_API_URL: `http://127.0.0.1:${api}`,
+  };
+  return { ports: { 8080: s2s, 8081: api, 8082: ops }, environment, addresses };
+}
+
+const literalsOf = (kustomization: { configMapGenerator: readonly { literals: readonly string[] }[] } | undefined) =>
+  Object.fromEntries(
+    (kustomization?.configMapGenerator ?? []).flatMap(({ literals }) =>
+      literals.map((literal) => [literal.slice(0, literal.indexOf('=')), literal.slice(literal.indexOf('=') + 1)]),
+    ),
+  );
+
+describe('the Dockerfile', () => {
+  it.skipIf(python === undefined)('The Dockerfile has no fault that hadolint finds', async () => {
+    const { stdout } = await run(path.join(path.dirname(python ?? ''), 'hadolint'), [dockerfile]);
+    expect(stdout).toBe('');
+  });
+
+  it('The Dockerfile names no processor, runs as user 10001, and copies every file that the build reads', () => {
+    const text = readFileSync(dockerfile, 'utf8');
+    expect(text).not.toMatch(/amd64|x86_64|arm64|aarch64/);
+    expect(image.user).toBe('10001:10001');
+    expect(image.environment['TRIBUTARY_DRAIN_MS']).toBe('5000');
+    const { version } = JSON.parse(readFileSync(path.join(packageRoot, 'package.json'), 'utf8')) as { version: string };
+    expect(text).toContain(`ARG VERSION=${version}\n`);
+    const sent = readFileSync(path.join(packageRoot, '.dockerignore'), 'utf8');
+    for (const [, names = ''] of text.matchAll(/^COPY (?!--from)(.*) \.\/$/gm))
+      for (const name of names.split(' ')) expect(sent, name).toContain(`\n!${name}\n`);
+  });
+});
+
+describe('the files of deploy', () => {
+  const files = [dockerfile, ...['.yaml', '.sh', '.conf'].flatMap(listDeployFiles)];
+
+  it('The files name only settings that exist, with values that the program accepts', () => {
+    const known = Object.values(settings).flatMap(({ name, isSecret }) => [name, ...(isSecret === true ? [`${name}_FILE`] : [])]);
+    const given: Record<string, string> = {};
+    for (const file of files) {
+      for (const [, name = '', value = ''] of readFileSync(file, 'utf8').matchAll(
+        /TRIBUTARY_(\w+)(?:=|: |, value: )?"?([^\s"}\\`]*)/g,
+      )) {
+        if (['CACHE_DIR', 'OPS_PORT'].includes(name)) continue;
+        expect(known, path.relative(packageRoot, file)).toContain(name);
+        if (value !== '' && !name.endsWith('_FILE')) given[`TRIBUTARY_${name}`] = value;
+      }
+    }
+    expect(Object.keys(given).length).toBeGreaterThan(10);
+    expect(parseConfig(given)).toMatchObject({ drainMs: 5000 });
+  });
+
+  it.skipIf(composeSchema === undefined)('Each compose file is valid by the schema of the specification', async () => {
+    const validate = new Ajv2020({ strict: false, validateFormats: false, allErrors: true }).compile(composeSchema ?? {});
+    const compose = listDeployFiles('.yaml').filter((file) => file.includes('/compose/'));
+    expect(compose).toHaveLength(2);
+    for (const file of compose) {
+      const [document] = await readYaml<Compose>(python ?? '', file);
+      expect(validate(document) ? [] : validate.errors, file).toEqual([]);
+    }
+  });
+
+  it.skipIf(python === undefined)('Each manifest is valid by the schemas of Kubernetes', async () => {
+    const manifests = listDeployFiles('.yaml').filter(
+      (file) => file.includes('/kubernetes/') && !/kustomization|values/.test(path.basename(file)),
+    );
+    expect(manifests.length).toBeGreaterThan(8);
+    const validate = path.join(path.dirname(python ?? ''), 'kubernetes-validate');
+    for (const file of manifests) await run(validate, ['--strict', file]);
+  });
+
+  it.skipIf(python === undefined)('Each kustomization names the files beside it, and no file is left out', async () => {
+    const kustomizations = listDeployFiles('kustomization.yaml');
+    expect(kustomizations).toHaveLength(4);
+    for (const file of kustomizations) {
+      const [document] = await readYaml<{ resources: readonly string[] }>(python ?? '', file);
+      const folder = path.dirname(file);
+      const beside = listDeployFiles('.yaml').filter((each) => path.dirname(each) === folder && each !== file);
+      const named = (document?.resources ?? []).filter((name) => !name.startsWith('../'));
+      const wanted = beside.map((each) => path.basename(each)).filter((name) => name !== 'nats-values.yaml');
+      expect(named.toSorted(), file).toEqual(wanted.toSorted());
+    }
+  });
+
+  it.skipIf(python === undefined)('Each workload has as much grace as its drain and its processes need', async () => {
+    for (const folder of ['one-node', 'cluster']) {
+      const [kustomization] = await readYaml<Parameters<typeof literalsOf>[0]>(
+        python ?? '',
+        deployFile(`kubernetes/${folder}/kustomization.yaml`),
+      );
+      const drainSeconds = Number(literalsOf(kustomization)['TRIBUTARY_DRAIN_MS']) / 1000;
+      for (const file of listDeployFiles('.yaml').filter((each) => each.includes(`/${folder}/`))) {
+        for (const { kind, spec } of await readYaml<Workload>(python ?? '', file)) {
+          if (kind !== 'Deployment' && kind !== 'StatefulSet') continue;
+          const pod = spec.template.spec;
+          // 30 s for each process, one after the other; a role alone has one.
+          const processes = kind === 'StatefulSet' ? 7 : 1;
+          expect(pod.terminationGracePeriodSeconds, file).toBeGreaterThanOrEqual(drainSeconds + processes * 30);
+        }
+      }
+    }
+  });
+});
+
+describe.skipIf(python === undefined)('the form for one machine', { timeout: 240_000 }, () => {
+  it('The services of compose.yaml start, pass the check of the image, print a sign-in that works, and end by SIGTERM', async () => {
+    const [compose] = await readYaml<Compose>(python ?? '', deployFile('compose/compose.yaml'));
+    const { tributary = {}, 'sign-in': signIn = {} } = compose?.services ?? {};
+    const { environment: local, addresses } = await localSettings();
+    const folder = testFolder();
+    const environmentOf = ({ environment = {} }: ComposeService) => ({
+      ...mapVolume({ ...image.environment, ...environment }, folder),
+      ...local,
+      ...addresses,
+    });
+    const service = startLocally([...image.entrypoint, ...(tributary.command ?? image.command)], environmentOf(tributary));
+    await waitUntilHealthy(service, () => passesCheck(image.healthcheck, environmentOf(tributary)));
+
+    const first = startLocally([...image.entrypoint, ...(signIn.command ?? [])], environmentOf(signIn));
+    expect(await first.end(), first.output()).toBe(0);
+    const [, url = '', idUser = '', secret = ''] =
+      /Sign in to the console at (\S+) with the user id (\d+) and the secret (\S+)\.\n/.exec(first.output()) ?? [];
+    expect(url).toBe(`${addresses.TRIBUTARY_PUBLIC_API_URL}/console/`);
+    expect((await fetch(url)).status).toBe(200);
+    const session = await fetch(`${addresses.TRIBUTARY_PUBLIC_API_URL}/console/session`, {
+      method: 'POST',
+      body: JSON.stringify({ idUser, secret }),
+    });
+    expect(session.status).toBe(200);
+    const again = startLocally([...image.entrypoint, ...(signIn.command ?? [])], environmentOf(signIn));
+    expect(await again.end(), again.output()).toBe(0);
+    expect(again.output()).toContain(secret);
+
+    const graceSeconds = Number(/^(\d+)s$/.exec(tributary.stop_grace_period ?? '')?.[1]);
+    expect(await service.stop()).toBeLessThan(graceSeconds * 1000);
+    expect(await service.end()).toBe(0);
+  });
+
+  it('The pod of the StatefulSet starts with its settings, and its probes pass until it drains', async () => {
+    const [workload] = await readYaml<Workload>(python ?? '', deployFile('kubernetes/one-node/stateful-set.yaml'));
+    const [kustomization] = await readYaml<Parameters<typeof literalsOf>[0]>(
+      python ?? '',
+      deployFile('kubernetes/one-node/kustomization.yaml'),
+    );
+    const [container] = workload?.spec.template.spec.containers ?? [];
+    if (container === undefined) throw new Error('no container');
+    const { environment: local, ports } = await localSettings();
+    const environment = {
+      ...mapVolume({ ...image.environment, ...literalsOf(kustomization) }, testFolder()),
+      ...local,
+    };
+    const pod = startLocally([...image.entrypoint, ...container.args], environment);
+    const probe = async ({ httpGet }: Probe): Promise<number> => {
+      const port = container.ports.find(({ name }) => name === httpGet.port)?.containerPort;
+      const address = `http://127.0.0.1:${ports[port as 8080]}${httpGet.path}`;
+      return await fetch(address).then(
+        ({ status }) => status,
+        () => 0,
+      );
+    };
+    await waitUntilHealthy(pod, async () => (await probe(container.readinessProbe)) === 200);
+    expect(await probe(container.startupProbe)).toBe(200);
+    expect(await probe(container.livenessProbe)).toBe(200);
+    const stopped = pod.stop();
+    await expect.poll(() => probe(container.readinessProbe)).toBe(503);
+    expect(await probe(container.livenessProbe)).toBe(200);
+    expect(await stopped).toBeGreaterThan(Number(environment['TRIBUTARY_DRAIN_MS']));
+    expect(await pod.end()).toBe(0);
+  });
+});
