@@ -1,4 +1,3 @@
-# syntax=docker/dockerfile:1
 # tributary with nats-server, for any platform of its base: npm and apt choose the binaries.
 #   docker build --tag tributary .
 #   docker run --volume tributary:/var/lib/tributary --publish 127.0.0.1:8080-8081:8080-8081 tributary

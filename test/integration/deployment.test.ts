@@ -31,6 +31,7 @@ const composeSchema = python === undefined ? undefined : await findComposeSchema
 const image = readDockerfile();
 
 interface ComposeService {
+  readonly entrypoint?: readonly string[];
   readonly command?: readonly string[];
   readonly environment?: Readonly<Record<string, string>>;
   readonly stop_grace_period?: string;
@@ -118,7 +119,7 @@ describe('the files of deploy', () => {
       }
     }
     expect(Object.keys(given).length).toBeGreaterThan(10);
-    expect(parseConfig(given)).toMatchObject({ drainMs: 5000 });
+    expect(parseConfig(given)).toMatchObject({ drainMs: 10_000, opsHost: '0.0.0.0', quotaIp: [] });
   });
 
   it.skipIf(composeSchema === undefined)('Each compose file is valid by the schema of the specification', async () => {
@@ -187,7 +188,8 @@ describe.skipIf(python === undefined)('the form for one machine', { timeout: 240
     const service = startLocally([...image.entrypoint, ...(tributary.command ?? image.command)], environmentOf(tributary));
     await waitUntilHealthy(service, () => passesCheck(image.healthcheck, environmentOf(tributary)));
 
-    const first = startLocally([...image.entrypoint, ...(signIn.command ?? [])], environmentOf(signIn));
+    const words = [...(signIn.entrypoint ?? image.entrypoint), ...(signIn.command ?? [])];
+    const first = startLocally(words, environmentOf(signIn));
     expect(await first.end(), first.output()).toBe(0);
     const [, url = '', idUser = '', secret = ''] =
       /Sign in to the console at (\S+) with the user id (\d+) and the secret (\S+)\.\n/.exec(first.output()) ?? [];
@@ -198,7 +200,7 @@ describe.skipIf(python === undefined)('the form for one machine', { timeout: 240
       body: JSON.stringify({ idUser, secret }),
     });
     expect(session.status).toBe(200);
-    const again = startLocally([...image.entrypoint, ...(signIn.command ?? [])], environmentOf(signIn));
+    const again = startLocally(words, environmentOf(signIn));
     expect(await again.end(), again.output()).toBe(0);
     expect(again.output()).toContain(secret);
 

@@ -84,7 +84,7 @@ export function renderDataFormat(format: NewFormat): string {
  * Undefined for another cause.
  */
 function findForeignOwner(error: unknown, folder: string) {
-  const user = process.getuid?.();
+  const user = process.geteuid?.();
   if (user === undefined || !isSystemError(error, 'EACCES', 'EPERM')) return undefined;
   // A folder below one that this user must not enter has no visible owner.
   let [nearest, owner] = [path.resolve(folder), findOwner(folder)];
@@ -93,7 +93,7 @@ function findForeignOwner(error: unknown, folder: string) {
   if (owner === undefined || owner === user) return undefined;
   return {
     why: `: ${nearest} belongs to user ${owner}, and this process runs as user ${user}`,
-    hint: `Make ${user}:${process.getgid?.() ?? user} the owner of the folder or volume, or pass another folder with --data.`,
+    hint: `Make ${user}:${process.getegid?.() ?? user} the owner of the folder or volume, or pass another folder with --data.`,
   };
 }
 
