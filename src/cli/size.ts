@@ -171,9 +171,14 @@ function hostsFor(cores: number, memoryBytes: number, diskBytes: number, fewest 
 }
 
 /** Requests to the bucket a month, if events arrive all the time. */
-function requestsOf(load: Load, { peak }: SizeOptions, hosts: Readonly<Record<'ingest' | 'compact' | 'export', Hosts>>) {
+function requestsOf(
+  load: Load,
+  { peak }: SizeOptions,
+  hosts: Readonly<Record<'ingest' | 'compact' | 'export', Hosts>>,
+) {
   const monthSeconds = monthDays * daySeconds;
-  const flushes = monthSeconds * Math.max(1 / settings.flushSeconds, load.streamBytesPerSecond / peak / settings.flushBytes);
+  const flushes =
+    monthSeconds * Math.max(1 / settings.flushSeconds, load.streamBytesPerSecond / peak / settings.flushBytes);
   const count = (kind: 'writes' | 'reads'): number => {
     const idle = (['ingest', 'compact', 'export'] as const).reduce(
       (sum, role) => sum + hosts[role].hosts * bucketRequests.idle[role][kind],
@@ -191,7 +196,10 @@ function sizeCluster(load: Load, given: SizeOptions) {
     nats: { ...hostsFor(cores.broker, 4 * gib, Math.max(perCopy, 10 * gib)), hosts: 3 },
     ingest: hostsFor(cores.ingest, 2 * gib, 10 * gib),
     // One works, the other one is on standby.
-    compact: { ...hostsFor(cores.compact, measured.compactorBytes + load.keysBytes + gib, settings.cacheBytes), hosts: 2 },
+    compact: {
+      ...hostsFor(cores.compact, measured.compactorBytes + load.keysBytes + gib, settings.cacheBytes),
+      hosts: 2,
+    },
     export: hostsFor(1, measured.idleBytes + workersBytes, settings.cacheBytes),
   };
   const bucketGiB = Math.ceil(load.lakeGiB(given.eventsPerDay * (given.days + 1)));

@@ -6,7 +6,7 @@ import { waitUntilWorkedOff } from '../helpers/accounting.ts';
 import { startTestBroker, startTestBucket } from '../helpers/bucket.ts';
 import { startFakeS3, type FakeS3 } from '../helpers/fake-s3.ts';
 import { testFolder } from '../helpers/folder.ts';
-import { runCommand, startTestService } from '../helpers/service.ts';
+import { runCommand, startTestService, type TestService } from '../helpers/service.ts';
 import { reportBench } from './bench-report.ts';
 
 /*
@@ -37,7 +37,7 @@ test('The requests to a bucket', { timeout: 900_000 }, async () => {
   const command = (...words: readonly string[]) =>
     runCommand([...words, '--data', path.join(testFolder(), 'commands')], settings);
   const token = String((await command('app', 'add', '1', '--platform', 'web'))['token']);
-  const hosts = [];
+  const hosts: { role: string; s3: FakeS3; service: TestService; logFile: string }[] = [];
   for (const role of roles) {
     const s3 = await startFakeS3({}, first.objects);
     const dataDir = path.join(testFolder(), role);

@@ -4,7 +4,14 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { readDockerfile, waitUntilHealthy } from '../helpers/deployment.ts';
 import { temporaryFolder } from '../helpers/folder.ts';
 import { findFreePorts } from '../helpers/free-ports.ts';
-import { buildImage, findNatsVersion, findObstacle, makeVolume, readBillOfMaterials, type BuiltImage } from '../helpers/image.ts';
+import {
+  buildImage,
+  findNatsVersion,
+  findObstacle,
+  makeVolume,
+  readBillOfMaterials,
+  type BuiltImage,
+} from '../helpers/image.ts';
 import { isWhole } from '../helpers/in-turn.ts';
 import { readLockFile } from '../helpers/lock-file.ts';
 import { packageRoot } from '../../src/runtime/files/package-files.ts';

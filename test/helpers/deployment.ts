@@ -63,7 +63,9 @@ export function readDockerfile(): Image {
     JSON.parse(new RegExp(`^${name} +(?:--\\S+ +)*(?:CMD +)?(\\[.*\\])$`, 'm').exec(stage)?.[1] ?? 'null') as string[];
   const [, list = ''] = /^ENV (.*)$/m.exec(stage) ?? [];
   return {
-    environment: Object.fromEntries([...list.matchAll(/(\S+)=(\S+)/g)].map(([, name = '', value = '']) => [name, value])),
+    environment: Object.fromEntries(
+      [...list.matchAll(/(\S+)=(\S+)/g)].map(([, name = '', value = '']) => [name, value]),
+    ),
     entrypoint: words('ENTRYPOINT'),
     command: words('CMD'),
     healthcheck: words('HEALTHCHECK'),

@@ -102,7 +102,11 @@ export async function buildImage(folder: string): Promise<BuiltImage> {
     addedBytes: Number(sizes.trim().split('\n').at(-1)?.split('\t')[0]),
     config: Docker.config,
     run(volume, command, env = {}) {
-      const variables = { PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin', ...environment, ...env };
+      const variables = {
+        PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin',
+        ...environment,
+        ...env,
+      };
       const inside = ['--mount', '--pid', '--fork', '--kill-child', 'sh', '-c', startScript, 'sh', root, volume, user];
       const child = spawn('unshare', [...inside, ...command], { env: variables });
       return watchContainer(child, () => listTree(child.pid ?? 0).find((pid) => pid !== child.pid));

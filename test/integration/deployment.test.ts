@@ -107,7 +107,10 @@ describe('the files of deploy', () => {
   const files = [dockerfile, ...['.yaml', '.sh', '.conf'].flatMap(listDeployFiles)];
 
   it('The files name only settings that exist, with values that the program accepts', () => {
-    const known = Object.values(settings).flatMap(({ name, isSecret }) => [name, ...(isSecret === true ? [`${name}_FILE`] : [])]);
+    const known = Object.values(settings).flatMap(({ name, isSecret }) => [
+      name,
+      ...(isSecret === true ? [`${name}_FILE`] : []),
+    ]);
     const given: Record<string, string> = {};
     for (const file of files) {
       for (const [, name = '', value = ''] of readFileSync(file, 'utf8').matchAll(
@@ -123,7 +126,9 @@ describe('the files of deploy', () => {
   });
 
   it.skipIf(composeSchema === undefined)('Each compose file is valid by the schema of the specification', async () => {
-    const validate = new Ajv2020({ strict: false, validateFormats: false, allErrors: true }).compile(composeSchema ?? {});
+    const validate = new Ajv2020({ strict: false, validateFormats: false, allErrors: true }).compile(
+      composeSchema ?? {},
+    );
     const compose = listDeployFiles('.yaml').filter((file) => file.includes('/compose/'));
     expect(compose).toHaveLength(2);
     for (const file of compose) {
@@ -185,7 +190,10 @@ describe.skipIf(python === undefined)('the form for one machine', { timeout: 240
       ...local,
       ...addresses,
     });
-    const service = startLocally([...image.entrypoint, ...(tributary.command ?? image.command)], environmentOf(tributary));
+    const service = startLocally(
+      [...image.entrypoint, ...(tributary.command ?? image.command)],
+      environmentOf(tributary),
+    );
     await waitUntilHealthy(service, () => passesCheck(image.healthcheck, environmentOf(tributary)));
 
     const words = [...(signIn.entrypoint ?? image.entrypoint), ...(signIn.command ?? [])];
@@ -218,7 +226,7 @@ describe.skipIf(python === undefined)('the form for one machine', { timeout: 240
     const [container] = workload?.spec.template.spec.containers ?? [];
     if (container === undefined) throw new Error('no container');
     const { environment: local, ports } = await localSettings();
-    const environment = {
+    const environment: Readonly<Record<string, string>> = {
       ...mapVolume({ ...image.environment, ...literalsOf(kustomization) }, testFolder()),
       ...local,
     };

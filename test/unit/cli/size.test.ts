@@ -10,7 +10,12 @@ const page = readFileSync(path.join(packageRoot, 'docs/sizing.md'), 'utf8');
 function readTable(section: string): readonly (readonly string[])[] {
   const [, text = ''] = page.split(`\n## ${section}\n`);
   const lines = (text.split('\n## ')[0] ?? '').split('\n').filter((line) => line.startsWith('|'));
-  return lines.slice(2).map((line) => line.split('|').slice(1, -1).map((cell) => cell.trim()));
+  return lines.slice(2).map((line) =>
+    line
+      .split('|')
+      .slice(1, -1)
+      .map((cell) => cell.trim()),
+  );
 }
 
 const usual: SizeOptions = {
@@ -69,7 +74,10 @@ describe('tributary size', () => {
       const costs = [oneMachine, cluster].map(
         ({ costPerMonth, costPerMillionEvents }) => `${format(costPerMonth)}, ${costPerMillionEvents}`,
       );
-      expect(cells, events).toEqual([...costs, format(Math.round(cluster.writesPerMonth / 1e6) + Math.round(cluster.readsPerMonth / 1e6))]);
+      expect(cells, events).toEqual([
+        ...costs,
+        format(Math.round(cluster.writesPerMonth / 1e6) + Math.round(cluster.readsPerMonth / 1e6)),
+      ]);
     }
   });
 
