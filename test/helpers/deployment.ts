@@ -24,11 +24,14 @@ export function listDeployFiles(ending: string): readonly string[] {
     .toSorted();
 }
 
-/** Parses the documents of a YAML file. */
-export async function readYaml<T>(python: string, file: string): Promise<readonly T[]> {
-  const script = 'import json, sys, yaml; print(json.dumps(list(yaml.safe_load_all(open(sys.argv[1])))))';
-  const { stdout } = await run(python, ['-c', script, file]);
-  return JSON.parse(stdout) as T[];
+/** Parses the YAML files below deploy/: the documents of each, by its path there. */
+export async function readDeployYaml(python: string): Promise<ReadonlyMap<string, readonly unknown[]>> {
+  const script = 'import json, sys, yaml; print(json.dumps([list(yaml.safe_load_all(open(f))) for f in sys.argv[1:]]))';
+  const files = listDeployFiles('.yaml');
+  const { stdout } = await run(python, ['-c', script, ...files]);
+  const documents = JSON.parse(stdout) as unknown[][];
+  const folder = path.join(packageRoot, 'deploy');
+  return new Map(files.map((file, index) => [path.relative(folder, file), documents[index] ?? []]));
 }
 
 const composeGo = 'github.com/compose-spec/compose-go/v2@v2.16.2';

@@ -13,8 +13,8 @@ import {
   listDeployFiles,
   mapVolume,
   passesCheck,
+  readDeployYaml,
   readDockerfile,
-  readYaml,
   startLocally,
   waitUntilHealthy,
 } from '../helpers/deployment.ts';
@@ -28,6 +28,7 @@ import { findPythonDeployment } from '../helpers/python-engines.ts';
 const run = promisify(execFile);
 const python = await findPythonDeployment();
 const composeSchema = python === undefined ? undefined : await findComposeSchema();
+const yaml = python === undefined ? new Map<string, readonly unknown[]>() : await readDeployYaml(python);
 const image = readDockerfile();
 
 interface ComposeService {
@@ -58,7 +59,8 @@ interface Workload {
   readonly spec: { readonly template: { readonly spec: Pod } };
 }
 
-const deployFile = (name: string): string => path.join(packageRoot, 'deploy', name);
+/** Returns the first document of a file of deploy. */
+const documentOf = <T>(file: string): T => yaml.get(file)?.[0] as T;
 
 /** Returns the settings that a test needs beside those of a container: free ports, the machine's nats-server. */
 async function localSettings() {
@@ -77,10 +79,17 @@ async function localSettings() {
   return { ports: { 8080: s2s, 8081: api, 8082: ops }, environment, addresses };
 }
 
-const literalsOf = (kustomization: { configMapGenerator: readonly { literals: readonly string[] }[] } | undefined) =>
+interface Kustomization {
+  readonly resources?: readonly string[];
+  readonly configMapGenerator?: readonly { readonly literals: readonly string[] }[];
+}
+
+/** Returns the settings of an overlay. */
+const literalsOf = (overlay: string): Readonly<Record<string, string>> =>
   Object.fromEntries(
-    (kustomization?.configMapGenerator ?? []).flatMap(({ literals }) =>
-      literals.map((literal) => [literal.slice(0, literal.indexOf('=')), literal.slice(literal.indexOf('=') + 1)]),
+    (documentOf<Kustomization>(`kubernetes/${overlay}/kustomization.yaml`).configMapGenerator ?? []).flatMap(
+      ({ literals }) =>
+        literals.map((literal) => [literal.slice(0, literal.indexOf('=')), literal.slice(literal.indexOf('=') + 1)]),
     ),
   );
 
@@ -125,64 +134,56 @@ describe('the files of deploy', () => {
     expect(parseConfig(given)).toMatchObject({ drainMs: 10_000, opsHost: '0.0.0.0', quotaIp: [] });
   });
 
-  it.skipIf(composeSchema === undefined)('Each compose file is valid by the schema of the specification', async () => {
-    const validate = new Ajv2020({ strict: false, validateFormats: false, allErrors: true }).compile(
-      composeSchema ?? {},
-    );
-    const compose = listDeployFiles('.yaml').filter((file) => file.includes('/compose/'));
-    expect(compose).toHaveLength(2);
-    for (const file of compose) {
-      const [document] = await readYaml<Compose>(python ?? '', file);
-      expect(validate(document) ? [] : validate.errors, file).toEqual([]);
-    }
+  it.skipIf(composeSchema === undefined)('Each compose file is valid by the schema of the specification', () => {
+    const ajv = new Ajv2020({ strict: false, validateFormats: false, allErrors: true });
+    const validate = ajv.compile(composeSchema ?? {});
+    for (const file of ['compose/compose.yaml', 'compose/cluster.yaml'])
+      expect(validate(documentOf(file)) ? [] : validate.errors, file).toEqual([]);
   });
 
-  it.skipIf(python === undefined)('Each manifest is valid by the schemas of Kubernetes', async () => {
-    const manifests = listDeployFiles('.yaml').filter(
-      (file) => file.includes('/kubernetes/') && !/kustomization|values/.test(path.basename(file)),
-    );
-    expect(manifests.length).toBeGreaterThan(8);
-    const validate = path.join(path.dirname(python ?? ''), 'kubernetes-validate');
-    for (const file of manifests) await run(validate, ['--strict', file]);
-  });
+  it.skipIf(python === undefined)(
+    'Each manifest is valid by the schemas of Kubernetes',
+    { timeout: 240_000 },
+    async () => {
+      const manifests = listDeployFiles('.yaml').filter(
+        (file) => file.includes('/kubernetes/') && !/kustomization|values/.test(path.basename(file)),
+      );
+      expect(manifests.length).toBeGreaterThan(8);
+      await run(path.join(path.dirname(python ?? ''), 'kubernetes-validate'), ['--strict', ...manifests]);
+    },
+  );
 
-  it.skipIf(python === undefined)('Each kustomization names the files beside it, and no file is left out', async () => {
-    const kustomizations = listDeployFiles('kustomization.yaml');
+  it.skipIf(python === undefined)('Each kustomization names the files beside it, and no file is left out', () => {
+    const kustomizations = [...yaml.keys()].filter((file) => path.basename(file) === 'kustomization.yaml');
     expect(kustomizations).toHaveLength(4);
     for (const file of kustomizations) {
-      const [document] = await readYaml<{ resources: readonly string[] }>(python ?? '', file);
-      const folder = path.dirname(file);
-      const beside = listDeployFiles('.yaml').filter((each) => path.dirname(each) === folder && each !== file);
-      const named = (document?.resources ?? []).filter((name) => !name.startsWith('../'));
+      const beside = [...yaml.keys()].filter((each) => path.dirname(each) === path.dirname(file) && each !== file);
+      const named = (documentOf<Kustomization>(file).resources ?? []).filter((name) => !name.startsWith('../'));
       const wanted = beside.map((each) => path.basename(each)).filter((name) => name !== 'nats-values.yaml');
       expect(named.toSorted(), file).toEqual(wanted.toSorted());
     }
   });
 
-  it.skipIf(python === undefined)('Each workload has as much grace as its drain and its processes need', async () => {
-    for (const folder of ['one-node', 'cluster']) {
-      const [kustomization] = await readYaml<Parameters<typeof literalsOf>[0]>(
-        python ?? '',
-        deployFile(`kubernetes/${folder}/kustomization.yaml`),
-      );
-      const drainSeconds = Number(literalsOf(kustomization)['TRIBUTARY_DRAIN_MS']) / 1000;
-      for (const file of listDeployFiles('.yaml').filter((each) => each.includes(`/${folder}/`))) {
-        for (const { kind, spec } of await readYaml<Workload>(python ?? '', file)) {
-          if (kind !== 'Deployment' && kind !== 'StatefulSet') continue;
-          const pod = spec.template.spec;
-          // 30 s for each process, one after the other; a role alone has one.
-          const processes = kind === 'StatefulSet' ? 7 : 1;
-          expect(pod.terminationGracePeriodSeconds, file).toBeGreaterThanOrEqual(drainSeconds + processes * 30);
-        }
+  it.skipIf(python === undefined)('Each workload has as much grace as its drain and its processes need', () => {
+    let workloads = 0;
+    for (const [file, documents] of yaml) {
+      for (const { kind, spec } of documents as readonly Workload[]) {
+        if (kind !== 'Deployment' && kind !== 'StatefulSet') continue;
+        workloads += 1;
+        const drainSeconds = Number(literalsOf(path.basename(path.dirname(file)))['TRIBUTARY_DRAIN_MS']) / 1000;
+        // 30 s for each process, one after the other; a role alone has one.
+        const processes = kind === 'StatefulSet' ? 7 : 1;
+        const { terminationGracePeriodSeconds: grace } = spec.template.spec;
+        expect(grace, file).toBeGreaterThanOrEqual(drainSeconds + processes * 30);
       }
     }
+    expect(workloads).toBe(4);
   });
 });
 
 describe.skipIf(python === undefined)('the form for one machine', { timeout: 240_000 }, () => {
   it('The services of compose.yaml start, pass the check of the image, print a sign-in that works, and end by SIGTERM', async () => {
-    const [compose] = await readYaml<Compose>(python ?? '', deployFile('compose/compose.yaml'));
-    const { tributary = {}, 'sign-in': signIn = {} } = compose?.services ?? {};
+    const { tributary = {}, 'sign-in': signIn = {} } = documentOf<Compose>('compose/compose.yaml').services;
     const { environment: local, addresses } = await localSettings();
     const folder = testFolder();
     const environmentOf = ({ environment = {} }: ComposeService) => ({
@@ -218,16 +219,11 @@ describe.skipIf(python === undefined)('the form for one machine', { timeout: 240
   });
 
   it('The pod of the StatefulSet starts with its settings, and its probes pass until it drains', async () => {
-    const [workload] = await readYaml<Workload>(python ?? '', deployFile('kubernetes/one-node/stateful-set.yaml'));
-    const [kustomization] = await readYaml<Parameters<typeof literalsOf>[0]>(
-      python ?? '',
-      deployFile('kubernetes/one-node/kustomization.yaml'),
-    );
-    const [container] = workload?.spec.template.spec.containers ?? [];
+    const [container] = documentOf<Workload>('kubernetes/one-node/stateful-set.yaml').spec.template.spec.containers;
     if (container === undefined) throw new Error('no container');
     const { environment: local, ports } = await localSettings();
     const environment: Readonly<Record<string, string>> = {
-      ...mapVolume({ ...image.environment, ...literalsOf(kustomization) }, testFolder()),
+      ...mapVolume({ ...image.environment, ...literalsOf('one-node') }, testFolder()),
       ...local,
     };
     const pod = startLocally([...image.entrypoint, ...container.args], environment);
