@@ -139,6 +139,9 @@ export function passesCheck(words: readonly string[], env: Readonly<Record<strin
   return spawnSync(program, rest, { env: { PATH: process.env['PATH'] ?? '', ...env } }).status === 0;
 }
 
+/** Maximum time until a container is healthy on a loaded machine, ms. */
+const healthyMs = 240_000;
+
 /** Waits until a container passes its check; throws its output if it ends before. */
 export async function waitUntilHealthy(container: RunningContainer, check: () => boolean | Promise<boolean>) {
   let isOver = false;
@@ -149,6 +152,6 @@ export async function waitUntilHealthy(container: RunningContainer, check: () =>
       if (isOver) throw new Error(container.output());
       return await check();
     },
-    120_000,
+    healthyMs,
   );
 }

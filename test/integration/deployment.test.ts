@@ -62,7 +62,7 @@ interface Workload {
 /** Returns the first document of a file of deploy. */
 const documentOf = <T>(file: string): T => yaml.get(file)?.[0] as T;
 
-/** Returns the settings that a test needs beside those of a container: free ports, the machine's nats-server. */
+/** Returns the settings that a test needs besides those of a container: free ports, the machine's nats-server. */
 async function localSettings() {
   const [s2s = 0, api = 0, ops = 0] = await findFreePorts(3);
   const environment = {
@@ -153,13 +153,13 @@ describe('the files of deploy', () => {
     },
   );
 
-  it.skipIf(python === undefined)('Each kustomization names the files beside it, and no file is left out', () => {
+  it.skipIf(python === undefined)('Each kustomization names the other files of its folder, and leaves none out', () => {
     const kustomizations = [...yaml.keys()].filter((file) => path.basename(file) === 'kustomization.yaml');
     expect(kustomizations).toHaveLength(4);
     for (const file of kustomizations) {
-      const beside = [...yaml.keys()].filter((each) => path.dirname(each) === path.dirname(file) && each !== file);
+      const others = [...yaml.keys()].filter((each) => path.dirname(each) === path.dirname(file) && each !== file);
       const named = (documentOf<Kustomization>(file).resources ?? []).filter((name) => !name.startsWith('../'));
-      const wanted = beside.map((each) => path.basename(each)).filter((name) => name !== 'nats-values.yaml');
+      const wanted = others.map((each) => path.basename(each)).filter((name) => name !== 'nats-values.yaml');
       expect(named.toSorted(), file).toEqual(wanted.toSorted());
     }
   });
@@ -181,7 +181,7 @@ describe('the files of deploy', () => {
   });
 });
 
-describe.skipIf(python === undefined)('the form for one machine', { timeout: 240_000 }, () => {
+describe.skipIf(python === undefined)('the form for one machine', { timeout: 600_000 }, () => {
   it('The services of compose.yaml start, pass the check of the image, print a sign-in that works, and end by SIGTERM', async () => {
     const { tributary = {}, 'sign-in': signIn = {} } = documentOf<Compose>('compose/compose.yaml').services;
     const { environment: local, addresses } = await localSettings();
