@@ -24,6 +24,8 @@ CODE := 'src/**/*.ts' 'src/**/*.tsx' 'test/**/*.ts' 'test/**/*.mjs' '.build/*.mj
 # The data folder of a service that make starts.
 DATA := $(or $(TRIBUTARY_DATA_DIR),data)
 
+SYNC := $(if $(filter output-sync,$(.FEATURES)),--output-sync)
+
 EVENTS ?=
 VITEST := node node_modules/vitest/vitest.mjs run --config test/vitest.config.ts
 # `make check ROOM=lake` looks at src/lake and its unit tests alone.
@@ -52,7 +54,7 @@ else
 check: $(PACKAGES)
 	@test -d 'src/$(ROOM)' || { echo 'make check: src/$(ROOM) is not a folder: name one, as in make check ROOM=lake' >&2; exit 1; }
 	@test -f $(PROGRAM) || $(MAKE) --no-print-directory build
-	@$(MAKE) --no-print-directory --jobs=3 room-rules room-layout room-types
+	@$(MAKE) --no-print-directory --jobs=3 $(SYNC) room-rules room-layout room-types
 	$(if $(ROOM_TESTS),$(VITEST) $(ROOM_TESTS))
 endif
 
@@ -74,7 +76,8 @@ build: $(PROGRAM) $(PACKAGES) nats-server ## everything needed to run the progra
 
 ##@ Longer runs
 
-# What measures time runs alone; the second half runs also after a failure in the first.
+# What measures time runs alone: the projects of the configuration ignore --maxWorkers. The second half runs also after a
+# failure in the first.
 chaos: export TRIBUTARY_CHAOS = long
 chaos: export TRIBUTARY_TEST_SEED = $(SEED)
 chaos: export TRIBUTARY_TEST_KILLS = $(KILLS)
@@ -83,7 +86,7 @@ chaos: build ## every promise shown by breaking things, at full length; PART=kil
 ifeq ($(PART),)
 	status=0; \
 	$(VITEST) chaos --exclude '**/timed/**' || status=1; \
-	$(VITEST) chaos/timed --maxWorkers=1 || status=1; \
+	VITEST_MAX_WORKERS=1 $(VITEST) chaos/timed || status=1; \
 	exit $$status
 else
 	$(VITEST) $(addprefix chaos/,$(PART))
@@ -97,7 +100,7 @@ bench-quick: build ## the same in two minutes, with fewer rows and one round
 	TRIBUTARY_BENCH_QUICK=1 TRIBUTARY_TEST_BENCH=1 $(VITEST) bench
 
 mutants: build ## takes checks out of the sources one by one; a test has to notice each
-	TRIBUTARY_TEST_MUTANTS=1 $(VITEST) mutants --maxWorkers=1
+	TRIBUTARY_TEST_MUTANTS=1 VITEST_MAX_WORKERS=1 $(VITEST) mutants
 
 coverage: build ## unit tests with the coverage of each folder of src; reports in data/coverage
 	TRIBUTARY_TEST_COVERAGE=1 TRIBUTARY_TEST_WHOLE=1 $(VITEST)
@@ -119,10 +122,12 @@ nodes: build ## unit, process and end-to-end tests on other Nodes; NODES='/opt/n
 docs: $(PACKAGES) ## writes docs/reference again, from the declarations in the code
 	$(VITEST) unit/docs/reference --update
 
-lint: rules layout ## oxlint with type-aware rules, discouraged words, and the layout of the code
+lint: rules words layout ## oxlint with type-aware rules, discouraged words, and the layout of the code
 
 rules: $(PROGRAM)
 	node node_modules/oxlint/bin/oxlint --type-aware --deny-warnings src test .build
+
+words:
 	node $(WORDS)
 
 layout: $(PACKAGES)
@@ -145,9 +150,9 @@ types: $(PROGRAM) ## tsc over sources and tests, and over the pages of the conso
 	node node_modules/typescript/bin/tsc -p test/tsconfig.json
 	node node_modules/typescript/bin/tsc -p src/console/web/tsconfig.json
 
-# Side by side: none of them uses all cores all of its time.
+# Side by side: none of them uses all cores all of its time. The output of each comes in one piece, if make can do that.
 static: build
-	@$(MAKE) --no-print-directory --jobs=3 rules layout types
+	@$(MAKE) --no-print-directory --jobs=4 $(SYNC) rules words layout types
 
 clean: ## removes what make made here: node_modules and dist
 	rm -rf node_modules dist dist.next
@@ -176,4 +181,4 @@ tools:
 	  { echo "tributary needs Node.js 20.19 or newer, and this is $$(node --version): get a newer one from https://nodejs.org." >&2; exit 1; }
 	@command -v npm >/dev/null 2>&1 || { echo 'tributary needs npm, and there is no npm on PATH: it comes with Node.js from https://nodejs.org, or as the package npm.' >&2; exit 1; }
 
-.PHONY: demo test check format start init stop build chaos bench bench-quick mutants coverage nightly nodes docs lint rules layout types room-rules room-layout room-types static clean help nats-server tools
+.PHONY: demo test check format start init stop build chaos bench bench-quick mutants coverage nightly nodes docs lint rules words layout types room-rules room-layout room-types static clean help nats-server tools

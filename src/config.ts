@@ -128,6 +128,9 @@ function findStorageProblems(values: Values): readonly string[] {
     ...(places.lake !== undefined && values.lakeGroup !== undefined
       ? ['TRIBUTARY_LAKE_GROUP needs a lake in the data folder']
       : []),
+    ...(places.reports === undefined && values.downloads === 'redirect'
+      ? ['TRIBUTARY_DOWNLOADS=redirect needs TRIBUTARY_STORAGE_URL or TRIBUTARY_REPORTS_URL']
+      : []),
     ...(named.length === 0 && values.s3Endpoint !== undefined
       ? ['TRIBUTARY_S3_ENDPOINT needs TRIBUTARY_STORAGE_URL']
       : []),

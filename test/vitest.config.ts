@@ -4,6 +4,7 @@ import { defineConfig } from 'vitest/config';
 import { isLongRun } from './helpers/chaos.ts';
 import { createCoverageTable } from './helpers/coverage-table.ts';
 import { LongestFirst } from './helpers/longest-first.ts';
+import { memoryFolder } from './helpers/memory-folder.ts';
 import { createTestNotes } from './helpers/test-notes.ts';
 
 const checkout = path.resolve(import.meta.dirname, '..');
@@ -49,19 +50,20 @@ function testsOfRun(): { readonly include?: string[]; readonly projects?: object
 }
 
 /**
- * Tests run against real servers and files, and mostly wait: four files run concurrently on two cores. In the long
- * form, with the load of many clients, it is three. Benchmarks run one by one.
+ * Tests run against real servers and files, and a file waits for two thirds of its time: five files run concurrently on
+ * two cores. In the long form, with the load of many clients, it is three. Benchmarks run one by one.
  */
 export default defineConfig({
   test: {
     // Of sources that no test loads, vitest counts only those below the root, and leaves the others out of the total.
     root: isCoverage ? checkout : import.meta.dirname,
     ...testsOfRun(),
+    ...(memoryFolder === undefined ? {} : { env: { TMPDIR: memoryFolder } }),
     testTimeout: 60_000,
     hookTimeout: 60_000,
     expect: { poll: { timeout: 30_000 } },
     pool: 'forks',
-    maxWorkers: isBench ? 1 : isLongRun ? 3 : 4,
+    maxWorkers: isBench ? 1 : isLongRun ? 3 : 5,
     sequence: { sequencer: LongestFirst },
     setupFiles: [],
     reporters: ['default', createTestNotes(), createCoverageTable(sources)],

@@ -5,7 +5,7 @@ import { moveData } from '../admin/move/move.ts';
 import { openBucket, openFolder, openSource, planMove, type MoveTarget } from '../admin/move/places.ts';
 import { lockTable, settleTable } from '../admin/tables.ts';
 import { connectBuckets, toPlace } from '../composition/storage.ts';
-import { dataPaths, parseConfig, type Environment } from '../config.ts';
+import { dataPaths, parseConfig, type Environment, type StoragePlaces } from '../config.ts';
 import { settings } from '../config/settings.ts';
 import { events } from '../datasets/dataset.ts';
 import { listStaged } from '../lake/files/staging.ts';
@@ -50,6 +50,19 @@ const isBucket = (place: string): boolean => place.startsWith('s3://');
 function parsePlace(text: string, what: string): string {
   if (!isBucket(text)) return path.resolve(text);
   return settings.storageUrl.parse(text, (rule) => failUsage(`${what} ${rule}, not '${text}'`)) ?? text;
+}
+
+const listPlaces = (of: StoragePlaces) => Object.values(of).filter((place) => place !== undefined);
+const isInside = (place: string, other: string): boolean => `${place}/`.startsWith(`${other}/`);
+
+/** Throws `usage` if places of the data and of a target in buckets are inside each other. */
+function assertApart(to: string, storage: StoragePlaces): void {
+  const targets = listPlaces(parseConfig({ TRIBUTARY_STORAGE_URL: to }).storage);
+  const found = listPlaces(storage).find((place) =>
+    targets.some((target) => isInside(place, target) || isInside(target, place)),
+  );
+  if (found !== undefined)
+    throw new AppError('usage', `${to} and the present place ${found} overlap`, { hint: 'Pass a place elsewhere.' });
 }
 
 /** Connects to a place in a bucket, with the endpoint of the environment. Errors: `config_invalid`, `store_unsafe`. */
@@ -172,8 +185,15 @@ async function lockSource({ config, paths, clock }: DataContext, closers: Closer
 }
 
 /** Prints what the operator has to do next. */
-async function printNotes(target: MoveTarget, { config, paths, printMessage }: DataContext): Promise<void> {
+async function printNotes(
+  target: MoveTarget,
+  { config, paths, environment, printMessage }: DataContext,
+): Promise<void> {
   const { datasets, nats } = paths;
+  const ofParts = ['TRIBUTARY_LAKE_URL', 'TRIBUTARY_REPORTS_URL', 'TRIBUTARY_STATE_URL'].filter(
+    (name) => (environment[name] ?? '') !== '',
+  );
+  if (ofParts.length > 0) printMessage(`unset ${ofParts.join(', ')}: the data is in one place now`);
   if (config.datasetsDir === datasets && (await exists(datasets)))
     printMessage(`${datasets} was not moved: set TRIBUTARY_DATASETS_DIR to it or to a copy`);
   const isOwn = config.natsUrl === undefined;
@@ -224,10 +244,11 @@ async function move(
 
 export const moveCommand = defineCommand({
   name: 'move',
-  summary: 'move the data of a stopped service to a bucket, or from the bucket of the settings to a folder',
+  summary: 'move the data of a stopped service to a bucket, or from the bucket of the settings to a folder or bucket',
   details: [
     'Commits the messages of the stream to the lake, then copies and verifies lake, reports and state.',
     'Nothing is removed, but the source is marked as moved and rejects every start. Repeat an interrupted move: it continues.',
+    'From bucket to bucket, both must be on the server of the settings.',
   ],
   options: {
     to: required(parsed('place in a bucket, as s3://BUCKET/PREFIX, or a new data folder', 'PLACE', parsePlace)),
@@ -237,16 +258,19 @@ export const moveCommand = defineCommand({
     // The settings may be those of the target already.
     const url = context.environment['TRIBUTARY_STORAGE_URL'] || to;
     const isOfTarget = isBucket(to) && url.replace(/\/+$/, '') === to;
-    const ofTarget = { TRIBUTARY_S3_ENDPOINT: undefined, TRIBUTARY_STORAGE_URL: undefined };
+    const ofTarget = {
+      TRIBUTARY_S3_ENDPOINT: undefined,
+      TRIBUTARY_STORAGE_URL: undefined,
+      TRIBUTARY_DOWNLOADS: undefined,
+    };
     const environment = isOfTarget ? { ...context.environment, ...ofTarget } : context.environment;
     const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data }, 'moved');
     const usesBucket = Object.values(config.storage).some((place) => place !== undefined);
-    if (usesBucket === isBucket(to))
-      throw new AppError('usage', `the data is in a ${usesBucket ? 'bucket' : 'folder'} already`, {
-        hint: usesBucket
-          ? 'Pass a folder; to move to another bucket, copy the objects while the service is stopped.'
-          : 'Pass s3://BUCKET/PREFIX; to use another folder, rename the folder while the service is stopped.',
+    if (!usesBucket && !isBucket(to))
+      throw new AppError('usage', 'the data is in a folder already', {
+        hint: 'Pass s3://BUCKET/PREFIX; to use another folder, rename the folder while the service is stopped.',
       });
+    if (isBucket(to)) assertApart(to, config.storage);
     await connectBuckets(config);
     const clock = createClock(config.clockOffsetSeconds);
     const opened = { ...context, environment, config, paths: dataPaths(config.dataDir), clock };

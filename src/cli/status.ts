@@ -14,7 +14,9 @@ import { membersOf } from '../runtime/files/checksummed-json.ts';
 import { withFormerStatus } from '../runtime/former-names.ts';
 import { createLogger } from '../runtime/logger.ts';
 import { findFolderId } from '../runtime/files/folder-id.ts';
+import { listHosts } from '../runtime/store/hosts.ts';
 import { findMissingRecords } from '../runtime/store/marked-records.ts';
+import { findLeases, openStore } from '../runtime/store/open-store.ts';
 import { describeLostFolder } from '../runtime/files/folder-watch.ts';
 import { isSameProblem, type Problem } from '../runtime/problems/problem.ts';
 import { listCrashedServices, readServiceStates, type ServiceState } from '../runtime/processes/service-state.ts';
@@ -107,6 +109,32 @@ function findServiceProblems(service: ServiceState, nowMs: number): Problem[] {
   return isSilent && lost !== undefined ? [describeLostFolder(lost)] : problems;
 }
 
+/**
+ * Lists the hosts that share the buckets, and their leases; undefined without a bucket. A service that runs here has
+ * observed which of them are alive. Without one, that is unknown.
+ */
+async function readHosts(dataDir: string, services: readonly Pick<ServiceState, 'facts'>[]) {
+  const [observed] = services.flatMap(({ facts }) => {
+    const { hosts, leases } = facts['supervisor'] ?? {};
+    return hosts === undefined ? [] : [{ hosts, leases }];
+  });
+  const shared = findLeases(dataDir);
+  if (observed !== undefined || shared === undefined) return observed;
+  return { hosts: await listHosts(openStore(dataDir)), leases: await shared.list() };
+}
+
+const isOfProcess = ([name]: readonly [string, unknown]): boolean => name !== 'hosts' && name !== 'leases';
+
+/** Renders what the processes of a service report. Its hosts and leases are those of the whole status. */
+function showFacts(facts: ServiceState['facts']) {
+  return Object.fromEntries(
+    Object.entries(facts).map(([name, reported]) => [
+      name,
+      withFormerStatus(Object.fromEntries(Object.entries(reported).filter(isOfProcess))),
+    ]),
+  );
+}
+
 const describeCrashed = ({ pid, writtenAt }: ServiceState): Problem => ({
   code: 'service_crashed',
   subject: String(pid),
@@ -165,15 +193,20 @@ export const statusCommand = defineDataCommand({
       },
       () => summarizeReports(paths.reports),
     );
+    const shared = await attempt(
+      problems,
+      { code: 'hosts_unreadable', message: 'cannot list the hosts', action: 'Check the bucket and the credentials.' },
+      () => readHosts(config.dataDir, services),
+    );
     const position = lake?.streamId === stream?.id ? (lake?.position ?? 0) : 0;
     const status = {
       running: services.length > 0,
       problems,
       warnings: services.flatMap(findWarnings),
+      ...shared,
       // Without the broker's credentials.
       services: services.map(({ pid, startedAt, writtenAt, s2s, api, processes, facts }) => {
-        const shown = Object.entries(facts).map(([name, reported]) => [name, withFormerStatus(reported)] as const);
-        return { pid, startedAt, writtenAt, s2s, api, processes, facts: Object.fromEntries(shown) };
+        return { pid, startedAt, writtenAt, s2s, api, processes, facts: showFacts(facts) };
       }),
       stream:
         stream === undefined

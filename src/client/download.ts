@@ -26,6 +26,13 @@ const defaultPatienceMs = 120_000;
 /** Outcome of one attempt; `changed`: the local part is of another file; `expired`: the link has expired. */
 type AttemptResult = 'complete' | 'interrupted' | 'changed' | 'expired';
 
+/** Opens a link, and follows the redirect of a service whose files are in a bucket. */
+async function openLink(http: HttpClient, url: string, headers: Readonly<Record<string, string>>) {
+  const opened = await http.open({ method: 'GET', url, headers });
+  const location = opened.answer.status === 302 ? opened.answer.header('location') : undefined;
+  return location === undefined ? opened : await http.open({ method: 'GET', url: location, headers: {} });
+}
+
 /** Downloads the missing bytes of a file. */
 async function fetchRest(file: ExportFile, target: string, options: DownloadOptions): Promise<AttemptResult> {
   const { http, signal, onBytes } = options;
@@ -35,7 +42,7 @@ async function fetchRest(file: ExportFile, target: string, options: DownloadOpti
     if (from === file.bytes) return 'complete';
     // The ETag is the file's hash: a part is continued only for the same file.
     const range: Record<string, string> = from === 0 ? {} : { range: `bytes=${from}-`, 'if-match': `"${file.sha256}"` };
-    const { answer, body } = await http.open({ method: 'GET', url: file.link, headers: range });
+    const { answer, body } = await openLink(http, file.link, range);
     if (answer.status === 403 || answer.status === 404) return 'expired';
     if (answer.status === 412 || answer.status === 416) return from > 0 ? 'changed' : 'interrupted';
     if (answer.status !== 200 && (from === 0 || answer.status !== 206))

@@ -57,6 +57,12 @@ export const settings = {
     unit: 'bytes',
     about: 'Maximum size of the local copies of data files in a bucket. Copies in use may exceed it.',
   }),
+  downloads: oneOf('DOWNLOADS', ['stream', 'redirect'], {
+    fallback: 'stream',
+    about: 'How report files in a bucket are downloaded: through the service, or by redirects to the bucket.',
+    notes:
+      '`redirect` needs reports in a bucket that clients can reach: [Downloads from the bucket](../several-hosts.md#downloads-from-the-bucket).',
+  }),
   leaseMs: integer('LEASE_MS', {
     fallback: 15_000,
     min: 3000,

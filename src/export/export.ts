@@ -74,6 +74,7 @@ export interface ExportDependencies {
 
 export const exportSettings = [
   'host',
+  'downloads',
   'linkTtlSeconds',
   'maxExports',
   'exportWorkers',
@@ -103,6 +104,8 @@ export interface ExportOptions extends Pick<Config, (typeof exportSettings)[numb
   readonly schedulesDir: string;
   readonly limits?: Partial<ApiServerLimits>;
   readonly schedulesEveryMs?: number;
+  /** Time to wait for another process that has the reports, ms; shorter in tests. */
+  readonly lockWaitMs?: number;
 }
 
 export interface ExportStage extends Stoppable {
@@ -233,7 +236,8 @@ function addRoutes(
   addDataRoutes(addMethod, { access, interactiveJobs, clock });
   if (operations !== undefined) addOperationsMethods(addMethod, operations, { clock, logger });
   addCatalogueRoutes(addMethod, { access, interactiveJobs, clock });
-  addDownloadRoutes(server, { ...reports, holders: createLinkHolders(access), clock, logger });
+  const presign = options.downloads === 'redirect' ? reports.store.objects.presign : undefined;
+  addDownloadRoutes(server, { ...reports, holders: createLinkHolders(access), clock, logger, presign });
   addManifestRoutes(server, reports.manifestKey);
   for (const add of extraRoutes) add(server);
 }

@@ -3,8 +3,10 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { contentTypeOf } from '../datasets/file-formats.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { publicKeyHex } from '../runtime/encrypted-text.ts';
-import { describeError } from '../runtime/errors.ts';
+import { describeError, isStoreError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
+import type { ObjectStore } from '../runtime/store/object-store.ts';
+import { partKey } from './report-records.ts';
 import { applicableRange, checkPreconditions, parseRange } from './preconditions.ts';
 import { manifestName, renderManifest, type ManifestKey } from './manifest.ts';
 import { archiveName, fileStem, isExpired, type ReportFile, type ReportJob } from './reports.ts';
@@ -21,6 +23,8 @@ interface DownloadDependencies {
   readonly logger: Logger;
   readonly files: VerifiedFiles;
   readonly manifestKey: ManifestKey;
+  /** Signs the URLs of redirects; undefined: files are streamed. */
+  readonly presign: ObjectStore['presign'];
 }
 
 /** Lookups of the users of links. */
@@ -34,8 +38,11 @@ export interface LinkHolders {
 
 /** Archives up to this size are verified before their first byte, which takes about a second. */
 const verifiedAheadBytes = 1024 ** 3;
+/** Maximum life of the URL of a redirect, s: a client follows it at once, and a removed user keeps it. */
+const redirectSeconds = 60;
 const accessDenied = { code: 403, message: 'Access denied', data: null };
 const unavailable = { code: 500, message: 'Internal Server Error', data: null };
+const away = { code: 503, message: 'Service Unavailable', data: null };
 const retryAfterSeconds = 5;
 const notFound = { code: 404, message: 'Not Found', data: { error: { detail: 'The file is not found' } } };
 const preconditionFailed = {
@@ -66,13 +73,22 @@ function sendRefusal(request: FastifyRequest, reply: FastifyReply, refusal: Link
   return reply.headers(refusedPageHeaders).type('text/html; charset=utf-8').send(page);
 }
 
-function refuseFault(
-  request: FastifyRequest,
-  reply: FastifyReply,
-  state: FileVerificationError['state'],
-): FastifyReply {
+/** Refuses a file whose headers may be set already. */
+function refuseFile(request: FastifyRequest, reply: FastifyReply, refusal: LinkError): FastifyReply {
   for (const name of ['etag', 'accept-ranges', 'content-disposition']) reply.removeHeader(name);
-  return sendRefusal(request, reply, state === 'missing' ? notFound : damaged);
+  return sendRefusal(request, reply, refusal);
+}
+
+const refuseFault = (request: FastifyRequest, reply: FastifyReply, state: FileVerificationError['state']) =>
+  refuseFile(request, reply, state === 'missing' ? notFound : damaged);
+
+/**
+ * Returns the life of the redirect that answers a request, s; 0 if the file is streamed. A client repeats its headers at
+ * the bucket, which refuses or learns an Authorization and has other ETags.
+ */
+function redirectSecondsOf({ method, headers }: FastifyRequest, leftMs: number): number {
+  const isOwn = ['authorization', 'if-match', 'if-range'].some((name) => headers[name] !== undefined);
+  return method !== 'GET' || isOwn ? 0 : Math.min(redirectSeconds, Math.floor(leftMs / 1000));
 }
 
 async function sendFile(
@@ -80,7 +96,8 @@ async function sendFile(
   reply: FastifyReply,
   job: ReportJob,
   file: ReportFile,
-  { files }: DownloadDependencies,
+  leftMs: number,
+  { files, presign }: DownloadDependencies,
 ): Promise<FastifyReply> {
   const etag = `"${file.sha256}"`;
   reply.header('etag', etag).header('accept-ranges', 'bytes');
@@ -90,6 +107,13 @@ async function sendFile(
   const range = parseRange(request.method === 'GET' ? applicableRange(request.headers, etag) : undefined, file.bytes);
   if (range.kind === 'unsatisfiable') return reply.code(416).header('content-range', `bytes */${file.bytes}`).send();
 
+  const seconds = presign === undefined ? 0 : redirectSecondsOf(request, leftMs);
+  if (presign !== undefined && seconds > 0) {
+    const fault = await files.findFault({ job, file }, 'size');
+    if (fault !== undefined) return refuseFault(request, reply, fault.state);
+    const [fileName, contentType] = [file.name, contentTypeOf(file.name)];
+    return reply.redirect(await presign(partKey(job, file.name), { seconds, fileName, contentType }), 302);
+  }
   const opened = await withoutTimeout(request, () => files.open({ job, file }));
   if (isVerificationError(opened)) return refuseFault(request, reply, opened.state);
   const { first, last } = range.kind === 'part' ? range : { first: 0, last: file.bytes - 1 };
@@ -188,11 +212,11 @@ function sendManifest(
 /**
  * Adds GET and HEAD of `/files/...` under a signed link, with Range, ETag and the conditions of RFC 9110; other
  * authorization is ignored. A forged or expired link, or one whose holder was removed, gets a 403; a deleted request a
- * 404; a damaged file a 500 before its first byte. Browsers get a page of the same status. Downloads end with their
- * holder.
+ * 404; a damaged file a 500 before its first byte; a file in a bucket that does not respond a 503. Browsers get a page
+ * of the same status. Downloads end with their holder.
  */
 export function addDownloadRoutes(app: FastifyInstance, dependencies: DownloadDependencies): void {
-  const { store, keys, clock, holders } = dependencies;
+  const { store, keys, clock, holders, logger } = dependencies;
   const downloads = createOpenDownloads();
   const stopListening = holders.onChange(() => {
     if (!holders.mayLackUsers())
@@ -210,28 +234,39 @@ export function addDownloadRoutes(app: FastifyInstance, dependencies: DownloadDe
     return sendRefusal(request, reply, mayBeLive ? unavailable : accessDenied);
   }
 
+  async function answer(request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> {
+    reply.header('cache-control', 'private, no-store');
+    const url = request.raw.url ?? '';
+    // A link that cannot be verified may be valid.
+    if (!keys.isReadable()) return sendRefusal(request, reply.header('retry-after', retryAfterSeconds), unavailable);
+    const target = parseLink(keys, url, clock.nowMs(), (idUser) => holders.findSecretFingerprint(idUser));
+    if (target === undefined) return refuse(request, reply, findNamedUser(url));
+    const job = await store.find(target.id);
+    if (job?.state !== 'success' || isExpired(job, clock.nowMs())) return sendRefusal(request, reply, notFound);
+    const secretFingerprint = holders.findSecretFingerprint(job.idUser);
+    const holder: LinkHolder | undefined =
+      target.holder ?? (secretFingerprint === undefined ? undefined : { idUser: job.idUser, secretFingerprint });
+    if (holder === undefined) return refuse(request, reply, job.idUser);
+    downloads.add(holder, reply.raw);
+    const file = job.files?.find((candidate) => candidate.name === target.name);
+    const leftMs = target.expiresSeconds * 1000 - clock.nowMs();
+    if (file !== undefined) return await sendFile(request, reply, job, file, leftMs, dependencies);
+    if (target.name === manifestName(fileStem(job))) return sendManifest(request, reply, job, dependencies);
+    if (target.name === archiveName(job)) return await sendArchive(request, reply, job, dependencies);
+    return sendRefusal(request, reply, notFound);
+  }
+
   app.route({
     method: ['GET', 'HEAD'],
     url: '/files/*',
     async handler(request, reply) {
-      reply.header('cache-control', 'private, no-store');
-      const url = request.raw.url ?? '';
-      // A link that cannot be verified may be valid.
-      if (!keys.isReadable()) return sendRefusal(request, reply.header('retry-after', retryAfterSeconds), unavailable);
-      const target = parseLink(keys, url, clock.nowMs(), (idUser) => holders.findSecretFingerprint(idUser));
-      if (target === undefined) return refuse(request, reply, findNamedUser(url));
-      const job = await store.find(target.id);
-      if (job?.state !== 'success' || isExpired(job, clock.nowMs())) return sendRefusal(request, reply, notFound);
-      const secretFingerprint = holders.findSecretFingerprint(job.idUser);
-      const holder: LinkHolder | undefined =
-        target.holder ?? (secretFingerprint === undefined ? undefined : { idUser: job.idUser, secretFingerprint });
-      if (holder === undefined) return refuse(request, reply, job.idUser);
-      downloads.add(holder, reply.raw);
-      const file = job.files?.find((candidate) => candidate.name === target.name);
-      if (file !== undefined) return sendFile(request, reply, job, file, dependencies);
-      if (target.name === manifestName(fileStem(job))) return sendManifest(request, reply, job, dependencies);
-      if (target.name === archiveName(job)) return sendArchive(request, reply, job, dependencies);
-      return sendRefusal(request, reply, notFound);
+      try {
+        return await answer(request, reply);
+      } catch (error) {
+        if (!isStoreError(error)) throw error;
+        logger.warn({ error: describeError(error) }, 'cannot read report file for a download');
+        return refuseFile(request, reply.header('retry-after', retryAfterSeconds), away);
+      }
     },
   });
 }

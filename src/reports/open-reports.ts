@@ -17,9 +17,11 @@ interface ReportsOptions {
   readonly reportsDir: string;
   readonly keysDir: string;
   readonly linkTtlSeconds: number;
+  /** Time to wait for another process that has the lock, ms; shorter in tests. */
+  readonly lockWaitMs?: number;
 }
 
-const lockWaitMs = 10_000;
+const defaultLockWaitMs = 10_000;
 
 /**
  * Opens the reports until the closers close. The lock of their folder excludes other processes of this machine. Errors:
@@ -27,7 +29,7 @@ const lockWaitMs = 10_000;
  */
 export async function openReports(
   { clock, logger }: { readonly clock: Clock; readonly logger: Logger },
-  { reportsDir, keysDir, linkTtlSeconds }: ReportsOptions,
+  { reportsDir, keysDir, linkTtlSeconds, lockWaitMs = defaultLockWaitMs }: ReportsOptions,
   closers: Closers,
 ) {
   const startedMs = clock.nowMs();

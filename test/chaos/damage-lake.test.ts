@@ -169,7 +169,7 @@ const kinds: Readonly<
   'the empty Parquet file': { files: /_columns\.parquet$/, found: false },
 };
 
-test.for(inTurn(Object.entries(kinds), 2))(
+test.for(inTurn(Object.entries(kinds), 4))(
   'Damaged %s lead to a right result or a reported error',
   { timeout: 3_600_000 },
   async ([what, { files, found }]) => {

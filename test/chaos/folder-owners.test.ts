@@ -202,7 +202,7 @@ async function tryWaysIn({ service, client, root }: Scene): Promise<void> {
       after: () => void signalProcess(service.pid, 'SIGCONT'),
     },
   ];
-  for (const { at, before, after } of inTurn(ways, 2)) {
+  for (const { at, before, after } of inTurn(ways, 4)) {
     before();
     expect(await startSecond(at)).toContain(`in use by the tributary service (pid ${service.pid})`);
     after?.();
@@ -285,7 +285,7 @@ describe('a data folder', () => {
         const refusedBefore = client.refusals.length;
         await tryWaysIn(scene);
         expect(client.refusals.slice(refusedBefore)).toEqual([]);
-        for (const happen of inTurn(takenAway, 2)) await happen(scene);
+        for (const happen of inTurn(takenAway, 4)) await happen(scene);
       }
       await client.stop();
       // no response said that the token is wrong, even with the access data of another service

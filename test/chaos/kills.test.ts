@@ -145,7 +145,7 @@ describe('kill -9', () => {
       });
       const exportAccount = await accountForExports(service, client, requests, exported.rows);
       const reused = createLedger('reused');
-      await fillEveryPlace(service, load.token, { ledger: reused, each: eachOtherPlace, random });
+      await fillEveryPlace(service, load.token, { ledger: reused, each: eachOtherPlace });
       await waitUntilWorkedOff(service);
       await service.command('erase', '--user', 'forgotten');
       await service.stop();

@@ -170,7 +170,7 @@ describe('problems in /readyz, the log and status', () => {
       const place = await start({ TRIBUTARY_STREAM_MAX_BYTES: String(mebibyte) });
       const { service, token } = place;
 
-      for (const happen of inTurn([stallBroker, closeLake, fillStream, holdCompactor], 2)) await happen(place);
+      for (const happen of inTurn([stallBroker, closeLake, fillStream, holdCompactor], 4)) await happen(place);
 
       await service.kill9('supervisor', random);
       await waitFor(

@@ -224,7 +224,7 @@ describe('services that share a cluster on purpose', () => {
     // Keeps messages that the change to interest retention would remove at once, before a service can react.
     await operator.consumers.add(stream, { durable_name: 'audit', ack_policy: 'explicit' });
     const load = send(party, ledger);
-    const asked = inTurn(changes, 2);
+    const asked = inTurn(changes, 4);
     for (const [setting, change] of asked) {
       const before = ledger.totals().acknowledged;
       await waitFor('events flow', () => ledger.totals().acknowledged > before + 100);

@@ -52,12 +52,13 @@ test('A service whose lake, reports and state are in a bucket needs its data fol
     idempotencyKeys: true,
   };
   const ledger = createLedger('first');
-  await sendLoad(ledger, 2000, load);
+  await sendLoad(ledger, 400, load);
   await waitUntilWorkedOff(service);
-  const query = exportQuery('eventId,eventName,customUserId');
-  const id = (await client.create(query)) ?? '';
+  // Until today: it may be another day in the second half of the test.
+  const query = (): string => exportQuery('eventId,eventName,customUserId');
+  const id = (await client.create(query())) ?? '';
   const rows = await client.download(await client.waitForEnd(id));
-  expect(rows).toHaveLength(2001);
+  expect(rows).toHaveLength(401);
   await waitFor('the rows are sealed', async () => {
     const { lake } = (await service.status()) as { lake?: { youngFiles?: number } };
     return lake?.youngFiles === 0;
@@ -77,13 +78,13 @@ test('A service whose lake, reports and state are in a bucket needs its data fol
   rmSync(dataDir, { recursive: true });
   await service.startAgain();
   expect(await client.download((await client.find(id)) ?? {})).toEqual(rows);
-  await sendLoad(ledger, 500, load);
+  await sendLoad(ledger, 100, load);
   await waitUntilWorkedOff(service);
-  const again = (await client.create(query)) ?? '';
-  expect(await client.download(await client.waitForEnd(again))).toHaveLength(2501);
+  const again = (await client.create(query())) ?? '';
+  expect(await client.download(await client.waitForEnd(again))).toHaveLength(501);
   expect((await service.status())['problems']).toEqual([]);
   await service.stop();
   const { results } = await balanceAccounts(dataDir, [ledger]);
-  expect(results[0]?.acknowledged).toBe(2500);
+  expect(results[0]?.acknowledged).toBe(500);
   expect([...s3.objects.keys()].filter((key) => key.endsWith('.tmp'))).toEqual([]);
 }, 300_000);

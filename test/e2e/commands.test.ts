@@ -54,24 +54,26 @@ describe('every command', () => {
     expect(code).toBe(0);
     const names = [...out.matchAll(/^ {2}([a-z]+) +\S/gm)].map(([, name]) => name ?? '');
     expect(names.length).toBeGreaterThanOrEqual(10);
-    for (const name of inTurn([...names, 'role'], 8)) {
+    for (const name of inTurn([...names, 'role'], 14)) {
       const asked = await tributary(cwd, [name, '--help']);
       expect(asked, name).toMatchObject({ code: 0, err: '' });
       expect(asked.out).toMatch(new RegExp(`^Usage: tributary ${name}\\b`));
     }
-    for (const words of [
+    const forms = [
       ['help', 'app'],
       ['--help', 'app'],
       ['app', '-h'],
-    ])
+    ];
+    for (const words of inTurn(forms, 3))
       expect((await tributary(cwd, words)).out, words.join(' ')).toContain('tributary app remove ID');
-    for (const words of [
+    const verbForms = [
       ['help', 'app', 'add'],
       ['app', 'add', '--help'],
       ['app', 'add', '1', '--platform', 'web', '--help'],
-    ])
+    ];
+    for (const words of inTurn(verbForms, 3))
       expect((await tributary(cwd, words)).out, words.join(' ')).toMatch(/^Usage: tributary app add ID --platform /);
-    for (const words of [['-V'], ['--version'], ['app', '-V'], ['app', 'add', '--version']])
+    for (const words of inTurn([['-V'], ['--version'], ['app', '-V'], ['app', 'add', '--version']], 4))
       expect((await tributary(cwd, words)).out, words.join(' ')).toMatch(/^\d+\.\d+\.\d+\n$/);
     expect(await tributary(cwd, ['help', 'nothing'])).toMatchObject({
       code: 1,
@@ -104,7 +106,7 @@ it('The version is answered without loading a command', async () => {
 describe('a command in the wrong folder', () => {
   it('Every command in the wrong folder reports it in one sentence, prints no result and creates nothing', async () => {
     const cwd = testFolder();
-    for (const words of [['status'], ['lake', 'check'], ['app', 'add', '1', '--platform', 'web']]) {
+    for (const words of inTurn([['status'], ['lake', 'check'], ['app', 'add', '1', '--platform', 'web']], 3)) {
       const refused = await tributary(cwd, words);
       expect(refused, words.join(' ')).toMatchObject({
         code: 1,
@@ -140,13 +142,14 @@ describe('the lists of an operator', () => {
     expect(linesOf((await tributary(cwd, ['segment', 'remove', '6', '--account', '7'])).out)).toEqual([
       { idSegment: '6', idAccount: '7', removed: true },
     ]);
-    for (const [words, reason] of [
+    const refusals = [
       [['5', '--account', '8', 'ids.txt.gz'], 'account 8 does not exist'],
       [['5', '--account', '7', 'none.txt'], 'cannot read none.txt'],
       [['5', '--account', '7', '--kind', 'x', 'ids.txt.gz'], '--kind must be one of custom, device'],
       [['x', '--account', '7', 'ids.txt.gz'], 'ID must be a positive integer'],
       [['5', 'ids.txt.gz'], '--account is missing'],
-    ] as const)
+    ] as const;
+    for (const [words, reason] of inTurn(refusals, 3))
       expect(await add(...words)).toMatchObject({ code: 1, out: '', err: expect.stringContaining(reason) });
 
     const load = (...words: string[]): Promise<Outcome> => tributary(cwd, ['load', 'titles', ...words]);

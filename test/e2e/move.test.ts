@@ -5,47 +5,18 @@ import { expect, it, onTestFinished } from 'vitest';
 import { toPlace } from '../../src/composition/storage.ts';
 import { acquireLock } from '../../src/runtime/files/lock.ts';
 import { openS3Place } from '../../src/runtime/store/s3-folders.ts';
-import { bucketSettings } from '../helpers/bucket.ts';
+import { bucketSettings, shareCredentials } from '../helpers/bucket.ts';
 import { createExportClient, exportQuery } from '../helpers/export-client.ts';
-import { startFakeS3 } from '../helpers/fake-s3.ts';
 import { testFolder } from '../helpers/folder.ts';
 import { isWhole } from '../helpers/in-turn.ts';
-import { startGateway, startMoto, type S3Server } from '../helpers/s3-servers.ts';
-import { startWithUser } from '../helpers/service-access.ts';
-import { runCommand, startTestService, type TestService } from '../helpers/service.ts';
-import { waitFor } from '../helpers/wait.ts';
+import { startGateway, startMemoryServer, startMoto } from '../helpers/s3-servers.ts';
+import { sendEvents, startWithUser, waitForRows } from '../helpers/service-access.ts';
+import { runCommand, startTestService } from '../helpers/service.ts';
 
 type Settings = Readonly<Record<string, string>>;
 
-const credentials = { accessKeyId: 'tester', secretAccessKey: 'tester-secret' };
-
-async function startFake(): Promise<S3Server> {
-  const { endpoint } = await startFakeS3();
-  const settings = { bucket: 'lake', endpoint, pathStyle: true, credentials };
-  return { settings, stop: () => Promise.resolve() };
-}
-
-/** Sends an event of each user. */
-async function sendEvents({ s2s }: TestService, token: string, users: readonly string[]): Promise<void> {
-  for (const customUserId of users) {
-    const body = JSON.stringify({ customUserId, customEventName: 'level' });
-    const call = { method: 'POST', headers: { authorization: token }, body };
-    expect((await fetch(`${s2s}/v1/customEvent/?idApp=1`, call)).status).toBe(200);
-  }
-}
-
-/** Waits until the lake has some rows. The service must have no problem. Returns the codes of its warnings. */
-async function holdsRows(service: TestService, rows: number): Promise<readonly string[]> {
-  let status: Record<string, unknown> = {};
-  await waitFor(`the lake has ${rows} rows`, async () => {
-    status = await service.command('status');
-    return (status['lake'] as { readonly rows: number }).rows === rows;
-  });
-  return (status['warnings'] as readonly { readonly code: string }[]).map(({ code }) => code);
-}
-
 const servers = [
-  { name: 'a server in memory', startServer: startFake },
+  { name: 'a server in memory', startServer: startMemoryServer },
   { name: 'versitygw', startServer: () => startGateway(testFolder()) },
   { name: 'moto', startServer: startMoto },
 ];
@@ -57,11 +28,12 @@ it.each(isWhole ? servers : servers.slice(0, 1))(
     if (server === undefined) return;
     onTestFinished(() => server.stop());
     const { TRIBUTARY_STORAGE_URL: _, ...s3 } = bucketSettings(server.settings.endpoint);
+    shareCredentials(s3);
     const root = testFolder();
     const [dataDir, to, address] = [path.join(root, 'data'), path.join(root, 'new'), 's3://lake/games/one'];
     const { service, token, user } = await startWithUser({ dataDir, settings: { TRIBUTARY_QUOTA_USER: 'off' } });
     await sendEvents(service, token, ['ann', 'bob']);
-    await holdsRows(service, 2);
+    await waitForRows(service, 2);
     const client = createExportClient(service, user);
     const id = (await client.create(exportQuery('customUserId'))) ?? '';
     const rows = await client.download(await client.waitForEnd(id));
@@ -90,15 +62,15 @@ it.each(isWhole ? servers : servers.slice(0, 1))(
 
     const inBucket = { ...s3, TRIBUTARY_STORAGE_URL: address };
     await service.startAgain(inBucket);
-    expect(await holdsRows(service, 4)).toEqual([]);
+    expect(await waitForRows(service, 4)).toEqual([]);
     expect(await client.download((await client.find(id)) ?? {})).toEqual(rows);
     await sendEvents(service, token, ['eve']);
-    await holdsRows(service, 5);
+    await waitForRows(service, 5);
     await expect(move(to, inBucket)).rejects.toThrow(`the service (pid ${service.pid}) runs on ${dataDir}`);
     const other = path.join(root, 'other');
     const fromOther = runCommand(['lake', 'move', '--to', to, '--data', other], inBucket);
     await expect(fromOther).rejects.toThrow(/the service of the host \S+ \(\w+\) uses s3/);
-    await expect(move('s3://lake/other', inBucket)).rejects.toThrow('the data is in a bucket already');
+    await expect(move('s3://lake/games/one/lake/b', inBucket)).rejects.toThrow('overlap');
     const copy = runCommand(['backup', path.join(root, 'backup'), '--data', dataDir], inBucket);
     await expect(copy).rejects.toThrow(`a backup has the data of a folder, and the settings name ${address}`);
     await service.stop();
@@ -110,11 +82,11 @@ it.each(isWhole ? servers : servers.slice(0, 1))(
     await expect(runCommand(['status', '--data', dataDir], inBucket)).rejects.toThrow(`was moved to ${to}`);
     const restarted = await startTestService({ dataDir: to, settings: { TRIBUTARY_QUOTA_USER: 'off' } });
     onTestFinished(() => restarted.destroy());
-    expect(await holdsRows(restarted, 5)).toEqual([]);
+    expect(await waitForRows(restarted, 5)).toEqual([]);
     const later = createExportClient(restarted, user);
     expect(await later.download((await later.find(id)) ?? {})).toEqual(rows);
     await sendEvents(restarted, token, ['fred']);
-    await holdsRows(restarted, 6);
+    await waitForRows(restarted, 6);
     expect(await restarted.command('lake', 'check')).toMatchObject({ ok: true });
 
     const unfinished = 's3://lake/games/two';

@@ -5,6 +5,7 @@ import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { createRandom } from '../../src/demo/random.ts';
 import { temporaryFolder } from '../helpers/folder.ts';
+import { inTurn } from '../helpers/in-turn.ts';
 import { readLog } from '../helpers/problems.ts';
 import { isAlive, listTree, signalProcess } from '../helpers/processes.ts';
 import { runCommand, startTestService, type TestService } from '../helpers/service.ts';
@@ -120,7 +121,7 @@ describe('the service', () => {
     await waitFor('every process has exited', () => !tree.some(isAlive));
   });
 
-  it.each(['nats', 'lake'])(
+  it.each(inTurn(['nats', 'lake'], 2))(
     'A service that gets SIGTERM while it starts (as soon as %s/ exists) exits 0 and leaves no process',
     async (folder) => {
       const dataDir = path.join(root, `starting-${folder}`);
@@ -158,21 +159,24 @@ describe('the service', () => {
   });
 });
 
+/** Words of commands that fail, and what they say. */
+const wrong: readonly (readonly [readonly string[], RegExp])[] = [
+  [['start', '--role', 'everything'], /--role must be one of ingest, compact, export/],
+  [['app', 'add', '0', '--platform', 'web'], /positive integer/],
+  [['app', 'add', '1', '--platform', 'console'], /must be one of mobile-a/],
+  [['user', 'add'], /Usage: tributary user add NAME/],
+  [['app', 'add', '1', '--platform', 'web', '--colour', 'red'], /--colour/],
+  [['app', 'add', '1', '--platform', 'web', '--data', ''], /--data has an empty value/],
+  [['role', 'ingest'], /tributary start --role/],
+  [
+    ['start', '--s2s-port', '40017', '--api-port', '40017'],
+    /api port \(TRIBUTARY_API_PORT\): 127\.0\.0\.1:40017 is in use\. Choose another port/,
+  ],
+  [['nothing'], /unknown command 'nothing'/],
+];
+
 describe('a command', () => {
-  it.each([
-    [['start', '--role', 'everything'], /--role must be one of ingest, compact, export/],
-    [['app', 'add', '0', '--platform', 'web'], /positive integer/],
-    [['app', 'add', '1', '--platform', 'console'], /must be one of mobile-a/],
-    [['user', 'add'], /Usage: tributary user add NAME/],
-    [['app', 'add', '1', '--platform', 'web', '--colour', 'red'], /--colour/],
-    [['app', 'add', '1', '--platform', 'web', '--data', ''], /--data has an empty value/],
-    [['role', 'ingest'], /tributary start --role/],
-    [
-      ['start', '--s2s-port', '40017', '--api-port', '40017'],
-      /api port \(TRIBUTARY_API_PORT\): 127\.0\.0\.1:40017 is in use\. Choose another port/,
-    ],
-    [['nothing'], /unknown command 'nothing'/],
-  ])('The command %j fails with one sentence', async (words, sentence) => {
+  it.each(inTurn(wrong, 4))('The command %j fails with one sentence', async (words, sentence) => {
     const failed = await runCommand([
       ...words,
       ...(['nothing', 'role'].includes(words[0] ?? '') || words.includes('--data')

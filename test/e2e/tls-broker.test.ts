@@ -1,11 +1,10 @@
 import { execFileSync, spawn, spawnSync, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { connect } from 'node:net';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { temporaryFolder } from '../helpers/folder.ts';
-import { findFreePort } from '../helpers/free-ports.ts';
+import { findFreePort, isListening } from '../helpers/free-ports.ts';
 import { readRows } from '../helpers/lake.ts';
 import { natsBinary } from '../helpers/nats.ts';
 import { addTestApp } from '../helpers/service-access.ts';
@@ -22,13 +21,6 @@ function makeCertificate(folder: string): { readonly certificate: string; readon
   execFileSync('openssl', ['req', ...kind, ...subject, '-keyout', key, '-out', certificate], { stdio: 'ignore' });
   return { certificate, key };
 }
-
-const accepts = (port: number): Promise<boolean> =>
-  new Promise((resolve) => {
-    const socket = connect(port, '127.0.0.1');
-    socket.once('connect', () => resolve(true)).once('error', () => resolve(false));
-    socket.once('connect', () => socket.destroy());
-  });
 
 describe.skipIf(noOpenssl)('a broker behind TLS', () => {
   const folder = temporaryFolder();
@@ -51,7 +43,7 @@ tls { cert_file: "${certificate}", key_file: "${key}", ca_file: "${certificate}"
     const binary = await natsBinary();
     startBroker = async () => {
       broker = spawn(binary, ['-c', config], { stdio: 'ignore' });
-      await waitFor('nats-server listens', () => accepts(port));
+      await waitFor('nats-server listens', () => isListening(port));
     };
     await startBroker();
     const dataDir = path.join(folder, 'data');

@@ -1,12 +1,11 @@
 import { once } from 'node:events';
 import { spawn } from 'node:child_process';
 import { mkdirSync, writeFileSync } from 'node:fs';
-import { connect } from 'node:net';
 import path from 'node:path';
 import { onTestFinished, vi } from 'vitest';
 import { startFakeS3, type FakeS3 } from './fake-s3.ts';
 import { testFolder } from './folder.ts';
-import { findFreePort } from './free-ports.ts';
+import { findFreePort, isListening } from './free-ports.ts';
 import { natsBinary } from './nats.ts';
 import { waitFor } from './wait.ts';
 
@@ -22,24 +21,22 @@ export function bucketSettings(endpoint: string): Readonly<Record<string, string
   };
 }
 
-/** Starts a server of a bucket in memory until the test ends. Commands in the tests' process find its credentials. */
+/** Lets commands in the tests' process find the credentials of a bucket, until the test ends. */
+export function shareCredentials(settings: Readonly<Record<string, string>>): void {
+  for (const [name, value] of Object.entries(settings)) if (name.startsWith('AWS_')) vi.stubEnv(name, value);
+  onTestFinished(() => void vi.unstubAllEnvs());
+}
+
+/** Starts a server of a bucket in memory until the test ends, and shares its credentials. */
 export async function startTestBucket(): Promise<{
   readonly s3: FakeS3;
   readonly settings: Readonly<Record<string, string>>;
 }> {
   const s3 = await startFakeS3();
   const settings = bucketSettings(s3.endpoint);
-  for (const [name, value] of Object.entries(settings)) if (name.startsWith('AWS_')) vi.stubEnv(name, value);
-  onTestFinished(() => void vi.unstubAllEnvs());
+  shareCredentials(settings);
   return { s3, settings };
 }
-
-const accepts = (port: number): Promise<boolean> =>
-  new Promise((resolve) => {
-    const socket = connect(port, '127.0.0.1');
-    socket.once('connect', () => resolve(true)).once('error', () => resolve(false));
-    socket.once('connect', () => socket.destroy());
-  });
 
 /** Starts a nats-server that fsyncs before it acknowledges, until the test ends; returns its address. */
 export async function startTestBroker(): Promise<string> {
@@ -56,6 +53,6 @@ export async function startTestBroker(): Promise<string> {
     server.kill('SIGKILL');
     if (server.exitCode === null && server.signalCode === null) await once(server, 'exit');
   });
-  await waitFor('nats-server listens', () => accepts(port));
+  await waitFor('nats-server listens', () => isListening(port));
   return `nats://127.0.0.1:${port}`;
 }

@@ -28,6 +28,7 @@ export const promises = {
   P15: 'a backup contains every event that was acknowledged before it began',
   P16: 'no file contains an erased person',
   P17: 'a lost node costs seconds',
+  P18: 'faults of an object store lose and repeat no commit',
   P19: 'revoked access ends within a second',
 } as const;
 export type PromiseId = keyof typeof promises;

@@ -1,7 +1,7 @@
 import type { Agent } from 'node:http';
-import type { Random } from '../../src/demo/random.ts';
 import { sendRaw } from './http.ts';
 import { idParam, type Ledger } from './ledger.ts';
+import { signalProcess } from './processes.ts';
 import type { TestService } from './service.ts';
 import { waitFor } from './wait.ts';
 
@@ -44,17 +44,17 @@ export async function importEvent(
 /**
  * Sends events that are stored differently from ordinary ones: `each` keys repeated with another body, which must fail,
  * and `each` events of a user to be erased (`forgotten`). The ledger gets the first bodies. In between, the import
- * process is killed: it would reject the keys that it has passed on.
+ * processes are killed: they would reject the keys that they have passed on.
  */
 export async function fillEveryPlace(
   service: TestService,
   token: string,
-  { ledger, each, random }: { readonly ledger: Ledger; readonly each: number; readonly random: Random },
+  { ledger, each }: { readonly ledger: Ledger; readonly each: number },
 ): Promise<void> {
   const names = Array.from({ length: each }, () => ledger.nextId());
   for (const name of names) await importEvent(service, token, { key: name, name, user: 'steady' });
   ledger.record(names, 'acknowledged');
-  await service.kill9('ingest', random);
+  for (const { role, pid } of service.processes()) if (role === 'ingest') signalProcess(pid, 'SIGKILL');
   for (const [n, name] of names.entries()) {
     await importEvent(service, token, { key: name, name: `another body of ${name}`, user: 'steady' });
     await importEvent(service, token, { key: `forgotten-${n}`, name: `forgotten-${n}`, user: 'forgotten' });

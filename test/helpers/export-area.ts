@@ -1,6 +1,7 @@
 import { fork } from 'node:child_process';
 import { createHmac } from 'node:crypto';
 import { once } from 'node:events';
+import { existsSync } from 'node:fs';
 import { request as httpRequest } from 'node:http';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -226,6 +227,9 @@ function createClient(port: number): Client {
   return area;
 }
 
+/** The bundled export process, which all areas use while the folder of the first one exists. */
+let entry: string | undefined;
+
 /** Prepares an export area in a data folder. Starts nothing. */
 export function createExportArea(dataDir: string): ExportArea {
   const paths = { access: path.join(dataDir, 'access.json'), keys: path.join(dataDir, 'keys') };
@@ -233,7 +237,6 @@ export function createExportArea(dataDir: string): ExportArea {
   const tableDir = path.join(dataDir, 'lake', 'events');
   const reportsDir = path.join(dataDir, 'reports');
   let analysts = 0;
-  let entry: string | undefined;
   const defaults: ExportOptions = {
     host: '127.0.0.1',
     port: 0,
@@ -245,6 +248,7 @@ export function createExportArea(dataDir: string): ExportArea {
     webhooksDir: path.join(dataDir, 'webhooks'),
     schedulesDir: path.join(dataDir, 'schedules'),
     webhooksAllow: [],
+    downloads: 'stream',
     linkTtlSeconds: 3600,
     maxExports: 10,
     exportWorkers: 2,
@@ -290,7 +294,8 @@ export function createExportArea(dataDir: string): ExportArea {
       return { ...createClient(stage.port), stage, stop };
     },
     async startProcess(options = {}, conditions = {}) {
-      entry ??= bundleChild(path.join(dataDir, 'process'), 'export-process');
+      if (entry === undefined || !existsSync(entry))
+        entry = bundleChild(path.join(dataDir, 'process'), 'export-process');
       const child = fork(entry, [JSON.stringify({ dataDir, options: { ...defaults, ...options }, conditions })], {
         stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
       });

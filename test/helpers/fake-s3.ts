@@ -103,9 +103,15 @@ export async function startFakeS3(flaws: FakeFlaws = {}, objects: FakeS3['object
       return { status: 206, headers: { etag: found.etag, 'content-range': range }, body };
     }
     const length = String(found.bytes.length);
+    const wanted = Object.fromEntries(
+      ['content-type', 'content-disposition', 'cache-control'].flatMap((name) => {
+        const value = query.get(`response-${name}`);
+        return value === null ? [] : [[name, value]];
+      }),
+    );
     return {
       status: 200,
-      headers: { ...found.metadata, etag: found.etag, 'content-length': length },
+      headers: { ...found.metadata, ...wanted, etag: found.etag, 'content-length': length },
       body: found.bytes,
     };
   });

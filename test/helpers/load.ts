@@ -12,8 +12,10 @@ export interface LoadOptions {
   readonly random: Random;
   /** Connections that send at the same time, each one request after the other. */
   readonly clients: number;
-  /** Share of requests that are batches (of 2 to 20 events); the rest are single events. Default one half. */
+  /** Share of requests that are batches; the rest are single events. Default one half. */
   readonly batchShare?: number;
+  /** The fewest events of a batch, at most 20, which is the most; default 2. */
+  readonly leastBatch?: number;
   /**
    * Off: each event is sent once, and a request without a clear response stays unknown. On: each request has an
    * Idempotency-Key and is repeated, unchanged, until it returns 200 or 4xx.
@@ -61,18 +63,18 @@ interface Answer {
   readonly text: string;
 }
 
+/** Returns the number of events of the next request. */
+function drawSize({ random, batchShare = 0.5, leastBatch = 2 }: LoadOptions): number {
+  return random.chance(batchShare) ? random.integer(leastBatch, 20) : 1;
+}
+
 /** Starts the clients. Each event is entered in the ledger before it is sent. */
 export function startLoad(ledger: Ledger, options: LoadOptions): Load {
   const stopping = new AbortController();
   const agent = new Agent({ keepAlive: true, maxSockets: options.clients });
   const send = async (): Promise<void> => {
     while (!stopping.signal.aborted) {
-      const answer = await sendNext(
-        ledger,
-        options,
-        agent,
-        options.random.chance(options.batchShare ?? 0.5) ? options.random.integer(2, 20) : 1,
-      );
+      const answer = await sendNext(ledger, options, agent, drawSize(options));
       const pauseMs = answer.away ? awayPauseMs : (options.pauseMs ?? 0);
       if (pauseMs > 0) await sleep(pauseMs);
     }
@@ -93,10 +95,7 @@ export async function sendLoad(ledger: Ledger, events: number, options: LoadOpti
   let left = events;
   const send = async (): Promise<void> => {
     while (left > 0) {
-      const count = Math.min(
-        left,
-        options.random.chance(options.batchShare ?? 0.5) ? options.random.integer(2, 20) : 1,
-      );
+      const count = Math.min(left, drawSize(options));
       left -= count;
       const answer = await sendNext(ledger, options, agent, count);
       if (answer.away) await sleep(awayPauseMs);

@@ -17,6 +17,8 @@ export interface TestCluster {
   /** Names of the servers, in the order of their ports. */
   readonly names: readonly string[];
   readonly ports: readonly number[];
+  /** Returns the name of the server that leads a stream. */
+  findLeader(streamName: string): Promise<string>;
   kill(name: string): Promise<void>;
   /** Stops a server without closing its connections, as a machine that hangs. */
   pause(name: string): void;
@@ -74,6 +76,21 @@ system_account: SYS
     return response !== undefined && !response.string().includes('"error"');
   });
 
+  async function findLeader(streamName: string): Promise<string> {
+    let leader: string | undefined;
+    const ask = async (): Promise<boolean> => {
+      const connection = await openConnection({ url, name: 'test', logger: silentLogger }).catch(() => undefined);
+      const subject = `$JS.API.STREAM.INFO.${streamName}`;
+      const response = await connection?.nats.request(subject, '', { timeout: 500 }).catch(() => undefined);
+      await connection?.close();
+      leader = response?.json<{ readonly cluster?: { readonly leader?: string } }>().cluster?.leader;
+      return leader !== undefined;
+    };
+    await waitFor('the stream has a leader', ask, 60_000);
+    if (leader === undefined) throw new Error('unreachable');
+    return leader;
+  }
+
   async function kill(name: string): Promise<void> {
     const child = children.get(name);
     if (child === undefined || child.exitCode !== null || child.signalCode !== null) return;
@@ -87,6 +104,7 @@ system_account: SYS
     systemUrl: `nats://system:secret@${addresses.join(',')}`,
     names,
     ports: ports.slice(0, servers),
+    findLeader,
     kill,
     pause: (name) => void children.get(name)?.kill('SIGSTOP'),
     resume: (name) => void children.get(name)?.kill('SIGCONT'),

@@ -15,11 +15,32 @@ interface PythonEnvironment {
   readonly imports: string;
   /** Another version of one of them, in the folder `beside` of the environment. */
   readonly beside?: string;
+  /** A script that completes the environment. */
+  readonly prepare?: string;
 }
 
 const engines: PythonEnvironment = {
   packages: ['deltalake==1.6.6', 'pandas==3.1.1', 'polars==2.1.0', 'pyarrow==26.0.1'],
   imports: 'deltalake, pandas, polars',
+};
+
+const duckdbWithHttpfs: PythonEnvironment = {
+  packages: ['duckdb==1.5.5', 'duckdb-extension-httpfs==1.5.5'],
+  imports: 'duckdb, duckdb_extension_httpfs',
+};
+
+/** Spark with Delta Lake and S3. Its Java packages, 700 MB, are in the folder `ivy/jars` of the environment. */
+const spark: PythonEnvironment = {
+  packages: ['pyspark==4.1.4'],
+  imports: 'pyspark',
+  prepare: `
+import shutil, sys
+from pyspark.sql import SparkSession
+packages = 'io.delta:delta-spark_4.1_2.13:4.4.0,org.apache.hadoop:hadoop-aws:3.4.2'
+folder = sys.prefix + '/ivy'
+SparkSession.builder.config('spark.jars.ivy', folder).config('spark.jars.packages', packages).getOrCreate().stop()
+shutil.rmtree(folder + '/cache')
+`,
 };
 
 /**
@@ -52,7 +73,7 @@ const duckdbShell: PythonEnvironment = { packages: ['duckdb-cli==1.5.6'], import
  * Returns the path of a Python with the packages: a separate environment in the cache folder, which the first call
  * creates. Undefined, with a notice, if Python or its packages are not available.
  */
-async function findPython({ packages, imports, beside }: PythonEnvironment): Promise<string | undefined> {
+async function findPython({ packages, imports, beside, prepare }: PythonEnvironment): Promise<string | undefined> {
   const folder = path.join(cacheFolder(process.env), 'test-python', packages.join('_'));
   const python = path.join(folder, 'bin', 'python');
   if (existsSync(path.join(folder, 'complete'))) return python;
@@ -65,6 +86,7 @@ async function findPython({ packages, imports, beside }: PythonEnvironment): Pro
       await run(python, [...install, '--no-deps', '--target', path.join(folder, 'beside'), beside], {
         timeout: installMs,
       });
+    if (prepare !== undefined) await run(python, ['-c', prepare], { timeout: installMs });
     await run(python, ['-c', `import ${imports}; open(${JSON.stringify(path.join(folder, 'complete'))}, 'w').close()`]);
     return python;
   } catch (error) {
@@ -81,6 +103,16 @@ async function findPython({ packages, imports, beside }: PythonEnvironment): Pro
  */
 export async function findPythonEngines(): Promise<string | undefined> {
   return findPython(engines);
+}
+
+/** Returns the path of a Python with DuckDB and its httpfs; undefined, with a notice, if it is not available. */
+export async function findPythonDuckdb(): Promise<string | undefined> {
+  return findPython(duckdbWithHttpfs);
+}
+
+/** Returns the path of a Python with Spark and Delta Lake; undefined, with a notice, if it is not available. */
+export async function findPythonSpark(): Promise<string | undefined> {
+  return findPython(spark);
 }
 
 /**

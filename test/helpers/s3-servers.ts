@@ -1,12 +1,14 @@
-import { findFreePort } from './free-ports.ts';
-import { execFile, spawn, spawnSync } from 'node:child_process';
+import { findFreePort, isListening } from './free-ports.ts';
+import { execFile, spawn, spawnSync, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, mkdirSync, renameSync, rmSync } from 'node:fs';
-import { connect } from 'node:net';
 import path from 'node:path';
+import { setTimeout as pass } from 'node:timers/promises';
 import { promisify } from 'node:util';
+import { afterAll, beforeAll } from 'vitest';
 import { cacheFolder } from '../../src/nats-setup/ensure-nats-server.ts';
-import type { S3Settings } from '../../src/runtime/store/s3-bucket.ts';
+import { openS3Bucket, type S3Bucket, type S3Settings } from '../../src/runtime/store/s3-bucket.ts';
+import { startFakeS3 } from './fake-s3.ts';
 import { findPythonS3 } from './python-engines.ts';
 import { isWhole } from './in-turn.ts';
 import { waitFor } from './wait.ts';
@@ -19,7 +21,14 @@ const credentials = { accessKeyId: 'tester', secretAccessKey: 'tester-secret' };
 /** A server with one empty bucket. */
 export interface S3Server {
   readonly settings: S3Settings & { readonly endpoint: string };
+  /** Kills the server. */
   stop(): Promise<void>;
+}
+
+/** A server in a separate process. */
+export interface S3Process extends S3Server {
+  /** Starts a killed server again on its port; one that keeps objects in memory is empty then. */
+  startAgain(): Promise<void>;
 }
 
 function noServer(why: string): undefined {
@@ -49,20 +58,8 @@ async function findGateway(): Promise<string | undefined> {
   }
 }
 
-async function accepts(port: number): Promise<boolean> {
-  const socket = connect(port, '127.0.0.1');
-  try {
-    await once(socket, 'connect');
-    return true;
-  } catch {
-    return false;
-  } finally {
-    socket.destroy();
-  }
-}
-
 /** Runs a server until `stop`, and creates a bucket in it. */
-async function startServer(name: string, command: (port: number) => readonly string[]): Promise<S3Server> {
+async function startServer(name: string, command: (port: number) => readonly string[]): Promise<S3Process> {
   const port = await findFreePort();
   const [program = '', ...words] = command(port);
   const env = {
@@ -70,8 +67,16 @@ async function startServer(name: string, command: (port: number) => readonly str
     ROOT_ACCESS_KEY: credentials.accessKeyId,
     ROOT_SECRET_KEY: credentials.secretAccessKey,
   };
-  const child = spawn(program, words, { env, stdio: 'ignore' });
-  await waitFor(`${name} accepts connections`, async () => child.exitCode !== null || (await accepts(port)), 60_000);
+  const start = async (): Promise<ChildProcess> => {
+    const started = spawn(program, words, { env, stdio: 'ignore' });
+    await waitFor(
+      `${name} accepts connections`,
+      async () => started.exitCode !== null || (await isListening(port)),
+      60_000,
+    );
+    return started;
+  };
+  let child = await start();
   const endpoint = `http://127.0.0.1:${port}`;
   const { S3 } = await import('@aws-sdk/client-s3');
   const s3 = new S3({ endpoint, credentials, region: 'us-east-1', forcePathStyle: true });
@@ -83,11 +88,26 @@ async function startServer(name: string, command: (port: number) => readonly str
       child.kill('SIGKILL');
       if (child.exitCode === null && child.signalCode === null) await once(child, 'exit');
     },
+    async startAgain() {
+      child = await start();
+      // A connection of another program may have the port for a while.
+      for (let tries = 0; child.exitCode !== null && tries < 20; tries += 1) {
+        await pass(500);
+        child = await start();
+      }
+      if (child.exitCode !== null) throw new Error(`${name} does not start again on port ${port}`);
+    },
   };
 }
 
+/** Starts a server in memory, until the test ends. */
+export async function startMemoryServer(): Promise<S3Server> {
+  const { endpoint } = await startFakeS3();
+  return { settings: { bucket: 'lake', endpoint, pathStyle: true, credentials }, stop: () => Promise.resolve() };
+}
+
 /** Starts versitygw on an empty folder; undefined, with a notice, if it is not available. */
-export async function startGateway(folder: string): Promise<S3Server | undefined> {
+export async function startGateway(folder: string): Promise<S3Process | undefined> {
   const binary = await findGateway();
   if (binary === undefined) return undefined;
   mkdirSync(path.join(folder, 'objects'), { recursive: true });
@@ -103,4 +123,19 @@ export async function startMoto(): Promise<S3Server | undefined> {
   const python = await findPythonS3();
   if (python === undefined) return undefined;
   return await startServer('moto', (port) => [python, '-m', 'moto.server', '-H', '127.0.0.1', '-p', String(port)]);
+}
+
+/** Starts a server for the tests of a block, with two clients of its bucket. Returns what finds them during a test. */
+export function useServer(start: () => Promise<S3Server | undefined>) {
+  let server: S3Server | undefined;
+  let buckets: readonly S3Bucket[] = [];
+  beforeAll(async () => {
+    server = await start();
+    if (server !== undefined) buckets = [await openS3Bucket(server.settings), await openS3Bucket(server.settings)];
+  }, buildMs + 100_000);
+  afterAll(async () => {
+    for (const bucket of buckets) bucket.close();
+    await server?.stop();
+  });
+  return { findServer: () => server, listBuckets: () => buckets };
 }

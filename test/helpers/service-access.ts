@@ -1,9 +1,10 @@
-import { onTestFinished } from 'vitest';
+import { expect, onTestFinished } from 'vitest';
 import { addApp } from '../../src/access/apps.ts';
 import { addUser } from '../../src/access/users.ts';
 import { dataPaths } from '../../src/config.ts';
 import type { Credentials } from './export-area.ts';
 import { runCommand, startTestService, type TestService, type TestServiceOptions } from './service.ts';
+import { waitFor } from './wait.ts';
 
 /**
  * A service with the access of its clients: an app, whose token sends events, and a user, who creates exports. Both are
@@ -66,4 +67,27 @@ async function startForTest(options: TestServiceOptions): Promise<TestService> {
   const service = await startTestService(options);
   onTestFinished(() => service.destroy());
   return service;
+}
+
+/** Sends an event of each user to the import area of a service. */
+export async function sendEvents({ s2s }: TestService, token: string, users: readonly string[]): Promise<void> {
+  for (const customUserId of users) {
+    const body = JSON.stringify({ customUserId, customEventName: 'level' });
+    const call = { method: 'POST', headers: { authorization: token }, body };
+    expect((await fetch(`${s2s}/v1/customEvent/?idApp=1`, call)).status).toBe(200);
+  }
+}
+
+/** Waits until the lake has some rows. The service must have no problem. Returns the codes of its warnings. */
+export async function waitForRows(service: TestService, rows: number): Promise<readonly string[]> {
+  let status: Record<string, unknown> = {};
+  await waitFor(
+    `the lake has ${rows} rows`,
+    async () => {
+      status = await service.command('status');
+      return (status['lake'] as { readonly rows: number }).rows === rows;
+    },
+    60_000,
+  );
+  return (status['warnings'] as readonly { readonly code: string }[]).map(({ code }) => code);
 }

@@ -55,6 +55,8 @@ export interface TestHost {
   readonly service: TestService;
   readonly s3: S3Proxy;
   readonly gates: readonly Gate[];
+  /** Returns the time of its last commit of events (`performance.now()`). */
+  committedAt(): number;
   /** Kills all processes, and starts again, on an empty folder if `isEmptied`. */
   restart(isEmptied: boolean): Promise<void>;
 }
@@ -91,7 +93,15 @@ export async function startTestHosts(options: TestHostsOptions): Promise<TestHos
   const command = (...words: readonly string[]) => runCommand([...words, '--data', scratch], shared);
 
   async function startHost(role: TestHost['role'], number: number): Promise<TestHost> {
-    const s3 = await startS3Proxy(forwardTo(endpoint));
+    const forward = forwardTo(endpoint);
+    let committedAt = -Infinity;
+    const s3 = await startS3Proxy(async (asked) => {
+      const answer = await forward(asked);
+      const isCommit =
+        asked.method === 'PUT' && /\/events\/_delta_log\/\d{20}\.json$/.test(asked.url.split('?')[0] ?? '');
+      if (isCommit && answer.status === 200) committedAt = performance.now();
+      return answer;
+    });
     const gates = await Promise.all(cluster.ports.map(startGate));
     const addresses = gates.map(({ port }) => `127.0.0.1:${port}`).join(',');
     const dataDir = path.join(testFolder(), `${role}-${number}`);
@@ -110,6 +120,7 @@ export async function startTestHosts(options: TestHostsOptions): Promise<TestHos
       service,
       s3,
       gates,
+      committedAt: () => committedAt,
       async restart(isEmptied) {
         await service.killAll();
         if (isEmptied) rmSync(dataDir, { recursive: true, force: true });

@@ -1,4 +1,5 @@
 import path from 'node:path';
+import { pruneFiles } from '../../src/lake/files/prune.ts';
 import { readSnapshot } from '../../src/lake/log/snapshot.ts';
 import { sqlList } from '../../src/lake/sql/literals.ts';
 import { readWatermarkMs } from '../../src/lake/watermark.ts';
@@ -16,6 +17,8 @@ export interface WatchedWatermark {
   figures(): { readonly watermarks: number; readonly eventsBeforeWatermarks: number };
 }
 
+/** Limit of the time between the commit of an event and its client's response, ms. */
+const longestAnswerMs = 300_000;
 const columns = { events: 'custom_event_name', payments: 'id_transaction' };
 
 /**
@@ -27,18 +30,25 @@ export function watchWatermark(lakeDir: string): WatchedWatermark {
   /** Times at which the clients had their responses: never earlier than the broker's clock showed. */
   const answeredMs = new Map<string, number>();
   let watermarks = 0;
+  /** The last watermark: events that were acknowledged before it have been found. */
+  let checkedMs = -Infinity;
   let eventsBeforeWatermarks = 0;
 
-  async function readNames(): Promise<Set<string>> {
-    const names = new Set<string>();
+  /** Returns the names that have no row. A row became available after `fromMs`, so that other files are not read. */
+  async function findMissing(names: readonly string[], fromMs: number): Promise<string[]> {
+    let missing = names;
     for (const [table, column] of Object.entries(columns)) {
       const { files } = await readSnapshot(path.join(lakeDir, table));
-      if (files.length === 0) continue;
-      const list = sqlList(files.map(({ absolutePath }) => absolutePath));
-      const rows = await query(`SELECT ${column} AS name FROM read_parquet(${list}, hive_partitioning = false)`);
-      for (const row of rows) names.add(String(row['name']));
+      const later = pruneFiles(files, { availableAt: { fromMs } });
+      if (later.length === 0 || missing.length === 0) continue;
+      const list = sqlList(later.map(({ absolutePath }) => absolutePath));
+      const rows = await query(
+        `SELECT name FROM (SELECT unnest(${sqlList(missing)}) AS name)
+         ANTI JOIN (SELECT ${column} AS name FROM read_parquet(${list}, hive_partitioning = false)) USING (name)`,
+      );
+      missing = rows.map((row) => String(row['name']));
     }
-    return names;
+    return [...missing];
   }
 
   return {
@@ -53,9 +63,9 @@ export function watchWatermark(lakeDir: string): WatchedWatermark {
       const watermarkMs = await readWatermarkMs(lakeDir, clock);
       if (watermarkMs === undefined) return [];
       const due = [...answeredMs].filter(([, ms]) => ms < watermarkMs).map(([id]) => id);
-      const names = await readNames();
+      const early = due.length === 0 ? [] : await findMissing(due, checkedMs - longestAnswerMs);
       watermarks += 1;
-      const early = due.filter((id) => !names.has(id));
+      checkedMs = watermarkMs;
       for (const id of due) answeredMs.delete(id);
       eventsBeforeWatermarks += due.length;
       return early;

@@ -6,7 +6,6 @@ import {
   mkdtempSync,
   readdirSync,
   rmSync,
-  statSync,
   symlinkSync,
   utimesSync,
   writeFileSync,
@@ -40,11 +39,10 @@ function listFiles(folder: string): string[] {
 }
 
 /**
- * The nightly run packs and installs every file of the packages. Other runs pack only their manifests, and the files
- * that the build reads.
+ * The nightly run packs and installs every file of the packages. Other runs pack only their manifests: the program is
+ * built already, and is not rebuilt.
  */
 const isNightly = process.env['TRIBUTARY_TEST_INSTALL'] !== undefined;
-const isRead = (file: string): boolean => /\.(?:json|[cm]?js|d\.[cm]?ts)$/.test(file);
 
 /** Copies the packages that npm packs, since it follows no links, and links those that only the build needs. */
 function copyPackages(): void {
@@ -52,11 +50,11 @@ function copyPackages(): void {
   const packed = [...lock]
     .filter(([place, { dev }]) => dev !== true && !place.startsWith('node_modules/@duckdb/'))
     .map(([place]) => place);
-  for (const place of packed.filter((each) => each.lastIndexOf('node_modules/') === 0)) {
-    cpSync(path.join(checkout, place), path.join(copy, place), {
-      recursive: true,
-      filter: (from) => isNightly || isRead(from) || statSync(from).isDirectory(),
-    });
+  for (const place of packed) {
+    const [from, to] = [path.join(checkout, place), path.join(copy, place)];
+    if (!isNightly && existsSync(from)) cpSync(path.join(from, 'package.json'), path.join(to, 'package.json'));
+    const isOuter = place.lastIndexOf('node_modules/') === 0;
+    if (isNightly && isOuter) cpSync(from, to, { recursive: true });
   }
   for (const name of readdirSync(modules)) {
     const target = path.join(copy, 'node_modules', name);
@@ -70,7 +68,7 @@ beforeAll(async () => {
   cpSync(checkout, copy, {
     recursive: true,
     filter: (from) =>
-      !['node_modules', 'dist.next', '.git', 'data', ...(isNightly ? ['dist'] : [])].includes(
+      !['node_modules', 'dist.next', '.git', 'data', 'test', ...(isNightly ? ['dist'] : [])].includes(
         path.relative(checkout, from),
       ),
   });

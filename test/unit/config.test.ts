@@ -88,6 +88,14 @@ describe('settings', () => {
     },
   );
 
+  it('Downloads from the bucket without reports in a bucket are refused', () => {
+    const redirect = { TRIBUTARY_DOWNLOADS: 'redirect' };
+    for (const place of [{}, { TRIBUTARY_LAKE_URL: 's3://one/lake' }])
+      expect(() => parseConfig({ ...redirect, ...place })).toThrow('TRIBUTARY_DOWNLOADS=redirect needs');
+    for (const name of ['STORAGE_URL', 'REPORTS_URL'])
+      expect(parseConfig({ ...redirect, [`TRIBUTARY_${name}`]: 's3://one/two' }).downloads).toBe('redirect');
+  });
+
   it('An error never shows the password of an address', () => {
     const bad = {
       TRIBUTARY_NATS_URL: 'nats://ann:hun#ter2@one:4222,nats://two',

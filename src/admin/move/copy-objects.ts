@@ -9,7 +9,7 @@ import { writeStored } from '../backup/backup-manifest.ts';
 import type { MovedObject } from './moved-objects.ts';
 
 export interface CopyOptions {
-  /** A local folder for files on their way to a store in a folder. */
+  /** A local folder for files on their way from a bucket or to a folder. */
   readonly scratchDir: string;
   readonly signal: AbortSignal;
   readonly crashPoint: CrashPoint;
@@ -38,7 +38,17 @@ async function hashObject(store: ObjectStore, key: string): Promise<string> {
   }
 }
 
-/** Reads an object into a local file, and moves that into the store of a folder. Returns its hash. */
+/** Creates an object from a local file. Error: `conflict` if another process has written it. */
+async function publishFile(to: ObjectStore, key: string, file: string, sha256: string): Promise<void> {
+  try {
+    await to.publish([{ key, file, sha256 }]);
+  } catch (error) {
+    if (!isSystemError(error, 'EEXIST')) throw error;
+    throw new AppError('conflict', `another process has written ${to.nameOf(key)}`, { hint: 'Repeat the command.' });
+  }
+}
+
+/** Reads an object into a local file, and brings that into another store. Returns its hash. */
 async function fetchObject(
   from: ObjectStore,
   to: ObjectStore,
@@ -52,7 +62,8 @@ async function fetchObject(
     const stored = await writeStored(object.blocks(), local);
     if (sha256 !== undefined && stored.sha256 !== sha256)
       throw damaged(from.nameOf(key), 'is damaged: checksum mismatch');
-    await to.upload(key, local, { isSynced: true });
+    if (to.folder === undefined) await publishFile(to, key, local, stored.sha256);
+    else await to.upload(key, local, { isSynced: true });
     return stored.sha256;
   } finally {
     await object.close();
@@ -64,19 +75,16 @@ async function fetchObject(
 async function sendObject(from: ObjectStore, to: ObjectStore, { key, sha256 }: MovedObject): Promise<string> {
   const hash = sha256 ?? (await hashObject(from, key));
   try {
-    await to.publish([{ key, file: from.nameOf(key), sha256: hash }]);
+    await publishFile(to, key, from.nameOf(key), hash);
   } catch (error) {
     if (isSystemError(error, 'ENOENT')) throw damaged(from.nameOf(key), 'is missing');
-    if (isSystemError(error, 'EEXIST'))
-      throw new AppError('conflict', `another process has written ${to.nameOf(key)}`, { hint: 'Repeat the command.' });
     throw error;
   }
   return hash;
 }
 
 /**
- * Opens the copy of the objects of one store to another, one of which is in a folder. `list` lists the keys of a store
- * that belong to the copy.
+ * Opens the copy of the objects of one store to another. `list` lists the keys of a store that belong to the copy.
  */
 export async function openCopy(
   from: ObjectStore,
@@ -101,9 +109,8 @@ export async function openCopy(
     if (sizeBytes === undefined) throw damaged(from.nameOf(key), 'is missing');
     if (!(await isCopied(object, sizeBytes))) {
       if (present.has(key)) await to.remove([key]);
-      const hash = await (to.folder === undefined
-        ? sendObject(from, to, object)
-        : fetchObject(from, to, object, scratchDir));
+      const isFile = from.folder !== undefined && to.folder === undefined;
+      const hash = await (isFile ? sendObject(from, to, object) : fetchObject(from, to, object, scratchDir));
       if (sha256 === undefined && (await hashObject(to, key)) !== hash)
         throw damaged(to.nameOf(key), 'has other bytes than its source');
     }

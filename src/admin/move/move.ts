@@ -1,5 +1,5 @@
 /**
- * The move: brings the data of a stopped service from a data folder to a bucket, or back.
+ * The move: brings the data of a stopped service from a data folder to a bucket, from there to another one, or back.
  *
  * In: lake, reports and state of a source that no process changes; the stream has nothing that the lake lacks. Out: the
  * same in the target, compared with the hashes that log and records have, or byte by byte.

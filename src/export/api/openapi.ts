@@ -96,6 +96,7 @@ const download = {
         'The file: text/csv, application/jsonl, application/gzip, application/zstd, application/vnd.apache.parquet or application/zip; a Manifest is application/json.',
     },
     206: { description: 'The requested range of the file.' },
+    302: { description: 'The file is at a URL of the bucket, for a minute: TRIBUTARY_DOWNLOADS is redirect.' },
     304: { description: 'The file matches If-None-Match.' },
     403: json(
       'The link is invalid or expired, or its user was removed or has a new secret.',
@@ -105,6 +106,7 @@ const download = {
     412: json('The file does not match If-Match.', refusal),
     416: { description: 'The range is outside of the file.' },
     500: json('The file is damaged on the disk of the service: create the export again.', reference('Failed')),
+    503: { description: 'The bucket with the file does not respond. Retry after Retry-After seconds.' },
   },
 };
 

@@ -125,6 +125,10 @@ export const problemTable = {
     '`tributary status` cannot read the exports.',
     'Check the permissions of the data folder.',
   ),
+  hosts_unreadable: degraded(
+    '`tributary status` cannot list the hosts that share the bucket.',
+    'Check the bucket, the credentials and their permissions.',
+  ),
   seal_failed: degraded(
     'One or more [young files](../glossary.md#lake) could not be sealed. The service retries.',
     'If it lasts, run `tributary lake check` and restore the named files from a backup.',

@@ -6,11 +6,11 @@ import { isFlag, isId, isText, optional, shapeOf } from './shape.ts';
 
 /** A lease as its holder has it: its object (leases.ts has the protocol), renewed until the end. */
 export interface Lease {
-  /** Greater than that of each earlier holder; 0 on one machine. */
+  /** Greater than that of each earlier holder. */
   readonly epoch: number;
-  /** Aborts when the lease is lost, with `lease_lost`: the work must end. Never aborts on one machine. */
+  /** Aborts when the lease is lost, with `lease_lost`: the work must end. */
   readonly lost: AbortSignal;
-  /** Throws `lease_lost`, or `folder_lost` on one machine. To be called just before each commit. */
+  /** Throws `lease_lost`. To be called just before each commit. */
   readonly assertHeld: () => void;
 }
 

@@ -29,7 +29,6 @@ export interface HostDescription {
   readonly roles: readonly string[];
   /** Version of the program. */
   readonly program: string;
-  readonly address?: string;
   /** Id of the stream that the host uses, once it is known. */
   readonly stream?: string;
   /** Time of the start by the host's clock, ISO 8601. */
@@ -77,7 +76,6 @@ const kind: RecordKind<HostRecord> = {
     name: isText,
     roles: listOf(isText),
     program: isText,
-    address: optional(isText),
     stream: optional(isText),
     startedAt: isText,
     session: isText,
@@ -154,8 +152,8 @@ function createHostList(records: Records<HostRecord>, session: string, silentMs:
 }
 
 /** Lists the hosts that have a record, whether they run or not. */
-export async function listHosts(store: ObjectStore): Promise<readonly HostDescription[]> {
-  return (await createRecords(store, kind).list(prefix)).known;
+export function listHosts(store: ObjectStore): Promise<readonly Host[]> {
+  return createHostList(createRecords(store, kind), '', dayMs, monotonicClock)();
 }
 
 const createFailureLog =

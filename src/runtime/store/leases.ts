@@ -10,12 +10,11 @@
  * work only; a commit or a create must refuse what may not happen twice.
  * Crash: the object stays. Another process replaces it after the lease time, with the next epoch.
  *
- * On one machine, a lease is the lock of a folder, which the kernel frees when its holder ends.
+ * On one machine, the locks of folders take the place of leases (object-lock.ts).
  */
 import { randomUUID } from 'node:crypto';
 import { monotonicClock, type MonotonicClock } from '../clock.ts';
 import { AppError, isAppError, isTransient } from '../errors.ts';
-import { acquireLock } from '../files/lock.ts';
 import { createLeaseObjects, startHolding, type HeldLease, type Lease, type LeaseRecord } from './held-lease.ts';
 import type { ObjectStore } from './object-store.ts';
 import { createWriteObserver, isWriterAlive } from './watch.ts';
@@ -38,7 +37,7 @@ export interface Leases {
   hold<T>(name: string, work: (lease: Lease) => Promise<T>, options?: HoldOptions): Promise<T>;
   /** Runs work with a lease if it is free; returns undefined otherwise. Repeated calls replace a silent holder too. */
   tryHold<T>(name: string, work: (lease: Lease) => Promise<T>): Promise<T | undefined>;
-  /** Lists the leases in the store; none on one machine. */
+  /** Lists the leases in the store. */
   list(): Promise<readonly LeaseState[]>;
   /** Removes leases from the store whose work has ended on all hosts. The next epoch of their names is 1. */
   remove(names: readonly string[]): Promise<void>;
@@ -62,7 +61,6 @@ export interface LeaseOptions {
 
 /** Longest interval between attempts to take a lease, ms. */
 const maxPollMs = 500;
-const folderPollMs = 100;
 
 const lockedBy = (name: string, holder: string): AppError =>
   new AppError('locked', `the lease ${name} is held by ${holder}`, { hint: 'Wait for that one, or stop it.' });
@@ -146,19 +144,5 @@ export function createLeases(
       return (await Promise.all(names.map(read))).flat();
     },
     remove: (names) => objects.remove(names),
-  };
-}
-
-/** Creates leases as locks of folders, for processes on one machine. `folderOf` returns the folder of a name. */
-export function createFolderLeases(folderOf: (name: string) => string, holder: string): Leases {
-  async function take(name: string): Promise<HeldLease> {
-    const lock = acquireLock(folderOf(name), holder);
-    const lost = new AbortController().signal;
-    return { lease: { epoch: 0, lost, assertHeld: () => lock.assertHeld() }, end: async () => lock.release() };
-  }
-  return {
-    ...createHolds(monotonicClock, folderPollMs, take),
-    list: async () => [],
-    remove: async () => undefined,
   };
 }

@@ -51,6 +51,14 @@ export interface KnownBytes {
   readonly isSynced?: boolean;
 }
 
+/** Life of a presigned URL, and the headers of its response. */
+export interface PresignOptions {
+  /** Time in which a request may begin, s. */
+  readonly seconds: number;
+  readonly fileName: string;
+  readonly contentType: string;
+}
+
 /** Objects under one prefix. A key is a relative path with `/`. Errors: those of the system behind it. */
 export interface ObjectStore {
   /** The folder of the objects, for promises to readers of folders. Undefined: objects are not files. */
@@ -92,6 +100,8 @@ export interface ObjectStore {
   get(key: string): Promise<StoredObject | undefined>;
   /** Opens an object for reads at any position. Undefined if there is none; a symbolic link is none. */
   open(key: string): Promise<OpenObject | undefined>;
+  /** Returns a URL that gives the bytes to anyone. Sends no request. Undefined: the store serves no URLs. */
+  readonly presign?: (key: string, options: PresignOptions) => Promise<string>;
   findSize(key: string): Promise<number | undefined>;
   findTag(key: string): Promise<Tag | undefined>;
   /** Reads an object unless it still has `tag`. Cheap while it has. */

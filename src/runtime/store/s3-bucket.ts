@@ -5,9 +5,11 @@
  * report a conditional write whose response was lost as a conflict with itself. Each request has a time limit, and each call
  * has one over all of its requests; beyond it, it throws `store_away`.
  */
+import type * as Sdk from '@aws-sdk/client-s3';
 import type { S3 } from '@aws-sdk/client-s3';
 import { createBackoff, pause } from '../async/retry.ts';
 import { AppError, describeError } from '../errors.ts';
+import type { PresignOptions } from './object-store.ts';
 
 export interface S3Limits {
   /** Timeout of a connection, ms. */
@@ -65,6 +67,8 @@ export interface S3Bucket {
    */
   ask<T, A = never>(what: string, request: S3Request<T>, options?: AskOptions<A>): Promise<T | A>;
   openRetryWindow(what: string, bytes?: number): RetryWindow;
+  /** Signs a request of an object for anyone. Error: `store_refused` without credentials. */
+  presign(key: string, options: PresignOptions): Promise<string>;
   close(): void;
 }
 
@@ -98,20 +102,21 @@ export function refusedError(what: string, error: unknown): AppError {
   });
 }
 
-/** Opens a bucket without a request. Loads the SDK. */
-export async function openS3Bucket(settings: S3Settings): Promise<S3Bucket> {
-  const { bucket: name, endpoint, credentials } = settings;
-  const limits = { ...defaultLimits, ...settings.limits };
-  const region = settings.region ?? (endpoint === undefined ? undefined : anyRegion);
-  const sdk = await import('@aws-sdk/client-s3');
-  const s3 = new sdk.S3({
+/** Opens a client without retries. */
+function openClient(
+  sdk: Pick<typeof Sdk, 'S3'>,
+  { endpoint, credentials, pathStyle, region: given }: S3Settings,
+  connectMs: number,
+): S3 {
+  const region = given ?? (endpoint === undefined ? undefined : anyRegion);
+  return new sdk.S3({
     maxAttempts: 1,
-    forcePathStyle: settings.pathStyle ?? false,
+    forcePathStyle: pathStyle ?? false,
     // The signature covers the bytes of each request; data files and records have their own checksums.
     requestChecksumCalculation: 'WHEN_REQUIRED',
     responseChecksumValidation: 'WHEN_REQUIRED',
     requestHandler: {
-      connectionTimeout: limits.connectMs,
+      connectionTimeout: connectMs,
       httpAgent: { keepAlive: true, maxSockets: openSockets },
       httpsAgent: { keepAlive: true, maxSockets: openSockets },
     },
@@ -119,6 +124,14 @@ export async function openS3Bucket(settings: S3Settings): Promise<S3Bucket> {
     ...(region === undefined ? {} : { region }),
     ...(credentials === undefined ? {} : { credentials }),
   });
+}
+
+/** Opens a bucket without a request. Loads the SDK. */
+export async function openS3Bucket(settings: S3Settings): Promise<S3Bucket> {
+  const { bucket: name, endpoint } = settings;
+  const limits = { ...defaultLimits, ...settings.limits };
+  const sdk = await import('@aws-sdk/client-s3');
+  const s3 = openClient(sdk, settings, limits.connectMs);
 
   async function attempt<T>(request: S3Request<T>, bytes = 0): Promise<Outcome<T>> {
     const timeout = new AbortController();
@@ -152,23 +165,38 @@ export async function openS3Bucket(settings: S3Settings): Promise<S3Bucket> {
     };
   }
 
+  async function ask<T, A = never>(
+    what: string,
+    request: S3Request<T>,
+    { refusals = {}, bytes = 0, retries = openRetryWindow(what, bytes) }: AskOptions<A> = {},
+  ): Promise<T | A> {
+    for (;;) {
+      const outcome = await attempt(request, bytes);
+      if (outcome.kind === 'done') return outcome.value;
+      if (outcome.kind === 'unknown') await retries.wait(outcome.error);
+      else if (Object.hasOwn(refusals, outcome.status)) return refusals[outcome.status] as A;
+      else throw refusedError(what, outcome.error);
+    }
+  }
+
+  const nameOf = (key: string): string => `s3://${name}/${key}`;
   return {
     name,
-    nameOf: (key) => `s3://${name}/${key}`,
+    nameOf,
     attempt,
     openRetryWindow,
-    async ask<T, A>(
-      what: string,
-      request: S3Request<T>,
-      { refusals = {}, bytes = 0, retries = openRetryWindow(what, bytes) }: AskOptions<A> = {},
-    ): Promise<T | A> {
-      for (;;) {
-        const outcome = await attempt(request, bytes);
-        if (outcome.kind === 'done') return outcome.value;
-        if (outcome.kind === 'unknown') await retries.wait(outcome.error);
-        else if (Object.hasOwn(refusals, outcome.status)) return refusals[outcome.status] as A;
-        else throw refusedError(what, outcome.error);
-      }
+    ask,
+    async presign(key, { seconds, fileName, contentType }) {
+      // Loaded on demand: few services redirect downloads.
+      const { getSignedUrl } = await import('@aws-sdk/s3-request-presigner');
+      const asked = new sdk.GetObjectCommand({
+        Bucket: name,
+        Key: key,
+        ResponseContentDisposition: `attachment; filename="${fileName}"`,
+        ResponseContentType: contentType,
+        ResponseCacheControl: 'private, no-store',
+      });
+      return await ask(`sign a link to ${nameOf(key)}`, () => getSignedUrl(s3, asked, { expiresIn: seconds }));
     },
     close: () => s3.destroy(),
   };

@@ -4,7 +4,6 @@
  */
 import { hostname } from 'node:os';
 import path from 'node:path';
-import { openScratchDir } from '../files/work-files.ts';
 import { createLeases } from './leases.ts';
 import { openLocalCache } from './local-cache.ts';
 import { connectFolders, openStore, type Connection, type Environment } from './open-store.ts';
@@ -75,11 +74,21 @@ export async function openS3Place(
  */
 export async function connectS3Folders(options: S3FoldersOptions): Promise<S3Folders> {
   const { dataDir, places, cacheMaxBytes, leaseMs, ...settings } = options;
-  const cacheFolder = path.join(dataDir, 'cache');
   const environment = findCredentials();
-  const uploads = await openScratchDir(path.join(cacheFolder, 'uploads'), 'uploads');
   const buckets = new Map<string, S3Bucket>();
   const opened = new Map<string, OpenBelow | undefined>();
+  const cache = await openLocalCache({
+    folder: path.join(dataDir, 'cache'),
+    maxBytes: cacheMaxBytes,
+    keyOf: ({ absolutePath }) => path.relative(dataDir, absolutePath),
+    async fetch(key, localFile) {
+      const file = path.join(dataDir, key);
+      const deepestFirst = [...opened].toSorted(([a], [b]) => b.length - a.length);
+      const [folder = '', open] = deepestFirst.find(([start]) => file.startsWith(start + path.sep)) ?? [];
+      if (open === undefined) throw new Error(`${file} is in no bucket`);
+      return await open('').fetch(path.relative(folder, file), localFile);
+    },
+  });
   for (const [folder, place] of Object.entries(places)) {
     if (place === null) {
       opened.set(folder, undefined);
@@ -87,20 +96,8 @@ export async function connectS3Folders(options: S3FoldersOptions): Promise<S3Fol
     }
     const bucket = buckets.get(place.bucket) ?? (await openS3Bucket({ ...settings, bucket: place.bucket }));
     buckets.set(place.bucket, bucket);
-    opened.set(folder, createOpen(bucket, place.prefix, uploads.dir));
+    opened.set(folder, createOpen(bucket, place.prefix, cache.folder));
   }
-  const deepestFirst = [...opened].toSorted(([a], [b]) => b.length - a.length);
-  const cache = await openLocalCache({
-    folder: cacheFolder,
-    maxBytes: cacheMaxBytes,
-    keyOf: ({ absolutePath }) => path.relative(dataDir, absolutePath),
-    async fetch(key, localFile) {
-      const file = path.join(dataDir, key);
-      const [folder = '', open] = deepestFirst.find(([start]) => file.startsWith(start + path.sep)) ?? [];
-      if (open === undefined) throw new Error(`${file} is in no bucket`);
-      return await open('').fetch(path.relative(folder, file), localFile);
-    },
-  });
   const connect = ([folder, open]: readonly [string, OpenBelow | undefined]): Connection => ({
     folder,
     open,
@@ -130,7 +127,6 @@ export async function connectS3Folders(options: S3FoldersOptions): Promise<S3Fol
     async close() {
       connectFolders([]);
       await cache.close();
-      await uploads.close();
       for (const bucket of buckets.values()) bucket.close();
     },
   };

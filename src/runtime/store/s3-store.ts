@@ -172,6 +172,7 @@ export function createS3Store({ bucket, prefix, scratchFolder }: S3StoreOptions)
   return {
     ...reads,
     isShared: true,
+    presign: (key, options) => bucket.presign(keyOf(key), options),
     async create(key, bytes, { onWritten, onCreated } = {}) {
       await onWritten?.();
       if ((await create(key, bytes)) === 'conflict') return 'exists';

@@ -27,6 +27,7 @@ import { bundleChild } from '../../helpers/bundled.ts';
 import { startFakeS3, type FakeS3 } from '../../helpers/fake-s3.ts';
 import { hashFiles } from '../../helpers/folder-bytes.ts';
 import { temporaryFolder, testFolder } from '../../helpers/folder.ts';
+import { inTurn } from '../../helpers/in-turn.ts';
 import { eventLine, readRows, startTestCompact } from '../../helpers/lake.ts';
 import { addTestSegment, loadTestTitles } from '../../helpers/lists.ts';
 import { createMemoryStream, type MemoryStream } from '../../helpers/memory-stream.ts';
@@ -116,8 +117,8 @@ function objectsOf({ objects }: FakeS3, prefix = 'moved/here/'): Readonly<Record
   return Object.fromEntries(named.filter(([name]) => name !== 'format.json').toSorted(([a], [b]) => (a < b ? -1 : 1)));
 }
 
-const formatOf = ({ objects }: FakeS3) =>
-  parseDataFormat(String(objects.get('moved/here/state/format.json')?.bytes), 'format.json');
+const formatOf = ({ objects }: FakeS3, prefix = 'moved/here') =>
+  parseDataFormat(String(objects.get(`${prefix}/state/format.json`)?.bytes), 'format.json');
 
 /** Lists the files of earlier versions of a table that the newest one does not have. */
 async function listRemoved(tableDir: string): Promise<string[]> {
@@ -134,13 +135,26 @@ const refusal = (message: string): object =>
 
 const start = (folder: string) => (): unknown => resolveConfig({}, { TRIBUTARY_DATA_DIR: folder }, 'any');
 
+/** Steps after which the source is changed, or can no longer be started. */
+const decisive: readonly string[] = ['state-copied', 'source-marked'];
+
+/** Returns the steps at which a move is killed, in their order; `make test` selects some of the others. */
+function drawSteps(): string[] {
+  const others = inTurn(
+    moveSteps.filter((step) => !decisive.includes(step)),
+    4,
+  );
+  return moveSteps
+    .filter((step) => decisive.includes(step) || others.includes(step))
+    .map((step) => (step === 'object-copied' ? 'object-copied:5' : step));
+}
+
 const targetOf = (): string => path.join(testFolder(), 'new');
 
 describe('a move', () => {
   it('A move to a bucket and back that is killed at each step and repeated moves every object and row', async () => {
     const { data, paths, stream, server } = await createScene();
-    const steps = moveSteps.map((step) => (step === 'object-copied' ? 'object-copied:5' : step));
-    for (const crashAt of steps) {
+    for (const crashAt of drawSteps()) {
       expect([crashAt, await move(server, { dataDir: data, to: address, crashAt })]).toEqual([crashAt, 'SIGKILL']);
       expect(formatOf(server)).toMatchObject({ restoring: true, movedFrom: expect.stringContaining(data) as string });
       if (crashAt !== 'source-marked') start(data)();
@@ -178,7 +192,7 @@ describe('a move', () => {
     mkdirSync(path.join(scratch, 'nats', 'store', 'empty'), { recursive: true });
     writeFileSync(path.join(scratch, 'nats', 'store', 'block'), 'messages');
     const back = { dataDir: scratch, from: address, to };
-    for (const crashAt of steps) {
+    for (const crashAt of drawSteps()) {
       expect([crashAt, await move(server, { ...back, crashAt })]).toEqual([crashAt, 'SIGKILL']);
       expect(start(to)).toThrow(refusal(`to ${to} is unfinished`));
     }
@@ -200,6 +214,24 @@ describe('a move', () => {
     const history = await readHistory(path.join(to, 'lake'), 100);
     expect(history.filter(({ cause }) => cause === 'epoch')).toHaveLength(1);
     expect(await readRows(to)).toHaveLength(6);
+  }, 600_000);
+
+  it('A move to another place in a bucket that is killed at each step and repeated moves every object', async () => {
+    const { data, server } = await createScene();
+    await move(server, { dataDir: data, to: address });
+    const [moved, to] = [objectsOf(server), 's3://lake/moved/on'];
+    const onwards = { dataDir: path.join(testFolder(), 'scratch'), from: address, to };
+    for (const step of moveSteps) {
+      const crashAt = step === 'object-copied' ? 'object-copied:5' : step;
+      expect([crashAt, await move(server, { ...onwards, crashAt })]).toEqual([crashAt, 'SIGKILL']);
+      const isMarked = step === 'source-marked';
+      expect(formatOf(server)).toMatchObject(isMarked ? { movedTo: to } : { movedTo: undefined, restoring: false });
+      expect(formatOf(server, 'moved/on')).toMatchObject({ restoring: true });
+    }
+    expect(await move(server, onwards)).toBe(null);
+    expect(formatOf(server, 'moved/on')).toMatchObject({ restoring: false, movedTo: undefined });
+    for (const key of server.objects.keys()) if (key.startsWith('moved/here/')) server.objects.delete(key);
+    expect(objectsOf(server, 'moved/on/')).toEqual(moved);
   }, 600_000);
 
   it('A move that is not interrupted returns its figures, and writes the newest entry of the events after all others of the lake', async () => {

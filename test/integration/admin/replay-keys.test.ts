@@ -172,7 +172,7 @@ test('A flush between the check of a replay and its commit is detected', async (
   expect(await place.close()).toEqual({ stored: 'abc', failed: 0, repeats: 1 });
 });
 
-test.each(inTurn(['flush-converted', 'flush-written', 'flush-failed-kept', 'commit-written'], 2))(
+test.each(inTurn(['flush-converted', 'flush-written', 'flush-failed-kept', 'commit-written'], 4))(
   'A replay between the check of a flush and its commit is noticed: at %s',
   async (where) => {
     let pause: (() => Promise<void>) | undefined;
@@ -225,7 +225,7 @@ test('A concurrent flush and replay, over many keys and files, store each event 
   expect(stored.replaceAll('z', '')).toBe('a'.repeat(keys.length));
 });
 
-test.each(inTurn([...changeSteps, ...commitSteps], 6))(
+test.each(inTurn([...changeSteps, ...commitSteps], 12))(
   'A replay that ends at %s is finished by the next, and nothing is stored twice',
   async (where) => {
     const place = await openPlace();

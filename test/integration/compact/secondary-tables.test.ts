@@ -123,7 +123,7 @@ test('A transaction that is sent again is a duplicate in the same batch, a later
 
 const stepsOfFlush = ['flush-written', 'flush-follower-written', 'flush-follower-committed', 'flush-committed'];
 
-test.for(inTurn([...stepsOfFlush, 'flush-settled'], 3))(
+test.for(inTurn([...stepsOfFlush, 'flush-settled'], 5))(
   'A flush that ends at %s gives each table its lines once',
   async (step) => {
     const { folder, publish, start, takenIn } = openPlace();

@@ -11,6 +11,7 @@ import { runDryRunJob as lookHere } from '../../../src/export/worker/dry-run/run
 import { temporaryFolder, testFolder } from '../../helpers/folder.ts';
 import { writeLake, type FixtureEvent } from '../../helpers/lake-fixture.ts';
 import { waitFor } from '../../helpers/wait.ts';
+import { runHere } from '../../helpers/worker-here.ts';
 
 const time = Date.parse('2025-05-02T00:00:00Z') / 1000;
 const event = (n: number, idApp: number): FixtureEvent => ({
@@ -77,6 +78,8 @@ async function openArea() {
   return { running, users, begun, ends };
 }
 
+const limits = { partMaxBytes: 1_000_000, exportMaxRows: 59 };
+
 describe('dry runs of exports', () => {
   const area = createExportArea(temporaryFolder());
   let running: RunningArea;
@@ -92,7 +95,7 @@ describe('dry runs of exports', () => {
     stranger = await area.addUser({ idAccount: 2 });
     const own = (from: number): FixtureEvent[] => Array.from({ length: 30 }, (_, n) => event(from + n, 7));
     await writeLake(area.tableDir, [own(0), [...own(30), event(90, 8)]]);
-    running = await area.start({ partMaxBytes: 1_000_000, exportMaxRows: 59 });
+    running = await area.start({ ...limits, runAttempt: runHere, runDryRun: lookHere });
   });
   afterAll(() => running.stop());
 
@@ -227,6 +230,9 @@ describe('dry runs of exports', () => {
   });
 
   it('Dry runs leave no file and no request, and use no id', async () => {
+    // Separate processes, as in the service.
+    await running.stop();
+    running = await area.start(limits);
     const before = listFiles(area.dataDir);
     const first = Number(await running.create(owner, query));
     await running.waitForEnd(owner, String(first));

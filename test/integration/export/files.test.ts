@@ -12,6 +12,7 @@ import { temporaryFolder } from '../../helpers/folder.ts';
 import { inTurn } from '../../helpers/in-turn.ts';
 import { writeLake } from '../../helpers/lake-fixture.ts';
 import { specParameters } from '../../helpers/export-parameters.ts';
+import { runHere } from '../../helpers/worker-here.ts';
 
 const may = 'dateFrom=2025-05-01&dateTo=2025-05-11&timezone=UTC';
 const create = '/api/raw/v1/export/create.json';
@@ -38,7 +39,7 @@ describe('exported files', () => {
       importedEvents.slice(300, 700).map(toFixtureEvent),
     ]);
     duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
-    running = await area.start({ maxExports: 100 });
+    running = await area.start({ runAttempt: runHere, maxExports: 100 });
   });
   afterAll(async () => {
     await running.stop();
@@ -180,7 +181,7 @@ describe('exported files', () => {
       events.slice(200).map(toFixtureEvent),
     ]);
     await running.stop();
-    running = await area.start({ lakeDir: path.dirname(other.tableDir) });
+    running = await area.start({ runAttempt: runHere, lakeDir: path.dirname(other.tableDir) });
     const [csv] = await running.export(
       analyst,
       `event=customEvents&selectors=eventId,idAppTitle,idProject,idAccount&${may}`,
@@ -203,7 +204,7 @@ describe('input in the shape of SQL', () => {
     await writeLake(area.tableDir, [
       importedEvents.filter(({ eventId }) => eventId.startsWith('hostile')).map(toFixtureEvent),
     ]);
-    running = await area.start({ maxExports: 1000 });
+    running = await area.start({ runAttempt: runHere, maxExports: 1000 });
   });
   afterAll(() => running.stop());
 

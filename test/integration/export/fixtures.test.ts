@@ -39,7 +39,7 @@ const resultCases = ['events.json', 'selectors.json', 'parameters.json', 'daylig
   (name) => readCases<ResultCase>(name),
 );
 /** Cases that this run tests. */
-const askedCases = inTurn(resultCases, 3);
+const askedCases = inTurn(resultCases, 5);
 const refusalCases = readCases<RefusalCase>('refusals.json');
 const create = '/api/raw/v1/export/create.json';
 
@@ -130,7 +130,10 @@ describe('export cases', () => {
   }
 
   it('The results of the export cases are not all empty', () => {
-    const filled = resultCases.filter((example) => expectedRows(example.request, importedEvents).length > 1);
-    expect(filled.length).toBeGreaterThan(130);
+    let filled = 0;
+    // The oracle is slow: it stops at the needed number.
+    for (const { request } of resultCases)
+      if (filled <= 130 && expectedRows(request, importedEvents).length > 1) filled += 1;
+    expect(filled).toBeGreaterThan(130);
   });
 });

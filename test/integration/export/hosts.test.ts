@@ -17,7 +17,7 @@ import { writeLake, type FixtureEvent } from '../../helpers/lake-fixture.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
 const seed = Number(process.env['TRIBUTARY_TEST_SEED'] ?? 7);
-const kills = isWhole ? 12 : 3;
+const kills = isWhole ? 12 : 2;
 const leaseMs = 2000;
 const time = Date.parse('2025-05-02T00:00:00Z') / 1000;
 const query = 'event=customEvents&selectors=eventId,eventName,dtEvent&dateFrom=2025-05-01&dateTo=2025-05-31';

@@ -2,10 +2,12 @@ import { readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'no
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { ExportOptions } from '../../../src/export/export.ts';
+import { runInWorker } from '../../../src/export/jobs/worker-process.ts';
 import { createExportArea, type Credentials, type ExportArea, type RunningArea } from '../../helpers/export-area.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { writeLake, type FixtureEvent } from '../../helpers/lake-fixture.ts';
 import { waitFor } from '../../helpers/wait.ts';
+import { runHere } from '../../helpers/worker-here.ts';
 
 const create = '/api/raw/v1/export/create.json';
 const query = 'event=customEvents&selectors=eventId,eventName&dateFrom=2025-05-01&dateTo=2025-05-31';
@@ -35,9 +37,10 @@ describe('export requests', () => {
     running = undefined;
   });
 
-  async function begin(options: Partial<ExportOptions> = {}): Promise<RunningArea> {
+  /** Starts with some events; attempts run in this process, or in their own as in the service. */
+  async function begin(options: Partial<ExportOptions> = {}, runAttempt = runHere): Promise<RunningArea> {
     await writeLake(area.tableDir, [events]);
-    running = await area.start(options);
+    running = await area.start({ runAttempt, ...options });
     return running;
   }
 
@@ -107,7 +110,7 @@ describe('export requests', () => {
   });
 
   it('A running export request has progress that never decreases, and the same end at every poll', async () => {
-    const stage = await begin();
+    const stage = await begin({}, runInWorker);
     const id = await stage.create(user, query);
     const seen: number[] = [];
     await waitFor('the export ends', async () => {
@@ -220,7 +223,7 @@ describe('export requests', () => {
   });
 
   it('An export request that takes too long fails', async () => {
-    const stage = await begin({ exportTimeoutMs: 1 });
+    const stage = await begin({ exportTimeoutMs: 1 }, runInWorker);
     const id = await stage.create(user, query);
     expect((await stage.waitForEnd(user, id)).status).toBe('Error occurred');
   });
@@ -234,7 +237,7 @@ describe('export requests', () => {
   });
 
   it('A waiting export request survives a stop of the service and finishes afterwards, without a counted attempt', async () => {
-    const stage = await begin({ exportWorkers: 1 });
+    const stage = await begin({ exportWorkers: 1 }, runInWorker);
     const ids = [await stage.create(user, query), await stage.create(user, query)];
     await stage.stop();
     running = await area.start();
@@ -244,7 +247,7 @@ describe('export requests', () => {
 
   it('The export requests of a folder belong to one process, and a second one is refused', async () => {
     await begin();
-    await expect(area.start()).rejects.toMatchObject({ code: 'locked' });
+    await expect(area.start({ lockWaitMs: 200 })).rejects.toMatchObject({ code: 'locked' });
   });
 
   it('The export requests of a user are listed newest first, with state, size and end', async () => {

@@ -10,6 +10,7 @@ import { waitFor } from '../../helpers/wait.ts';
 
 /** Kills the stage alone, on its own folder; chaos/export-kills kills the complete service far more often. */
 const kills = 6;
+const batchRows = 12_000;
 const seed = Number(process.env['TRIBUTARY_TEST_SEED'] ?? 7);
 const time = Date.parse('2025-05-02T00:00:00Z') / 1000;
 const query =
@@ -25,8 +26,8 @@ function childrenOf(pid: number): number[] {
 }
 
 function makeBatch(number: number): FixtureEvent[] {
-  return Array.from({ length: 25_000 }, (_, index) => {
-    const id = number * 25_000 + index;
+  return Array.from({ length: batchRows }, (_, index) => {
+    const id = number * batchRows + index;
     return {
       event_id: `event-${id}`,
       kind: 'custom_event',

@@ -16,6 +16,7 @@ import {
 import { testFolder } from '../../helpers/folder.ts';
 import { writeLake, type FixtureEvent } from '../../helpers/lake-fixture.ts';
 import { waitFor } from '../../helpers/wait.ts';
+import { runHere } from '../../helpers/worker-here.ts';
 import { readZip } from '../../helpers/zip.ts';
 
 const query = 'event=customEvents&selectors=eventId,customUserId&dateFrom=2025-05-01&dateTo=2025-05-31';
@@ -46,7 +47,7 @@ describe('links', () => {
   const linkOf = (index = 0): string => targetOf(data.files?.[index]?.link ?? '');
 
   async function begin(options: Parameters<ExportArea['start']>[0] = {}): Promise<string> {
-    running = await area.start({ singleFileMaxBytes: 0, partMaxBytes: 2000, ...options });
+    running = await area.start({ runAttempt: runHere, singleFileMaxBytes: 0, partMaxBytes: 2000, ...options });
     const id = await running.create(user, query);
     data = await running.waitForEnd(user, id);
     return id;
@@ -219,7 +220,7 @@ describe('links', () => {
     const link = linkOf();
     expect((await send(running.port, link)).status).toBe(200);
     await running.stop();
-    running = await area.start({ linkTtlSeconds: 100, clockOffsetSeconds: 101 });
+    running = await area.start({ runAttempt: runHere, linkTtlSeconds: 100, clockOffsetSeconds: 101 });
     expect((await send(running.port, link)).json).toEqual(accessDenied);
     const report = await running.call(user, `/api/report/v1/file/get.json?idReportFile=${id}`);
     expect(report.json).toEqual({

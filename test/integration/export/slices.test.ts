@@ -92,8 +92,8 @@ const contentOf = (outcome: WorkerOutcome): unknown =>
 
 beforeAll(async () => {
   const table = await openBenchLake(root);
-  await addDays(table, 0, 1, 300_000);
-  await addDays(table, 1, 6, 40_000);
+  await addDays(table, 0, 1, 250_000);
+  await addDays(table, 1, 6, 25_000);
   ({ files } = await readSnapshot(tableDir));
 }, 60_000);
 
@@ -107,16 +107,16 @@ describe('an export in slices', () => {
     );
     duckdb.close();
     expect(text).toBe(`eventId\n${ids.map((row) => `${String(row['event_id'])}\n`).join('')}`);
-    expect(outcome).toMatchObject({ kind: 'done', files: [{ name: 'r.csv', rows: 500_000 }], filesRead: 6 });
+    expect(outcome).toMatchObject({ kind: 'done', files: [{ name: 'r.csv', rows: 375_000 }], filesRead: 6 });
   });
 
   it.each(
     inTurn(
       [
         ['one .csv', 1, {}, {}],
-        ['plain parts', 4, { compression: 'none' }, { partMaxBytes: 20_000_000 }],
-        ['compressed parts', 4, {}, { singleFileMaxBytes: 0, partMaxBytes: 20_000_000 }],
-        ['compressed JSON lines', 5, { format: 'jsonl' }, { singleFileMaxBytes: 1_000_000, partMaxBytes: 20_000_000 }],
+        ['plain parts', 4, { compression: 'none' }, { partMaxBytes: 15_000_000 }],
+        ['compressed parts', 4, {}, { singleFileMaxBytes: 0, partMaxBytes: 15_000_000 }],
+        ['compressed JSON lines', 5, { format: 'jsonl' }, { singleFileMaxBytes: 1_000_000, partMaxBytes: 15_000_000 }],
       ] as const,
       4,
     ),
@@ -149,13 +149,13 @@ describe('an export in slices', () => {
     const made = new Set<string>();
     for (const threads of [4, ...inTurn([2, 1], 2), 4])
       made.add(JSON.stringify(contentOf((await order({ request: parquet, apps, limits: { threads } })).outcome)));
-    expect([...made]).toEqual([expect.stringMatching(/^\[\[375000,\d+,"[0-9a-f]{64}"\]\]$/)]);
+    expect([...made]).toEqual([expect.stringMatching(/^\[\[281250,\d+,"[0-9a-f]{64}"\]\]$/)]);
   });
 
   it('Rows whose groups do not fit into memory become a Parquet file of smaller groups', async () => {
     const request = { format: 'parquet', selectors: ['eventId'] } as const;
     const { outcome, folder } = await order({ request: { format: 'parquet' }, limits: { memoryMb: 40 } });
-    expect(outcome).toMatchObject({ kind: 'done', files: [{ name: 'r.parquet', rows: 500_000 }] });
+    expect(outcome).toMatchObject({ kind: 'done', files: [{ name: 'r.parquet', rows: 375_000 }] });
     const whole = await order({ request });
     const duckdb = await openDuckdb({ memoryMb: 512, threads: 1 });
     const idsOf = (of: string): Promise<unknown> =>
@@ -170,9 +170,9 @@ describe('an export in slices', () => {
       const request = { selectors: ['idApp'], format };
       for (const app of inTurn([1, 2, 4], 3)) {
         const { text, outcome } = await order({ request, apps: allApps.filter(({ idApp }) => idApp === app) });
-        expect(outcome, `app ${app}`).toMatchObject({ kind: 'done', files: [{ rows: 125_000 }] });
+        expect(outcome, `app ${app}`).toMatchObject({ kind: 'done', files: [{ rows: 93_750 }] });
         const line = format === 'csv' ? `${app}\n` : `{"idApp":${app}}\n`;
-        expect(text).toBe(`${format === 'csv' ? 'idApp\n' : ''}${line.repeat(125_000)}`);
+        expect(text).toBe(`${format === 'csv' ? 'idApp\n' : ''}${line.repeat(93_750)}`);
       }
       const { text } = await order({ request, apps: [{ ...(allApps[0] as ExportApp), idApp: 99 }] });
       expect(text).toBe(format === 'csv' ? 'idApp\n' : '');

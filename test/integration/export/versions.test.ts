@@ -24,6 +24,7 @@ import { temporaryFolder, testFolder } from '../../helpers/folder.ts';
 import { eventLine, query, startTestCompact } from '../../helpers/lake.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { waitFor } from '../../helpers/wait.ts';
+import { runHere } from '../../helpers/worker-here.ts';
 import { runCommandHere } from '../../helpers/run-command.ts';
 
 const create = '/api/raw/v1/export/create.json';
@@ -57,7 +58,7 @@ describe('versions of the data', () => {
   beforeAll(async () => {
     await area.addApp({ idApp: 1, title: 'one', platform: 'web', idAccount: 1, sdkKey: 'sdk 1' });
     user = await area.addUser({});
-    running = await area.start({ maxExports: 100, retentionMs });
+    running = await area.start({ runAttempt: runHere, maxExports: 100, retentionMs });
     compactor = await start();
   });
   afterAll(async () => {

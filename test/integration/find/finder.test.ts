@@ -95,7 +95,7 @@ test('No event is reported as never seen while failed events are missing or dama
   const [known, unknown] = [idOf(line), idOf(eventLine())];
   expect(await ask(openFinder(folder), unknown)).toMatchObject({ state: 'never_seen' });
   const places = Array.from({ length: 12 }, (_, place) => place);
-  for (const place of inTurn(places, 4)) {
+  for (const place of inTurn(places, 8)) {
     const bytes = Buffer.from(whole);
     const at = Math.floor((place * bytes.length) / 12);
     bytes.writeUInt8((bytes[at] ?? 0) ^ 1, at);

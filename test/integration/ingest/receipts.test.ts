@@ -6,8 +6,11 @@ import type { Receipt } from '../../../src/receipts/receipt.ts';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { temporaryFolder, testFolder } from '../../helpers/folder.ts';
+import { waitFor } from '../../helpers/wait.ts';
 import { ask, startTestIngest, testApps, type ImportAnswer, type TestIngest } from '../../helpers/ingest.ts';
 
+/** Lines of more than half of 120 requests, of about 200 bytes each. */
+const waitingBytes = 15_000;
 const asked = { prefer: 'receipt' };
 const receiptOf = ({ body }: ImportAnswer): Receipt => parseReceipt(body);
 
@@ -85,9 +88,16 @@ describe('receipts', () => {
 
   it('Requests that share a group share its signature, and each receipt names only its own events', async () => {
     await service.newLines();
+    // A fast broker would confirm each request before the next one arrives.
+    service.nats.signal('SIGSTOP');
     const sent = Array.from({ length: 120 }, (_, n) =>
       service.post('web', 'login', { customUserId: `u${n}` }, n % 3 === 0 ? {} : asked),
     );
+    await waitFor(
+      'most requests wait for the broker',
+      async () => (await service.metric('tributary_ingest_waiting_bytes')) >= waitingBytes,
+    );
+    service.nats.signal('SIGCONT');
     const answers = await Promise.all(sent);
     const lines = new Map((await service.newLines()).map((line) => [line['event_id'], line]));
     expect(lines.size).toBe(120);

@@ -66,7 +66,7 @@ test('A check and the running compactor detect lost or changed hashes of erased 
   expect(await ask(newEventId())).toMatchObject({ state: 'never_seen' });
   const whole = readFileSync(paths.erasedIds);
   const places = Array.from({ length: 24 }, (_, place) => place);
-  for (const place of inTurn(places, 5)) {
+  for (const place of inTurn(places, 8)) {
     const bytes = Buffer.from(whole);
     const at = Math.floor((place * bytes.length) / 24);
     bytes.writeUInt8((bytes[at] ?? 0) ^ 1, at);

@@ -202,7 +202,7 @@ const changes: Readonly<Record<string, Change>> = {
 test('Any foreign change stops the flushes with one problem, and a repair reverts it by a new commit', async () => {
   const { folder, lakeDir, table, compact, publish, expectAll, engine, stream } = await startLake();
   let aside = 0;
-  for (const [name, change] of inTurn(Object.entries(changes), 2)) {
+  for (const [name, change] of inTurn(Object.entries(changes), 4)) {
     const { version, files } = await readSnapshot(table);
     const rows = (await readRows(folder)).length;
     await change.make(engine, table);

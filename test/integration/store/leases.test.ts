@@ -2,15 +2,15 @@ import { spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { createLeases } from '../../../src/runtime/store/leases.ts';
-import { openS3Bucket, type S3Bucket, type S3Settings } from '../../../src/runtime/store/s3-bucket.ts';
+import type { S3Bucket, S3Settings } from '../../../src/runtime/store/s3-bucket.ts';
 import { createS3Store } from '../../../src/runtime/store/s3-store.ts';
 import { bundleChild } from '../../helpers/bundled.ts';
 import { fakeBucket, startFakeS3 } from '../../helpers/fake-s3.ts';
 import { temporaryFolder, testFolder } from '../../helpers/folder.ts';
 import type { LeaseChildSettings } from '../../helpers/lease-child.ts';
-import { startGateway, startMoto, type S3Server } from '../../helpers/s3-servers.ts';
+import { startGateway, startMoto, useServer } from '../../helpers/s3-servers.ts';
 import { waitFor, within } from '../../helpers/wait.ts';
 import { describeLeases } from '../../unit/runtime/store/leases-suite.ts';
 
@@ -72,29 +72,21 @@ describe.each([
   { name: 'versitygw', start: () => startGateway(folder) },
   { name: 'moto', start: startMoto },
 ])('on $name', ({ start }) => {
-  let server: S3Server | undefined;
-  let buckets: readonly S3Bucket[] = [];
-  beforeAll(async () => {
-    server = await start();
-    if (server === undefined) return;
-    buckets = [await openS3Bucket(server.settings), await openS3Bucket(server.settings)];
-  }, 1_600_000);
-  afterAll(async () => {
-    for (const bucket of buckets) bucket.close();
-    await server?.stop();
-  });
+  const { findServer, listBuckets } = useServer(start);
 
   describeLeases(async (skip) => {
-    if (server === undefined) skip('the server is not available');
+    if (findServer() === undefined) skip('the server is not available');
     const prefix = `${randomUUID()}/`;
     const open = (bucket: S3Bucket | undefined, holder: string) => {
       if (bucket === undefined) throw new Error('there are two clients');
       return createLeases(createS3Store({ bucket, prefix, scratchFolder: testFolder() }), { holder, leaseMs: 3000 });
     };
-    return [open(buckets[0], 'the first'), open(buckets[1], 'the second')];
+    const [one, other] = listBuckets();
+    return [open(one, 'the first'), open(other, 'the second')];
   });
 
   it('A process that resumes past its lease writes nothing', async ({ skip }) => {
+    const server = findServer();
     if (server === undefined) {
       skip('the server is not available');
       return;

@@ -2,15 +2,15 @@ import { execFileSync } from 'node:child_process';
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { readFileSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
-import { openS3Bucket, type S3Bucket } from '../../../src/runtime/store/s3-bucket.ts';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { openS3Bucket } from '../../../src/runtime/store/s3-bucket.ts';
 import { hashFile } from '../../../src/runtime/files/file-checks.ts';
 import { createS3Store } from '../../../src/runtime/store/s3-store.ts';
 import { partBytes } from '../../../src/runtime/store/s3-write.ts';
 import { forwardTo, startS3Proxy } from '../../helpers/s3-proxy.ts';
 import { bundleChild } from '../../helpers/bundled.ts';
 import { temporaryFolder, testFolder } from '../../helpers/folder.ts';
-import { startGateway, startMoto, type S3Server } from '../../helpers/s3-servers.ts';
+import { startGateway, startMoto, useServer } from '../../helpers/s3-servers.ts';
 import { describeObjectStore } from '../../unit/runtime/store/object-store-suite.ts';
 
 const folder = temporaryFolder();
@@ -19,28 +19,18 @@ describe.each([
   { name: 'versitygw', start: () => startGateway(folder), checksSignatures: true },
   { name: 'moto', start: startMoto, checksSignatures: false },
 ])('on $name', ({ start, checksSignatures }) => {
-  let server: S3Server | undefined;
-  let buckets: readonly S3Bucket[] = [];
-  beforeAll(async () => {
-    server = await start();
-    if (server === undefined) return;
-    buckets = [await openS3Bucket(server.settings), await openS3Bucket(server.settings)];
-  }, 1_600_000);
-  afterAll(async () => {
-    for (const bucket of buckets) bucket.close();
-    await server?.stop();
-  });
+  const { findServer, listBuckets } = useServer(start);
   describeObjectStore(async (skip) => {
-    if (server === undefined) skip('the server is not available');
+    if (findServer() === undefined) skip('the server is not available');
     const prefix = `${randomUUID()}/below/`;
     const scratchFolder = testFolder();
-    const [one, other] = buckets.map((bucket) => createS3Store({ bucket, prefix, scratchFolder }));
+    const [one, other] = listBuckets().map((bucket) => createS3Store({ bucket, prefix, scratchFolder }));
     if (one === undefined || other === undefined) throw new Error('there are two clients');
     return [one, other];
   });
 
   it('A large file is sent in parts, fetched unchanged, and published only under a free key', async ({ skip }) => {
-    const [bucket] = buckets;
+    const [bucket] = listBuckets();
     if (bucket === undefined) {
       skip('the server is not available');
       return;
@@ -74,6 +64,7 @@ describe.each([
   });
 
   it.runIf(checksSignatures)('A request whose bytes change on the way is refused', async ({ skip }) => {
+    const server = findServer();
     if (server === undefined) {
       skip('the server is not available');
       return;

@@ -58,7 +58,7 @@ it('A connection may be idle while a file is read for its checksum, at any durat
   const after: unknown[] = [];
   const { privateKey } = generateKeyPairSync('ed25519');
   const manifestKey = { current: () => privateKey, problems: () => [], close: () => undefined };
-  addDownloadRoutes(app, { store, keys, holders, clock, logger, files, manifestKey });
+  addDownloadRoutes(app, { store, keys, holders, clock, logger, files, manifestKey, presign: undefined });
   await app.listen({ host: '127.0.0.1', port: 0 });
   for (const wanted of [name, archiveName(job)]) {
     const link = signLink(keys, { id: job.id, name: wanted, expiresSeconds: job.expiresSeconds ?? 0, holder });

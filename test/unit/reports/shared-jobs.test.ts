@@ -24,6 +24,15 @@ async function openStores(count: number, server?: FakeS3) {
   };
 }
 
+/** Opens the requests on two hosts. */
+async function openPair() {
+  const {
+    hosts: [host],
+    stores: [one, other],
+  } = await openStores(2);
+  return { host, one, other };
+}
+
 /** Follows the changes of other hosts until the test ends. */
 function follow(store: ReportStore) {
   const changes: (readonly [number, ReportJob['state'] | undefined])[] = [];
@@ -40,9 +49,7 @@ async function begin(store: ReportStore, id: number, text: string) {
 
 describe('export requests that several hosts share', () => {
   it('A request of one host is found on another one at once, in lists after a refresh, and its end within a second', async () => {
-    const {
-      stores: [one, other],
-    } = await openStores(2);
+    const { one, other } = await openPair();
     const { id } = await one.create(report);
     expect(other.list()).toEqual([]);
     await other.refresh();
@@ -59,9 +66,7 @@ describe('export requests that several hosts share', () => {
   });
 
   it('A host follows what others create, run, end and remove, and not what it does itself', async () => {
-    const {
-      stores: [one, other],
-    } = await openStores(2);
+    const { one, other } = await openPair();
     const changes = follow(other);
     const own = await other.create(report);
     await other.end(own.id, failed);
@@ -173,10 +178,7 @@ describe('export requests that several hosts share', () => {
   });
 
   it('A damaged request is reported by each host, and does not hide the others', async () => {
-    const {
-      hosts: [host],
-      stores: [one, other],
-    } = await openStores(2);
+    const { host, one, other } = await openPair();
     const changes = follow(other);
     await host.objects.create('1/job.json', Buffer.from('{'));
     await raiseHighestId(host.objects, () => 1);
@@ -188,10 +190,7 @@ describe('export requests that several hosts share', () => {
   });
 
   it('Requests are served while the highest id is damaged, and created once it is repaired', async () => {
-    const {
-      hosts: [host],
-      stores: [one, other],
-    } = await openStores(2);
+    const { host, one, other } = await openPair();
     const { id } = await one.create(report);
     const objects = host.objects;
     const whole = await objects.get('highest-id');
@@ -224,10 +223,7 @@ describe('export requests that several hosts share', () => {
   });
 
   it('The host that runs a request notes its progress for the others, and the note ends with the request', async () => {
-    const {
-      hosts: [host],
-      stores: [one, other],
-    } = await openStores(2);
+    const { host, one, other } = await openPair();
     const { id } = await one.create(report);
     one.noteProgress(id, 40);
     await waitFor('it is noted', async () => (await other.showProgress(id, 0)) === 40);
@@ -242,10 +238,7 @@ describe('attempts on several hosts', () => {
     ['first', true],
     ['last', false],
   ])('Of the attempts of two hosts, the earlier one ends %s and publishes nothing', async (_name, isFirst) => {
-    const {
-      hosts: [host],
-      stores: [one, other],
-    } = await openStores(2);
+    const { host, one, other } = await openPair();
     const { id } = await one.create(report);
     const attempts = [
       { store: one, ...(await begin(one, id, 'a\n1\n')) },
@@ -263,9 +256,7 @@ describe('attempts on several hosts', () => {
   });
 
   it('An attempt that was overtaken neither fails, cancels nor releases the request', async () => {
-    const {
-      stores: [one, other],
-    } = await openStores(2);
+    const { one, other } = await openPair();
     const { id } = await one.create(report);
     const late = await begin(one, id, 'a\n1\n');
     const current = await begin(other, id, 'a\n2\n');

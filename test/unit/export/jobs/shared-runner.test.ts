@@ -49,6 +49,18 @@ async function startHosts(count: number, options: ExportHostOptions & { readonly
   return { server, attempts, runners: runners as [RunnerHost, RunnerHost, ...RunnerHost[]], leases };
 }
 
+/** Starts two hosts, the first of which runs a request. */
+async function startRunning() {
+  const {
+    attempts,
+    runners: [one, other],
+    leases,
+  } = await startHosts(2);
+  const id = await one.create();
+  await waitFor('it runs', () => attempts.length === 1);
+  return { attempts, one, other, leases, id };
+}
+
 const finish = ({ plan, finish: end }: HeldAttempt, text: string): void => end(succeed(plan, text));
 
 async function findEnd({ store }: RunnerHost, id: number) {
@@ -160,13 +172,7 @@ test('A host that stops hands its requests over at once, and their attempts do n
 });
 
 test('A cancel by another host ends the worker within about a second', async () => {
-  const {
-    attempts,
-    runners: [one, other],
-    leases,
-  } = await startHosts(2);
-  const id = await one.create();
-  await waitFor('it runs', () => attempts.length === 1);
+  const { attempts, one, other, leases, id } = await startRunning();
   expect(await other.runner.cancel(id)).toMatchObject({ id, state: 'canceled' });
   const canceledMs = performance.now();
   await waitFor('its worker ends', () => attempts[0]?.signal.aborted === true);
@@ -178,25 +184,14 @@ test('A cancel by another host ends the worker within about a second', async () 
 });
 
 test('The worker of a removed request ends', async () => {
-  const {
-    attempts,
-    runners: [one, other],
-  } = await startHosts(2);
-  const id = await one.create();
-  await waitFor('it runs', () => attempts.length === 1);
+  const { one, other, id } = await startRunning();
   await other.store.remove(id);
   await waitFor('its worker ends', () => one.runner.running() === 0);
   expect(await other.objects.list(`${id}/`)).toEqual([]);
 });
 
 test('Claims of requests that have ended are removed, and others stay', async () => {
-  const {
-    attempts,
-    runners: [one, other],
-    leases,
-  } = await startHosts(2);
-  const id = await one.create();
-  await waitFor('it runs', () => attempts.length === 1);
+  const { other, leases, id } = await startRunning();
   await other.leases.tryHold('job-77', async () => undefined);
   await other.leases.tryHold('compact', async () => undefined);
   await removeOldClaims(other.store, other.leases);

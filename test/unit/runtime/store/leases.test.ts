@@ -1,50 +1,16 @@
-import { spawn } from 'node:child_process';
-import { once } from 'node:events';
-import { renameSync } from 'node:fs';
-import path from 'node:path';
 import { describe, expect, it, test } from 'vitest';
 import { isAppError } from '../../../../src/runtime/errors.ts';
-import { createFolderLeases, createLeases, type Leases } from '../../../../src/runtime/store/leases.ts';
+import { createLeases, type Leases } from '../../../../src/runtime/store/leases.ts';
 import type { Lease } from '../../../../src/runtime/store/held-lease.ts';
 import { openFakeStore, startFakeS3 } from '../../../helpers/fake-s3.ts';
-import { testFolder } from '../../../helpers/folder.ts';
 import { isWhole } from '../../../helpers/in-turn.ts';
 import { createSimulation, type SimulatedProcess, type Simulation } from '../../../helpers/simulated-processes.ts';
-import { within } from '../../../helpers/wait.ts';
 import { describeLeases } from './leases-suite.ts';
 
 const leaseMs = 3000;
 /** The time limit of a take-over. */
 const takeOverMs = leaseMs + 5000;
 const seeds = isWhole ? 1000 : 200;
-
-describe('on one machine', () => {
-  describeLeases(async () => {
-    const folder = testFolder();
-    const folderOf = (name: string): string => path.join(folder, name);
-    return [createFolderLeases(folderOf, 'the first'), createFolderLeases(folderOf, 'the second')];
-  });
-
-  it('The lease of a killed process is free at once, and a replaced folder ends a lease', async () => {
-    const folder = testFolder();
-    const leases = createFolderLeases((name) => path.join(folder, name), 'the first');
-    await leases.hold('compact', async () => undefined);
-    const holder = spawn('flock', ['--no-fork', path.join(folder, 'compact'), 'cat'], {
-      stdio: ['pipe', 'ignore', 'inherit'],
-    });
-    await expect.poll(() => leases.tryHold('compact', async () => 'free')).toBeUndefined();
-    holder.kill('SIGKILL');
-    await within('the holder has exited', once(holder, 'exit'));
-    const work = async ({ epoch, assertHeld }: Lease): Promise<number> => {
-      assertHeld();
-      renameSync(path.join(folder, 'compact'), path.join(folder, 'moved'));
-      expect(assertHeld).toThrow(expect.objectContaining({ code: 'folder_lost' }));
-      return epoch;
-    };
-    expect(await leases.hold('compact', work, { waitMs: 5000 })).toBe(0);
-    expect(await leases.list()).toEqual([]);
-  });
-});
 
 describe('on S3', () => {
   describeLeases(async () => {
