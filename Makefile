@@ -91,13 +91,19 @@ ifeq ($(PART),)
 else
 	$(VITEST) $(addprefix chaos/,$(PART))
 endif
-	@cat data/chaos/report.md
+	@test ! -f data/chaos/report.md || cat data/chaos/report.md
 
 bench: build ## throughput of import, compaction and export, as tables and as JSON
 	TRIBUTARY_TEST_BENCH=1 $(VITEST) bench
 
 bench-quick: build ## the same in two minutes, with fewer rows and one round
 	TRIBUTARY_BENCH_QUICK=1 TRIBUTARY_TEST_BENCH=1 $(VITEST) bench
+
+# A lake of the default size takes up to 52 GB of the checkout's disk until the end.
+bench-year: export TRIBUTARY_BENCH_YEAR = $(or $(EVENTS),1e9)
+bench-year: export TRIBUTARY_TEST_SEED = $(SEED)
+bench-year: build ## a lake of a year and 1,000 apps next to one of a million events; EVENTS=100e6 instead of 1e9, SEED=n
+	TRIBUTARY_TEST_BENCH=1 $(VITEST) bench/year
 
 mutants: build ## takes checks out of the sources one by one; a test has to notice each
 	TRIBUTARY_TEST_MUTANTS=1 VITEST_MAX_WORKERS=1 $(VITEST) mutants
@@ -181,4 +187,4 @@ tools:
 	  { echo "tributary needs Node.js 20.19 or newer, and this is $$(node --version): get a newer one from https://nodejs.org." >&2; exit 1; }
 	@command -v npm >/dev/null 2>&1 || { echo 'tributary needs npm, and there is no npm on PATH: it comes with Node.js from https://nodejs.org, or as the package npm.' >&2; exit 1; }
 
-.PHONY: demo test check format start init stop build chaos bench bench-quick mutants coverage nightly nodes docs lint rules words layout types room-rules room-layout room-types static clean help nats-server tools
+.PHONY: demo test check format start init stop build chaos bench bench-quick bench-year mutants coverage nightly nodes docs lint rules words layout types room-rules room-layout room-types static clean help nats-server tools

@@ -13,9 +13,11 @@ export type CompactMetrics = ReturnType<typeof createCompactMetrics>;
 
 export function createCompactMetrics(metrics: Metrics) {
   const events = metrics.counter('compact_events_total', 'Events read from the stream, by result.', ['outcome']);
-  const bytes = metrics.counter('compact_written_bytes_total', 'Bytes of Parquet files that flushes and seals wrote.', [
-    'step',
-  ]);
+  const bytes = metrics.counter(
+    'compact_written_bytes_total',
+    'Bytes of Parquet files that flushes, seals and merges wrote.',
+    ['step'],
+  );
   const flushes = metrics.counter('compact_flushes_total', 'Batches committed, by path: direct or staged.', ['path']);
   const flushSeconds = metrics.histogram(
     'compact_flush_seconds',
@@ -28,7 +30,7 @@ export function createCompactMetrics(metrics: Metrics) {
   ]);
   // Starts at zero, so that rate() sees the first increment.
   for (const outcome of ['stored', 'failed', 'repeat']) events.inc({ outcome }, 0);
-  for (const step of ['flush', 'seal']) bytes.inc({ step }, 0);
+  for (const step of ['flush', 'seal', 'merge']) bytes.inc({ step }, 0);
   for (const path of ['direct', 'staged']) flushes.inc({ path }, 0);
   for (const fault of Object.keys(faultExplanations)) faults.inc({ fault }, 0);
   return {
@@ -44,6 +46,7 @@ export function createCompactMetrics(metrics: Metrics) {
       bytes.inc({ step: 'seal' }, sealed.sizeBytes);
       sealSeconds.observe(durationMs / 1000);
     },
+    merged: ({ sizeBytes }: { readonly sizeBytes: number }): void => bytes.inc({ step: 'merge' }, sizeBytes),
     streamFault: (fault: StreamFault): void => faults.inc({ fault }),
     /** Adds the gauge of the watermark's lag, counted from now while no watermark is known. */
     followWatermark(clock: Clock, findMs: () => number | undefined): void {

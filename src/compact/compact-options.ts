@@ -25,9 +25,13 @@ export interface CompactOptions {
   readonly flushMaxRows: number;
   readonly sealAgeMs: number;
   readonly sealMaxBytes: number;
+  /** Time from the end of a day until its sealed files are merged, ms; absent: never. */
+  readonly mergeAfterMs?: number | undefined;
+  /** Size of a merged file, bytes [128 MiB]. */
+  readonly mergeFileBytes?: number | undefined;
   readonly retentionMs: number;
   readonly duckdbMemoryMb: number;
-  /** Number of commits per checkpoint [100]. */
+  /** Commits between checkpoints, at least [100]. */
   readonly checkpointEvery?: number;
   readonly refusals?: RefusalFolder | undefined;
   /** Disables the lock, so that tests can let two compactors compete: the fence in the log must suffice. */

@@ -8,6 +8,7 @@
  */
 import path from 'node:path';
 import { applyDueReplacements } from '../lake/files/deferred-replacement.ts';
+import { showMergedFolders } from '../lake/files/merged-folders.ts';
 import { writeCheckpoint } from '../lake/log/checkpoint.ts';
 import { openDuckdb, type Duckdb } from '../lake/sql/duckdb.ts';
 import { ensureLake, listTables, openDatasetTable, tablePaths } from '../lake/lake.ts';
@@ -93,12 +94,10 @@ async function settleTable(
   const lock = await waitForLock(paths.maintenanceLock, 'a restore', lockWaitMs);
   try {
     await table.refresh();
-    await applyDueReplacements(table, {
-      nowMs: clock.nowMs(),
-      retentionMs: -Infinity,
-      stagingDir: paths.staging,
-      crashPoint: noCrashPoint,
-    });
+    const now = { nowMs: clock.nowMs(), retentionMs: -Infinity };
+    const replacing = { ...now, stagingDir: paths.staging, crashPoint: noCrashPoint };
+    await applyDueReplacements(table, replacing);
+    await showMergedFolders(table, replacing);
     await table.commit(() => ({ cause: 'restore', actions: [], restoredFrom: madeAt, metrics: { backupOf: madeAt } }));
     await writeCheckpoint(duckdb, paths.table, copyTableState(table.state()), noCrashPoint);
   } finally {

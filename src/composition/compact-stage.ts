@@ -39,6 +39,8 @@ export async function startCompactStage(compositionContext: CompositionContext):
       flushMaxRows: config.flushMaxRows,
       sealAgeMs: config.sealAgeMs,
       sealMaxBytes: config.sealMaxBytes,
+      mergeAfterMs: config.mergeAfterMs,
+      mergeFileBytes: config.mergeFileBytes,
       retentionMs: config.retentionMs,
       duckdbMemoryMb: config.duckdbMemoryMb,
       ...(config.refusalsAgeMs > 0 ? { refusals: refusalFolder(config) } : {}),

@@ -212,6 +212,26 @@ export const settings = {
     unit: 'bytes',
     about: 'Size of a kind and date that is sealed early, and the maximum size of a sealed file.',
   }),
+  mergeAfterMs: setting<number | undefined>({
+    name: 'MERGE_AFTER_MS',
+    values: 'at least 0, or off',
+    unit: 'ms',
+    about: 'Time after the end of a day (UTC) at which its sealed files are merged.',
+    notes: 'Late rows are merged when they have a quarter of the bytes of their day. `off`: days are not merged.',
+    fallback: 172_800_000,
+    parse(given, refuse) {
+      if (given === 'off') return undefined;
+      if (!/^\d{1,16}$/.test(given)) refuse("must be a whole number of at least 0, or 'off'");
+      return Number(given);
+    },
+  }),
+  mergeFileBytes: integer('MERGE_FILE_BYTES', {
+    fallback: 128 * mebibyte,
+    min: 16 * mebibyte,
+    max: 512 * mebibyte,
+    unit: 'bytes',
+    about: 'Size of the files of a merged day, which are cut between apps.',
+  }),
   retentionMs: integer('RETENTION_MS', {
     fallback: 86_400_000,
     min: 1000,

@@ -33,7 +33,7 @@ import {
 } from './log/snapshot.ts';
 import { describeFileSql, hasColumns } from './table-schema.ts';
 import type { TableState } from './log/table-state.ts';
-import { isYoungPath, listKnownPaths } from './log/young-folder.ts';
+import { isMergedPath, isYoungPath, listKnownPaths } from './log/young-folder.ts';
 
 /** Longest expected time between writing a file at its path and committing it, ms. */
 const commitMs = 5000;
@@ -85,8 +85,9 @@ async function checkPlace(tableDir: string, file: DataFile): Promise<Finding | u
   // A seal links its files directly after its commit.
   if (published === 'none') await pause(recheckMs);
   published = await findPublished(tableDir, file);
-  // A rewrite waits for the readers of the shown file.
-  if (published === 'itself' || (published === 'another' && sinceMs !== undefined)) return undefined;
+  // A rewrite waits for the readers of the shown file, a merge for those of the shown folder.
+  const waits = published === 'another' || (published === 'none' && isMergedPath(publishedPath));
+  if (published === 'itself' || (waits && sinceMs !== undefined)) return undefined;
   const problem = { path: path.posix.join(path.basename(tableDir), publishedPath), detail: placeDetail };
   if (published === 'none') return { problem: 'missing_file', ...problem };
   // A copy of the lake may not have kept the link.

@@ -17,6 +17,7 @@ import {
   tableStore,
 } from './log/log-files.ts';
 import { findPublished } from './files/deferred-replacement.ts';
+import { createPendingFolders } from './files/merged-folders.ts';
 import { findNamesInProgress } from './files/staging.ts';
 import type { Table } from './log/table.ts';
 import { recordVersions } from './log/version-points.ts';
@@ -32,8 +33,30 @@ import {
 
 export const cleanSteps = ['vacuumed', 'versions-recorded', 'trimmed', 'swept'] as const;
 
-/** Commits between checkpoints. */
+/** Commits between checkpoints of a small table. */
 export const checkpointEvery = 100;
+/** Age at which a checkpoint of a small table is replaced after any commit, ms. */
+const checkpointMaxAgeMs = 600_000;
+/**
+ * A checkpoint has a row per live file, so a large table has fewer. Its writing takes up to 0.05 ms per file on a busy
+ * machine: a hundredth of the time in between.
+ */
+const filesPerCommit = 1000;
+const ageMsPerFile = 5;
+
+export interface CheckpointAge {
+  /** Commits since the newest checkpoint. */
+  readonly commits: number;
+  /** Since it was written or first seen, ms. */
+  readonly ageMs: number;
+  readonly liveFiles: number;
+}
+
+/** Reports whether enough commits, or enough time and a commit, require a checkpoint. `every`: commits, at least. */
+export function isCheckpointDue({ commits, ageMs, liveFiles }: CheckpointAge, every = checkpointEvery): boolean {
+  if (commits >= Math.max(every, liveFiles / filesPerCommit)) return true;
+  return commits > 0 && ageMs >= Math.max(checkpointMaxAgeMs, liveFiles * ageMsPerFile);
+}
 
 export interface CleanOptions {
   readonly nowMs: number;
@@ -60,6 +83,7 @@ export async function mustDropErasedHistory(table: Table, nowMs: number): Promis
 export async function vacuum(table: Table, options: CleanOptions): Promise<number> {
   const { tombstones } = table.state();
   const byPublishedPath = new Map(table.snapshot().files.map((file) => [file.publishedPath, file]));
+  const isPending = createPendingFolders(table);
   const emptied = new Set<string>();
   const stale: string[] = [];
   const removed: string[] = [];
@@ -68,6 +92,8 @@ export async function vacuum(table: Table, options: CleanOptions): Promise<numbe
     if (age < options.retentionMs) continue;
     const file = decodePath(encoded);
     const publishedPath = file === undefined ? undefined : publishedPathOf(file);
+    // Readers of the glob have the files that a merge replaces until its folder is exchanged.
+    if (publishedPath !== undefined && (await isPending(path.posix.dirname(publishedPath)))) continue;
     const successor = publishedPath === undefined ? undefined : byPublishedPath.get(publishedPath);
     // Readers of the glob have a sealed file of an earlier version until its rewrite replaces it.
     if (publishedPath === file && successor !== undefined && (await findPublished(table.dir, successor)) !== 'itself')
@@ -88,19 +114,24 @@ export async function vacuum(table: Table, options: CleanOptions): Promise<numbe
   return removed.length;
 }
 
-/** Writes a checkpoint after enough commits, or if history must be removed. Returns the version of the newest one. */
+/**
+ * Writes a checkpoint if `isCheckpointDue`, or if history must be removed. `ageMs`: age of the newest one. Returns the
+ * version of the newest one.
+ */
 export async function checkpointWhenDue(
   duckdb: Duckdb,
   table: Table,
   crashPoint: CrashPoint,
   every = checkpointEvery,
+  ageMs = 0,
 ): Promise<number> {
   const { checkpoints } = await listLog(table.dir);
-  const { version } = table.state();
+  const { version, files } = table.state();
   const last = checkpoints.at(-1) ?? 0;
   // After a crash, `_last_checkpoint` may be outdated, and other engines would look for a trimmed checkpoint.
   const isHinted = (await findLastCheckpoint(table.dir))?.version === last;
-  if (isHinted && version - last < every && last >= (table.lake().forgetBefore ?? 0)) return last;
+  const isDue = isCheckpointDue({ commits: version - last, ageMs, liveFiles: files.size }, every);
+  if (isHinted && !isDue && last >= (table.lake().forgetBefore ?? 0)) return last;
   const state = copyTableState(table.state());
   await writeCheckpoint(duckdb, table.dir, state, crashPoint);
   return state.version;

@@ -7,7 +7,7 @@ import { tableFileMode } from '../runtime/files/group-access.ts';
 import { findText, type ObjectStore } from '../runtime/store/object-store.ts';
 import { lakeStore } from './files/data-file.ts';
 import { lakePaths } from './lake.ts';
-import { type ChangeCursor, findNewestState, readSnapshotAt } from './log/change-feed.ts';
+import { type ChangeCursor, type ReaderNeeds, findNewestState, readSnapshotAt } from './log/change-feed.ts';
 import type { Epoch } from './log/lake-state.ts';
 import { listLog } from './log/log-files.ts';
 import { readSnapshot, type Snapshot } from './log/snapshot.ts';
@@ -108,17 +108,17 @@ function hasWatermark(tableDir: string): boolean {
   return importDatasets.some(({ table }) => table === path.basename(tableDir));
 }
 
-/** Reads a version of a table, the newest by default, with its watermark. `idApps`: the apps whose rows are read. */
+/** Reads a version of a table, the newest by default, with its watermark. */
 export async function readSnapshotWithWatermark(
   tableDir: string,
   clock: Clock,
   at?: ChangeCursor,
-  idApps?: readonly number[],
+  needs: ReaderNeeds = {},
 ): Promise<SnapshotWithWatermark> {
   const lakeDir = path.dirname(tableDir);
   const isMarked = hasWatermark(tableDir);
   if (at !== undefined) {
-    const snapshot = await readSnapshotAt(tableDir, at, idApps);
+    const snapshot = await readSnapshotAt(tableDir, at, needs);
     return {
       snapshot,
       watermarkMs: isMarked ? await findWatermarkMs(lakeDir, snapshot.lake?.epoch, clock) : undefined,
@@ -126,5 +126,5 @@ export async function readSnapshotWithWatermark(
   }
   // Read before the table: it has all events before the watermark.
   const watermarkMs = isMarked ? await readWatermarkMs(lakeDir, clock) : undefined;
-  return { snapshot: await readSnapshot(tableDir), watermarkMs };
+  return { snapshot: await readSnapshot(tableDir, needs.needed), watermarkMs };
 }

@@ -279,7 +279,7 @@ describe('benchmark: compact', () => {
           'file list ms',
           'checkpoint ms',
           'load ms',
-          'load and file list ms',
+          'files of a day ms',
         ],
         table,
         figures,

@@ -7,6 +7,7 @@ import { loadKeysStep } from '../../src/compact/startup-work.ts';
 import { checkpointSteps } from '../../src/lake/log/checkpoint.ts';
 import { cleanSteps } from '../../src/lake/cleanup.ts';
 import { changeSteps } from '../../src/lake/files/change.ts';
+import { mergedFolderSteps } from '../../src/lake/files/merged-folders.ts';
 import { commitSteps } from '../../src/lake/log/table.ts';
 import { chaosFigure, chaosSeed, inLongForm, isLongRun } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
@@ -46,6 +47,7 @@ const compactSteps = [
   ...(isLongRun ? ['file-linked:3'] : []),
   ...checkpointSteps,
   ...cleanSteps,
+  ...mergedFolderSteps,
   loadKeysStep,
 ];
 
@@ -54,7 +56,7 @@ const startSteps = ['swept', loadKeysStep];
 
 /** Returns the steps of a sweep: the first in their order, later ones in random order at a random pass. */
 function stepsOfSweep(sweep: number, random: Random): readonly string[] {
-  if (sweep === 0) return inTurn(compactSteps, 2);
+  if (sweep === 0) return inTurn(compactSteps, 4);
   const drawn = compactSteps.map((step) => ({
     step: startSteps.includes(step) ? step : `${step.split(':')[0] ?? step}:${random.integer(1, 4)}`,
     at: random.next(),
@@ -117,13 +119,14 @@ test(
       kills,
       events: ids.size,
       reads: readers.reads(),
+      repeatedGlobReads: readers.repeats(),
       tornRows: 0,
       doubledRows: 0,
       vanishedRows: 0,
     };
     recordFinding({
       promise: 'P4',
-      what: 'compactor killed at each step of flush, commit, seal, checkpoint and clean-up',
+      what: 'compactor killed at each step of flush, commit, seal, merge, checkpoint and clean-up',
       wanted,
       figures,
       reached: true,
@@ -140,7 +143,7 @@ test('An erasure killed at any step can be repeated, and removes only the events
   const kept = new Set<string>();
   const compactor = processes.start(place);
   // An erasure rewrites files as a seal does, which the sweep above kills at every step: the short form selects some.
-  const steps = inTurn([...eraseSteps, ...changeSteps, ...commitSteps], 5);
+  const steps = inTurn([...eraseSteps, ...changeSteps, ...commitSteps], 8);
   const readers = startLakeReaders(folder, "NOT starts_with(custom_user_id, 'victim')");
   for (const step of steps) {
     const victims = new Set<string>();
@@ -164,6 +167,7 @@ test('An erasure killed at any step can be repeated, and removes only the events
     kills: steps.length,
     keptEvents: kept.size,
     reads: readers.reads(),
+    repeatedGlobReads: readers.repeats(),
     tornRows: 0,
     doubledRows: 0,
     vanishedRows: 0,
@@ -231,6 +235,7 @@ test(
       fenced: ends.filter((end) => end === '3').length,
       events: ids.size,
       reads: readers.reads(),
+      repeatedGlobReads: readers.repeats(),
       tornRows: 0,
       doubledRows: 0,
       vanishedRows: 0,

@@ -31,6 +31,9 @@ const listData = (folder: string): string[] =>
       !/^(cache|run|spool|refusals|lake\/catalogue\/packs)\//.test(name),
   );
 
+/** The query until today: it may be another day in the second half of the test. */
+const query = (): string => exportQuery('eventId,eventName,customUserId');
+
 test('A service whose lake, reports and state are in a bucket needs its data folder for nothing', async () => {
   const { s3, settings: bucket } = await startTestBucket();
   const settings = {
@@ -54,8 +57,6 @@ test('A service whose lake, reports and state are in a bucket needs its data fol
   const ledger = createLedger('first');
   await sendLoad(ledger, 400, load);
   await waitUntilWorkedOff(service);
-  // Until today: it may be another day in the second half of the test.
-  const query = (): string => exportQuery('eventId,eventName,customUserId');
   const id = (await client.create(query())) ?? '';
   const rows = await client.download(await client.waitForEnd(id));
   expect(rows).toHaveLength(401);

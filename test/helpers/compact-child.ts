@@ -51,6 +51,7 @@ async function compact(connection: Awaited<ReturnType<typeof openConnection>>): 
       flushMaxRows: 250_000,
       sealAgeMs: 300,
       sealMaxBytes: 1 << 27,
+      mergeAfterMs: 0,
       retentionMs,
       duckdbMemoryMb,
       checkpointEvery: 10,

@@ -20,6 +20,20 @@ const derivations: Readonly<Record<string, { readonly derive: 'first' | 'days' |
     launch: { derive: 'sessions', of: 'device' },
   };
 
+/** Time zones with whole, half and quarter hours, with and without summer time. */
+export const zones = [
+  'UTC',
+  'Europe/Moscow',
+  'Europe/Berlin',
+  'America/New_York',
+  'America/St_Johns',
+  'America/Santiago',
+  'Asia/Katmandu',
+  'Asia/Tehran',
+  'Australia/Sydney',
+  'Pacific/Auckland',
+];
+
 /** The derived export events, without the older name of one. */
 export const derivedEvents: readonly string[] = Object.keys(derivations).filter((name) => name !== 'launch');
 

@@ -1,6 +1,4 @@
 import { expect } from 'vitest';
-import { toReportVersion, resolveReadVersion } from '../../src/export/worker/read-version.ts';
-import type { WorkerPlan } from '../../src/export/jobs/worker-messages.ts';
 import { pruneFiles } from '../../src/lake/files/prune.ts';
 import { sqlList } from '../../src/lake/sql/literals.ts';
 import { findSinceMs, nextCursor, parseCursor } from '../../src/lake/log/change-feed.ts';
@@ -75,19 +73,18 @@ export async function openFeed(tableDir: string) {
   };
 }
 
-/** Reads the rows that a table got since a cursor, or all, as an export does. */
+/** Reads the rows that a table got since a cursor, or all, of all apps and kinds, as an export finds them. */
 export async function readFeed(tableDir: string, since: string | undefined): Promise<Feed> {
-  const request = { event: 'customEvents', ...(since === undefined ? {} : { sinceVersion: since }) };
-  const plan = { tableDir, request, apps: [], retentionMs: 0, begunMs: 0 } as unknown as WorkerPlan;
-  const readVersion = await resolveReadVersion(plan);
-  const { nextSinceVersion, version } = await toReportVersion(plan, readVersion);
-  if (readVersion.snapshot.version < 0) return { version, next: nextSinceVersion, ids: [] };
-  const { sinceMs = 0 } = readVersion;
-  const { emptyFile, files } = readVersion.snapshot;
+  const { snapshot } = await readSnapshotWithWatermark(tableDir, createClock(0));
+  const place = since === undefined ? undefined : parseCursor(since);
+  const sinceMs = (place === undefined ? undefined : await findSinceMs(place, snapshot)) ?? 0;
+  const { version, emptyFile, files } = snapshot;
+  const found = { version: Math.max(version, 0), next: nextCursor(snapshot) };
+  if (version < 0) return { ...found, ids: [] };
   const kept = pruneFiles(files, { availableAt: { fromMs: sinceMs } }).map(({ absolutePath }) => absolutePath);
   const rows = await query(
     `SELECT event_id FROM read_parquet(${sqlList([emptyFile, ...kept])}, union_by_name = true, hive_partitioning = false)
      WHERE available_at > make_timestamptz(${sinceMs} * 1000)`,
   );
-  return { version, next: nextSinceVersion, ids: rows.map((row) => String(row['event_id'])) };
+  return { ...found, ids: rows.map((row) => String(row['event_id'])) };
 }

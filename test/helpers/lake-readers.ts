@@ -12,6 +12,8 @@ import { readFeed } from './feed.ts';
 export interface LakeReaders {
   stop(): Promise<void>;
   reads(): number;
+  /** Reads of the glob that were repeated, because a listed file was replaced before it was opened. */
+  repeats(): number;
 }
 
 const betweenReadsMs = isLongRun ? 50 : 250;
@@ -38,6 +40,7 @@ export function startLakeReaders(folder: string, kept = 'true'): LakeReaders {
   const aborter = new AbortController();
   const last = { snapshot: 0, glob: 0 };
   let reads = 0;
+  let repeats = 0;
   const feed = { since: undefined as string | undefined, seen: new Set<string>() };
   const glob = path.join(folder, 'lake', 'events', 'kind=*', 'date=*', '*.parquet');
 
@@ -52,8 +55,10 @@ export function startLakeReaders(folder: string, kept = 'true'): LakeReaders {
     for (const name of ['snapshot', 'glob'] as const) {
       const found = await count(duckdb, sources[name], kept).catch(async (error: unknown) => {
         // DuckDB opens a file of the glob again for each thread: its rewrite may replace it in between.
-        if (name === 'glob' && /Thrift|Invalid|TProtocol|corrupt/i.test(String(error)))
+        if (name === 'glob' && /Thrift|Invalid|TProtocol|corrupt|No such file/i.test(String(error))) {
+          repeats += 1;
           return count(duckdb, sources[name], kept);
+        }
         // Before the first seal the glob matches nothing, which DuckDB reports as an error.
         if (name === 'glob' && last.glob === 0 && String(error).includes('No files found')) return undefined;
         throw error;
@@ -109,5 +114,6 @@ export function startLakeReaders(folder: string, kept = 'true'): LakeReaders {
       await endChanges();
     },
     reads: () => reads,
+    repeats: () => repeats,
   };
 }

@@ -121,6 +121,16 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     replace: "if (false)\n            throw new AppError('commit_conflict'",
     test: 'unit/compact/seal-fence.test.ts',
   },
+  'a merge is committed although rows are missing': {
+    find: 'if (rows === read && (rows === known || Number.isNaN(known))) return;',
+    replace: 'if (rows <= read) return;',
+    test: 'unit/compact/merge-fence.test.ts',
+  },
+  'the files that readers of folders need are removed before a merge is shown': {
+    find: 'if (publishedPath !== undefined && (await isPending(path.posix.dirname(publishedPath)))) continue;',
+    replace: '',
+    test: 'unit/compact/merge-fence.test.ts',
+  },
   'a request is found from another account': {
     find: 'job.idAccount !== user.idAccount ||',
     replace: '',
@@ -388,6 +398,16 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     find: 'FROM seen ANTI JOIN earlier USING (id_app, subject)',
     replace: 'FROM seen',
     test: 'unit/export/worker/derived-query.test.ts',
+  },
+  'a user is known before the period by an event at its start': {
+    find: 'AND first_seconds < CAST($spanFrom',
+    replace: 'AND first_seconds <= CAST($spanFrom',
+    test: 'unit/export/worker/first-seen.test.ts',
+  },
+  'a part is used for a version without a file that it covers': {
+    find: 'covers.every((cover) => live.has(cover.hash) || !mayHoldApp(cover, idApps)),',
+    replace: 'covers.some((cover) => live.has(cover.hash) || !mayHoldApp(cover, idApps)),',
+    test: 'unit/lake/first-seen/plan-parts.test.ts',
   },
   'a pause of half an hour ends a session': {
     find: '<= ${pauseMicros} AS goes_on',

@@ -149,6 +149,11 @@ export async function openSimulatedDuckdb(options: DuckdbOptions): Promise<Duckd
         return row.map((list) => (list ?? []) as unknown[]);
       });
     },
+    async *texts(sql: string) {
+      yield await statement(sql, async () =>
+        (await connection.runAndReadAll(sql)).getRows().map(([text]) => String(text)),
+      );
+    },
     integers: (sql: string) =>
       statement(sql, async () => {
         const columns = (await connection.runAndReadAll(sql)).getColumnsJS();

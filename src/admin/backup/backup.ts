@@ -16,6 +16,7 @@ import type { AccessPaths } from '../../access/access-file.ts';
 import { ensureLakeId } from '../../lake/identity.ts';
 import { datasets } from '../../datasets/dataset.ts';
 import { cataloguePaths } from '../../lake/catalogue/catalogue-files.ts';
+import { firstSeenFolder } from '../../lake/first-seen/first-seen-parts.ts';
 import { lakePaths, listUnnamedTables, tablePaths } from '../../lake/lake.ts';
 import { readSnapshot } from '../../lake/log/snapshot.ts';
 import type { Clock } from '../../runtime/clock.ts';
@@ -81,8 +82,8 @@ async function warnOfStrangers({ dataDir, paths, datasetsDir }: BackupSource, lo
   const lake = lakePaths(paths.lake);
   const unnamed = await listUnnamedTables(paths.lake);
   const tables = [...datasets.values(), ...unnamed].map((dataset) => tablePaths(paths.lake, dataset).table);
-  const catalogue = Object.values(cataloguePaths(paths.lake));
-  const places = [datasetsDir, ...Object.values(paths), ...Object.values(lake), ...catalogue, ...tables];
+  const derived = [...Object.values(cataloguePaths(paths.lake)), firstSeenFolder(paths.lake)];
+  const places = [datasetsDir, ...Object.values(paths), ...Object.values(lake), ...derived, ...tables];
   const known = new Set(places.map((place) => path.resolve(place)));
   const others = /^(\.lock|format\.json|identity\.json|lost\+found|tmp|.*\.tmp)$/;
   for (const folder of [dataDir, paths.lake]) {

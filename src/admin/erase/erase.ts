@@ -15,6 +15,7 @@ import type { Clock } from '../../runtime/clock.ts';
 import { events, type Dataset } from '../../datasets/dataset.ts';
 import { mustDropErasedHistory } from '../../lake/cleanup.ts';
 import { isCatalogueCurrent } from '../../lake/catalogue/refresh.ts';
+import { areFirstSeenPartsCurrent } from '../../lake/first-seen/first-seen-parts.ts';
 import { addErasedIds, valuesSql } from '../../lake/event-index/erased-ids.ts';
 import { assertTablesNamed, lakePaths, listOtherTables, openDatasetTable, tablePaths } from '../../lake/lake.ts';
 import { listLog } from '../../lake/log/log-files.ts';
@@ -232,7 +233,7 @@ async function listConcurrentLoads(found: readonly FoundInTable[]): Promise<{ ta
   return tablesToRepeat.length === 0 ? {} : { tablesToRepeat };
 }
 
-/** Waits until the compactor has removed the old files and their part of the catalogue. */
+/** Waits until the compactor has removed the old files, and what the catalogue and first-seen parts have of them. */
 async function waitForRemoval({ lakeDir, signal }: EraseDependencies, found: readonly FoundInTable[]): Promise<void> {
   await waitUntil(signal, 'the old files and history to be removed', async () => {
     for (const { erasure, historyFrom = 0 } of found)
@@ -243,6 +244,9 @@ async function waitForRemoval({ lakeDir, signal }: EraseDependencies, found: rea
   if (version === undefined) return;
   // It follows the clean-up of the log, so no earlier run of it is in progress.
   await waitUntil(signal, 'the catalogue of parameters to follow', () => isCatalogueCurrent(lakeDir, version));
+  await waitUntil(signal, 'the first-seen parts to follow', async () =>
+    areFirstSeenPartsCurrent(lakeDir, (await readSnapshot(lakePaths(lakeDir).table)).files),
+  );
 }
 
 /**

@@ -86,6 +86,8 @@ export interface MaintenanceOptions {
   readonly spoolDir: string;
   readonly sealAgeMs: number;
   readonly sealMaxBytes: number;
+  readonly mergeAfterMs?: number | undefined;
+  readonly mergeFileBytes?: number | undefined;
   readonly retentionMs: number;
   readonly memoryMb: number;
   readonly checkpointEvery?: number;

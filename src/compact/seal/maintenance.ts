@@ -10,6 +10,7 @@ import type { TableSize } from '../../lake/log/table-state.ts';
 import { createSnapshotFile } from '../../lake/sql/snapshot-sql.ts';
 import { createCatalogueTask } from './catalogue-task.ts';
 import { sweepLeftovers } from './cleanup-task.ts';
+import { createFirstSeenTask } from './first-seen-task.ts';
 import { createSecondaryTableList, createTableMaintenance, type TableMaintenance } from './table-maintenance.ts';
 import {
   type MaintenanceDependencies,
@@ -95,18 +96,21 @@ export async function startMaintenance(dependencies: MaintenanceDependencies, op
   const first = createTableMaintenance(ofLeader, options, engine);
   const catalogue = createCatalogueTask(ofLeader, sealAgeMs);
   const catalogueTask = createMaintenanceTask('the catalogue of parameters has not been renewed', dependencies);
+  const firstSeen = createFirstSeenTask(ofLeader, sealAgeMs);
+  const firstSeenTask = createMaintenanceTask('the first-seen parts have not been renewed', dependencies);
   const secondaryTables = createSecondaryTableList(dependencies, options, engine);
   const renewSnapshotFile = createRenewal(dependencies, retentionMs);
   const restMs = createRest(options);
   const tables = (): readonly TableMaintenance[] => [first, ...secondaryTables.list()];
-  const problems = (): Problem[] => [secondaryTables, ...tables(), catalogueTask].flatMap((table) => table.problems());
+  const problems = (): Problem[] =>
+    [secondaryTables, ...tables(), catalogueTask, firstSeenTask].flatMap((table) => table.problems());
   const aborter = new AbortController();
   const { signal } = aborter;
   const leftovers = await listAllLeftovers(lakeDir);
   let putAside: boolean | undefined;
 
-  async function renewCatalogue(): Promise<void> {
-    await catalogue.run(engine.get(), signal).catch((error: unknown) => {
+  async function renew(derived: typeof catalogue | typeof firstSeen): Promise<void> {
+    await derived.run(engine.get(), signal).catch((error: unknown) => {
       // The next process completes what a stop interrupts.
       if (!signal.aborted) throw error;
     });
@@ -121,8 +125,9 @@ export async function startMaintenance(dependencies: MaintenanceDependencies, op
     if (putAside !== undefined && !signal.aborted) await sweepTables(tables(), leftovers, putAside);
     // The flush loop reports a foreign commit, and detects its repair.
     for (const table of tables()) if (table.table.foreign() === undefined) await table.runDue(signal);
-    // Last: it gets the time that the seals leave.
-    if (!signal.aborted) await first.run(catalogueTask, renewCatalogue);
+    // Last: they get the time that the seals leave.
+    if (!signal.aborted) await first.run(catalogueTask, () => renew(catalogue));
+    if (!signal.aborted) await first.run(firstSeenTask, () => renew(firstSeen));
   }
 
   async function loop(): Promise<void> {
@@ -151,6 +156,8 @@ export async function startMaintenance(dependencies: MaintenanceDependencies, op
       aborter.abort(new AppError('stopping', 'the compactor stops'));
       engine.get().interrupt();
       await running.catch(() => undefined);
+      // The next start removes what cannot be removed now.
+      for (const table of tables()) await table.close().catch(() => undefined);
       engine.get().close();
     },
   };

@@ -61,7 +61,7 @@ export function sortChunkSql({ files, range }: SortChunk, emptyFile: string): st
     : `(SELECT * FROM ${source} WHERE file_row_number >= ${range[0]} AND file_row_number < ${range[1]})`;
 }
 
-const wideSql = ({ wideRowBytes }: EngineBudget): string =>
+export const wideSql = ({ wideRowBytes }: EngineBudget): string =>
   `coalesce(sum(bytes) FILTER (WHERE bytes > ${wideRowBytes}), 0)::BIGINT AS wide`;
 
 /** Measures the files that are not measured yet. Memory: that of one scan. */

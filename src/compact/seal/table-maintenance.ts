@@ -15,6 +15,7 @@ import {
   type ReplaceableEngine,
   type MaintenanceDependencies,
 } from './maintenance-task.ts';
+import { createMergeTask } from './merge-task.ts';
 import { createSchemaTask } from './schema-task.ts';
 import { findUnnamedTables, hasTable, lakePaths, openDatasetTable, tablePaths } from '../../lake/lake.ts';
 import { lakeStore } from '../../lake/files/data-file.ts';
@@ -39,6 +40,7 @@ function createTasks(dataset: Dataset, dependencies: TableDependencies) {
     seal: create(`young rows of ${of} have not been sealed`),
     checkpoint: create(`${dataset === events ? "the lake's log" : `the log of ${of}`} has had no checkpoint`),
     schema: create(`sealed files${where} have lacked columns that were added later`),
+    merge: create(`days of ${of} have not been merged`),
     places: create(`sealed files${where} have not been replaced by their rewrites`),
     sweep: create(`files${where} that a crash has left behind have not been removed`),
     clean: create(
@@ -62,6 +64,7 @@ export function createTableMaintenance(
   const checkpoints = createCheckpointTask(table, crashPoint, checkpointEvery);
   const cleaning = createCleanupTask(dependencies, retentionMs);
   const schema = createSchemaTask(dependencies, retentionMs);
+  const merges = createMergeTask(dependencies, options);
 
   /** Runs work as a task; throws only when this compactor has lost the lake. Replaces an engine that failed. */
   async function run(task: MaintenanceTask, work: () => Promise<unknown>): Promise<void> {
@@ -93,10 +96,13 @@ export function createTableMaintenance(
       await runUntilStop(tasks.checkpoint, () => checkpoints.run(engine.get()));
       await runUntilStop(tasks.clean, () => cleaning.run());
       await runUntilStop(tasks.schema, () => schema.run(engine.get(), signal));
+      await runUntilStop(tasks.merge, () => merges.run(engine.get(), signal));
       // Last: damage must not keep the log from being trimmed.
       await runUntilStop(tasks.places, async () => cleaning.assertReplaced());
     },
-    notices: () => schema.notices(),
+    /** Drops unfinished work. */
+    close: () => merges.close(),
+    notices: () => [...schema.notices(), ...merges.notices()],
     problems(): Problem[] {
       const foreign = table === primaryTable ? undefined : table.foreign();
       return [

@@ -1,8 +1,8 @@
 import type { Dataset } from '../../datasets/dataset.ts';
 import { findDictionary, rowFields } from '../../datasets/dictionaries.ts';
-import { eventFields } from '../../datasets/event-fields.ts';
 import type { FieldSchema } from '../../datasets/field-schema.ts';
-import type { StoredExport, Subject } from '../../datasets/pipeline-file.ts';
+import type { StoredExport } from '../../datasets/pipeline-file.ts';
+import { deviceColumns } from '../../datasets/subject.ts';
 import type { SegmentKind } from '../../segments/segment-store.ts';
 import type { ExportSpec, SecondsSpan } from '../jobs/export-spec.ts';
 import { filesSql, type BoundValue } from './export-query.ts';
@@ -22,24 +22,7 @@ export function inSet(
   return `${column} IN (${names.join(', ')})`;
 }
 
-/** The device identifiers; the first that is not empty identifies the device of an event (docs/api.md). */
-const deviceFields = ['instanceId', 'lvid', 'gaid', 'androidId', 'appSetId', 'idfa', 'iosVendorId'];
-const deviceColumns = deviceFields.map((name) => {
-  const field = eventFields.find((known) => known.name === name && known.schema['x-device-id'] === true);
-  if (field === undefined) throw new Error(`schemas: ${name} is not a device identifier`);
-  return { name, column: field.schema['x-column'] };
-});
-
 const deviceColumnNames: readonly string[] = deviceColumns.map(({ column }) => column);
-
-/** Builds the SQL of the text that identifies the subject of an event within its app; NULL if there is none. */
-export function subjectSql(subject: Subject): string {
-  if (subject === 'user') return "nullif(events.custom_user_id, '')";
-  const cases = deviceColumns.map(
-    ({ name, column }) => `WHEN events.${column} <> '' THEN '${name}:' || events.${column}`,
-  );
-  return `CASE ${cases.join(' ')} END`;
-}
 
 /** Builds the conditions on the rows of an export event. Old tables may lack a field, which then has its default. */
 export function storedConditions(

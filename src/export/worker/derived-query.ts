@@ -1,8 +1,10 @@
 import type { Dataset } from '../../datasets/dataset.ts';
-import type { DerivedExport } from '../../datasets/pipeline-file.ts';
+import type { DerivedExport, Subject } from '../../datasets/pipeline-file.ts';
+import { subjectKeySql, subjectSql } from '../../datasets/subject.ts';
+import { earlierKeysSql } from '../../lake/first-seen/first-seen-parts.ts';
 import type { ExportApp, ExportSpec, SecondsSpan } from '../jobs/export-spec.ts';
 import type { PlanTitles } from '../jobs/worker-messages.ts';
-import { dayConditions, fieldConditions, spanConditions, subjectSql } from './conditions.ts';
+import { dayConditions, fieldConditions, spanConditions } from './conditions.ts';
 import {
   filesSql,
   orderByTime,
@@ -52,20 +54,29 @@ const historySql = 'PARTITION BY id_app, subject ORDER BY event_time';
 const pauseMicros = sessionPauseSeconds * 1_000_000;
 const noFiguresSql = 'NULL::BIGINT AS count_event, NULL::BIGINT AS duration, NULL::TIMESTAMPTZ AS ends_at';
 
+/** `earlier` with the rows of the source, and the first-seen parts of all other files. */
+const earlierOfParts = (of: Subject, idApps: readonly number[]): string => `
+  keyed AS MATERIALIZED (SELECT id_app, subject, ${subjectKeySql('subject')} AS key FROM seen),
+  known AS MATERIALIZED (SELECT DISTINCT id_app, key FROM (${earlierKeysSql(of, idApps)}) SEMI JOIN keyed USING (id_app, key)),
+  earlier AS (
+    SELECT id_app, subject FROM source SEMI JOIN seen USING (id_app, subject) WHERE is_before
+    UNION SELECT id_app, subject FROM keyed SEMI JOIN known USING (id_app, key)),`;
+const earlierOfSource = `
+  earlier AS (SELECT DISTINCT id_app, subject FROM source SEMI JOIN seen USING (id_app, subject) WHERE is_before),`;
+
 /** SQL of the relation `found` over `source` (events with a subject): the `place` and figures of each derived row. */
-const foundSql: Readonly<Record<DerivedExport['derive'], string>> = {
+const foundSql: Readonly<Record<DerivedExport['derive'], (earlier: string) => string>> = {
   // The subjects of the span, usually a day; then those among them that have an earlier event.
-  first: `
+  first: (earlier) => `
   seen AS MATERIALIZED (
-    SELECT id_app, subject, min(${placeSql}) AS place FROM source WHERE NOT is_before GROUP BY id_app, subject),
-  earlier AS (SELECT DISTINCT id_app, subject FROM source SEMI JOIN seen USING (id_app, subject) WHERE is_before),
+    SELECT id_app, subject, min(${placeSql}) AS place FROM source WHERE NOT is_before GROUP BY id_app, subject),${earlier}
   found AS (SELECT id_app, subject, place, ${noFiguresSql} FROM seen ANTI JOIN earlier USING (id_app, subject))`,
-  days: `
+  days: () => `
   found AS (
     SELECT id_app, subject, min(${placeSql}) AS place, count(*) AS count_event, NULL::BIGINT AS duration,
       NULL::TIMESTAMPTZ AS ends_at
     FROM source AS events GROUP BY id_app, subject, ${zoneDate('event_time')})`,
-  sessions: `
+  sessions: () => `
   marked AS (
     SELECT *, epoch_us(event_time) - lag(epoch_us(event_time)) OVER (${historySql}) <= ${pauseMicros} AS goes_on
     FROM source),
@@ -83,12 +94,14 @@ const toMicros = (seconds: number): bigint => BigInt(seconds) * 1_000_000n;
 interface DerivedRows {
   readonly dataset: Dataset;
   readonly event: DerivedExport;
+  /** Paths of the first-seen parts that have the files that are not read; none by default. */
+  readonly parts?: readonly string[] | undefined;
 }
 
 /** Builds the rows of the table `derived`, whose own time is in the request's span. */
 function derivedRows(
   request: ExportSpec,
-  { dataset, event }: DerivedRows,
+  { dataset, event, parts = [] }: DerivedRows,
   apps: readonly ExportApp[],
   reachSeconds: number,
   join: string,
@@ -97,8 +110,9 @@ function derivedRows(
   const { fromSeconds, beforeSeconds } = eventTime;
   const values: Record<string, BoundValue> = event.derive === 'days' ? { timezone } : {};
   const subject = subjectSql(event.of);
+  const idApps = apps.map((app) => app.idApp);
   const conditions = [
-    `events.id_app IN (${apps.map((app) => app.idApp).join(', ')})`,
+    `events.id_app IN (${idApps.join(', ')})`,
     `${subject} IS NOT NULL`,
     ...spanConditions('event_time', 'read', readSpan(event, eventTime, reachSeconds), values),
     ...(fieldConditions(dataset, request, values) ?? ['false']),
@@ -113,11 +127,13 @@ function derivedRows(
     values['spanBefore'] = toMicros(beforeSeconds);
     isInSpan.push(`place.event_time < ${momentSql('spanBefore')}`);
   }
+  if (parts.length > 0) values['parts'] = parts;
+  const earlier = parts.length > 0 ? earlierOfParts(event.of, idApps) : earlierOfSource;
   const columns = 'events.id_app, events.event_time, events.event_id, events.file_index, events.file_row_number';
   return {
     sql: `WITH source AS NOT MATERIALIZED (
     SELECT ${columns}, ${subject} AS subject, ${isBefore} AS is_before
-    FROM ${filesSql} AS events ${join} WHERE ${conditions.join(' AND ')}),${foundSql[event.derive]}
+    FROM ${filesSql} AS events ${join} WHERE ${conditions.join(' AND ')}),${foundSql[event.derive](earlier)}
 SELECT id_app, subject, place.file_index AS file_index, place.file_row_number AS file_row_number, count_event, duration, ends_at
 FROM found WHERE ${isInSpan.join(' AND ')}`,
     values,
@@ -181,7 +197,7 @@ interface DerivedOptions {
  */
 export function buildDerivedQuery(
   request: ExportSpec,
-  { dataset, event }: DerivedRows,
+  { dataset, event, parts }: DerivedRows,
   apps: readonly ExportApp[],
   { cells, titles }: DerivedOptions,
 ): ExportQuery {
@@ -205,6 +221,6 @@ JOIN apps ON events.id_app = apps.id_app ${added.join(' ')}${conditions.length =
         ? { sql: 'SELECT file_index AS file, count(*) AS rows FROM derived GROUP BY ALL', values: {} }
         : { sql: `SELECT events.file_index AS file, count(*) AS rows ${from([])} GROUP BY ALL`, values },
     inline: false,
-    preparation: createPreparation(request, { dataset, event }, apps),
+    preparation: createPreparation(request, { dataset, event, parts }, apps),
   };
 }

@@ -1,9 +1,10 @@
 import { findExport, getExport, type Dataset } from '../../datasets/dataset.ts';
-import type { FileFilter, TimeRange } from '../../lake/files/prune.ts';
+import { toAddFilter, type FileFilter, type TimeRange } from '../../lake/files/prune.ts';
+import type { AddFilter } from '../../lake/log/actions.ts';
+import type { Snapshot } from '../../lake/log/snapshot.ts';
 import { parseSchemaString } from '../../lake/table-schema.ts';
 import type { ExportApp, ExportSpec, SecondsSpan } from '../jobs/export-spec.ts';
 import type { PlanSegment, PlanTitles, ReadPlan } from '../jobs/worker-messages.ts';
-import type { ReadVersion } from './read-version.ts';
 import {
   dayConditions,
   fieldConditions,
@@ -39,7 +40,8 @@ export function isEmptyResult(request: ExportSpec, apps: readonly ExportApp[]): 
 function toTimeRange({ fromSeconds, beforeSeconds }: SecondsSpan): TimeRange {
   return {
     ...(fromSeconds === undefined ? {} : { fromMs: fromSeconds * 1000 }),
-    ...(beforeSeconds === undefined ? {} : { toMs: beforeSeconds * 1000 }),
+    // The span ends before this second, and statistics are rounded down to ms.
+    ...(beforeSeconds === undefined ? {} : { toMs: beforeSeconds * 1000 - 1 }),
   };
 }
 
@@ -69,9 +71,18 @@ export function fileFilter(
   return {
     idApps,
     ...(event?.kind === undefined ? {} : { kinds: [event.kind] }),
+    ...(request.eventName === undefined || request.eventNameInvert ? {} : { eventNames: request.eventName }),
     eventTime: toTimeRange(request.eventTime),
     availableAt: availability(request, sinceMs),
   };
+}
+
+/** Builds the filter of the log for the files that a request may read; derived rows are read at any time. */
+export function neededFiles(request: ExportSpec, apps: readonly ExportApp[]): AddFilter | undefined {
+  const { eventTime, ...others } = fileFilter(request, apps);
+  const event = findExport(request.event)?.event;
+  const isDerived = event !== undefined && 'derive' in event;
+  return toAddFilter(isDerived || eventTime === undefined ? others : { ...others, eventTime });
 }
 
 /** Reports whether a request filters rows, so that far more may be read than written. */
@@ -95,6 +106,14 @@ interface QueryOptions {
   readonly titles?: PlanTitles | undefined;
   /** Only rows that became available later, Unix ms. */
   readonly sinceMs?: number | undefined;
+  /** Undefined: all earlier rows are read. */
+  readonly firstSeen?: { readonly paths: readonly string[] } | undefined;
+}
+
+/** The columns, the newer rows and the first-seen parts that are read. */
+interface ReadTable extends Pick<QueryOptions, 'firstSeen'> {
+  readonly snapshot: Pick<Snapshot, 'schemaString'>;
+  readonly sinceMs: number | undefined;
 }
 
 function withColumns(dataset: Dataset, present: readonly { readonly name: string }[]): Dataset {
@@ -106,11 +125,12 @@ function withColumns(dataset: Dataset, present: readonly { readonly name: string
 export function buildQuery(
   request: ExportSpec,
   apps: readonly ExportApp[],
-  { lean = false, cells = 'text', columns: present, segment, titles, sinceMs }: QueryOptions = {},
+  { lean = false, cells = 'text', columns: present, segment, titles, sinceMs, firstSeen }: QueryOptions = {},
 ): ExportQuery {
   const { dataset: declared, event } = getExport(request.event);
   const dataset = present === undefined ? declared : withColumns(declared, present);
-  if ('derive' in event) return buildDerivedQuery(request, { dataset, event }, apps, { cells, titles });
+  if ('derive' in event)
+    return buildDerivedQuery(request, { dataset, event, parts: firstSeen?.paths }, apps, { cells, titles });
   const isJoined = segment !== undefined || showsTitles(request, titles);
   const areSetsSmall = apps.length <= inlineSetSize && (request.eventName?.length ?? 0) <= inlineSetSize;
   const inline = !isJoined && (lean || areSetsSmall);
@@ -163,10 +183,10 @@ export function buildEmptyQuery(request: ExportSpec): ExportQuery {
 
 export function planQuery(
   { request, apps, segment, titles }: ReadPlan,
-  { snapshot: { schemaString }, sinceMs }: Pick<ReadVersion, 'snapshot' | 'sinceMs'>,
+  { snapshot: { schemaString }, sinceMs, firstSeen }: ReadTable,
   options: Required<Pick<QueryOptions, 'lean' | 'cells'>>,
 ): ExportQuery {
   if (schemaString === undefined || isEmptyResult(request, apps)) return buildEmptyQuery(request);
   const columns = parseSchemaString(schemaString);
-  return buildQuery(request, apps, { ...options, columns, sinceMs, segment, titles });
+  return buildQuery(request, apps, { ...options, columns, sinceMs, segment, titles, firstSeen });
 }

@@ -2,7 +2,8 @@ import { localFiles } from '../../runtime/store/open-store.ts';
 import { pruneFiles } from '../../lake/files/prune.ts';
 import { withEmptyFile, type DataFile, type Snapshot } from '../../lake/log/snapshot.ts';
 import type { ReadPlan } from '../jobs/worker-messages.ts';
-import { assertReadVersionIntact } from './read-version.ts';
+import { leaveOutCovered, type UsedParts } from './first-seen.ts';
+import { assertReadVersionIntact, type ReadVersion } from './read-version.ts';
 import type { ExportQuery } from './export-query.ts';
 import { fileFilter } from './query.ts';
 import type { QueryEngine } from './query-engine.ts';
@@ -20,7 +21,7 @@ interface RequestedFiles {
 
 /** Creates the list of files of a query; a query with a preparation starts without any. */
 export function createReadFiles(
-  { plan: { request, apps }, snapshot, sinceMs }: RequestedFiles & { readonly sinceMs: number | undefined },
+  { plan: { request, apps }, snapshot, sinceMs, firstSeen }: RequestedFiles & Pick<ReadVersion, 'sinceMs'> & UsedParts,
   { select, preparation }: ExportQuery,
 ): { readonly files: readonly DataFile[]; readonly reachOut: (reachSeconds: number) => void } {
   const files: DataFile[] = [];
@@ -28,17 +29,17 @@ export function createReadFiles(
   function reachOut(reachSeconds: number): void {
     const known = new Set(files);
     const reached = pruneFiles(snapshot.files, fileFilter(request, apps, { reachSeconds, sinceMs }));
-    for (const file of reached) if (!known.has(file)) files.push(file);
+    for (const file of leaveOutCovered(reached, request, firstSeen)) if (!known.has(file)) files.push(file);
   }
   if (preparation === undefined && select.sql.includes('$files')) reachOut(0);
   return { files, reachOut };
 }
 
-export function createVerify({ plan: { request }, snapshot }: RequestedFiles): Verify {
+export function createVerify({ plan, snapshot }: RequestedFiles): Verify {
   const verified = new Map<string, Promise<void>>();
   return async (files) => {
     for (const file of files) {
-      const verifying = verified.get(file.absolutePath) ?? assertReadVersionIntact(request, snapshot, [file]);
+      const verifying = verified.get(file.absolutePath) ?? assertReadVersionIntact(plan, snapshot, [file]);
       verified.set(file.absolutePath, verifying);
       await verifying;
     }

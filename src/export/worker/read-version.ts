@@ -12,8 +12,8 @@ import { readSnapshot, type DataFile, type Snapshot } from '../../lake/log/snaps
 import { upgradeSchema } from '../../lake/table-schema.ts';
 import { readSnapshotWithWatermark, type SnapshotWithWatermark } from '../../lake/watermark.ts';
 import type { ReportVersion } from '../../reports/reports.ts';
-import type { ExportSpec } from '../jobs/export-spec.ts';
 import type { ReadPlan, WorkerPlan } from '../jobs/worker-messages.ts';
+import { neededFiles } from './query.ts';
 import { LimitError } from './watch-statement.ts';
 
 /** The version of the table that a request reads. */
@@ -33,15 +33,16 @@ async function forUser<T>(parameter: string, work: () => Promise<T>): Promise<T>
 }
 
 /**
- * Finds the version of a request. Errors: `LimitError` if its versions are not kept, `schema_change` if a column of the
- * table differs from the dataset; those of `readSnapshot`.
+ * Finds the version of a request, with the files that its query may read. Errors: `LimitError` if its versions are not
+ * kept, `schema_change` if a column of the table differs from the dataset; those of `readSnapshot`.
  */
 export async function resolveReadVersion({ tableDir, request, apps }: ReadPlan): Promise<ReadVersion> {
   const [asOf, since] = [request.asOf, request.sinceVersion].map((text) =>
     text === undefined ? undefined : parseCursor(text),
   );
   const idApps = apps.map(({ idApp }) => idApp);
-  const marked = await forUser('asOf', () => readSnapshotWithWatermark(tableDir, machineClock, asOf, idApps));
+  const needs = { idApps, needed: neededFiles(request, apps) };
+  const marked = await forUser('asOf', () => readSnapshotWithWatermark(tableDir, machineClock, asOf, needs));
   const { snapshot } = marked;
   // A worker reads the datasets, which may be newer than the service.
   const { columns } = getExport(request.event).dataset;
@@ -55,15 +56,18 @@ export async function resolveReadVersion({ tableDir, request, apps }: ReadPlan):
  * files were removed by the retention or replaced by rewrites.
  */
 export async function assertReadVersionIntact(
-  { asOf }: ExportSpec,
+  { request, apps }: ReadPlan,
   { tableDir }: Snapshot,
   files: readonly DataFile[],
 ): Promise<void> {
+  const { asOf } = request;
   try {
     await assertFilesIntact(files);
   } catch (error) {
     if (asOf === undefined || !isAppError(error, 'file_damaged')) throw error;
-    const live = new Map((await readSnapshot(tableDir)).files.map((file) => [file.path, file.sha256]));
+    const live = new Map(
+      (await readSnapshot(tableDir, neededFiles(request, apps))).files.map((file) => [file.path, file.sha256]),
+    );
     await assertFilesIntact(files.filter((file) => live.has(file.path) && live.get(file.path) === file.sha256));
     throw new LimitError(`asOf: version ${asOf} is no longer available. Create the export without asOf`);
   }
@@ -99,7 +103,7 @@ export async function toReportVersion(
  * hash; returns the new path. Error: `file_damaged`, `retryable` if the file was replaced or removed, since the next plan
  * has another.
  */
-async function pinFile(list: RecordedFile, folder: string, name: string): Promise<string> {
+export async function pinFile(list: RecordedFile, folder: string, name: string): Promise<string> {
   const pinned = path.join(folder, name);
   try {
     await localFiles.use([list], ([local = '']) => linkOrCopy(local, pinned));

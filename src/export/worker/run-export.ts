@@ -13,6 +13,7 @@ import type { WorkerOutcome, WorkerPlan } from '../jobs/worker-messages.ts';
 import { toReportVersion, resolveReadVersion, pinLists } from './read-version.ts';
 import { copySlices, planSlices, type Slice } from './copy-slices.ts';
 import type { ExportQuery } from './export-query.ts';
+import { pinFirstSeen, type UsedParts } from './first-seen.ts';
 import { chooseFormat, type Format } from './formats/format.ts';
 import { startResultFiles, type ResultFiles } from './formats/result-files.ts';
 import { openQueryEngine, type QueryEngine } from './query-engine.ts';
@@ -36,7 +37,7 @@ const streamMemoryMb = 256;
 const minEngineMb = 64;
 const tooManyRows = 'Too many lines in export';
 
-interface QueryJob {
+interface QueryJob extends UsedParts {
   /** Its lists are linked into the work folder. */
   readonly plan: WorkerPlan;
   readonly snapshot: Snapshot;
@@ -248,7 +249,8 @@ async function makeFiles(
   const readVersion = await resolveReadVersion(plan);
   const onFileShare = (share: number): void =>
     onPercent(queryPercent + Math.floor(share * (lastPercent - queryPercent)));
-  const job: QueryJob = { plan: pinned, ...readVersion, format, tempDir, onFileShare };
+  const firstSeen = await pinFirstSeen(pinned, readVersion.snapshot, tempDir);
+  const job: QueryJob = { plan: pinned, ...readVersion, firstSeen, format, tempDir, onFileShare };
   const written = await writeRows(job, (share) => onPercent(Math.floor(share * queryPercent)));
   onPercent(queryPercent);
 

@@ -1,7 +1,7 @@
 import { events as eventsDataset } from '../../datasets/dataset.ts';
 import { localFiles } from '../../runtime/store/open-store.ts';
 import { isAppError } from '../../runtime/errors.ts';
-import { pruneFiles } from '../files/prune.ts';
+import { pruneFiles, toAddFilter } from '../files/prune.ts';
 import { tablePaths } from '../lake.ts';
 import { type DataFile, type Snapshot, readSnapshot, withEmptyFile } from '../log/snapshot.ts';
 import { openDuckdb } from '../sql/duckdb.ts';
@@ -49,6 +49,8 @@ const minRows = 10_000;
 const memoryMb = 256;
 const tries = 3;
 
+const kinds = ['custom_event'];
+
 const shorten = (key: string): string => key.slice(0, foldedKeyLength);
 
 /** Lists the files that the fold lacks: young ones first, then the newest. */
@@ -60,7 +62,7 @@ function listFresh({ files }: Snapshot, keys: ReadonlySet<string>, { idApp, date
     toMs: Date.parse(`${dates.to}T23:59:59.999Z`),
   };
   const times = eventTime === undefined ? {} : { eventTime };
-  return pruneFiles(files, { idApps: [idApp], kinds: ['custom_event'], ...times })
+  return pruneFiles(files, { idApps: [idApp], kinds, ...times })
     .filter((file) => file.young || (!isBehind && !keys.has(shorten(partKey(file)))))
     .toSorted((a, b) => Number(b.young) - Number(a.young) || (a.path > b.path ? -1 : 1));
 }
@@ -167,7 +169,10 @@ function merge(
 
 async function readOnce(lakeDir: string, catalogueQuery: CatalogueQuery, isLast: boolean): Promise<CurrentCatalogue> {
   const { keys, ...catalogue } = await readCatalogue(lakeDir, catalogueQuery.idApp, catalogueQuery.customEventName);
-  const snapshot = await readSnapshot(tablePaths(lakeDir, eventsDataset).table);
+  const snapshot = await readSnapshot(
+    tablePaths(lakeDir, eventsDataset).table,
+    toAddFilter({ idApps: [catalogueQuery.idApp], kinds }),
+  );
   const files = listFresh(snapshot, keys, catalogueQuery);
   // A sealed file that cannot be read has no part either.
   const counted = boundFiles(isLast ? files.filter((file) => file.young) : files);

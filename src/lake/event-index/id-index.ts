@@ -36,6 +36,8 @@ const maxMergedBytes = 32 * 1024 * 1024;
 const spanMs = 65_536;
 /** Time after which a lookup reads a part again, since damage could hide events, ms. */
 const trustedMs = 600_000;
+/** Attempts of a lookup while other processes merge parts; then the index counts as missing. */
+const maxTries = 4;
 
 const digitsOfKey = 12;
 /** Length of the start of an id that its request's events share. */
@@ -58,13 +60,18 @@ function nameOf({ sha256, path: name, sizeBytes }: DataFile): string {
 /** Parts with sizes within a factor of 16 are merged, so that a row is rarely rewritten. */
 const sizeClassOf = ({ bytes }: DerivedFile): number => Math.floor(Math.log2(1 + bytes / 4096) / 4);
 
-/** Reads the short names of a part's data files; undefined if it is damaged. */
+/** Reads the short names of a part's data files; undefined if it is damaged, or another process has removed it. */
 async function readCovers(duckdb: Statements, file: string): Promise<ReadonlySet<string> | undefined> {
   if (`${await hashFile(file).catch(() => '')}${partEnd}` !== path.basename(file)) return undefined;
-  const [row] = await duckdb.rows(
-    `SELECT decode(value) AS covers FROM parquet_kv_metadata(${sqlText(file)}) WHERE decode(key) = 'covers'`,
-  );
-  return new Set(String(row?.['covers']).split(' '));
+  try {
+    const [row] = await duckdb.rows(
+      `SELECT decode(value) AS covers FROM parquet_kv_metadata(${sqlText(file)}) WHERE decode(key) = 'covers'`,
+    );
+    return new Set(String(row?.['covers']).split(' '));
+  } catch (error) {
+    if (!(await isFileError(duckdb, error))) throw error;
+    return undefined;
+  }
 }
 
 /** Data files by the part that has their rows. */
@@ -163,13 +170,18 @@ export function openIdIndex(folder: string) {
 
   return {
     async find(duckdb: Statements, files: readonly DataFile[], keys: readonly number[]): Promise<IndexResult> {
-      await parts.follow(duckdb, trustedMs);
-      return lookUp(duckdb, ownersOf(files), files, keys).catch(async (error: unknown) => {
-        if (!(await isFileError(duckdb, error))) throw error;
-        // A part was removed or damaged since it was read.
-        await parts.follow(duckdb, 0);
-        return lookUp(duckdb, ownersOf(files), files, keys);
-      });
+      let trustedForMs = trustedMs;
+      for (let tries = 0; tries < maxTries; tries += 1) {
+        await parts.follow(duckdb, trustedForMs);
+        try {
+          return await lookUp(duckdb, ownersOf(files), files, keys);
+        } catch (error) {
+          if (!(await isFileError(duckdb, error))) throw error;
+          // A part was damaged, or merged by another process, since it was read.
+          trustedForMs = 0;
+        }
+      }
+      return { candidates: [], unindexed: files };
     },
     /** Indexes a file. Errors: the engine's, also for a damaged or missing file. */
     async add(duckdb: Statements, file: DataFile): Promise<void> {

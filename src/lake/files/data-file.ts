@@ -40,11 +40,23 @@ const statColumns: Readonly<Record<string, (value: string) => unknown>> = {
   event_time: toIsoTime,
   received_at: toIsoTime,
   available_at: toIsoTime,
+  custom_event_name: String,
 };
+
+/** Columns with a minimum and maximum for this service only: files of versions before 0.4 lack them, which confuses delta-rs. */
+const ownStatColumns: readonly string[] = ['custom_event_name'];
+
+/** Limit of a text in the statistics, UTF-8 bytes. The engine truncates at 256. */
+const maxStatBytes = 200;
+
+/** Reports whether a minimum or maximum is exact. */
+const isExact = (value: string): boolean => Buffer.byteLength(value) <= maxStatBytes;
 
 /** Returns the property that names the columns with statistics. Without it, delta-rs reads other columns as NULL. */
 export function statsProperty(columns: readonly { readonly name: string }[]): Readonly<Record<string, string>> {
-  const named = columns.map(({ name }) => name).filter((name) => Object.hasOwn(statColumns, name));
+  const named = columns
+    .map(({ name }) => name)
+    .filter((name) => Object.hasOwn(statColumns, name) && !ownStatColumns.includes(name));
   return { 'delta.dataSkippingStatsColumns': named.join(',') };
 }
 
@@ -70,12 +82,12 @@ function toStats(numRecords: number, statistics: unknown): FileStats {
     const known = toMap(value);
     const min = known.get('min');
     const max = known.get('max');
-    if (isText(min) && isText(max)) {
+    if (isText(min) && isText(max) && isExact(min) && isExact(max)) {
       minValues[column] = convert(min);
       maxValues[column] = convert(max);
     }
     const nulls = known.get('null_count');
-    if (nulls !== undefined) nullCount[column] = Number(nulls);
+    if (nulls !== undefined && !ownStatColumns.includes(column)) nullCount[column] = Number(nulls);
   }
   return { numRecords, minValues, maxValues, nullCount };
 }

@@ -5,7 +5,7 @@
  * hard links for plain files. After a copy without links, the next start links the files again.
  * Invariant: each path changes in one step, by a new link or a rename over the file that was shown. A rewrite is shown
  * once that file has been out of the table for the retention, so that every row is shown exactly once. A table outside
- * of folders has only its log.
+ * of folders has only its log. Several files for several others: merged-folders.ts.
  * Crash: the first run after a start compares each path with the log.
  */
 import { randomUUID } from 'node:crypto';
@@ -25,7 +25,7 @@ import { findSize, findFileId } from '../../runtime/files/file-checks.ts';
 import { tableFolderMode } from '../../runtime/files/group-access.ts';
 import type { DataFile } from '../log/snapshot.ts';
 import type { Table } from '../log/table.ts';
-import { isFirstOfPublishedPath, publishedPathOf } from '../log/young-folder.ts';
+import { isFirstOfPublishedPath, isMergedPath, publishedPathOf } from '../log/young-folder.ts';
 import { openStagingFolder, type StagingFolder } from './staging.ts';
 import { tableStore } from '../log/log-files.ts';
 import { findFileDamage } from './data-file.ts';
@@ -47,7 +47,12 @@ export async function findPublished(
 }
 
 /** Renames a link of a sealed file to `publishedPath`. `workDir`: a folder on the same file system. */
-async function replacePublished(tableDir: string, file: string, publishedPath: string, workDir: string): Promise<void> {
+export async function replacePublished(
+  tableDir: string,
+  file: string,
+  publishedPath: string,
+  workDir: string,
+): Promise<void> {
   const temporary = path.join(workDir, `${randomUUID()}.link`);
   await linkFile(path.join(tableDir, file), temporary);
   try {
@@ -80,9 +85,12 @@ export async function listDeferredReplacements(tableDir: string, files: readonly
   return unshown;
 }
 
-/** Returns when the file shown at this file's path left the table; undefined if its removal is yet to be committed. */
+/**
+ * Returns when the files that are shown instead of this one left the table; undefined if its removal is yet to be
+ * committed.
+ */
 export async function passOnSince(tableDir: string, file: DataFile): Promise<number | undefined> {
-  return file.sinceMs !== undefined && (await findPublished(tableDir, file)) === 'another' ? file.sinceMs : undefined;
+  return file.sinceMs !== undefined && (await findPublished(tableDir, file)) !== 'itself' ? file.sinceMs : undefined;
 }
 
 /** Restores missing or truncated live files from their links, under the maintenance lock. */
@@ -128,6 +136,8 @@ export async function applyDueReplacements(
       if (publishedPath === undefined || publishedPath === relative || settled.get(publishedPath) === relative)
         continue;
       const published = await findPublished(table.dir, file);
+      // A merge is shown with its folder (merged-folders.ts).
+      if (published === 'none' && isMergedPath(publishedPath)) continue;
       const isWaiting = sinceMs !== undefined && nowMs - sinceMs < retentionMs;
       if (published === 'another' && isWaiting) continue;
       if (published !== 'itself') {

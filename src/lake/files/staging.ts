@@ -100,10 +100,25 @@ export async function lockLoad(stagingDir: string, loadId: string, assertGoesOn:
   );
 }
 
+/** Start of the names of folders that were shown to readers of the glob. The next part is a time, Unix ms. */
+const formerPrefix = 'former-';
+
+/** Returns a new path for a folder that is exchanged with one that is shown. */
+export function formerFolder(stagingDir: string): string {
+  return path.join(stagingDir, `${formerPrefix}${Date.now()}-${randomUUID()}`);
+}
+
+/** Removes former folders that are older than `ageMs`. A reader may still list a younger one. */
+export async function removeFormerShown(stagingDir: string, ageMs: number): Promise<void> {
+  for (const name of await findNames(stagingDir))
+    if (name.startsWith(formerPrefix) && Math.abs(Date.now() - Number(name.split('-')[1])) >= ageMs)
+      await removeTree(path.join(stagingDir, name));
+}
+
 /** Lists the staged work of a table. The events table's folder also has that of other tables. */
 export async function listStaged(stagingDir: string): Promise<string[]> {
   const names = [...(await findNames(stagingDir)), ...(await openStore(stagingDir).folders(''))];
-  return [...new Set(names)].filter((name) => !isTableName(name));
+  return [...new Set(names)].filter((name) => !isTableName(name) && !name.startsWith(formerPrefix));
 }
 
 export async function hasRunningLoad(stagingDir: string): Promise<boolean> {

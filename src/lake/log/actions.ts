@@ -29,6 +29,16 @@ export interface AddAction {
   readonly deletionVector?: unknown;
 }
 
+/**
+ * A condition in SQL that holds for all adds a reader needs. In it, `bounds."minValues".COLUMN` and
+ * `bounds."maxValues".COLUMN` are texts of the statistics; NULL for absent ones.
+ */
+export interface AddFilter {
+  /** Columns of the condition, at least one. */
+  readonly columns: readonly string[];
+  readonly condition: string;
+}
+
 /** Removes a file. Readers of older versions may use it until the retention has passed. */
 export interface RemoveAction {
   readonly path: string;

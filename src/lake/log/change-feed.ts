@@ -6,7 +6,7 @@ import { findPoint, toPoint } from './version-points.ts';
 import { noTag, type VersionPoint } from './version-ledger.ts';
 import { findErased, findLakeState, type LakeState, findStateOf } from './lake-state.ts';
 import { type Commit, findCommit, listLog, readCommit } from './log-files.ts';
-import { assertProtocol, logDamaged } from './actions.ts';
+import { type AddFilter, assertProtocol, logDamaged } from './actions.ts';
 import type { TableState } from './table-state.ts';
 
 /** A cursor of the change feed of a table, `VERSION-MARK`. The mark identifies the commit with the newest rows. */
@@ -208,12 +208,16 @@ function assertOwn({ version, foreign, lastCommit, protocol }: TableState): void
   assertProtocol(protocol);
 }
 
-async function loadOlder(
-  tableDir: string,
-  version: number,
-  idApps: readonly number[] | undefined,
-): Promise<TableState> {
-  const loaded = await loadTableState(tableDir, version).catch((error: unknown) => {
+/** The part of a table that a reader needs. */
+export interface ReaderNeeds {
+  /** The apps whose rows are read; absent: all. */
+  readonly idApps?: readonly number[] | undefined;
+  /** Files that it does not match may be left out of the snapshot. */
+  readonly needed?: AddFilter | undefined;
+}
+
+async function loadOlder(tableDir: string, version: number, { idApps, needed }: ReaderNeeds): Promise<TableState> {
+  const loaded = await loadTableState(tableDir, version, needed).catch((error: unknown) => {
     if (isAppError(error, 'log_damaged')) return error;
     throw error;
   });
@@ -227,18 +231,18 @@ async function loadOlder(
 }
 
 /**
- * Reads a table at a cursor, for a reader of some apps. Errors: those of `readSnapshot`; `not_found` for an unavailable
- * version or one of another history or engine.
+ * Reads a table at a cursor. Errors: those of `readSnapshot`; `not_found` for an unavailable version or one of another
+ * history or engine.
  */
 export async function readSnapshotAt(
   tableDir: string,
   cursor: ChangeCursor,
-  idApps?: readonly number[],
+  needs: ReaderNeeds = {},
 ): Promise<Snapshot> {
-  const newest = await readSnapshot(tableDir);
+  const newest = await readSnapshot(tableDir, needs.needed);
   const { version } = cursor;
   const isNewest = version === Math.max(newest.version, 0);
-  const snapshot = isNewest ? newest : toSnapshot(tableDir, await loadOlder(tableDir, version, idApps));
+  const snapshot = isNewest ? newest : toSnapshot(tableDir, await loadOlder(tableDir, version, needs));
   if (snapshot.lake !== undefined)
     await assertSameHistory(cursor, toPoint(version, snapshot.lake), snapshot, withoutVersion);
   return snapshot;

@@ -12,6 +12,7 @@ export type CommitCause =
   | 'flush'
   | 'epoch'
   | 'seal'
+  | 'merge'
   | 'erase'
   | 'enrich'
   | 'swap'

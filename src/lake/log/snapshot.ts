@@ -4,6 +4,7 @@ import {
   decodePath,
   parseStats,
   type AddAction,
+  type AddFilter,
   type FileStats,
   assertProtocol,
   findInfo,
@@ -31,7 +32,10 @@ const plainPath = /^(?:[\w=-][\w=.-]*\/)*[\w=-][\w=.-]*$/;
 
 const nothing = {};
 
-/** Returns when the file shown at the path of a rewrite left the table, Unix ms. Version 0.3 does not record it. */
+/**
+ * Returns when the file shown at the path of a rewrite, or the files that a merge replaces, left the table, Unix ms.
+ * Version 0.3 does not record it.
+ */
 function sinceOf({ tags, modificationTime }: AddAction): number | undefined {
   const since = tags?.['since'];
   if (typeof since === 'string') return Number(since);
@@ -118,7 +122,7 @@ export interface DataFile {
   readonly young: boolean;
   /** The path at which readers of folders find a sealed file's rows, relative to the table's folder. */
   readonly publishedPath?: string | undefined;
-  /** When the file shown at the path of this rewrite left the table, Unix ms. */
+  /** When the file shown at the path of this rewrite, or those that a merge replaced, left the table, Unix ms. */
   readonly sinceMs?: number | undefined;
 }
 
@@ -190,12 +194,17 @@ export function toSnapshot(tableDir: string, state: Readonly<TableState>, foreig
   );
 }
 
-async function loadFromCheckpoint(tableDir: string, state: TableState, version: number): Promise<void> {
+async function loadFromCheckpoint(
+  tableDir: string,
+  state: TableState,
+  version: number,
+  needed: AddFilter | undefined,
+): Promise<void> {
   // Loaded on demand: the ingest process reads no checkpoint.
   const { openDuckdb } = await import('../sql/duckdb.ts');
-  const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
+  const duckdb = await openDuckdb({ memoryMb: 256, threads: needed === undefined ? 1 : 2 });
   try {
-    await readCheckpoint(duckdb, tableDir, version, (actions) => applyActions(state, version, actions));
+    await readCheckpoint(duckdb, tableDir, version, (actions) => applyActions(state, version, actions), needed);
     state.version = version;
   } catch (error) {
     if (isAppError(error, 'log_damaged') || isStoreError(error)) throw error;
@@ -249,12 +258,13 @@ async function loadFrom(
   tableDir: string,
   checkpoint: number | undefined,
   commits: readonly number[],
+  needed: AddFilter | undefined,
 ): Promise<TableState> {
   const state = createTableState();
   if (checkpoint === undefined && (commits[0] ?? 0) > 0)
     throw logDamaged('the log has neither version 0 nor a checkpoint');
   if (checkpoint !== undefined && !(checkpoint === 0 && commits[0] === 0)) {
-    await loadFromCheckpoint(tableDir, state, checkpoint);
+    await loadFromCheckpoint(tableDir, state, checkpoint, needed);
     await readProvenance(tableDir, state, commits);
   }
   await catchUp(tableDir, state, commits);
@@ -262,12 +272,12 @@ async function loadFrom(
 }
 
 /** Replays the log from its newest checkpoint. If that is damaged, starts at an earlier one or at version 0. */
-async function tryLoad(tableDir: string, upTo: number): Promise<TableState> {
+async function tryLoad(tableDir: string, upTo: number, needed: AddFilter | undefined): Promise<TableState> {
   const listed = await listLog(tableDir);
   const commits = listed.commits.filter((version) => version <= upTo);
   const checkpoints = listed.checkpoints.filter((version) => version <= upTo);
   try {
-    return await loadFrom(tableDir, checkpoints.at(-1), commits);
+    return await loadFrom(tableDir, checkpoints.at(-1), commits, needed);
   } catch (error) {
     if (!isAppError(error, 'log_damaged') || isSystemError(error.cause, 'ENOENT')) throw error;
     // A checkpoint after the last commit shows that commits are missing.
@@ -275,18 +285,25 @@ async function tryLoad(tableDir: string, upTo: number): Promise<TableState> {
     const starts = [...checkpoints.slice(0, -1).toReversed(), ...(commits[0] === 0 ? [undefined] : [])];
     const isWhole = (start = 0): boolean => commits.filter((version) => version >= start).length === newest - start + 1;
     for (const start of starts.filter(isWhole)) {
-      const state = await loadFrom(tableDir, start, commits).catch(() => undefined);
+      const state = await loadFrom(tableDir, start, commits, needed).catch(() => undefined);
       if (state !== undefined) return state;
     }
     throw error;
   }
 }
 
-/** Replays the log of any writers up to a version. Repeats after a concurrent trim. Error: `log_damaged`. */
-export async function loadTableState(tableDir: string, upTo = Number.MAX_SAFE_INTEGER): Promise<TableState> {
+/**
+ * Replays the log of any writers up to a version. Repeats after a concurrent trim. `needed`: files that it does not
+ * match may be left out, also of the totals, and removed files. Error: `log_damaged`.
+ */
+export async function loadTableState(
+  tableDir: string,
+  upTo = Number.MAX_SAFE_INTEGER,
+  needed?: AddFilter,
+): Promise<TableState> {
   for (let attempt = 1; ; attempt += 1) {
     try {
-      return await tryLoad(tableDir, upTo);
+      return await tryLoad(tableDir, upTo, needed);
     } catch (error) {
       const trimmed =
         isSystemError(error, 'ENOENT') || (isAppError(error, 'log_damaged') && isSystemError(error.cause, 'ENOENT'));
@@ -303,15 +320,18 @@ export interface OwnState {
   readonly foreign: ForeignCommit | undefined;
 }
 
-/** Loads the newest version without foreign changes. Errors: `log_damaged`, `lake_protocol`, `foreign_commit`. */
-export async function loadOwnState(tableDir: string): Promise<OwnState> {
-  const newest = await loadTableState(tableDir);
+/**
+ * Loads the newest version without foreign changes. `needed`: as in `loadTableState`. Errors: `log_damaged`,
+ * `lake_protocol`, `foreign_commit`.
+ */
+export async function loadOwnState(tableDir: string, needed?: AddFilter): Promise<OwnState> {
+  const newest = await loadTableState(tableDir, undefined, needed);
   const { foreign } = newest;
   if (foreign === undefined) {
     assertProtocol(newest.protocol);
     return { state: newest, foreign };
   }
-  const state = await loadTableState(tableDir, foreign.version - 1).catch((error: unknown) => {
+  const state = await loadTableState(tableDir, foreign.version - 1, needed).catch((error: unknown) => {
     if (!isAppError(error, 'log_damaged')) throw error;
     throw new AppError('foreign_commit', foreignError(foreign).message, {
       cause: error,
@@ -324,9 +344,10 @@ export async function loadOwnState(tableDir: string): Promise<OwnState> {
 
 /**
  * Reads the newest snapshot of a table: every row committed before the call, none twice. The retention keeps its files.
- * Version -1 if the table does not exist. Errors: those of `loadOwnState`.
+ * Version -1 if the table does not exist. `needed`: files that it does not match may be left out, which saves a reader of
+ * a large log most of the time and memory. Errors: those of `loadOwnState`.
  */
-export async function readSnapshot(tableDir: string): Promise<Snapshot> {
-  const { state, foreign } = await loadOwnState(tableDir);
+export async function readSnapshot(tableDir: string, needed?: AddFilter): Promise<Snapshot> {
+  const { state, foreign } = await loadOwnState(tableDir, needed);
   return toSnapshot(tableDir, state, foreign);
 }

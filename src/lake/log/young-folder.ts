@@ -33,8 +33,22 @@ export function sealedPath(publishedPath: string, change?: { readonly id: string
   return `${sealedPrefix}${publishedPath.replace(/\.parquet$/, '')}.${change.id}-${change.index}.parquet`;
 }
 
+/** Suffix of the files of a merge. They replace several others, so their folder changes atomically. */
+const mergedSuffix = /-merged-\d+\.parquet$/;
+
+/** Returns the path of a file that a merge writes. `folder`: that of its partition. */
+export function mergedPath(folder: string, id: string, index: number): string {
+  return sealedPath(`${folder}/${id}-merged-${index}.parquet`);
+}
+
+/** Reports whether a file, or what it rewrites, is of a merge. */
+export function isMergedPath(publishedPath: string): boolean {
+  return mergedSuffix.test(publishedPath);
+}
+
+/** Reports whether readers of folders see a sealed file as soon as it is committed. */
 export function isFirstOfPublishedPath(relative: string): boolean {
-  return relative.startsWith(sealedPrefix) && !rewriteSuffix.test(relative);
+  return relative.startsWith(sealedPrefix) && !rewriteSuffix.test(relative) && !isMergedPath(relative);
 }
 
 /** Returns the path at which readers of folders find a sealed file; undefined for a young one. */

@@ -42,6 +42,8 @@ export interface Duckdb {
   rows(sql: string, values?: readonly SqlValue[]): Promise<SqlRow[]>;
   /** Returns columns of a small relation as lists of texts and numbers, at a quarter of the cost of rows. */
   columns(names: readonly string[], from: string): Promise<readonly (readonly unknown[])[]>;
+  /** Streams the only column of a query, in lists. Other statements have to wait until the last one. */
+  texts(sql: string): AsyncGenerator<readonly string[]>;
   /** Returns the columns of a query as arrays. All are UINTEGER and not NULL. For millions of rows. */
   integers(sql: string): Promise<readonly Uint32Array[]>;
   /** Appends columns to a temporary table of INTEGER columns. */
@@ -177,6 +179,16 @@ async function readIntegers(connection: DuckDBConnection, sql: string): Promise<
   });
 }
 
+async function* streamTexts(connection: DuckDBConnection, sql: string): AsyncGenerator<readonly string[]> {
+  const result = await attempt(() => connection.stream(sql));
+  for (;;) {
+    const chunk = await attempt(() => result.fetchChunk());
+    if (chunk === null || chunk.rowCount === 0) return;
+    const vector = chunk.getColumnVector(0);
+    yield Array.from({ length: vector.itemCount }, (_, row) => String(vector.getItem(row)));
+  }
+}
+
 /** Opens an engine. Errors: `disk` if the disk is full, `memory` if the limit is reached, else `sql`. */
 export async function openDuckdb(options: DuckdbOptions): Promise<Duckdb> {
   const { connection, close } = await attempt(() => connect(options));
@@ -195,6 +207,7 @@ export async function openDuckdb(options: DuckdbOptions): Promise<Duckdb> {
         return Array.isArray(values) ? values : [];
       });
     },
+    texts: (sql) => streamTexts(connection, sql),
     integers: (sql) => attempt(() => readIntegers(connection, sql)),
     appendIntegers: (table, columns) => attempt(() => appendIntegers(connection, table, columns)),
     progress() {

@@ -1,10 +1,10 @@
 /**
  * Read access to the lake: its owner's, or also that of a group (`TRIBUTARY_LAKE_GROUP`). The group can read the
- * tables, snapshot.sql, views.sql and watermark.json, but no failed events, quarantined files, catalogue or staged
- * work. It can pass through the data folder and `lake/`, but not list them: a member who could open `lake/` could hold
- * the compactor's lock. The modes of the folders store the setting. Writers use `tableFileMode` and `tableFolderMode`,
- * take their umask from them (followGroupAccess), and inherit the group by set-group-id bits. Crash: each folder gets
- * its mode after its contents, and `lake/` is last; the next start continues.
+ * tables, snapshot.sql, views.sql and watermark.json, but no failed events, quarantined files, catalogue, first-seen
+ * parts or staged work. It can pass through the data folder and `lake/`, but not list them: a member who could open
+ * `lake/` could hold the compactor's lock. The modes of the folders store the setting. Writers use `tableFileMode` and
+ * `tableFolderMode`, take their umask from them (followGroupAccess), and inherit the group by set-group-id bits. Crash:
+ * each folder gets its mode after its contents, and `lake/` is last; the next start continues.
  */
 import { chmod, chown, lstat, readdir, realpath, stat, readFile } from 'node:fs/promises';
 import path from 'node:path';
@@ -58,6 +58,7 @@ const privateFolders: Readonly<Record<string, number>> = {
   quarantine: 0o700,
   orphans: 0o700,
   catalogue: 0o700,
+  'first-seen': 0o700,
   staging: setGroupId | 0o700,
 };
 const besideTables = ['snapshot.sql', 'views.sql', 'watermark.json'];

@@ -254,6 +254,10 @@ export const problemTable = {
     'The keys of download links were missing and were created again. Older links are rejected.',
     'Restore the named file from a backup, or have users get the state of their exports again, which returns new links.',
   ),
+  merge_paused: warning(
+    'The sealed files of past days are not merged. All rows stay readable; queries open more files.',
+    'Remove the cause that `tributary status` names, then restart the service. See [merged days](../lake.md#merged-days).',
+  ),
   receipt_keys_unreadable: warning(
     'The keys of receipts cannot be read. Imports return no receipts, at once or from the next start.',
     'Restore `keys/receipts.json`. Otherwise remove it and restart; earlier receipts then need a saved public key.',

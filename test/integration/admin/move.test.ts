@@ -102,7 +102,7 @@ async function createScene() {
 
 /** What a move leaves: links of sealed files, caches, work, what names its place, and the damaged report. */
 const unmoved =
-  /^(?:format\.json|(?:nats|refusals|spool|event-index|run|lake\/staging|lake\/catalogue\/packs)\/.*|lake\/snapshot\.sql|lake\/\w+\/kind=.*|lake\/payments\/date=.*|reports\/\d+\/attempt-.*|reports\/8\/parts\/.*|(?:.*\/)?\.[^/]*)$/;
+  /^(?:format\.json|(?:nats|refusals|spool|event-index|run|lake\/staging|lake\/catalogue\/packs|lake\/first-seen)\/.*|lake\/snapshot\.sql|lake\/\w+\/kind=.*|lake\/payments\/date=.*|reports\/\d+\/attempt-.*|reports\/8\/parts\/.*|(?:.*\/)?\.[^/]*)$/;
 
 /** Returns the hashes of what a move takes. */
 const contentsOf = (folder: string): Readonly<Record<string, string>> =>
@@ -142,7 +142,7 @@ const decisive: readonly string[] = ['state-copied', 'source-marked'];
 function drawSteps(): string[] {
   const others = inTurn(
     moveSteps.filter((step) => !decisive.includes(step)),
-    4,
+    8,
   );
   return moveSteps
     .filter((step) => decisive.includes(step) || others.includes(step))

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createExportArea, type Credentials, type RunningArea } from '../../helpers/export-area.ts';
-import { derivedEvents } from '../../helpers/derived-oracle.ts';
+import { derivedEvents, zones } from '../../helpers/derived-oracle.ts';
 import { createRandom, oracleApps, toFixtureEvent, type ImportedEvent } from '../../helpers/export-events.ts';
 import { expectedRows, parseCsv, type OracleRequest } from '../../helpers/export-oracle.ts';
 import { temporaryFolder } from '../../helpers/folder.ts';
@@ -10,18 +10,6 @@ import { runHere } from '../../helpers/worker-here.ts';
 
 const start = Date.parse('2025-02-01T00:00:00Z') / 1000;
 const daySeconds = 86_400;
-const zones = [
-  'UTC',
-  'Europe/Moscow',
-  'Europe/Berlin',
-  'America/New_York',
-  'America/St_Johns',
-  'America/Santiago',
-  'Asia/Katmandu',
-  'Asia/Tehran',
-  'Australia/Sydney',
-  'Pacific/Auckland',
-];
 /** Intervals between two events of a history, s: at the limits of a session and of a day. */
 const pauses = [0, 0, 1, 60, 1799, 1800, 1801, 3600, 43_200, daySeconds, 9 * daySeconds];
 const random = createRandom(1405);

@@ -1,7 +1,8 @@
 import path from 'node:path';
 import { expect, test } from 'vitest';
 import type { Action, AddAction } from '../../../src/lake/log/actions.ts';
-import { writeCheckpoint, groupRows, readActions } from '../../../src/lake/log/checkpoint.ts';
+import { writeCheckpoint } from '../../../src/lake/log/checkpoint.ts';
+import { groupRows, readActions } from '../../../src/lake/log/checkpoint-rows.ts';
 import { checkpointName, logFolder } from '../../../src/lake/log/log-files.ts';
 import { applyActions, createTableState, type TableState } from '../../../src/lake/log/table-state.ts';
 import { openDuckdb, type Duckdb } from '../../../src/lake/sql/duckdb.ts';
@@ -36,6 +37,13 @@ const adds: readonly AddAction[] = [
   { ...plain, path: 'laid out', stats: '{\n\t"numRecords": 5\n}' },
   { ...plain, path: 'tab in statistics', stats: '{\t"numRecords":5}' },
   { ...plain, path: 'no statistics', stats: '' },
+  { ...plain, path: 'quotes', stats: '"a","b"\'\\\\' },
+  { ...plain, path: '"quoted"', tags: { sha256: '""' } },
+  { ...plain, path: 'return in statistics', stats: '{\r"numRecords":5}' },
+  { ...plain, path: 'pair', stats: '{"maxValues":{"kind":"\u{1f600}"}}' },
+  { ...plain, path: ' spaces ', stats: ' {} ' },
+  { ...plain, path: '#comment' },
+  { ...plain, path: 'NULL', stats: 'NULL' },
   { ...plain, path: 'tab in a tag', tags: { sha256: 'a\tb' } },
 ];
 
@@ -86,6 +94,25 @@ test('A checkpoint that is read in several batches returns each row once', async
   const sizes = actions.flatMap(({ add }) => (add === undefined ? [] : [`f${add.size}` === add.path ? add.size : -1]));
   expect(new Set(sizes).size).toBe(count);
   expect(Math.min(...sizes)).toBe(0);
+});
+
+test('A filter leaves out removed files, also if they fill a row group', async () => {
+  const state = createTableState();
+  const removed = Array.from({ length: 2 * groupRows }, (_, index) => ({
+    remove: { path: `gone${index}`, deletionTimestamp: 8, dataChange: false },
+  }));
+  applyActions(state, 5, [
+    { txn: { appId: 's', version: 7 } },
+    { add: { ...plain, tags: { since: '5' } } },
+    ...removed,
+  ]);
+  const actions: Action[] = [];
+  await withEngine(async (duckdb) => {
+    const file = await writeState(duckdb, state);
+    for await (const some of readActions(duckdb, file, { columns: ['kind'], condition: 'false' }))
+      actions.push(...some);
+  });
+  expect(actions.map((action) => Object.keys(action))).toEqual([['txn'], ['add']]);
 });
 
 test('A checkpoint of another engine is read with all members of its adds', async () => {

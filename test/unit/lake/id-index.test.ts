@@ -62,6 +62,10 @@ async function find({ duckdb, index }: TestIndex, files: readonly DataFile[], nu
   return [candidates.map(({ file }) => file.path), unindexed.length];
 }
 
+function raise(): never {
+  throw new Error('there is no such file');
+}
+
 async function mergeAll({ duckdb, index }: TestIndex, files: readonly DataFile[]): Promise<void> {
   for (const merge of index.planMerges(files)) await index.merge(duckdb, merge);
 }
@@ -141,6 +145,44 @@ describe('the index of ids', () => {
     onTestFinished(() => now.mockRestore());
     expect(await find(tested, files, 0)).toEqual([[], 1]);
     expect(names()).toEqual([]);
+  });
+
+  it('A lookup ends while another process replaces the parts that it is about to read, again and again', async () => {
+    const tested = await indexFiles((duckdb) => writeFiles(duckdb, 3));
+    const { files, duckdb, folder, index } = tested;
+    const other = openIdIndex(folder);
+    const findWhile = async (replacements: number): Promise<unknown> => {
+      let done = 0;
+      const racing: Pick<Duckdb, 'rows' | 'run'> = {
+        run: (sql) => duckdb.run(sql),
+        async rows(sql) {
+          if (sql.includes('min(span)') && done < replacements) {
+            done += 1;
+            await other.keepOnly(duckdb, []);
+            await other.add(duckdb, files.at(done % files.length) ?? raise());
+          }
+          return await duckdb.rows(sql);
+        },
+      };
+      const { candidates, unindexed } = await index.find(racing, files, [keyOf(2)]);
+      return [done, candidates.map(({ file }) => file.path), unindexed.map((file) => file.path)];
+    };
+    expect(await findWhile(2)).toEqual([2, ['2.parquet'], ['0.parquet', '1.parquet']]);
+    expect(await findWhile(9)).toEqual([4, [], ['0.parquet', '1.parquet', '2.parquet']]);
+  });
+
+  it('A part that another process removes while it is read counts as not indexed', async () => {
+    const tested = await indexFiles((duckdb) => writeFiles(duckdb, 2));
+    const { files, duckdb, folder } = tested;
+    const racing: Pick<Duckdb, 'rows' | 'run'> = {
+      run: (sql) => duckdb.run(sql),
+      async rows(sql) {
+        if (sql.includes('parquet_kv_metadata'))
+          for (const name of readdirSync(folder)) rmSync(path.join(folder, name));
+        return await duckdb.rows(sql);
+      },
+    };
+    expect(await openIdIndex(folder).find(racing, files, [keyOf(0)])).toEqual({ candidates: [], unindexed: files });
   });
 
   it('An error of the engine does not cause the parts to be read again or removed', async () => {

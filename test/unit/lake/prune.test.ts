@@ -9,6 +9,11 @@ const file = {
   maxValues: { id_app: 20, kind: 'login', event_time: '2026-01-01T00:00:59.999Z' },
 } as unknown as DataFile;
 const atMs = Date.parse('2026-01-01T00:00:59.999Z');
+const named = (min: string, max: string): DataFile => ({
+  ...file,
+  minValues: { custom_event_name: min },
+  maxValues: { custom_event_name: max },
+});
 const isKept = (filter: FileFilter, of: DataFile = file): boolean => pruneFiles([of], filter).length === 1;
 
 describe('pruning by the statistics of the log', () => {
@@ -26,6 +31,18 @@ describe('pruning by the statistics of the log', () => {
     ['the log has no such statistics', { availableAt: { fromMs: atMs * 2 } }, true],
   ] as const)('A file is kept or pruned by the statistics of the log if %s: %j, %s', (_what, filter, wanted) => {
     expect(isKept(filter as FileFilter)).toBe(wanted);
+  });
+
+  it('Names of events compare by their bytes, as the engine compares them', () => {
+    // In UTF-16, the emoji (surrogates) comes before the ligature; in UTF-8 after it.
+    const [ligature, emoji] = ['\uFB01', '\u{1F600}'];
+    expect(isKept({ eventNames: ['level_up'] }, named('a', 'm'))).toBe(true);
+    expect(isKept({ eventNames: ['a', 'm'] }, named('a', 'm'))).toBe(true);
+    expect(isKept({ eventNames: ['Z', 'n'] }, named('a', 'm'))).toBe(false);
+    expect(isKept({ eventNames: [] }, named('a', 'm'))).toBe(false);
+    expect(isKept({ eventNames: [ligature] }, named('a', emoji))).toBe(true);
+    expect(isKept({ eventNames: [emoji] }, named('a', ligature))).toBe(false);
+    expect(isKept({ eventNames: ['x'] })).toBe(true);
   });
 
   it('A file without rows is always pruned', () => {

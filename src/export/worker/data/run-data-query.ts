@@ -9,7 +9,7 @@ import { datasets, events, type Dataset } from '../../../datasets/dataset.ts';
 import { enrichedFields, eventFields } from '../../../datasets/event-fields.ts';
 import type { Column } from '../../../datasets/field-schema.ts';
 import { readCurrentCatalogue } from '../../../lake/catalogue/current-catalogue.ts';
-import { pruneFiles, type FileFilter } from '../../../lake/files/prune.ts';
+import { pruneFiles, toAddFilter, type FileFilter } from '../../../lake/files/prune.ts';
 import { listTables, tablePaths } from '../../../lake/lake.ts';
 import { readSnapshot, withEmptyFile, type DataFile, type Snapshot } from '../../../lake/log/snapshot.ts';
 import { sqlName } from '../../../lake/sql/literals.ts';
@@ -33,9 +33,9 @@ async function chooseFiles(
   { from, to }: DateSpan,
   kinds?: FileFilter['kinds'],
 ): Promise<ChosenFiles> {
-  const snapshot = await readSnapshot(tablePaths(lakeDir, dataset).table);
   const eventTime = { fromMs: Date.parse(`${from}T00:00:00Z`), toMs: Date.parse(`${to}T23:59:59.999Z`) };
   const filter = { idApps: apps.map(({ idApp }) => idApp), eventTime, ...(kinds === undefined ? {} : { kinds }) };
+  const snapshot = await readSnapshot(tablePaths(lakeDir, dataset).table, toAddFilter(filter));
   return { table: dataset.table, snapshot, files: apps.length === 0 ? [] : pruneFiles(snapshot.files, filter) };
 }
 

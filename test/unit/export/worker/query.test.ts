@@ -5,7 +5,8 @@ import { describe, expect, it } from 'vitest';
 import type { ExportApp, ExportSpec } from '../../../../src/export/jobs/export-spec.ts';
 import { fileFormats } from '../../../../src/datasets/file-formats.ts';
 import { openQueryEngine } from '../../../../src/export/worker/query-engine.ts';
-import { buildQuery } from '../../../../src/export/worker/query.ts';
+import { buildQuery, fileFilter } from '../../../../src/export/worker/query.ts';
+import { pruneFiles } from '../../../../src/lake/files/prune.ts';
 import { emptyFilePath, readSnapshot } from '../../../../src/lake/log/snapshot.ts';
 import { literalOf, parseCsv } from '../../../helpers/export-oracle.ts';
 import { testFolder } from '../../../helpers/folder.ts';
@@ -64,6 +65,22 @@ const eventOf = (index: number, event: Partial<FixtureEvent>): FixtureEvent => (
   event_time: 1_700_000_000,
   available_at: 1_700_000_000,
   ...event,
+});
+
+describe('the files of an export', () => {
+  it('The day after a span is not read, even if its first event is at midnight', async () => {
+    const table = path.join(testFolder(), 'table');
+    const midnight = Date.UTC(2026, 0, 2) / 1000;
+    const times = [midnight - 86_400, midnight - 0.001, midnight - 0.0001, midnight];
+    await writeLake(
+      table,
+      times.map((seconds, index) => [eventOf(index, { event_time: seconds })]),
+    );
+    const { files } = await readSnapshot(table);
+    const eventTime = { fromSeconds: midnight - 86_400, beforeSeconds: midnight };
+    const read = pruneFiles(files, fileFilter({ ...requestOf(['eventId'], 'UTC'), eventTime }, apps));
+    expect(read).toEqual(files.slice(0, 3));
+  });
 });
 
 describe('the cells of an export', () => {
