@@ -85,7 +85,7 @@ describe.skipIf(obstacle !== undefined)('the image', { timeout: 300_000 }, () =>
     };
     const volume = makeVolume(path.join(folder, 'service'), user);
     const service = image.run(volume, [...entrypoint, ...command], env);
-    await waitUntilHealthy(service, async () => (await image.run(volume, healthcheck, env).end()) === 0);
+    await waitUntilHealthy(service, () => service.execute(healthcheck).status === 0);
     const durationMs = await service.stop();
     expect(durationMs).toBeGreaterThan(5000);
     expect(durationMs).toBeLessThan(30_000);

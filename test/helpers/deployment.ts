@@ -87,20 +87,22 @@ export interface RunningContainer {
 }
 
 /** Watches a started program until the test ends, when it is killed with all that it started. */
-export function watchContainer(child: ChildProcess, findFirst: () => number | undefined): RunningContainer {
-  let output = '';
-  for (const stream of [child.stdout, child.stderr]) stream?.on('data', (piece: Buffer) => (output += String(piece)));
+export function watchContainer(
+  child: ChildProcess,
+  findFirst: () => number | undefined,
+  output: () => string,
+): RunningContainer {
   const exited = once(child, 'close') as Promise<[number | null]>;
   onTestFinished(() => {
     for (const pid of listTree(child.pid ?? 0)) signalProcess(pid, 'SIGKILL');
   });
   return {
-    output: () => output,
+    output,
     end: async () => (await exited)[0],
     async stop() {
       const beganMs = performance.now();
       const first = findFirst();
-      if (first === undefined) throw new Error(`nothing to stop: ${output}`);
+      if (first === undefined) throw new Error(`nothing to stop: ${output()}`);
       signalProcess(first, 'SIGTERM');
       await within('the container ends', exited, 180_000);
       return performance.now() - beganMs;
@@ -130,7 +132,13 @@ export function mapVolume(
 export function startLocally(words: readonly string[], env: Readonly<Record<string, string>>): RunningContainer {
   const [program = '', ...rest] = toLocalCommand(words);
   const child = spawn(program, rest, { env: { PATH: process.env['PATH'] ?? '', ...env } });
-  return watchContainer(child, () => child.pid);
+  let output = '';
+  for (const stream of [child.stdout, child.stderr]) stream.on('data', (piece: Buffer) => (output += String(piece)));
+  return watchContainer(
+    child,
+    () => child.pid,
+    () => output,
+  );
 }
 
 /** Runs a probe by command, as HEALTHCHECK does; returns whether it passed. */

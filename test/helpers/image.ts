@@ -1,10 +1,10 @@
-import { execFile, execFileSync, spawn } from 'node:child_process';
+import { execFile, execFileSync } from 'node:child_process';
 import { chownSync, copyFileSync, existsSync, mkdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { packageRoot } from '../../src/runtime/files/package-files.ts';
-import { listTree } from './processes.ts';
-import { readDockerfile, watchContainer, type RunningContainer } from './deployment.ts';
+import { runContainer, type Container, type ContainerImage } from './containers.ts';
+import { readDockerfile } from './deployment.ts';
 import { findProgram } from './shell.ts';
 
 const run = promisify(execFile);
@@ -20,12 +20,12 @@ const npm = 'npm@11';
 const certificates = '/etc/ssl/certs/ca-certificates.crt';
 
 /** Programs that a machine needs to build and run the image without a container engine, as root. */
-const programs = ['buildah', 'mmdebstrap', 'unshare', 'chroot', 'npm'];
+const programs = ['buildah', 'mmdebstrap', 'unshare', 'nsenter', 'ip', 'chroot', 'curl', 'npm'];
 
 /** Returns the reason why the image cannot be built here; undefined if it can be. */
 export function findObstacle(): string | undefined {
   const missing = programs.filter((name) => findProgram(name) === undefined);
-  if (missing.length > 0) return `${missing.join(', ')} missing on this machine (apt-get install buildah mmdebstrap)`;
+  if (missing.length > 0) return `${missing.join(', ')} missing on this machine (apt-get install buildah mmdebstrap iproute2 curl)`;
   return process.getuid?.() === 0 ? undefined : 'the image is built as root';
 }
 
@@ -60,29 +60,20 @@ async function ensureBase(folder: string): Promise<void> {
   await buildah('commit', '--quiet', '--rm', container, base);
 }
 
-export interface BuiltImage {
-  /** Its root file system. */
-  readonly root: string;
+type ImageConfig = Readonly<Record<string, unknown>> & {
+  readonly Volumes: Readonly<Record<string, object>>;
+  readonly WorkingDir: string;
+};
+
+export interface BuiltImage extends ContainerImage {
   /** Bytes of the files that the image adds to its base. */
   readonly addedBytes: number;
   /** Labels and default process, as a container engine reads them. */
-  readonly config: Readonly<Record<string, unknown>>;
-  /** Runs a process in it: read-only root, its user, a volume and a tmpfs at /tmp; with the network of the machine. */
-  run(volume: string, words: readonly string[], env?: Readonly<Record<string, string>>): RunningContainer;
+  readonly config: ImageConfig;
+  /** Runs a process in it with a volume and the network of the machine. */
+  run(volume: string, words: readonly string[], environment?: Readonly<Record<string, string>>): Container;
   remove(): Promise<void>;
 }
-
-/** Runs in new namespaces: mounts what a container engine would, and starts the process as the image's user. */
-const startScript = `set -e
-root=$1 volume=$2 user=$3; shift 3
-mount --make-rprivate /
-mount --bind "$root" "$root"
-mount --bind "$volume" "$root/var/lib/tributary"
-mount -o remount,ro,bind "$root"
-mount -t proc proc "$root/proc"
-mount -t tmpfs tmpfs "$root/tmp"
-mount --rbind /dev "$root/dev"
-exec chroot --userspec="$user" --groups="\${user#*:}" "$root" "$@"`;
 
 /** Builds the image from the Dockerfile without a container engine. `folder`: for the base. */
 export async function buildImage(folder: string): Promise<BuiltImage> {
@@ -90,27 +81,20 @@ export async function buildImage(folder: string): Promise<BuiltImage> {
   const words = ['bud', '--quiet', '--isolation', 'chroot', '--format', 'docker', '--build-arg', `BASE=${base}`];
   await buildah(...words, '--build-arg', 'COMMIT=abc', '--tag', tag, '.');
   const { Docker } = JSON.parse(await buildah('inspect', '--type', 'image', tag)) as {
-    readonly Docker: { readonly config: Readonly<Record<string, unknown>> };
+    readonly Docker: { readonly config: ImageConfig };
   };
   const container = await buildah('from', tag);
   const root = await buildah('mount', container);
   const added = ['opt/tributary', ...['nats-server', 'tini', 'tributary'].map((name) => `usr/local/bin/${name}`)];
   const { stdout: sizes } = await run('du', ['--bytes', '--summarize', '--total', ...added], { cwd: root });
-  const { environment, user } = readDockerfile();
+  const { config } = Docker;
+  const image = { ...readDockerfile(), root, volumes: Object.keys(config.Volumes), workingFolder: config.WorkingDir };
   return {
-    root,
+    ...image,
     addedBytes: Number(sizes.trim().split('\n').at(-1)?.split('\t')[0]),
-    config: Docker.config,
-    run(volume, command, env = {}) {
-      const variables = {
-        PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin',
-        ...environment,
-        ...env,
-      };
-      const inside = ['--mount', '--pid', '--fork', '--kill-child', 'sh', '-c', startScript, 'sh', root, volume, user];
-      const child = spawn('unshare', [...inside, ...command], { env: variables });
-      return watchContainer(child, () => listTree(child.pid ?? 0).find((pid) => pid !== child.pid));
-    },
+    config,
+    run: (volume, words, environment = {}) =>
+      runContainer(image, { words, environment, mounts: [{ source: volume, target: '/var/lib/tributary' }] }),
     remove: async () => void (await buildah('rm', container), await buildah('rmi', tag)),
   };
 }
