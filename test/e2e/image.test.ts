@@ -1,11 +1,15 @@
-import { rmSync } from 'node:fs';
+import { execFileSync } from 'node:child_process';
+import { cpSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { readDockerfile, waitUntilHealthy } from '../helpers/deployment.ts';
-import { temporaryFolder } from '../helpers/folder.ts';
+import { startCompose, type Compose } from '../helpers/compose.ts';
+import { runContainer, startNetwork, type Container, type ContainerOptions } from '../helpers/containers.ts';
+import { readDeployYaml, readDockerfile, waitUntilHealthy } from '../helpers/deployment.ts';
+import { temporaryFolder, testFolder } from '../helpers/folder.ts';
 import { findFreePorts } from '../helpers/free-ports.ts';
 import {
   buildImage,
+  buildOthers,
   findNatsVersion,
   findObstacle,
   makeVolume,
@@ -13,10 +17,17 @@ import {
   type BuiltImage,
 } from '../helpers/image.ts';
 import { isWhole } from '../helpers/in-turn.ts';
+import { copyManifests, kubectl, listPods, readSecret, renderBlock, startPods } from '../helpers/kubernetes.ts';
 import { readLockFile } from '../helpers/lock-file.ts';
+import { findPythonDeployment } from '../helpers/python-engines.ts';
+import { findGateway } from '../helpers/s3-servers.ts';
+import { waitFor } from '../helpers/wait.ts';
 import { packageRoot } from '../../src/runtime/files/package-files.ts';
 
-/** The image, built from the Dockerfile on Debian's packages, and containers of it as a strict engine runs them. */
+/**
+ * The image, built from the Dockerfile on Debian's packages, and containers of it as a strict engine runs them: alone,
+ * as the services of the compose files, and as the pods of the manifests.
+ */
 
 const obstacle = isWhole ? findObstacle() : 'in the nightly run (TRIBUTARY_TEST_WHOLE=1)';
 if (obstacle !== undefined) process.stderr.write(`skipped: the image is not built: ${obstacle}\n`);
@@ -100,5 +111,222 @@ describe.skipIf(obstacle !== undefined)('the image', { timeout: 300_000 }, () =>
     expect(service.output()).toMatch(
       /^tributary: cannot .*: \/var\/lib\/tributary belongs to user 0, and this process runs as user 10001 \(.*\)\. Make 10001:10001 the owner of the folder or volume, or pass another folder with --data\.\n$/,
     );
+  });
+});
+
+const python = obstacle === undefined ? await findPythonDeployment() : undefined;
+const yaml = python === undefined ? new Map<string, readonly unknown[]>() : await readDeployYaml(python);
+
+/** What `init` prints: environment of a client. */
+function readSignIn(output: string): Readonly<Record<string, string>> {
+  const [, importUrl = '', idApp = '', token = ''] =
+    /curl -X POST '(\S+)\/v1\/customEvent\/\?idApp=(\d+)' -H 'Authorization: (\S+)'/.exec(output) ?? [];
+  const [, exportUrl = '', idUser = '', secret = ''] =
+    /Sign in to the console at (\S+)\/console\/ with the user id (\d+) and the secret (\S+)\.\n/.exec(output) ?? [];
+  return {
+    TRIBUTARY_IMPORT_URL: importUrl,
+    TRIBUTARY_EXPORT_URL: exportUrl,
+    TRIBUTARY_APP: idApp,
+    TRIBUTARY_TOKEN: token,
+    TRIBUTARY_USER: idUser,
+    TRIBUTARY_SECRET: secret,
+  };
+}
+
+/** Imports events of so many users with the client of the image; returns the exported users, sorted. */
+async function exchange(
+  signIn: Readonly<Record<string, string>>,
+  network: ContainerOptions['network'],
+  users: readonly string[],
+): Promise<readonly string[]> {
+  const files = makeVolume(path.join(testFolder(), 'files'), user);
+  const lines = users.map((customUserId) => JSON.stringify({ customUserId, customEventName: 'level' }));
+  writeFileSync(path.join(files, 'events.ndjson'), `${lines.join('\n')}\n`);
+  for (const words of [
+    ['import', 'events.ndjson', '--wait'],
+    ['export', 'customEvents', '--from', 'yesterday', '--selectors', 'customUserId', '-o', 'users.csv'],
+  ]) {
+    const mounts = [{ source: files, target: '/var/lib/tributary' }];
+    const client = runContainer(image, { words: [...entrypoint, ...words], environment: signIn, mounts, network });
+    expect(await client.end(), client.output()).toBe(0);
+  }
+  const [header, ...rows] = readFileSync(path.join(files, 'users.csv'), 'utf8').trimEnd().split('\n');
+  expect(header).toBe('customUserId');
+  return rows.toSorted();
+}
+
+const usersFrom = (first: number, count = 100): readonly string[] =>
+  Array.from({ length: count }, (_, index) => `u-${first + index}`).toSorted();
+
+/** Returns the number of acknowledged events of a host of role ingest. */
+function countAcknowledged(container: Container): number {
+  const script = "fetch('http://127.0.0.1:8082/metrics').then((r) => r.text()).then((text) => console.log(text))";
+  const { output } = container.execute(['node', '-e', script]);
+  return Number(/^tributary_ingest_events_acknowledged_total\{kind="custom_event"\} (\d+)$/m.exec(output)?.[1] ?? 0);
+}
+
+describe.skipIf(python === undefined)('the compose files', { timeout: 600_000 }, () => {
+  const compose = (file: string): Compose => yaml.get(file)?.[0] as Compose;
+
+  it('The services of compose.yaml run in containers, and its sign-in finds the process of the service', async () => {
+    const place = testFolder();
+    const started = await startCompose(compose('compose/compose.yaml'), {
+      folder: place,
+      volumes: path.join(place, 'volumes'),
+      images: { tributary: image },
+    });
+    const [service, signIn] = [started.of('tributary'), started.of('sign-in')];
+    expect(await signIn.completed, signIn.container().output()).toBe(0);
+    const users = usersFrom(0);
+    expect(await exchange(readSignIn(signIn.container().output()), service.container(), users)).toEqual(users);
+    expect(await service.stop()).toBeLessThan(1);
+    expect(await service.completed).toBe(0);
+    expect(service.restarts()).toBe(0);
+  });
+
+  it('The services of cluster.yaml import and export through the proxy, also after one host of each role has ended', async (ctx) => {
+    const gateway = await findGateway();
+    if (gateway === undefined) return ctx.skip('no versitygw on this machine');
+    const others = await buildOthers(gateway);
+    try {
+      const place = testFolder();
+      const deploy = path.join(place, 'compose');
+      cpSync(path.join(packageRoot, 'deploy/compose'), deploy, { recursive: true });
+      execFileSync('sh', [path.join(deploy, 'secrets.sh')]);
+      const started = await startCompose(compose('compose/cluster.yaml'), {
+        folder: deploy,
+        volumes: path.join(place, 'volumes'),
+        images: { tributary: image, versitygw: others.gateway, 'nginx-unprivileged': others.nginx },
+      });
+      const signIn = started.of('sign-in');
+      expect(await signIn.completed, signIn.container().output()).toBe(0);
+      const access = readSignIn(signIn.container().output());
+      const proxy = started.of('proxy').container();
+      await waitFor('the proxy has a process', () => proxy.execute(['true']).status === 0);
+      expect(await exchange(access, proxy, usersFrom(0))).toEqual(usersFrom(0));
+      const counts = ['ingest-1', 'ingest-2'].map((name) => countAcknowledged(started.of(name).container()));
+      expect(counts.every((count) => count > 0)).toBe(true);
+      expect(counts.reduce((sum, count) => sum + count)).toBe(100);
+
+      const ended = ['ingest-1', 'compact-1', 'export-1'].map(started.of);
+      const shares = await Promise.all(ended.map((one) => one.stop()));
+      expect(Math.max(...shares)).toBeLessThan(1);
+      expect(await Promise.all(ended.map((one) => one.completed))).toEqual([0, 0, 0]);
+      expect(await exchange(access, proxy, usersFrom(100))).toEqual(usersFrom(0, 200));
+    } finally {
+      await others.remove();
+    }
+  });
+});
+
+/** Returns the configuration that NATS's own chart makes of our values, for servers with these names. */
+function renderNats(values: NatsValues, names: readonly string[]): string {
+  const { cluster, jetstream, merge } = values.config;
+  const config = {
+    ...merge,
+    port: 4222,
+    server_name: '<< $SERVER_NAME >>',
+    jetstream: { store_dir: '/var/lib/tributary', max_file_store: `<< ${jetstream.fileStore.pvc.size} >>`, ...jetstream.merge },
+    cluster: { name: 'nats', port: 6222, routes: names.map((name) => `nats://${name}:6222`) },
+  };
+  expect(cluster.replicas).toBe(names.length);
+  return JSON.stringify(config, undefined, 2).replaceAll(/"<< (.*?) >>"/g, '$1');
+}
+
+interface NatsValues {
+  readonly config: {
+    readonly cluster: { readonly replicas: number };
+    readonly jetstream: {
+      readonly fileStore: { readonly pvc: { readonly size: string } };
+      readonly merge: Readonly<Record<string, unknown>>;
+    };
+    readonly merge: Readonly<Record<string, unknown>>;
+  };
+  readonly container: {
+    readonly env: Readonly<Record<string, { readonly valueFrom: { readonly secretKeyRef: { name: string; key: string } } }>>;
+  };
+}
+
+describe.skipIf(python === undefined || kubectl === undefined)('the manifests of the cluster', { timeout: 600_000 }, () => {
+  it('The commands of the page make pods that import and export, pass their probes, and drain within their grace', async (ctx) => {
+    const gateway = await findGateway();
+    if (gateway === undefined) return ctx.skip('no versitygw on this machine');
+    const others = await buildOthers(gateway);
+    try {
+      const place = testFolder();
+      const [ingest, exporter] = ['http://tributary-ingest-0:8080', 'http://tributary-export-0:8081'];
+      copyManifests(place, {
+        TRIBUTARY_S3_ENDPOINT: 'http://s3:7070',
+        TRIBUTARY_S3_PATH_STYLE: 'on',
+        TRIBUTARY_PUBLIC_S2S_URL: ingest,
+        TRIBUTARY_PUBLIC_API_URL: exporter,
+      });
+      mkdirSync(path.join(place, '.aws'));
+      writeFileSync(
+        path.join(place, '.aws/credentials'),
+        '[default]\naws_access_key_id = tester\naws_secret_access_key = tester-secret\n',
+      );
+      const page = readFileSync(path.join(packageRoot, 'docs/containers.md'), 'utf8');
+      const block = /^```sh\n(SERVICE=.*?)^```$/ms.exec(page)?.[1] ?? '';
+      const manifests = await renderBlock(block, place, python ?? '');
+      const values = yaml.get('kubernetes/cluster/nats-values.yaml')?.[0] as NatsValues;
+      const servers = Array.from({ length: values.config.cluster.replicas }, (_, index) => `nats-${index}.nats-headless`);
+      const network = await startNetwork([...listPods(manifests), ...servers, 's3', 'client']);
+
+      const objects = makeVolume(path.join(place, 'objects'), user);
+      makeVolume(path.join(objects, 'my-bucket'), user);
+      const words = ['versitygw', '--port', ':7070', '--keep-alive', '--quiet', 'posix', '/objects'];
+      const keys = { ROOT_ACCESS_KEY: 'tester', ROOT_SECRET_KEY: 'tester-secret' };
+      const mounts = [{ source: objects, target: '/objects' }];
+      const s3 = { words, environment: keys, user: image.user, mounts, network: { network, name: 's3' } };
+      runContainer(others.gateway, s3);
+      writeFileSync(path.join(place, 'nats.conf'), renderNats(values, servers));
+      const passwords = Object.entries(values.container.env).map(([name, { valueFrom: { secretKeyRef: { name: of, key } } }]) => [
+        name,
+        readSecret(manifests, of)[key] ?? '',
+      ]);
+      for (const name of servers) {
+        const store = makeVolume(path.join(place, name), user);
+        runContainer(image, {
+          words: ['nats-server', '--config', '/etc/nats/nats.conf'],
+          environment: { SERVER_NAME: name, ...Object.fromEntries(passwords) as Record<string, string> },
+          mounts: [
+            { source: store, target: '/var/lib/tributary' },
+            { source: path.join(place, 'nats.conf'), target: '/etc/nats/nats.conf', isReadOnly: true },
+          ],
+          network: { network, name },
+        });
+      }
+
+      const pods = startPods({ manifests, image, network, folder: path.join(place, 'pods') });
+      expect(pods).toHaveLength(6);
+      for (const pod of pods) {
+        await waitFor(`${pod.name} is ready`, () => pod.probe('readinessProbe') === 200, 60_000).catch(
+          (error: unknown) => {
+            throw new Error(pod.container().output(), { cause: error });
+          },
+        );
+        expect([pod.probe('startupProbe'), pod.probe('livenessProbe')], pod.name).toEqual([200, 200]);
+      }
+      const of = (component: string) => pods.filter((pod) => pod.component === component);
+      const [first] = of('export');
+      const init = first?.container().execute(['tributary', 'init']);
+      expect(init?.status, init?.output).toBe(0);
+      const access = readSignIn(init?.output ?? '');
+      const client = { network, name: 'client' };
+      expect(await exchange(access, client, usersFrom(0))).toEqual(usersFrom(0));
+
+      for (const pod of [of('ingest')[1], of('compact')[0], of('export')[1]]) {
+        if (pod === undefined) throw new Error('no pod');
+        const stopped = pod.stop();
+        await waitFor(`${pod.name} is not ready`, () => pod.probe('readinessProbe') === 503);
+        expect(pod.probe('livenessProbe'), pod.name).toBe(200);
+        expect(await stopped, pod.name).toBeLessThan(1);
+        expect(await pod.completed, pod.container().output()).toBe(0);
+      }
+      expect(await exchange(access, client, usersFrom(100))).toEqual(usersFrom(0, 200));
+    } finally {
+      await others.remove();
+    }
   });
 });

@@ -46,7 +46,7 @@ export interface ContainerOptions {
 export interface Container extends RunningContainer {
   /** Id of its first process on the machine. */
   pid(): number;
-  /** Runs a command in it, as its user. */
+  /** Runs a command in it, as its user; the status is null without a process. */
   execute(words: readonly string[]): { readonly status: number | null; readonly output: string };
 }
 
@@ -185,7 +185,9 @@ export function runContainer(image: ContainerImage, options: ContainerOptions): 
     ...watchContainer(child, findFirst, () => readFileSync(log, 'utf8')),
     pid,
     execute(command) {
-      const inside = ['--target', String(pid()), '--mount', '--uts', '--net', '--pid', '--root'];
+      const first = findFirst();
+      if (first === undefined) return { status: null, output: '' };
+      const inside = ['--target', String(first), '--mount', '--uts', '--net', '--pid', '--root'];
       const under = asUser(user, options.isPrivileged ?? false);
       const { status, stdout, stderr } = spawnSync('nsenter', [...inside, ...under, '--', ...command], {
         env,

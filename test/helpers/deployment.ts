@@ -24,12 +24,17 @@ export function listDeployFiles(ending: string): readonly string[] {
     .toSorted();
 }
 
+/** Parses YAML files: the documents of each. */
+export async function parseYaml(python: string, files: readonly string[]): Promise<readonly (readonly unknown[])[]> {
+  const script = 'import json, sys, yaml; print(json.dumps([list(yaml.safe_load_all(open(f))) for f in sys.argv[1:]]))';
+  const { stdout } = await run(python, ['-c', script, ...files], { maxBuffer: 16 * 1024 * 1024 });
+  return JSON.parse(stdout) as unknown[][];
+}
+
 /** Parses the YAML files below deploy/: the documents of each, by its path there. */
 export async function readDeployYaml(python: string): Promise<ReadonlyMap<string, readonly unknown[]>> {
-  const script = 'import json, sys, yaml; print(json.dumps([list(yaml.safe_load_all(open(f))) for f in sys.argv[1:]]))';
   const files = listDeployFiles('.yaml');
-  const { stdout } = await run(python, ['-c', script, ...files]);
-  const documents = JSON.parse(stdout) as unknown[][];
+  const documents = await parseYaml(python, files);
   const folder = path.join(packageRoot, 'deploy');
   return new Map(files.map((file, index) => [path.relative(folder, file), documents[index] ?? []]));
 }

@@ -13,6 +13,7 @@ const run = promisify(execFile);
 const buildMs = 1_200_000;
 const base = 'localhost/tributary-test-base';
 const tag = 'localhost/tributary-test';
+const others = 'localhost/tributary-test-others';
 /** The release, the Node and the npm of the base that the Dockerfile names by default. */
 const release = 'trixie';
 const node = `node-linux-${process.arch}@24`;
@@ -32,9 +33,12 @@ export function findObstacle(): string | undefined {
 const buildah = async (...words: readonly string[]): Promise<string> =>
   (await run('buildah', words, { cwd: packageRoot, timeout: buildMs, maxBuffer: 64 * 1024 * 1024 })).stdout.trim();
 
+const hasImage = async (name: string): Promise<boolean> =>
+  (await buildah('images', '--quiet', '--filter', `reference=${name}`)) !== '';
+
 /** Makes a base like the default one from packages: Debian, and the packages of Node and npm. Kept for later runs. */
 async function ensureBase(folder: string): Promise<void> {
-  if ((await buildah('images', '--quiet', '--filter', `reference=${base}`)) !== '') return;
+  if (await hasImage(base)) return;
   const root = path.join(folder, 'base');
   const modules = path.join(root, 'usr/local/lib/node_modules');
   await run('mmdebstrap', ['--variant=minbase', '--include=ca-certificates,libstdc++6', release, root], {
@@ -96,6 +100,35 @@ export async function buildImage(folder: string): Promise<BuiltImage> {
     run: (volume, words, environment = {}) =>
       runContainer(image, { words, environment, mounts: [{ source: volume, target: '/var/lib/tributary' }] }),
     remove: async () => void (await buildah('rm', container), await buildah('rmi', tag)),
+  };
+}
+
+/**
+ * Makes images in place of those of nginx and versitygw, which come from another registry: Debian's nginx, and a
+ * versitygw of this machine. buildImage must have made the base. Kept for later runs.
+ */
+export async function buildOthers(gateway: string) {
+  if (!(await hasImage(others))) {
+    const container = await buildah('from', base);
+    const install = 'apt-get update && apt-get install --yes --no-install-recommends nginx-light';
+    await buildah('run', '--isolation', 'chroot', container, '--', 'sh', '-c', install);
+    await buildah('copy', '--quiet', container, gateway, '/usr/local/bin/versitygw');
+    await buildah('commit', '--quiet', '--rm', container, others);
+  }
+  const container = await buildah('from', others);
+  const image = {
+    root: await buildah('mount', container),
+    user: '101:101',
+    environment: {},
+    entrypoint: [],
+    healthcheck: [],
+    volumes: [],
+    workingFolder: '/',
+  };
+  return {
+    nginx: { ...image, command: ['nginx', '-g', 'daemon off;'] },
+    gateway: { ...image, command: [] },
+    remove: async () => void (await buildah('rm', container)),
   };
 }
 
