@@ -1,9 +1,15 @@
 import { execFileSync } from 'node:child_process';
-import { cpSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { startCompose, type Compose } from '../helpers/compose.ts';
-import { runContainer, startNetwork, type Container, type ContainerOptions } from '../helpers/containers.ts';
+import {
+  runContainer,
+  startNetwork,
+  type Container,
+  type ContainerNetwork,
+  type ContainerOptions,
+} from '../helpers/containers.ts';
 import { readDeployYaml, readDockerfile, waitUntilHealthy } from '../helpers/deployment.ts';
 import { temporaryFolder, testFolder } from '../helpers/folder.ts';
 import { findFreePorts } from '../helpers/free-ports.ts';
@@ -15,9 +21,20 @@ import {
   makeVolume,
   readBillOfMaterials,
   type BuiltImage,
+  type OtherImages,
 } from '../helpers/image.ts';
 import { isWhole } from '../helpers/in-turn.ts';
-import { copyManifests, kubectl, listPods, readSecret, renderBlock, startPods } from '../helpers/kubernetes.ts';
+import {
+  awsCredentials,
+  copyManifests,
+  kubectl,
+  listNatsServers,
+  listPods,
+  renderBlock,
+  startNats,
+  startPods,
+  type NatsValues,
+} from '../helpers/kubernetes.ts';
 import { readLockFile } from '../helpers/lock-file.ts';
 import { findPythonDeployment } from '../helpers/python-engines.ts';
 import { findGateway } from '../helpers/s3-servers.ts';
@@ -115,6 +132,8 @@ describe.skipIf(obstacle !== undefined)('the image', { timeout: 300_000 }, () =>
 });
 
 const python = obstacle === undefined ? await findPythonDeployment() : undefined;
+const gateway = obstacle === undefined ? await findGateway() : undefined;
+let others: OtherImages;
 const yaml = python === undefined ? new Map<string, readonly unknown[]>() : await readDeployYaml(python);
 
 /** What `init` prints: environment of a client. */
@@ -165,12 +184,32 @@ function countAcknowledged(container: Container): number {
   return Number(/^tributary_ingest_events_acknowledged_total\{kind="custom_event"\} (\d+)$/m.exec(output)?.[1] ?? 0);
 }
 
-describe.skipIf(python === undefined)('the compose files', { timeout: 600_000 }, () => {
-  const compose = (file: string): Compose => yaml.get(file)?.[0] as Compose;
+/** Starts the S3 server of the manifests' bucket, for the credentials that copyManifests writes. */
+function startBucket(place: string, network: ContainerNetwork): void {
+  const { accessKeyId: id, secretAccessKey: key } = awsCredentials;
+  const objects = makeVolume(path.join(place, 'objects'), user);
+  makeVolume(path.join(objects, 'my-bucket'), user);
+  runContainer(others.versitygw, {
+    words: ['versitygw', '--port', ':7070', '--keep-alive', '--quiet', 'posix', '/objects'],
+    environment: { ROOT_ACCESS_KEY: id, ROOT_SECRET_KEY: key },
+    mounts: [{ source: objects, target: '/objects' }],
+    user: image.user,
+    network: { network, name: 's3' },
+  });
+}
 
-  it('The services of compose.yaml run in containers, and its sign-in finds the process of the service', async () => {
+describe.skipIf(python === undefined || gateway === undefined)('containers', { timeout: 600_000 }, () => {
+  beforeAll(async () => {
+    others = await buildOthers(gateway ?? '');
+  }, 600_000);
+
+  afterAll(async () => {
+    await others.remove();
+  });
+
+  it('The services of compose.yaml run, and its sign-in finds the process of the service', async () => {
     const place = testFolder();
-    const started = await startCompose(compose('compose/compose.yaml'), {
+    const started = await startCompose(yaml.get('compose/compose.yaml')?.[0] as Compose, {
       folder: place,
       volumes: path.join(place, 'volumes'),
       images: { tributary: image },
@@ -184,133 +223,56 @@ describe.skipIf(python === undefined)('the compose files', { timeout: 600_000 },
     expect(service.restarts()).toBe(0);
   });
 
-  it('The services of cluster.yaml import and export through the proxy, also after one host of each role has ended', async (ctx) => {
-    const gateway = await findGateway();
-    if (gateway === undefined) return ctx.skip('no versitygw on this machine');
-    const others = await buildOthers(gateway);
-    try {
-      const place = testFolder();
-      const deploy = path.join(place, 'compose');
-      cpSync(path.join(packageRoot, 'deploy/compose'), deploy, { recursive: true });
-      execFileSync('sh', [path.join(deploy, 'secrets.sh')]);
-      const started = await startCompose(compose('compose/cluster.yaml'), {
-        folder: deploy,
-        volumes: path.join(place, 'volumes'),
-        images: { tributary: image, versitygw: others.gateway, 'nginx-unprivileged': others.nginx },
-      });
-      const signIn = started.of('sign-in');
-      expect(await signIn.completed, signIn.container().output()).toBe(0);
-      const access = readSignIn(signIn.container().output());
-      const proxy = started.of('proxy').container();
-      await waitFor('the proxy has a process', () => proxy.execute(['true']).status === 0);
-      expect(await exchange(access, proxy, usersFrom(0))).toEqual(usersFrom(0));
-      const counts = ['ingest-1', 'ingest-2'].map((name) => countAcknowledged(started.of(name).container()));
-      expect(counts.every((count) => count > 0)).toBe(true);
-      expect(counts.reduce((sum, count) => sum + count)).toBe(100);
+  it('The services of cluster.yaml import and export through the proxy, also after one host of each role has ended', async () => {
+    const place = testFolder();
+    const deploy = path.join(place, 'compose');
+    cpSync(path.join(packageRoot, 'deploy/compose'), deploy, { recursive: true });
+    execFileSync('sh', [path.join(deploy, 'secrets.sh')]);
+    const started = await startCompose(yaml.get('compose/cluster.yaml')?.[0] as Compose, {
+      folder: deploy,
+      volumes: path.join(place, 'volumes'),
+      images: { tributary: image, versitygw: others.versitygw, 'nginx-unprivileged': others.nginx },
+    });
+    const signIn = started.of('sign-in');
+    expect(await signIn.completed, signIn.container().output()).toBe(0);
+    const access = readSignIn(signIn.container().output());
+    const proxy = started.of('proxy').container();
+    await waitFor('the proxy has a process', () => proxy.execute(['true']).status === 0);
+    expect(await exchange(access, proxy, usersFrom(0))).toEqual(usersFrom(0));
+    const counts = ['ingest-1', 'ingest-2'].map((name) => countAcknowledged(started.of(name).container()));
+    expect(counts.every((count) => count > 0)).toBe(true);
+    expect(counts.reduce((sum, count) => sum + count)).toBe(100);
 
-      const ended = ['ingest-1', 'compact-1', 'export-1'].map(started.of);
-      const shares = await Promise.all(ended.map((one) => one.stop()));
-      expect(Math.max(...shares)).toBeLessThan(1);
-      expect(await Promise.all(ended.map((one) => one.completed))).toEqual([0, 0, 0]);
-      expect(await exchange(access, proxy, usersFrom(100))).toEqual(usersFrom(0, 200));
-    } finally {
-      await others.remove();
-    }
+    const ended = ['ingest-1', 'compact-1', 'export-1'].map((name) => started.of(name));
+    const shares = await Promise.all(ended.map((one) => one.stop()));
+    expect(Math.max(...shares)).toBeLessThan(1);
+    expect(await Promise.all(ended.map((one) => one.completed))).toEqual([0, 0, 0]);
+    expect(await exchange(access, proxy, usersFrom(100))).toEqual(usersFrom(0, 200));
   });
-});
 
-/** Returns the configuration that NATS's own chart makes of our values, for servers with these names. */
-function renderNats(values: NatsValues, names: readonly string[]): string {
-  const { cluster, jetstream, merge } = values.config;
-  const config = {
-    ...merge,
-    port: 4222,
-    server_name: '<< $SERVER_NAME >>',
-    jetstream: { store_dir: '/var/lib/tributary', max_file_store: `<< ${jetstream.fileStore.pvc.size} >>`, ...jetstream.merge },
-    cluster: { name: 'nats', port: 6222, routes: names.map((name) => `nats://${name}:6222`) },
-  };
-  expect(cluster.replicas).toBe(names.length);
-  return JSON.stringify(config, undefined, 2).replaceAll(/"<< (.*?) >>"/g, '$1');
-}
-
-interface NatsValues {
-  readonly config: {
-    readonly cluster: { readonly replicas: number };
-    readonly jetstream: {
-      readonly fileStore: { readonly pvc: { readonly size: string } };
-      readonly merge: Readonly<Record<string, unknown>>;
-    };
-    readonly merge: Readonly<Record<string, unknown>>;
-  };
-  readonly container: {
-    readonly env: Readonly<Record<string, { readonly valueFrom: { readonly secretKeyRef: { name: string; key: string } } }>>;
-  };
-}
-
-describe.skipIf(python === undefined || kubectl === undefined)('the manifests of the cluster', { timeout: 600_000 }, () => {
-  it('The commands of the page make pods that import and export, pass their probes, and drain within their grace', async (ctx) => {
-    const gateway = await findGateway();
-    if (gateway === undefined) return ctx.skip('no versitygw on this machine');
-    const others = await buildOthers(gateway);
-    try {
+  it.skipIf(kubectl === undefined)(
+    'The pods of the cluster, as the commands of the page create them, import and export, pass their probes, and drain within their grace',
+    async () => {
       const place = testFolder();
-      const [ingest, exporter] = ['http://tributary-ingest-0:8080', 'http://tributary-export-0:8081'];
       copyManifests(place, {
         TRIBUTARY_S3_ENDPOINT: 'http://s3:7070',
         TRIBUTARY_S3_PATH_STYLE: 'on',
-        TRIBUTARY_PUBLIC_S2S_URL: ingest,
-        TRIBUTARY_PUBLIC_API_URL: exporter,
+        TRIBUTARY_PUBLIC_S2S_URL: 'http://tributary-ingest-0:8080',
+        TRIBUTARY_PUBLIC_API_URL: 'http://tributary-export-0:8081',
       });
-      mkdirSync(path.join(place, '.aws'));
-      writeFileSync(
-        path.join(place, '.aws/credentials'),
-        '[default]\naws_access_key_id = tester\naws_secret_access_key = tester-secret\n',
-      );
-      const page = readFileSync(path.join(packageRoot, 'docs/containers.md'), 'utf8');
-      const block = /^```sh\n(SERVICE=.*?)^```$/ms.exec(page)?.[1] ?? '';
-      const manifests = await renderBlock(block, place, python ?? '');
+      const manifests = await renderBlock('SERVICE=', place, python ?? '');
       const values = yaml.get('kubernetes/cluster/nats-values.yaml')?.[0] as NatsValues;
-      const servers = Array.from({ length: values.config.cluster.replicas }, (_, index) => `nats-${index}.nats-headless`);
-      const network = await startNetwork([...listPods(manifests), ...servers, 's3', 'client']);
-
-      const objects = makeVolume(path.join(place, 'objects'), user);
-      makeVolume(path.join(objects, 'my-bucket'), user);
-      const words = ['versitygw', '--port', ':7070', '--keep-alive', '--quiet', 'posix', '/objects'];
-      const keys = { ROOT_ACCESS_KEY: 'tester', ROOT_SECRET_KEY: 'tester-secret' };
-      const mounts = [{ source: objects, target: '/objects' }];
-      const s3 = { words, environment: keys, user: image.user, mounts, network: { network, name: 's3' } };
-      runContainer(others.gateway, s3);
-      writeFileSync(path.join(place, 'nats.conf'), renderNats(values, servers));
-      const passwords = Object.entries(values.container.env).map(([name, { valueFrom: { secretKeyRef: { name: of, key } } }]) => [
-        name,
-        readSecret(manifests, of)[key] ?? '',
-      ]);
-      for (const name of servers) {
-        const store = makeVolume(path.join(place, name), user);
-        runContainer(image, {
-          words: ['nats-server', '--config', '/etc/nats/nats.conf'],
-          environment: { SERVER_NAME: name, ...Object.fromEntries(passwords) as Record<string, string> },
-          mounts: [
-            { source: store, target: '/var/lib/tributary' },
-            { source: path.join(place, 'nats.conf'), target: '/etc/nats/nats.conf', isReadOnly: true },
-          ],
-          network: { network, name },
-        });
-      }
-
+      const network = await startNetwork([...listPods(manifests), ...listNatsServers(values), 's3', 'client']);
+      startBucket(place, network);
+      startNats(values, { manifests, image, network, folder: place });
       const pods = startPods({ manifests, image, network, folder: path.join(place, 'pods') });
       expect(pods).toHaveLength(6);
       for (const pod of pods) {
-        await waitFor(`${pod.name} is ready`, () => pod.probe('readinessProbe') === 200, 60_000).catch(
-          (error: unknown) => {
-            throw new Error(pod.container().output(), { cause: error });
-          },
-        );
+        await waitFor(`${pod.name} is ready`, () => pod.probe('readinessProbe') === 200, 300_000);
         expect([pod.probe('startupProbe'), pod.probe('livenessProbe')], pod.name).toEqual([200, 200]);
       }
       const of = (component: string) => pods.filter((pod) => pod.component === component);
-      const [first] = of('export');
-      const init = first?.container().execute(['tributary', 'init']);
+      const init = of('export')[0]?.container().execute(['tributary', 'init']);
       expect(init?.status, init?.output).toBe(0);
       const access = readSignIn(init?.output ?? '');
       const client = { network, name: 'client' };
@@ -325,8 +287,6 @@ describe.skipIf(python === undefined || kubectl === undefined)('the manifests of
         expect(await pod.completed, pod.container().output()).toBe(0);
       }
       expect(await exchange(access, client, usersFrom(100))).toEqual(usersFrom(0, 200));
-    } finally {
-      await others.remove();
-    }
-  });
+    },
+  );
 });

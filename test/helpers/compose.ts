@@ -39,11 +39,10 @@ export interface Compose {
 }
 
 /** Keys that the tests apply: another one would be left out without notice. */
-const applied = new Set([
-  ...['image', 'build', 'entrypoint', 'command', 'environment', 'env_file', 'user', 'hostname', 'volumes', 'secrets'],
-  ...['read_only', 'tmpfs', 'cap_drop', 'security_opt', 'restart', 'depends_on', 'healthcheck', 'stop_grace_period'],
-  ...['network_mode', 'pid', 'ports'],
-]);
+const applied = new Set(
+  `image build entrypoint command environment env_file user hostname volumes secrets read_only tmpfs cap_drop
+   security_opt restart depends_on healthcheck stop_grace_period network_mode pid ports`.split(/\s+/),
+);
 
 /** A started service: its container, or the one that replaced it after a failure. */
 export interface StartedService {
@@ -66,7 +65,13 @@ export interface ComposeOptions {
 }
 
 /** Returns what to mount for a service; a new volume has the owner of its place in the image. */
-function mountsOf(name: string, service: ComposeService, file: Compose, image: ContainerImage, options: ComposeOptions) {
+function mountsOf(
+  name: string,
+  service: ComposeService,
+  file: Compose,
+  image: ContainerImage,
+  options: ComposeOptions,
+) {
   const makeVolume = (volume: string, target: string): string => {
     const place = path.join(options.volumes, volume);
     if (statSync(place, { throwIfNoEntry: false }) !== undefined) return place;
@@ -101,11 +106,7 @@ function environmentOf({ environment = {}, env_file: file }: ComposeService, fol
  * Starts a container, and restarts it as its policy says (`on-failure`, or always) until it is stopped. `graceSeconds`:
  * time to end after SIGTERM.
  */
-export function keepRunning(
-  start: () => Container,
-  restart: string | undefined,
-  graceSeconds: number,
-): StartedService {
+export function keepRunning(start: () => Container, restart: string | undefined, graceSeconds: number): StartedService {
   let isStopping = false;
   let restarts = 0;
   const startOnce = (): Container => {
@@ -154,6 +155,10 @@ export async function startCompose(file: Compose, options: ComposeOptions) {
       throw new Error(`${name}: ${service.container().output()}`);
   }
 
+  async function findJoined(of: string | undefined): Promise<Container | undefined> {
+    return of?.startsWith('service:') === true ? (await ensure(of.slice('service:'.length))).container() : undefined;
+  }
+
   async function start(name: string): Promise<StartedService> {
     const service = file.services[name];
     if (service === undefined) throw new Error(`there is no service ${name}`);
@@ -166,10 +171,11 @@ export async function startCompose(file: Compose, options: ComposeOptions) {
     await Promise.all(conditions.map(([other, { condition }]) => meet(other, condition)));
     const image = imageOf(service);
     const { entrypoint, command, user = image.user, hostname, network_mode: mode } = service;
-    const joined = async (of: string | undefined): Promise<Container | undefined> =>
-      of?.startsWith('service:') === true ? (await ensure(of.slice('service:'.length))).container() : undefined;
-    const [ofNetwork, ofProcesses] = [await joined(mode), await joined(service.pid)];
-    const words = [...(entrypoint ?? image.entrypoint), ...(command ?? (entrypoint === undefined ? image.command : []))];
+    const [ofNetwork, ofProcesses] = [await findJoined(mode), await findJoined(service.pid)];
+    const words = [
+      ...(entrypoint ?? image.entrypoint),
+      ...(command ?? (entrypoint === undefined ? image.command : [])),
+    ];
     return keepRunning(
       () =>
         runContainer(image, {

@@ -56,7 +56,7 @@ export interface ContainerNetwork {
   readonly pid: number;
   /** File with the names and addresses, for /etc/hosts. */
   readonly hosts: string;
-  addressOf(name: string): string;
+  readonly addressOf: (name: string) => string;
   /** Requests an address of a container, as another machine; returns the status, 0 without a response. */
   request(url: string): number;
 }

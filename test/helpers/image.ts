@@ -26,7 +26,8 @@ const programs = ['buildah', 'mmdebstrap', 'unshare', 'nsenter', 'ip', 'chroot',
 /** Returns the reason why the image cannot be built here; undefined if it can be. */
 export function findObstacle(): string | undefined {
   const missing = programs.filter((name) => findProgram(name) === undefined);
-  if (missing.length > 0) return `${missing.join(', ')} missing on this machine (apt-get install buildah mmdebstrap iproute2 curl)`;
+  if (missing.length > 0)
+    return `${missing.join(', ')} missing on this machine (apt-get install buildah mmdebstrap iproute2 curl)`;
   return process.getuid?.() === 0 ? undefined : 'the image is built as root';
 }
 
@@ -82,8 +83,8 @@ export interface BuiltImage extends ContainerImage {
 /** Builds the image from the Dockerfile without a container engine. `folder`: for the base. */
 export async function buildImage(folder: string): Promise<BuiltImage> {
   await ensureBase(folder);
-  const words = ['bud', '--quiet', '--isolation', 'chroot', '--format', 'docker', '--build-arg', `BASE=${base}`];
-  await buildah(...words, '--build-arg', 'COMMIT=abc', '--tag', tag, '.');
+  const build = ['bud', '--quiet', '--isolation', 'chroot', '--format', 'docker', '--build-arg', `BASE=${base}`];
+  await buildah(...build, '--build-arg', 'COMMIT=abc', '--tag', tag, '.');
   const { Docker } = JSON.parse(await buildah('inspect', '--type', 'image', tag)) as {
     readonly Docker: { readonly config: ImageConfig };
   };
@@ -103,11 +104,17 @@ export async function buildImage(folder: string): Promise<BuiltImage> {
   };
 }
 
+export interface OtherImages {
+  readonly nginx: ContainerImage;
+  readonly versitygw: ContainerImage;
+  remove(): Promise<void>;
+}
+
 /**
  * Makes images in place of those of nginx and versitygw, which come from another registry: Debian's nginx, and a
  * versitygw of this machine. buildImage must have made the base. Kept for later runs.
  */
-export async function buildOthers(gateway: string) {
+export async function buildOthers(gateway: string): Promise<OtherImages> {
   if (!(await hasImage(others))) {
     const container = await buildah('from', base);
     const install = 'apt-get update && apt-get install --yes --no-install-recommends nginx-light';
@@ -127,7 +134,7 @@ export async function buildOthers(gateway: string) {
   };
   return {
     nginx: { ...image, command: ['nginx', '-g', 'daemon off;'] },
-    gateway: { ...image, command: [] },
+    versitygw: { ...image, command: [] },
     remove: async () => void (await buildah('rm', container)),
   };
 }

@@ -43,10 +43,13 @@ export interface Manifest {
 export const kubectl = findProgram('kubectl');
 
 /**
- * Runs a block of docs/containers.md in a folder that has `deploy/kubernetes`. kubectl prints what it would create; helm
- * and the other commands of kubectl do nothing. Returns the manifests in their order.
+ * Runs the block of docs/containers.md that begins with these words, in a folder that has `deploy/kubernetes`. kubectl
+ * prints what it would create; helm and the other commands of kubectl do nothing. Returns the manifests in their order.
  */
-export async function renderBlock(block: string, folder: string, python: string): Promise<readonly Manifest[]> {
+export async function renderBlock(words: string, folder: string, python: string): Promise<readonly Manifest[]> {
+  const page = readFileSync(path.join(packageRoot, 'docs/containers.md'), 'utf8');
+  const block = [...page.matchAll(/^```sh\n(.*?)^```$/gms)].find(([, text]) => text?.startsWith(words))?.[1];
+  if (block === undefined) throw new Error(`no block begins with ${words}`);
   const bin = path.join(folder, 'bin');
   mkdirSync(bin);
   const programs = {
@@ -69,7 +72,12 @@ esac`,
   return (documents as readonly (Manifest | null)[]).filter((document) => document !== null);
 }
 
-/** Copies the manifests to a folder, and changes the settings of the cluster as the page says. */
+export const awsCredentials = { accessKeyId: 'tester', secretAccessKey: 'tester-secret' };
+
+/**
+ * Copies the manifests to a folder, and changes the settings of the cluster as the page says. The folder is also the home
+ * of an operator with credentials.
+ */
 export function copyManifests(folder: string, settings: Readonly<Record<string, string>>): void {
   cpSync(path.join(packageRoot, 'deploy/kubernetes'), path.join(folder, 'deploy/kubernetes'), { recursive: true });
   const file = path.join(folder, 'deploy/kubernetes/cluster/kustomization.yaml');
@@ -80,6 +88,10 @@ export function copyManifests(folder: string, settings: Readonly<Record<string, 
     text = changed;
   }
   writeFileSync(file, text);
+  const { accessKeyId, secretAccessKey } = awsCredentials;
+  const lines = ['[default]', `aws_access_key_id = ${accessKeyId}`, `aws_secret_access_key = ${secretAccessKey}`, ''];
+  mkdirSync(path.join(folder, '.aws'));
+  writeFileSync(path.join(folder, '.aws/credentials'), lines.join('\n'));
 }
 
 /** Returns the values of a secret by key. */
@@ -141,8 +153,11 @@ export function startPods(options: PodOptions): readonly StartedPod[] {
     const settings = envFrom.map(
       ({ configMapRef }) => manifests.find(({ metadata }) => metadata.name === configMapRef.name)?.data ?? {},
     );
-    const environment = Object.assign({}, ...settings, Object.fromEntries(env.map((one) => [one.name, one.value]))) as
-      Readonly<Record<string, string>>;
+    const environment = Object.assign(
+      {},
+      ...settings,
+      Object.fromEntries(env.map((one) => [one.name, one.value])),
+    ) as Readonly<Record<string, string>>;
     const { runAsUser, runAsGroup } = spec.securityContext;
     const mounts = mountsOf(name, spec, options);
     const start = () =>
@@ -165,4 +180,66 @@ export function startPods(options: PodOptions): readonly StartedPod[] {
       },
     };
   });
+}
+
+/** The values that we pass to NATS's own chart. */
+export interface NatsValues {
+  readonly config: {
+    readonly cluster: { readonly replicas: number };
+    readonly jetstream: {
+      readonly fileStore: { readonly pvc: { readonly size: string } };
+      readonly merge: Readonly<Record<string, unknown>>;
+    };
+    readonly merge: Readonly<Record<string, unknown>>;
+  };
+  readonly container: {
+    readonly env: Readonly<Record<string, { readonly valueFrom: { readonly secretKeyRef: SecretKey } }>>;
+  };
+}
+
+interface SecretKey {
+  readonly name: string;
+  readonly key: string;
+}
+
+/** Lists the names of the servers that the chart makes of our values. */
+export function listNatsServers({ config }: NatsValues): readonly string[] {
+  return Array.from({ length: config.cluster.replicas }, (_, index) => `nats-${index}.nats-headless`);
+}
+
+/** Starts NATS servers with the configuration that the chart makes of our values, with the nats-server of the image. */
+export function startNats(values: NatsValues, { manifests, image, network, folder }: PodOptions): void {
+  const { jetstream, merge } = values.config;
+  const servers = listNatsServers(values);
+  const config = {
+    ...merge,
+    port: 4222,
+    server_name: '<< $SERVER_NAME >>',
+    jetstream: {
+      store_dir: '/var/lib/tributary',
+      max_file_store: `<< ${jetstream.fileStore.pvc.size} >>`,
+      ...jetstream.merge,
+    },
+    cluster: { name: 'nats', port: 6222, routes: servers.map((name) => `nats://${name}:6222`) },
+  };
+  const file = path.join(folder, 'nats.conf');
+  writeFileSync(file, JSON.stringify(config, undefined, 2).replaceAll(/"<< (.*?) >>"/g, '$1'));
+  const passwords = Object.entries(values.container.env).map(([name, { valueFrom }]) => {
+    const { name: secret, key } = valueFrom.secretKeyRef;
+    return [name, readSecret(manifests, secret)[key] ?? ''] as const;
+  });
+  for (const name of servers) {
+    const store = path.join(folder, name);
+    mkdirSync(store);
+    chownSync(store, 10_001, 10_001);
+    runContainer(image, {
+      words: ['nats-server', '--config', '/etc/nats/nats.conf'],
+      environment: { SERVER_NAME: name, ...Object.fromEntries(passwords) },
+      mounts: [
+        { source: store, target: '/var/lib/tributary' },
+        { source: file, target: '/etc/nats/nats.conf', isReadOnly: true },
+      ],
+      network: { network, name },
+    });
+  }
 }
