@@ -1,5 +1,5 @@
 import { Ajv2020 } from 'ajv/dist/2020.js';
-import { execFile } from 'node:child_process';
+import { execFile, spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { promisify } from 'node:util';
@@ -7,6 +7,7 @@ import { describe, expect, it } from 'vitest';
 import { settings } from '../../src/config/settings.ts';
 import { parseConfig } from '../../src/config.ts';
 import { packageRoot } from '../../src/runtime/files/package-files.ts';
+import type { Compose, ComposeService } from '../helpers/compose.ts';
 import {
   dockerfile,
   findComposeSchema,
@@ -21,6 +22,8 @@ import {
 import { testFolder } from '../helpers/folder.ts';
 import { findFreePorts } from '../helpers/free-ports.ts';
 import { cacheFolder } from '../../src/nats-setup/ensure-nats-server.ts';
+import { kubectl, type PodSpec, type Probe } from '../helpers/kubernetes.ts';
+import { findProgram } from '../helpers/shell.ts';
 import { findPythonDeployment } from '../helpers/python-engines.ts';
 
 /** The image, compose files and manifests: valid by their schemas, and the programs that they start run. */
@@ -30,33 +33,11 @@ const python = await findPythonDeployment();
 const composeSchema = python === undefined ? undefined : await findComposeSchema();
 const yaml = python === undefined ? new Map<string, readonly unknown[]>() : await readDeployYaml(python);
 const image = readDockerfile();
+const { version } = JSON.parse(readFileSync(path.join(packageRoot, 'package.json'), 'utf8')) as { version: string };
 
-interface ComposeService {
-  readonly entrypoint?: readonly string[];
-  readonly command?: readonly string[];
-  readonly environment?: Readonly<Record<string, string>>;
-  readonly stop_grace_period?: string;
-}
-interface Compose {
-  readonly services: Readonly<Record<string, ComposeService>>;
-}
-interface Probe {
-  readonly httpGet: { readonly path: string; readonly port: string };
-}
-interface Pod {
-  readonly terminationGracePeriodSeconds: number;
-  readonly containers: readonly {
-    readonly args: readonly string[];
-    readonly env?: readonly { readonly name: string; readonly value: string }[];
-    readonly ports: readonly { readonly name: string; readonly containerPort: number }[];
-    readonly startupProbe: Probe;
-    readonly livenessProbe: Probe;
-    readonly readinessProbe: Probe;
-  }[];
-}
 interface Workload {
   readonly kind: string;
-  readonly spec: { readonly template: { readonly spec: Pod } };
+  readonly spec: { readonly template: { readonly spec: PodSpec } };
 }
 
 /** Returns the first document of a file of deploy. */
@@ -93,6 +74,41 @@ const literalsOf = (overlay: string): Readonly<Record<string, string>> =>
     ),
   );
 
+/** Returns the commands of a program in the blocks and tables of the pages on containers. */
+function listCommands(program: string): readonly string[] {
+  const pages = ['containers', 'install'].map((name) =>
+    readFileSync(path.join(packageRoot, `docs/${name}.md`), 'utf8'),
+  );
+  const commands = pages.join('\n').matchAll(new RegExp(`(?:^|\`|&& )(${program} [^\\n\`&]+)`, 'gm'));
+  return [...commands].map(([, words = '']) => words.trim());
+}
+
+const docker = findProgram('docker');
+
+describe('the commands of the pages', () => {
+  it.skipIf(docker === undefined)("Docker's client accepts every option, and then looks for its engine", () => {
+    const commands = listCommands('docker').filter((words) => !words.startsWith('docker compose'));
+    expect(commands.length).toBeGreaterThan(4);
+    for (const words of commands) {
+      const env = { PATH: process.env['PATH'], DOCKER_HOST: 'unix:///nonexistent', DOCKER_BUILDKIT: '0' };
+      const { stderr } = spawnSync('sh', ['-c', words], { cwd: packageRoot, env, encoding: 'utf8' });
+      expect(stderr, words).toMatch(/Cannot connect to the Docker daemon/);
+    }
+  });
+
+  it.skipIf(kubectl === undefined)('kubectl renders each folder that the pages apply', async () => {
+    const folders = listCommands('kubectl').flatMap(
+      (words) => /^kubectl apply --kustomize (\S+)$/.exec(words)?.[1] ?? [],
+    );
+    expect(new Set(folders)).toEqual(new Set(['deploy/kubernetes/one-node', 'deploy/kubernetes/cluster']));
+    for (const folder of folders) {
+      const { stdout } = await run(kubectl ?? '', ['kustomize', folder], { cwd: packageRoot });
+      const images = [...stdout.matchAll(/^ +image: (.*)$/gm)].map(([, image]) => image);
+      expect(new Set(images)).toEqual(new Set([`registry.example.com/tributary:${version}`]));
+    }
+  });
+});
+
 describe('the Dockerfile', () => {
   it.skipIf(python === undefined)('The Dockerfile has no fault that hadolint finds', async () => {
     const { stdout } = await run(path.join(path.dirname(python ?? ''), 'hadolint'), [dockerfile]);
@@ -104,7 +120,6 @@ describe('the Dockerfile', () => {
     expect(text).not.toMatch(/amd64|x86_64|arm64|aarch64/);
     expect(image.user).toBe('10001:10001');
     expect(image.environment['TRIBUTARY_DRAIN_MS']).toBe('5000');
-    const { version } = JSON.parse(readFileSync(path.join(packageRoot, 'package.json'), 'utf8')) as { version: string };
     expect(text).toContain(`ARG VERSION=${version}\n`);
     const sent = readFileSync(path.join(packageRoot, '.dockerignore'), 'utf8');
     for (const [, names = ''] of text.matchAll(/^COPY (?!--from)(.*) \.\/$/gm))
@@ -183,7 +198,8 @@ describe('the files of deploy', () => {
 
 describe.skipIf(python === undefined)('the form for one machine', { timeout: 600_000 }, () => {
   it('The services of compose.yaml start, pass the check of the image, print a sign-in that works, and end by SIGTERM', async () => {
-    const { tributary = {}, 'sign-in': signIn = {} } = documentOf<Compose>('compose/compose.yaml').services;
+    const { tributary, 'sign-in': signIn } = documentOf<Compose>('compose/compose.yaml').services;
+    if (tributary === undefined || signIn === undefined) throw new Error('a service is missing');
     const { environment: local, addresses } = await localSettings();
     const folder = testFolder();
     const environmentOf = ({ environment = {} }: ComposeService) => ({
