@@ -34,6 +34,7 @@ const commands: Readonly<Record<string, () => Promise<Command>>> = {
   verify: async () => (await import('./cli/verify.ts')).verifyCommand,
   key: async () => (await import('./cli/key.ts')).keyCommand,
   demo: async () => (await import('./cli/setup.ts')).demoCommand,
+  size: async () => (await import('./cli/size.ts')).sizeCommand,
   setup: async () => (await import('./cli/setup.ts')).setupCommand,
   role: async () => (await import('./cli/role.ts')).roleCommand,
 };

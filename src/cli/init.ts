@@ -73,6 +73,7 @@ function examplesOf({ importUrl, exportUrl, idApp, token, idUser, secret }: Prof
     `  curl -X POST '${importUrl}/v1/customEvent/?idApp=${idApp}' -H 'Authorization: ${token}' -d '${event}'`,
   ];
   const ofUser = [
+    `Sign in to the console at ${exportUrl}/console/ with the user id ${idUser} and the secret ${secret}.`,
     'Create an export, then get its status and download links:',
     `  curl -u '${idUser}:${secret}' '${exportUrl}/api/raw/v1/export/create.json?${query}'`,
     `  curl -u '${idUser}:${secret}' '${exportUrl}/api/raw/v1/export/get.json?idRawExport=1'`,

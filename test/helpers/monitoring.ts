@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { packageRoot } from '../../src/runtime/files/package-files.ts';
 
@@ -19,12 +19,24 @@ export function readAlerts(): readonly Alert[] {
   );
 }
 
-/** Reads the queries of the board, for every instance, over the last minute. */
+export interface Panel {
+  readonly id: number;
+  readonly type: string;
+  readonly gridPos: { readonly x: number; readonly y: number; readonly w: number; readonly h: number };
+  readonly datasource?: { readonly uid: string };
+  readonly targets?: readonly { readonly expr: string }[];
+}
+
+/** Reads the panels of each board by its file. */
+export function readBoards(): ReadonlyMap<string, readonly Panel[]> {
+  const files = readdirSync(monitoringFolder).filter((name) => name.endsWith('.json'));
+  return new Map(files.map((name) => [name, (JSON.parse(read(name)) as { readonly panels: readonly Panel[] }).panels]));
+}
+
+/** Reads the queries of the boards, for every instance, over the last minute. */
 export function readBoardQueries(): readonly string[] {
-  const { panels } = JSON.parse(read('grafana.json')) as {
-    readonly panels: readonly { readonly targets?: readonly { readonly expr: string }[] }[];
-  };
-  return panels
+  return [...readBoards().values()]
+    .flat()
     .flatMap(({ targets = [] }) => targets.map(({ expr }) => expr))
     .map((query) => query.replaceAll('$instance', '.*').replaceAll('$__rate_interval', '1m'));
 }

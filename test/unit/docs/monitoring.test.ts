@@ -2,7 +2,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
 import { packageRoot } from '../../../src/runtime/files/package-files.ts';
-import { readAlerts, readBoardQueries } from '../../helpers/monitoring.ts';
+import { readAlerts, readBoardQueries, readBoards } from '../../helpers/monitoring.ts';
 
 const read = (file: string): string => readFileSync(path.join(packageRoot, file), 'utf8');
 const sources = readdirSync(path.join(packageRoot, 'src'), { recursive: true })
@@ -30,7 +30,7 @@ test('The page docs/watch.md has the action of every alert, and promtool has a c
   expect(cases.toSorted()).toEqual(alerts.flatMap((alert) => [`${alert} fires`, `${alert} is quiet`]).toSorted());
 });
 
-test('Rules and board name no metric that the service does not have', () => {
+test('Rules and boards name no metric that the service does not have', () => {
   const queries = [...readAlerts().map(({ expr }) => expr), ...readBoardQueries()];
   const named = queries.flatMap((query) => query.match(/\btributary_\w+/g) ?? []);
   const known = new Set(
@@ -40,20 +40,21 @@ test('Rules and board name no metric that the service does not have', () => {
   expect(named.filter((name) => !known.has(name))).toEqual([]);
 });
 
-test('The panels of the board do not overlap, and each has a unique id and the data source that its reader selects', () => {
-  const { panels } = JSON.parse(read('docs/monitoring/grafana.json')) as {
-    panels: {
-      id: number;
-      type: string;
-      gridPos: { x: number; y: number; w: number; h: number };
-      datasource?: { uid: string };
-    }[];
-  };
-  expect(new Set(panels.map(({ id }) => id)).size).toBe(panels.length);
-  const cells = panels.flatMap(({ gridPos: { x, y, w, h } }) =>
-    Array.from({ length: w * h }, (_, index) => `${x + (index % w)} ${y + Math.floor(index / w)}`),
-  );
-  expect(new Set(cells).size).toBe(cells.length);
-  const chosen = panels.filter(({ type }) => type !== 'row').map(({ datasource }) => datasource?.uid);
-  expect(new Set(chosen)).toEqual(new Set(['${datasource}']));
+const boards = readBoards();
+
+test('There is a board for one machine and one for several hosts', () => {
+  expect([...boards.keys()].toSorted()).toEqual(['grafana-hosts.json', 'grafana.json']);
 });
+
+test.each([...boards])(
+  'The panels of %s do not overlap, and each has a unique id and the data source that its reader selects',
+  (_file, panels) => {
+    expect(new Set(panels.map(({ id }) => id)).size).toBe(panels.length);
+    const cells = panels.flatMap(({ gridPos: { x, y, w, h } }) =>
+      Array.from({ length: w * h }, (_, index) => `${x + (index % w)} ${y + Math.floor(index / w)}`),
+    );
+    expect(new Set(cells).size).toBe(cells.length);
+    const chosen = panels.filter(({ type }) => type !== 'row').map(({ datasource }) => datasource?.uid);
+    expect(new Set(chosen)).toEqual(new Set(['${datasource}']));
+  },
+);

@@ -4,7 +4,7 @@ import { existsSync, mkdirSync, readdirSync, statSync, symlinkSync, writeFileSyn
 import { createServer } from 'node:net';
 import path from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { ensureDataFolder } from '../../../../src/runtime/files/data-format.ts';
+import { ensureDataFolder, findDataFormat } from '../../../../src/runtime/files/data-format.ts';
 import { makeFolder, makeFolderSync } from '../../../../src/runtime/files/make-folder.ts';
 import { testFolder } from '../../../helpers/folder.ts';
 
@@ -74,6 +74,28 @@ describe('a data folder that cannot be made', () => {
     await once(server, 'listening');
     await expect(makeFolder(file)).rejects.toThrow(/a socket has that name/);
   });
+
+  it.runIf(process.getuid?.() === 0)(
+    'A data folder on a volume of another user is refused with one sentence that names both users',
+    async () => {
+      const volume = testFolder();
+      const folder = path.join(volume, 'data');
+      const foreign = `${volume} belongs to user 0, and this process runs as user 10001`;
+      process.seteuid?.(10_001);
+      try {
+        await expect(ensureDataFolder(folder)).rejects.toMatchObject({
+          code: 'disk',
+          message: `cannot use the data folder ${folder}: ${foreign}`,
+          hint: expect.stringMatching(
+            /^Make 10001:\d+ the owner of the folder or volume, or pass another folder/,
+          ) as string,
+        });
+        expect(() => findDataFormat(folder)).toThrow(foreign);
+      } finally {
+        process.seteuid?.(0);
+      }
+    },
+  );
 
   it.runIf(process.getuid?.() === 0)(
     'A data folder on a read-only file system is refused, also when it exists already',
