@@ -106,7 +106,7 @@ describe.runIf(obstacle === undefined)('the package of Debian', () => {
       const [s2sPort = 0, apiPort = 0, opsPort = 0] = await findFreePorts(3);
       appendFileSync(
         path.join(root, 'etc/tributary.env'),
-        `TRIBUTARY_S2S_PORT=${s2sPort}\nTRIBUTARY_API_PORT=${apiPort}\nTRIBUTARY_OPS_PORT=${opsPort}\nTRIBUTARY_FLUSH_AGE_MS=200\n`,
+        `TRIBUTARY_S2S_PORT=${s2sPort}\nTRIBUTARY_API_PORT=${apiPort}\nTRIBUTARY_OPS_PORT=${opsPort}\nTRIBUTARY_FLUSH_AGE_MS=200\nTRIBUTARY_QUOTA_USER=off\n`,
       );
       writeFileSync(path.join(root, 'usr/local/bin/systemctl'), serviceManager(opsPort), { mode: 0o755 });
       const readPid = (): number => Number(readFileSync(path.join(root, 'root/pid'), 'utf8'));

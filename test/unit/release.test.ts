@@ -161,7 +161,7 @@ describe('the description of a release', () => {
     });
     expect([checked.status, checked.stdout.trim().split('\n')]).toEqual([
       0,
-      [`notes-${next}.md: OK`, `${name}: OK`, `tributary-${next}.intoto.json: OK`],
+      [`notes-${next}.md: OK`, `tributary-${next}.intoto.json: OK`, `${name}: OK`],
     ]);
   });
 
