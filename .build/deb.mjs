@@ -68,7 +68,7 @@ const cacheFolder = process.env.TRIBUTARY_CACHE_DIR || path.join(homedir(), '.ca
 function fetchNode(architecture) {
   const source = nodePackages[architecture];
   if (source === undefined)
-    throw new Error(`there is no Node.js for ${architecture}: make the package on amd64 or arm64`);
+    throw new Error(`architecture ${architecture} is not supported: make the package on amd64 or arm64`);
   const folder = path.join(cacheFolder, `${source.name}-${nodeVersion}`);
   if (existsSync(folder)) return folder;
   mkdirSync(cacheFolder, { recursive: true });
@@ -128,7 +128,7 @@ function writeProgram(tree, tarball, architecture) {
   copyStripped(path.join(node, 'bin/node'), path.join(bin, 'node'));
   const setup = run(process.execPath, ['dist/main.js', 'setup'], { env: { ...process.env, TRIBUTARY_NATS_URL: '' } });
   const [, found] = /^nats-server \S+ \(\w+\): (.+)$/m.exec(setup) ?? [];
-  if (found === undefined) throw new Error(`there is no nats-server: ${setup}`);
+  if (found === undefined) throw new Error(`nats-server was not found: ${setup}`);
   copyStripped(found, path.join(bin, 'nats-server'));
   write(path.join(bin, 'tributary'), readDebianFile('program.sh'));
   run('chmod', ['-R', 'a-x,u=rwX,go=rX', home]);

@@ -45,7 +45,7 @@ function setVersion(version, previous) {
   lock.version = version;
   lock.packages[''].version = version;
   write('package-lock.json', `${JSON.stringify(lock, null, 2)}\n`);
-  // The page of the installation names this version; that of upgrades the one before it too.
+  // The page of the installation names this version; that of upgrades the previous one too.
   replaceIn('docs/install.md', new RegExp(`(?<=tributary[-_]|VERSION=)${escaped(previous)}`, 'g'), version);
   const named = [...new Set(read('docs/keep.md').match(/(?<=tributary-)\d+[.]\d+[.]\d+/g))].toSorted(compareVersions);
   if (named.length !== 2)

@@ -83,7 +83,7 @@ describe('the preparation of a release', () => {
   });
 
   it.each([
-    ['a version that is none', 'next', /is not a version/],
+    ['text that is not a version', 'next', /is not a version/],
     ['a lower version', '0.0.1', /not above/],
     ['the present version', present, /not above/],
     ['another version than the changelog plans', '98.0.0', /plans 97\.1\.0/],
