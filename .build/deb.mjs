@@ -136,9 +136,11 @@ function writeProgram(tree, tarball, architecture) {
   return [`Node.js ${nodeVersion}\n\n${readFileSync(path.join(node, 'LICENSE'), 'utf8')}`, ...licenses];
 }
 
+/** Puts the paths of the package into a file of docs/deploy, without its own path. */
+const place = (text) => text.replaceAll('/opt/tributary/bin/', '/usr/lib/tributary/bin/').replace(/^# \/.*\n/m, '');
+
 /** Writes the units, the settings and the command, of docs/deploy with the paths of the package. */
 function writeSystemFiles(tree) {
-  const place = (text) => text.replaceAll('/opt/tributary/bin/', '/usr/lib/tributary/bin/').replace(/^# \/.*\n/m, '');
   for (const name of ['tributary.service', 'tributary-backup.service', 'tributary-backup.timer'])
     write(path.join(tree, 'usr/lib/systemd/system', name), place(deployed(name)));
   const command = replace(place(deployed('tributary.sh')), 'set -a\n', `${onlyRoot}\nset -a\n`);

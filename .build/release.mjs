@@ -97,9 +97,10 @@ function prepare(version) {
   }
 }
 
+const digestOf = (file) => ({ sha256: hash(read(file)) });
+
 /** Describes the build as an in-toto statement with SLSA's provenance. */
 function describeBuild(version, artifacts) {
-  const sha256 = (file) => ({ sha256: hash(readFileSync(path.join(root, file))) });
   const commit = git('rev-parse', 'HEAD');
   return {
     _type: 'https://in-toto.io/Statement/v1',
@@ -114,8 +115,8 @@ function describeBuild(version, artifacts) {
             uri: `git+${git('config', '--default', 'urn:tributary:local', 'remote.origin.url')}`,
             digest: { gitCommit: commit },
           },
-          { name: 'package-lock.json', digest: sha256('package-lock.json') },
-          { name: '.build/deb.mjs', digest: sha256('.build/deb.mjs') },
+          { name: 'package-lock.json', digest: digestOf('package-lock.json') },
+          { name: '.build/deb.mjs', digest: digestOf('.build/deb.mjs') },
         ],
       },
       runDetails: {

@@ -112,8 +112,8 @@ describe.runIf(obstacle === undefined)('the package of Debian', () => {
       const readPid = (): number => Number(readFileSync(path.join(root, 'root/pid'), 'utf8'));
       onTestFinished(() => void signalProcess(readPid(), 'SIGKILL'));
       const answers = (await system.sh(others.join('\n'))).trim().split('\n');
-      const [{ token = '' } = {}, analyst, , status] = answers.map((line) => JSON.parse(line) as Answer);
-      expect(status).toMatchObject({ running: true, problems: [] });
+      const [{ token = '' } = {}, analyst, , shown] = answers.map((line) => JSON.parse(line) as Answer);
+      expect(shown).toMatchObject({ running: true, problems: [] });
       if (analyst === undefined) throw new Error('the block adds no user');
       await waitFor('an event is accepted', async () => {
         const { status } = await fetch(`http://127.0.0.1:${s2sPort}/v1/customEvent/?idApp=1`, {

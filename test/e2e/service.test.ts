@@ -27,6 +27,13 @@ async function startOwn(settings: Readonly<Record<string, string>> = {}): Promis
   return service;
 }
 
+/** Reports whether a port refuses a new connection. */
+const isRefused = (url: string): Promise<boolean> =>
+  fetch(`${url}/healthz`, { headers: { connection: 'close' } }).then(
+    () => false,
+    () => true,
+  );
+
 describe('a running service', () => {
   let service: TestService;
   beforeAll(async () => {
@@ -134,11 +141,6 @@ describe('the service', () => {
     const tree = listTree(service.pid);
     const askedAt = performance.now();
     signalProcess(service.pid, 'SIGTERM');
-    const isRefused = (url: string): Promise<boolean> =>
-      fetch(`${url}/healthz`, { headers: { connection: 'close' } }).then(
-        () => false,
-        () => true,
-      );
     for (const url of areas) await waitFor(`${url} refuses connections`, () => isRefused(url));
     expect(await Promise.all([ask(0), ask(1)])).toEqual(areas.map(() => [200, 'close']));
     await waitFor('every process has exited', () => !tree.some(isAlive));

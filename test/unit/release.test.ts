@@ -24,6 +24,8 @@ const { version: present } = JSON.parse(readFileSync(path.join(packageRoot, 'pac
 };
 const next = '97.1.0';
 
+const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
+
 /** Creates a repository with the files, and a changelog with one planned change. */
 function createCheckout() {
   const root = testFolder();
@@ -139,7 +141,6 @@ describe('the description of a release', () => {
     writeFileSync(place(`release/${name}`), 'the package');
     expect(run('describe', 'release')).toBe('');
     expect(read(`release/notes-${next}.md`)).toBe(`# tributary ${next}\n\n### Added\n\n- A change.\n`);
-    const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
     expect(JSON.parse(read(`release/tributary-${next}.intoto.json`))).toMatchObject({
       _type: 'https://in-toto.io/Statement/v1',
       subject: [{ name, digest: { sha256: sha256('the package') } }],
