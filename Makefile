@@ -160,8 +160,23 @@ types: $(PROGRAM) ## tsc over sources and tests, and over the pages of the conso
 static: build
 	@$(MAKE) --no-print-directory --jobs=4 $(SYNC) rules words layout types
 
-clean: ## removes what make made here: node_modules and dist
-	rm -rf node_modules dist dist.next
+deb: build ## the package of Debian for this machine's architecture, in release/
+	node .build/deb.mjs release
+
+# The version is committed first, so that the build names its commit.
+release: ## the files of a release in release/, and its commit and tag; VERSION=x.y.z
+	@test -n '$(VERSION)' || { echo 'make release: pass the version, as in make release VERSION=1.2.3' >&2; exit 1; }
+	@node .build/release.mjs prepare '$(VERSION)'
+	@$(MAKE) --no-print-directory build
+	rm -rf release && mkdir release
+	npm pack --silent --pack-destination release
+	node .build/deb.mjs release 'release/tributary-$(VERSION).tgz'
+	$(if $(wildcard .build/sbom.mjs),node .build/sbom.mjs "$$(node $(PROGRAM) setup | sed -n 's/^nats-server \([0-9.]*\) .*/nats-server@\1/p')" > 'release/tributary-$(VERSION).cdx.json')
+	@node .build/release.mjs describe release
+	git tag 'v$(VERSION)'
+
+clean: ## removes what make made here: node_modules, dist and release
+	rm -rf node_modules dist dist.next release
 
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -187,4 +202,4 @@ tools:
 	  { echo "tributary needs Node.js 20.19 or newer, and this is $$(node --version): get a newer one from https://nodejs.org." >&2; exit 1; }
 	@command -v npm >/dev/null 2>&1 || { echo 'tributary needs npm, and there is no npm on PATH: it comes with Node.js from https://nodejs.org, or as the package npm.' >&2; exit 1; }
 
-.PHONY: demo test check format start init stop build chaos bench bench-quick bench-year mutants coverage nightly nodes docs lint rules words layout types room-rules room-layout room-types static clean help nats-server tools
+.PHONY: demo test check format start init stop build chaos bench bench-quick bench-year mutants coverage nightly nodes docs deb release lint rules words layout types room-rules room-layout room-types static clean help nats-server tools

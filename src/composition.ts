@@ -27,9 +27,10 @@ const starters: Readonly<Record<Role, (compositionContext: CompositionContext) =
 };
 
 /** Starts a stage that rejects every request and uses no folder, since the folders are not the service's own now. */
-async function startClosed(role: Role, { config, logger, closed = '' }: CompositionContext): Promise<Stage> {
+async function startClosed(role: Role, compositionContext: CompositionContext): Promise<Stage> {
+  const { config, logger, closed = '' } = compositionContext;
   assert(role !== 'compact', 'a closed compactor has no client to reject');
-  const { addRoutes, onService } = await openHealth();
+  const { addRoutes, onService } = await openHealth(compositionContext);
   const { host, s2sPort, apiPort } = config;
   const stage =
     role === 'ingest'

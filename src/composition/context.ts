@@ -141,12 +141,13 @@ export function startStandbyResponder({
   return () => current;
 }
 
-/** Returns the health routes and the receiver of the supervisor's view. */
-export async function openHealth() {
+/** Returns the health routes, the receiver of the supervisor's view, and the wait for the end of a drain. */
+export async function openHealth({ config }: Pick<CompositionContext, 'config'>) {
   const { addHealthRoutes, createReadiness } = await import('../ops/routes.ts');
-  const readiness = createReadiness();
+  const readiness = createReadiness(config.drainMs);
   return {
     addRoutes: (server: PublicServer): void => addHealthRoutes(server, readiness),
     onService: (view: ServiceView): void => readiness.update(view),
+    drained: () => readiness.drained(),
   };
 }

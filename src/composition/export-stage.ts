@@ -67,7 +67,7 @@ export async function startExportStage(compositionContext: CompositionContext): 
   closers.add('access', () => access.close());
   const channel = openLiveChannel(compositionContext, 'export');
   const refusals = openRefusalReader(compositionContext, startStandbyResponder(compositionContext));
-  const health = await openHealth();
+  const health = await openHealth(compositionContext);
   const web = await openConsole(compositionContext, access);
   const stage = await startExport(
     {
@@ -104,6 +104,7 @@ export async function startExportStage(compositionContext: CompositionContext): 
   ]);
   return {
     ...watched,
+    stop: () => health.drained().then(() => watched.stop()),
     onService(view) {
       health.onService(view);
       refusals.onService(view);

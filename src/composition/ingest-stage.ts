@@ -47,7 +47,7 @@ export async function startIngestStage(compositionContext: CompositionContext): 
   const { sender, onService: onHosts } = openRefusalsAndLive(compositionContext, connection, isDiskLow);
   const receiptKeys = await openReceiptKeys(paths.keys, clock, logger);
   closers.add('receipt keys', () => receiptKeys.close());
-  const { addRoutes, onService } = await openHealth();
+  const { addRoutes, onService, drained } = await openHealth(compositionContext);
   const ask = createEventQueryClient(connection, config.streamName);
   // The supervisor has claimed the stream for this lake before it started this process.
   const keyMask = maskOfLake((await findKeptClaim(paths.claim))?.lake);
@@ -55,8 +55,10 @@ export async function startIngestStage(compositionContext: CompositionContext): 
     { access, publisher, ask, receiptKeys, clock, metrics, logger, isDiskLow, keyMask, ...sender, addRoutes },
     { host: config.host, port: config.s2sPort },
   );
+  const watched = withProblems(ingest, [findProblems, () => access.problems()]);
   return {
-    ...withProblems(ingest, [findProblems, () => access.problems()]),
+    ...watched,
+    stop: () => drained().then(() => watched.stop()),
     onService(view) {
       onService(view);
       onHosts(view);

@@ -108,7 +108,7 @@ export const settings = {
     unit: 'ms',
     about: 'Time between SIGTERM and closing the ports.',
     notes:
-      'During this time `/readyz` returns 503, requests are processed, and each response closes its connection. Set it to the time in which your load balancer notices.',
+      'During this time `/readyz` returns 503 and requests are processed. Then kept connections get the same time again: each closes after its next response. Set it to the time in which your load balancer notices, and above its idle timeout.',
   }),
   publicS2sUrl: address('PUBLIC_S2S_URL', {
     about: 'Import address that clients see. Set it if clients use a proxy or TLS.',

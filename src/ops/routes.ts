@@ -1,4 +1,6 @@
+import { setTimeout as delay } from 'node:timers/promises';
 import type { FastifyInstance } from 'fastify';
+import { stopAccepting } from '../runtime/http/connections.ts';
 import type { ServiceView } from '../runtime/processes/role-process.ts';
 
 export type PublicServer = FastifyInstance;
@@ -8,25 +10,48 @@ const silentAfterMs = 10_000;
 
 export type Readiness = ReturnType<typeof createReadiness>;
 
-/** Creates the readiness of a role: the supervisor's newest view of the service. Not ready before the first one. */
-export function createReadiness() {
+/**
+ * Creates the readiness of a role: the supervisor's newest view of the service. Not ready before the first one. When the
+ * service drains, the role is not ready for `drainMs`, in which balancers notice. Then its ports close. Connections that
+ * clients and proxies keep are served for another `drainMs`, each until its next response.
+ */
+export function createReadiness(drainMs: number) {
   let current: ServiceView = { ready: false };
   let updatedAtMs = -Infinity;
+  let isClosing = false;
+  let drained: Promise<void> | undefined;
+  const servers: PublicServer[] = [];
+
+  async function drain(): Promise<void> {
+    await delay(drainMs);
+    isClosing = true;
+    const late = new AbortController();
+    const ended = Promise.all(servers.map(({ server }) => stopAccepting(server)));
+    await Promise.race([ended, delay(drainMs, undefined, { signal: late.signal })]);
+    late.abort();
+  }
   return {
     update(view: ServiceView): void {
       current = view;
       updatedAtMs = performance.now();
+      if (view.draining === true && drainMs > 0) drained ??= drain();
     },
     /** Reports whether the role can do its work; false once the view is no longer fresh. */
     isReady: (): boolean => current.ready && performance.now() - updatedAtMs <= silentAfterMs,
-    isDraining: (): boolean => current.draining === true,
+    /** Adds a server that closes when the service drains. */
+    add(server: PublicServer): void {
+      servers.push(server);
+      endConnections(server, () => isClosing);
+    },
+    /** Resolves when the role has drained, at once if the service does not drain. */
+    drained: async (): Promise<void> => await drained,
   };
 }
 
-/** Closes each connection after its next response while the service drains. */
-export function endConnections({ server }: PublicServer, isDraining: () => boolean): void {
+/** Closes each connection after its next response while `isClosing`. */
+export function endConnections({ server }: PublicServer, isClosing: () => boolean): void {
   server.prependListener('request', (_request, response) => {
-    if (isDraining()) response.shouldKeepAlive = false;
+    if (isClosing()) response.shouldKeepAlive = false;
   });
 }
 
@@ -35,7 +60,7 @@ export function endConnections({ server }: PublicServer, isDraining: () => boole
  * balancers, and without reasons, which only the operator's address shows.
  */
 export function addHealthRoutes(server: PublicServer, readiness: Readiness): void {
-  endConnections(server, () => readiness.isDraining());
+  readiness.add(server);
   server.get('/healthz', async () => ({ alive: true }));
   server.get('/readyz', async (_request, reply) => {
     const ready = readiness.isReady();

@@ -241,7 +241,8 @@ export function addDownloadRoutes(app: FastifyInstance, dependencies: DownloadDe
     if (!keys.isReadable()) return sendRefusal(request, reply.header('retry-after', retryAfterSeconds), unavailable);
     const target = parseLink(keys, url, clock.nowMs(), (idUser) => holders.findSecretFingerprint(idUser));
     if (target === undefined) return refuse(request, reply, findNamedUser(url));
-    const job = await store.find(target.id);
+    // Another host may have ended it just now, and returned its link.
+    const job = await store.find(target.id, 'newest');
     if (job?.state !== 'success' || isExpired(job, clock.nowMs())) return sendRefusal(request, reply, notFound);
     const secretFingerprint = holders.findSecretFingerprint(job.idUser);
     const holder: LinkHolder | undefined =

@@ -36,8 +36,11 @@ export interface Jobs {
   create(job: Omit<ReportJob, 'id'>, reservedId?: number): Promise<ReportJob>;
   /** Reserves an id for a request that several hosts may try to create; undefined if the store is not shared. */
   reserveId(): Promise<number | undefined>;
-  /** Finds a request, which is durable. */
-  find(id: number): Promise<ReportJob | undefined>;
+  /**
+   * Finds a request, which is durable. One in progress that hosts share may have been read up to 250 ms ago, unless it is
+   * to be `newest`.
+   */
+  find(id: number, age?: 'newest'): Promise<ReportJob | undefined>;
   /** Returns a request as last read, durable or not. */
   lastRead(id: number): ReportJob | undefined;
   /** Selects requests among those read so far; each is durable. */

@@ -269,9 +269,10 @@ export async function openSharedJobs(
   await inParallel(found.slice(0, readFirst), width, reader.tryRead);
   return {
     ...createChanges(objects, copy, found[0] ?? 0),
-    async find(id) {
+    async find(id, age) {
       const job = jobs.get(id);
-      return job !== undefined && (!isInProgress(job) || copy.isFresh(id)) ? job : await reader.read(id);
+      const mayUse = job !== undefined && (!isInProgress(job) || (age !== 'newest' && copy.isFresh(id)));
+      return mayUse ? job : await reader.read(id);
     },
     lastRead: (id) => jobs.get(id),
     select: async (wanted) => [...jobs.values()].filter(wanted),

@@ -8,7 +8,7 @@ import { createProcessMetrics } from './process-metrics.ts';
 import type { Role, ServiceOptions, ServiceStart } from './service-options.ts';
 
 const readyMs = 60_000;
-/** Grace period of the slowest flush or response, ms. The kill afterwards loses nothing. */
+/** Grace period of the slowest flush or response, after kept connections have ended, ms. The kill afterwards loses nothing. */
 const graceMs = 30_000;
 
 /** Each glibc arena keeps memory that DuckDB has freed: 0.4 GB with eight arenas per core at the defaults. */
@@ -97,7 +97,7 @@ export async function startRoles({
   };
 
   const wanted = listProcesses(options);
-  for (const { name } of wanted) closers.add(name, () => started.get(name)?.stop(graceMs));
+  for (const { name } of wanted) closers.add(name, () => started.get(name)?.stop(options.config.drainMs + graceMs));
   const starts = wanted.map(
     ({ name, role }) =>
       (unwanted: AbortSignal) =>

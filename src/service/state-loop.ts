@@ -177,7 +177,7 @@ export function startStateLoop(dependencies: StateDependencies) {
     pausesFirst: true,
   });
   return {
-    /** Makes every port not ready and closes each connection after its next response. */
+    /** Makes every port not ready; the roles close their ports later. */
     drain(): void {
       isDraining = true;
       publish();

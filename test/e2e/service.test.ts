@@ -1,6 +1,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { closeSync, existsSync, openSync, readdirSync, readFileSync, statSync } from 'node:fs';
+import { Agent, request } from 'node:http';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { createRandom } from '../../src/demo/random.ts';
@@ -25,6 +26,13 @@ async function startOwn(settings: Readonly<Record<string, string>> = {}): Promis
   onTestFinished(() => service.destroy());
   return service;
 }
+
+/** Reports whether a port refuses a new connection. */
+const isRefused = (url: string): Promise<boolean> =>
+  fetch(`${url}/healthz`, { headers: { connection: 'close' } }).then(
+    () => false,
+    () => true,
+  );
 
 describe('a running service', () => {
   let service: TestService;
@@ -105,20 +113,38 @@ describe('the service', () => {
     await expect.poll(() => tree.filter(isAlive), { timeout: 20_000 }).toEqual([]);
   });
 
-  it('A draining service is not ready, responds, and closes each connection, until it is forced to stop', async () => {
+  it('A draining service is not ready and responds, until it is forced to stop', async () => {
     const service = await startOwn({ TRIBUTARY_DRAIN_MS: '60000' });
     const tree = listTree(service.pid);
     signalProcess(service.pid, 'SIGTERM');
     for (const url of [service.s2s, service.api, service.ops])
-      await waitFor(`${url} is not ready`, async () => {
-        const { status, headers } = await fetch(`${url}/readyz`);
-        return status === 503 && headers.get('connection') === 'close';
-      });
+      await waitFor(`${url} is not ready`, async () => (await fetch(`${url}/readyz`)).status === 503);
     const version = await fetch(`${service.s2s}/v1/version`, { method: 'POST' });
-    expect([version.status, version.headers.get('connection')]).toEqual([200, 'close']);
+    expect([version.status, version.headers.get('connection')]).toEqual([200, 'keep-alive']);
     expect(await (await fetch(`${service.ops}/readyz`)).json()).toMatchObject({ problems: [{ code: 'stopping' }] });
     signalProcess(service.pid, 'SIGTERM');
     await waitFor('every process has exited', () => !tree.some(isAlive));
+  });
+
+  it('When the ports of a draining service have closed, each kept connection gets one more response, and the service exits when all have ended', async () => {
+    const service = await startOwn({ TRIBUTARY_DRAIN_MS: '8000' });
+    const areas = [service.s2s, service.api];
+    const agents = areas.map(() => new Agent({ keepAlive: true, maxSockets: 1 }));
+    const ask = (index: number): Promise<unknown> =>
+      new Promise((resolve, reject) => {
+        const call = request(`${areas[index]}/healthz`, { agent: agents[index] }, (response) => {
+          response.resume().once('end', () => resolve([response.statusCode, response.headers.connection]));
+        });
+        call.once('error', reject).end();
+      });
+    expect(await Promise.all([ask(0), ask(1)])).toEqual(areas.map(() => [200, 'keep-alive']));
+    const tree = listTree(service.pid);
+    const askedAt = performance.now();
+    signalProcess(service.pid, 'SIGTERM');
+    for (const url of areas) await waitFor(`${url} refuses connections`, () => isRefused(url));
+    expect(await Promise.all([ask(0), ask(1)])).toEqual(areas.map(() => [200, 'close']));
+    await waitFor('every process has exited', () => !tree.some(isAlive));
+    expect(performance.now() - askedAt).toBeLessThan(2 * 8000);
   });
 
   it.each(inTurn(['nats', 'lake'], 2))(

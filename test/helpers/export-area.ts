@@ -2,7 +2,7 @@ import { fork } from 'node:child_process';
 import { createHmac } from 'node:crypto';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
-import { request as httpRequest } from 'node:http';
+import { request as httpRequest, type Agent } from 'node:http';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { gunzipSync } from 'node:zlib';
@@ -53,6 +53,8 @@ export interface Call {
   readonly method?: string;
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: string | Buffer;
+  /** Keeps connections; each call has its own by default. */
+  readonly agent?: Agent;
 }
 
 /** Longer than any request of the service takes. */
@@ -66,7 +68,7 @@ export function send(port: number, target: string, call: Call = {}): Promise<Ans
     const body = call.body === undefined ? undefined : Buffer.from(call.body as string);
     const headers = { ...(body === undefined ? {} : { 'content-length': String(body.length) }), ...call.headers };
     const outgoing = httpRequest(
-      { host: '127.0.0.1', port, method: call.method ?? 'GET', path: target, headers, agent: false },
+      { host: '127.0.0.1', port, method: call.method ?? 'GET', path: target, headers, agent: call.agent ?? false },
       (response) => {
         const chunks: Buffer[] = [];
         response.on('data', (chunk: Buffer) => chunks.push(chunk));

@@ -44,7 +44,7 @@ export function exportQuery(selectors: string, more: Readonly<Record<string, str
 }
 
 /** Creates the client of a user. */
-export function createExportClient(service: TestService, user: Credentials): ExportClient {
+export function createExportClient(service: Pick<TestService, 'api'>, user: Credentials): ExportClient {
   const ask = (target: string, call: Call = {}): Promise<Answer | undefined> => {
     const headers = target.startsWith('/files/') ? {} : { authorization: basic(user) };
     return send(Number(new URL(service.api).port), target, { ...call, headers }).catch(() => undefined);

@@ -34,6 +34,10 @@ export interface LoadOptions {
   readonly params?: Readonly<Record<string, string>>;
   /** Delay of each client after a response, ms; with 0, the default, clients send as fast as the service responds. */
   readonly pauseMs?: number;
+  /** Whether each request has its own connection. */
+  readonly connectsAnew?: boolean;
+  /** Called for each connection that is opened. */
+  readonly onConnect?: () => void;
   /** Collects the bodies of responses with 200; each request then asks for a receipt. */
   readonly receipts?: string[];
   /** Receives each response other than 200: its status and body, or 0 and the error's code without a response. */
@@ -71,7 +75,7 @@ function drawSize({ random, batchShare = 0.5, leastBatch = 2 }: LoadOptions): nu
 /** Starts the clients. Each event is entered in the ledger before it is sent. */
 export function startLoad(ledger: Ledger, options: LoadOptions): Load {
   const stopping = new AbortController();
-  const agent = new Agent({ keepAlive: true, maxSockets: options.clients });
+  const agent = new Agent({ keepAlive: options.connectsAnew !== true, maxSockets: options.clients });
   const send = async (): Promise<void> => {
     while (!stopping.signal.aborted) {
       const answer = await sendNext(ledger, options, agent, drawSize(options));
@@ -121,7 +125,10 @@ async function sendNext(ledger: Ledger, options: LoadOptions, agent: Agent, coun
   let repeats = repeatable && options.random.chance(options.repeatShare ?? 0) ? 1 : 0;
   for (;;) {
     const asked = performance.now();
-    const answer = await post(`${options.s2s()}/v1/${method}/?idApp=${options.idApp}`, headers, body, agent);
+    const answer = await post(`${options.s2s()}/v1/${method}/?idApp=${options.idApp}`, headers, body, {
+      agent,
+      onConnect: options.onConnect,
+    });
     options.onAnswer?.(performance.now() - asked, answer.status);
     if (answer.status === 200) options.receipts?.push(answer.text);
     else options.onProblem?.(answer.status, answer.text);
@@ -162,7 +169,12 @@ function eventOf(id: string, { random, params }: LoadOptions): Record<string, un
 /**
  * Posts once. 200: acknowledged. 4xx, or no connection at all: rejected. Otherwise it may be stored or not: unknown.
  */
-function post(url: string, headers: Record<string, string>, body: string, agent: Agent): Promise<Answer> {
+function post(
+  url: string,
+  headers: Record<string, string>,
+  body: string,
+  { agent, onConnect }: { readonly agent: Agent; readonly onConnect: (() => void) | undefined },
+): Promise<Answer> {
   return new Promise((resolve) => {
     const failed = (error: NodeJS.ErrnoException): void =>
       resolve({
@@ -190,6 +202,7 @@ function post(url: string, headers: Record<string, string>, body: string, agent:
         });
       },
     );
+    call.once('socket', () => call.reusedSocket || onConnect?.());
     call.once('timeout', () => call.destroy(new Error('no answer in time')));
     call.once('error', failed);
     call.end(body);

@@ -60,7 +60,7 @@ export interface TestServiceOptions {
   readonly dataDir: string;
   /** Settings (`TRIBUTARY_...`) besides the harness's own; no other setting of the machine reaches the service. */
   readonly settings?: Readonly<Record<string, string>>;
-  /** Further words of `tributary start`. */
+  /** Further words of `tributary start`. With `--s2s-port` and `--api-port`, it keeps its ports. */
   readonly words?: readonly string[];
   /** The program's compiled entry; that of `make build` by default. */
   readonly entry?: string;
@@ -187,8 +187,9 @@ export async function startTestService(options: TestServiceOptions): Promise<Tes
     // Other code of a failed test may be about to start it again.
     if (destroyed) throw new Error('the service was destroyed');
     const log = openSync(logFile, 'a');
-    const ports = ['--s2s-port', await nextPort(), '--api-port', await nextPort()];
-    const words = ['start', '--data', dataDir, ...ports, ...(options.words ?? [])];
+    const { words: more = [] } = options;
+    const ports = more.includes('--s2s-port') ? [] : ['--s2s-port', await nextPort(), '--api-port', await nextPort()];
+    const words = ['start', '--data', dataDir, ...ports, ...more];
     const [command, ...before] = [...under, process.execPath];
     const child = spawn(command, [...before, program, ...words], {
       env: environmentOf(settings),

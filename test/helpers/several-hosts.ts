@@ -75,11 +75,13 @@ export interface TestHostsOptions {
   readonly credentials: { readonly accessKeyId: string; readonly secretAccessKey: string };
   readonly settings?: Readonly<Record<string, string>>;
   readonly hostsOfRole?: number;
+  /** Ports of the areas of each host, which it keeps; free ones at each start by default. */
+  readonly portsOf?: (role: TestHost['role'], number: number) => { readonly s2s: number; readonly api: number };
 }
 
 /** Starts a cluster of three nats-servers and hosts of each role. The end of the test ends them. */
 export async function startTestHosts(options: TestHostsOptions): Promise<TestHosts> {
-  const { endpoint, credentials, settings = {}, hostsOfRole = 2 } = options;
+  const { endpoint, credentials, settings = {}, hostsOfRole = 2, portsOf } = options;
   const cluster = await startTestCluster();
   onTestFinished(() => cluster.stop());
   const access = {
@@ -105,9 +107,11 @@ export async function startTestHosts(options: TestHostsOptions): Promise<TestHos
     const gates = await Promise.all(cluster.ports.map(startGate));
     const addresses = gates.map(({ port }) => `127.0.0.1:${port}`).join(',');
     const dataDir = path.join(testFolder(), `${role}-${number}`);
+    const ports = portsOf?.(role, number);
+    const words = ports === undefined ? [] : ['--s2s-port', String(ports.s2s), '--api-port', String(ports.api)];
     const service = await startTestService({
       dataDir,
-      words: ['--role', role],
+      words: ['--role', role, ...words],
       settings: {
         ...shared,
         TRIBUTARY_S3_ENDPOINT: s3.endpoint,

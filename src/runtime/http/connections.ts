@@ -1,5 +1,6 @@
+import { once } from 'node:events';
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
-import type { Socket } from 'node:net';
+import { Server as Listener, type Socket } from 'node:net';
 import type { Logger } from '../logger.ts';
 import { maxHeaderLines } from './request-head.ts';
 
@@ -72,4 +73,15 @@ function limitConnections(server: Server, maxConnections: number, logger: Logger
     logger.warn({ maxConnections, refused }, 'too many connections, new ones refused');
     refused = 0;
   });
+}
+
+/**
+ * Closes the port of a server and keeps its open connections, also idle ones: a proxy may be sending on them. Resolves
+ * when all have ended.
+ */
+export async function stopAccepting(server: Server): Promise<void> {
+  const ended = once(server, 'close');
+  // The HTTP server's own method would end idle connections.
+  Listener.prototype.close.call(server);
+  await ended;
 }

@@ -17,7 +17,7 @@ type RoleMessage =
 export interface ServiceView {
   /** Whether nothing prevents the role from its work. */
   readonly ready: boolean;
-  /** Whether the service stops soon: each response closes its connection. */
+  /** Whether the service stops soon. */
   readonly draining?: true;
   /** Running hosts that keep rejected requests; absent on one machine. */
   readonly hosts?: readonly HostName[];

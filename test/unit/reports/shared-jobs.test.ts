@@ -84,6 +84,14 @@ describe('export requests that several hosts share', () => {
     expect([other.lastRead(id), await other.find(id), other.count()]).toEqual([undefined, undefined, 1]);
   });
 
+  it('The newest state of a request that was just read is read again', async () => {
+    const { one, other } = await openPair();
+    const { id } = await one.create(report);
+    expect(await other.find(id)).toMatchObject({ state: 'queued' });
+    await one.end(id, failed);
+    expect(await other.find(id, 'newest')).toMatchObject(failed);
+  });
+
   it('A slow response does not undo a later change', async () => {
     const server = await startFakeS3();
     const {
