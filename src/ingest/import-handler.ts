@@ -4,6 +4,7 @@ import { importMethods } from '../datasets/dataset.ts';
 import type { KeyMask } from '../datasets/event-id.ts';
 import type { ImportMethod } from '../datasets/field-schema.ts';
 import type { Clock } from '../runtime/clock.ts';
+import type { Span, Tracing } from '../runtime/tracing/tracing.ts';
 import type { Accepted, ImportResponses } from './responses.ts';
 import { findApp } from './find-app.ts';
 import type { GroupCommit } from './group-commit.ts';
@@ -17,7 +18,7 @@ import {
 import type { IngestMetrics } from './ingest-metrics.ts';
 import type { RefusalRecorder } from './refusal-recorder.ts';
 import { createStatementIfRequested } from './receipts.ts';
-import type { Refusal } from './refusal.ts';
+import { answerOf, type Refusal } from './refusal.ts';
 import {
   findMisspelledParameter,
   listErrorsIfRequested,
@@ -40,6 +41,8 @@ interface FailedRequest {
   readonly response: ServerResponse;
   readonly idApp: unknown;
   readonly method?: ImportMethod;
+  /** Absent unless the request is traced. */
+  readonly span?: Span | undefined;
 }
 
 /** Answers a request that failed inside the service. */
@@ -61,6 +64,8 @@ interface ImportDependencies {
   readonly refusals: RefusalRecorder;
   readonly live: LiveEvents;
   readonly keyMask?: KeyMask | undefined;
+  /** Absent without a collector of traces. */
+  readonly tracing?: Tracing | undefined;
   readonly fail: Fail;
 }
 
@@ -122,6 +127,14 @@ function parseRequest(request: ImportRequest): ImportedLines | Refusal {
     : imported;
 }
 
+/** Ends the span of a refused request. Only faults of the service mark it as failed. */
+export function endRefused(span: Span | undefined, { reason }: Pick<Refusal, 'reason'>): void {
+  if (span === undefined) return;
+  const { status } = answerOf(reason);
+  const attributes = { 'http.response.status_code': status, 'tributary.refusal.reason': reason };
+  span.end(attributes, status >= 500 ? reason : undefined);
+}
+
 function createEnds({ metrics, importResponses, refusals, fail }: ImportDependencies) {
   function attempt(exchange: Exchange, step: () => void): void {
     try {
@@ -135,6 +148,7 @@ function createEnds({ metrics, importResponses, refusals, fail }: ImportDependen
   function refuse(exchange: Exchange, refusal: Refusal, of?: OfApp): void {
     const { method, idApp, request, response, startedMs, validate, unknownQuery } = exchange;
     metrics.answered(method, performance.now() - startedMs);
+    endRefused(exchange.span, refusal);
     const unknownNames = joinNames(unknownQuery, refusal.unknownNames);
     importResponses.refuse(response, listErrorsIfRequested(request, { ...refusal, unknownNames }), { method, idApp });
     if (of === undefined) return;
@@ -144,11 +158,12 @@ function createEnds({ metrics, importResponses, refusals, fail }: ImportDependen
   }
 
   function accept(
-    { method, response, startedMs, unknownQuery }: Exchange,
+    { method, response, startedMs, unknownQuery, span }: Exchange,
     { unknownNames }: ImportedLines,
     said: Pick<Accepted, 'message' | 'receipt'>,
   ): void {
     metrics.answered(method, performance.now() - startedMs);
+    span?.end({ 'http.response.status_code': 200 });
     importResponses.accept(response, { unknownNames: joinNames(unknownQuery, unknownNames), ...said });
   }
 
@@ -159,13 +174,14 @@ export type ImportHandler = ReturnType<typeof createImportHandler>;
 
 /** Creates the import handler on Node's own objects: the framework would double the work. Checks: see docs/api.md. */
 export function createImportHandler(dependencies: ImportDependencies) {
-  const { access, groupCommit, clock, metrics, live, keyMask, fail } = dependencies;
+  const { access, groupCommit, clock, metrics, live, keyMask, tracing, fail } = dependencies;
   const { attempt, refuse, accept } = createEnds(dependencies);
   const usedKeys = createUsedKeys();
 
   function importBody(exchange: Exchange, app: App, body: Buffer | Refusal): void {
+    const { method, request, validate, span } = exchange;
+    span?.set({ 'tributary.app.id': app.idApp });
     if ('reason' in body) return refuse(exchange, body, { app });
-    const { method, request, validate } = exchange;
     const importRequest = { method, head: request, body, app, receivedAtMs: clock.nowMs(), keyMask };
     const imported = parseRequest(importRequest);
     if ('reason' in imported) return refuse(exchange, imported, { app, body });
@@ -174,12 +190,13 @@ export function createImportHandler(dependencies: ImportDependencies) {
       return refuse(exchange, keyReused, { app, body });
     if (validate === '1') return accept(exchange, imported, { message: validMessage });
     const { kind, count, unknownParameters, lines } = imported;
+    span?.set({ 'tributary.kind': kind, 'tributary.events': count, 'tributary.bytes': lines.length });
     const of = { app, bytes: body.length };
     metrics.received(kind, count);
     if (unknownParameters > 0) metrics.unknownParameters(app.idApp, unknownParameters);
     // From now on the key stands for this request, unless it is surely not stored.
     const claimed = keyUse !== undefined && usedKeys.claim(keyUse, importRequest.receivedAtMs) ? keyUse : undefined;
-    groupCommit.append(lines, createStatementIfRequested(importRequest, lines)).then(
+    groupCommit.append(lines, createStatementIfRequested(importRequest, lines), span).then(
       (outcome) =>
         attempt(exchange, () => {
           if (claimed !== undefined && outcome.state === 'refused') usedKeys.release(claimed);
@@ -221,18 +238,25 @@ export function createImportHandler(dependencies: ImportDependencies) {
   }
 
   const begin = (exchange: Exchange): void => attempt(exchange, () => start(exchange));
+  function startSpan(method: ImportMethod, { headers }: IncomingMessage): Span | undefined {
+    const span = tracing?.startRequest(`POST /v1/${method}`, headers);
+    span?.set({ 'http.request.method': 'POST', 'http.route': `/v1/${method}` });
+    return span;
+  }
   return {
     handle(method: ImportMethod, query: ImportQuery, request: IncomingMessage, response: ServerResponse): void {
       const { idApp, validate } = query;
       const unknownQuery = Object.keys(query).filter((name) => !queryNames.includes(name));
-      begin({ method, idApp, validate, unknownQuery, request, response, startedMs: performance.now() });
+      const [startedMs, span] = [performance.now(), startSpan(method, request)];
+      begin({ method, idApp, validate, unknownQuery, request, response, startedMs, span });
     },
     /** Handles a request whose address has the usual form; reports whether it did. The framework takes the others. */
     take(request: IncomingMessage, response: ServerResponse): boolean {
       const [, method = '', idApp] = (request.method === 'POST' && usualAddress.exec(request.url ?? '')) || [];
       if (!importMethods.has(method)) return false;
       const startedMs = performance.now();
-      begin({ method, idApp, validate: undefined, unknownQuery: [], request, response, startedMs });
+      const span = tracing && startSpan(method, request);
+      begin({ method, idApp, validate: undefined, unknownQuery: [], request, response, startedMs, span });
       return true;
     },
   };
