@@ -1,6 +1,13 @@
 import type { AccessReader } from '../../access/access.ts';
 import type { AttemptEnd } from '../../reports/job-attempts.ts';
-import { endedAttempts, fileStem, isInProgress, sumFiles, type ReportEnd, type ReportJob } from '../../reports/reports.ts';
+import {
+  endedAttempts,
+  fileStem,
+  isInProgress,
+  sumFiles,
+  type ReportEnd,
+  type ReportJob,
+} from '../../reports/reports.ts';
 import type { ReportStore } from '../../reports/store.ts';
 import { withAnySignal } from '../../runtime/async/in-parallel.ts';
 import { pause } from '../../runtime/async/retry.ts';
