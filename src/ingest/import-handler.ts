@@ -15,10 +15,11 @@ import {
   type ImportedLines,
   type ImportRequest,
 } from './import-request.ts';
+import { endAcceptedSpan, endRefusedSpan, startImportSpan } from './import-spans.ts';
 import type { IngestMetrics } from './ingest-metrics.ts';
 import type { RefusalRecorder } from './refusal-recorder.ts';
 import { createStatementIfRequested } from './receipts.ts';
-import { answerOf, type Refusal } from './refusal.ts';
+import type { Refusal } from './refusal.ts';
 import {
   findMisspelledParameter,
   listErrorsIfRequested,
@@ -42,7 +43,7 @@ interface FailedRequest {
   readonly idApp: unknown;
   readonly method?: ImportMethod;
   /** Absent unless the request is traced. */
-  readonly span?: Span | undefined;
+  span?: Span | undefined;
 }
 
 /** Answers a request that failed inside the service. */
@@ -127,14 +128,6 @@ function parseRequest(request: ImportRequest): ImportedLines | Refusal {
     : imported;
 }
 
-/** Ends the span of a refused request. Only faults of the service mark it as failed. */
-export function endRefused(span: Span | undefined, { reason }: Pick<Refusal, 'reason'>): void {
-  if (span === undefined) return;
-  const { status } = answerOf(reason);
-  const attributes = { 'http.response.status_code': status, 'tributary.refusal.reason': reason };
-  span.end(attributes, status >= 500 ? reason : undefined);
-}
-
 function createEnds({ metrics, importResponses, refusals, fail }: ImportDependencies) {
   function attempt(exchange: Exchange, step: () => void): void {
     try {
@@ -148,7 +141,7 @@ function createEnds({ metrics, importResponses, refusals, fail }: ImportDependen
   function refuse(exchange: Exchange, refusal: Refusal, of?: OfApp): void {
     const { method, idApp, request, response, startedMs, validate, unknownQuery } = exchange;
     metrics.answered(method, performance.now() - startedMs);
-    endRefused(exchange.span, refusal);
+    endRefusedSpan(exchange.span, refusal, of?.app);
     const unknownNames = joinNames(unknownQuery, refusal.unknownNames);
     importResponses.refuse(response, listErrorsIfRequested(request, { ...refusal, unknownNames }), { method, idApp });
     if (of === undefined) return;
@@ -158,12 +151,12 @@ function createEnds({ metrics, importResponses, refusals, fail }: ImportDependen
   }
 
   function accept(
-    { method, response, startedMs, unknownQuery, span }: Exchange,
-    { unknownNames }: ImportedLines,
+    { method, idApp, response, startedMs, unknownQuery, span }: Exchange,
+    { unknownNames, kind, count }: ImportedLines,
     said: Pick<Accepted, 'message' | 'receipt'>,
   ): void {
     metrics.answered(method, performance.now() - startedMs);
-    span?.end({ 'http.response.status_code': 200 });
+    if (span !== undefined) endAcceptedSpan(span, { idApp: Number(idApp), kind, count });
     importResponses.accept(response, { unknownNames: joinNames(unknownQuery, unknownNames), ...said });
   }
 
@@ -180,7 +173,6 @@ export function createImportHandler(dependencies: ImportDependencies) {
 
   function importBody(exchange: Exchange, app: App, body: Buffer | Refusal): void {
     const { method, request, validate, span } = exchange;
-    span?.set({ 'tributary.app.id': app.idApp });
     if ('reason' in body) return refuse(exchange, body, { app });
     const importRequest = { method, head: request, body, app, receivedAtMs: clock.nowMs(), keyMask };
     const imported = parseRequest(importRequest);
@@ -190,7 +182,6 @@ export function createImportHandler(dependencies: ImportDependencies) {
       return refuse(exchange, keyReused, { app, body });
     if (validate === '1') return accept(exchange, imported, { message: validMessage });
     const { kind, count, unknownParameters, lines } = imported;
-    span?.set({ 'tributary.kind': kind, 'tributary.events': count, 'tributary.bytes': lines.length });
     const of = { app, bytes: body.length };
     metrics.received(kind, count);
     if (unknownParameters > 0) metrics.unknownParameters(app.idApp, unknownParameters);
@@ -213,6 +204,7 @@ export function createImportHandler(dependencies: ImportDependencies) {
   }
 
   function start(exchange: Exchange): void {
+    if (tracing !== undefined) exchange.span = startImportSpan(tracing, exchange);
     const { idApp, request, validate, unknownQuery } = exchange;
     const view = access.current();
     // Before anything is awaited: the body of a request without the right is not checked.
@@ -238,25 +230,17 @@ export function createImportHandler(dependencies: ImportDependencies) {
   }
 
   const begin = (exchange: Exchange): void => attempt(exchange, () => start(exchange));
-  function startSpan(method: ImportMethod, { headers }: IncomingMessage): Span | undefined {
-    const span = tracing?.startRequest(`POST /v1/${method}`, headers);
-    span?.set({ 'http.request.method': 'POST', 'http.route': `/v1/${method}` });
-    return span;
-  }
   return {
     handle(method: ImportMethod, query: ImportQuery, request: IncomingMessage, response: ServerResponse): void {
       const { idApp, validate } = query;
       const unknownQuery = Object.keys(query).filter((name) => !queryNames.includes(name));
-      const [startedMs, span] = [performance.now(), startSpan(method, request)];
-      begin({ method, idApp, validate, unknownQuery, request, response, startedMs, span });
+      begin({ method, idApp, validate, unknownQuery, request, response, startedMs: performance.now() });
     },
     /** Handles a request whose address has the usual form; reports whether it did. The framework takes the others. */
     take(request: IncomingMessage, response: ServerResponse): boolean {
       const [, method = '', idApp] = (request.method === 'POST' && usualAddress.exec(request.url ?? '')) || [];
       if (!importMethods.has(method)) return false;
-      const startedMs = performance.now();
-      const span = tracing && startSpan(method, request);
-      begin({ method, idApp, validate: undefined, unknownQuery: [], request, response, startedMs, span });
+      begin({ method, idApp, validate: undefined, unknownQuery: [], request, response, startedMs: performance.now() });
       return true;
     },
   };

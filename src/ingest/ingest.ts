@@ -15,7 +15,8 @@ import type { StreamPublisher } from '../stream/stream.ts';
 import { createImportResponses, type ImportResponses } from './responses.ts';
 import { createEventLookup } from './event-lookup.ts';
 import { createGroupCommit } from './group-commit.ts';
-import { createImportHandler, endRefused, type Fail, type LiveEvents } from './import-handler.ts';
+import { createImportHandler, type Fail, type LiveEvents } from './import-handler.ts';
+import { endRefusedSpan } from './import-spans.ts';
 import { createIngestMetrics, followIngest } from './ingest-metrics.ts';
 import { createReceiptSigner } from './receipts.ts';
 import { noRefusalRecorder, type RefusalRecorder } from './refusal-recorder.ts';
@@ -87,7 +88,7 @@ const nobodyLooks: LiveEvents = { isWanted: () => false, stored: () => undefined
 function createFail(importResponses: ImportResponses, logger: Logger): Fail {
   const failures = createRateLimitedLog((fields) => logger.error(fields, 'request failed'), failureBound);
   return (error, { request, response, idApp, method, span }) => {
-    endRefused(span, { reason: 'internal' });
+    endRefusedSpan(span, { reason: 'internal' });
     if (request.destroyed && !request.complete) return;
     const path = request.url?.split('?')[0]?.slice(0, 200);
     failures.add({ error: describeError(error), method: request.method, path });

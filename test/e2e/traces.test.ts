@@ -29,7 +29,6 @@ function expectImport(spans: readonly ReceivedSpan[], { trace, clientSpan }: Tra
     'tributary.app.id': 1,
     'tributary.kind': 'custom_event',
     'tributary.events': 1,
-    'tributary.bytes': expect.any(Number) as unknown,
   });
   const children = spans.filter(({ parentSpanId }) => parentSpanId === request?.spanId);
   const [publish, flush] = children.toSorted((a, b) => a.startMs - b.startMs);
@@ -77,7 +76,8 @@ it('The OpenTelemetry Collector gets both traces in protobuf, from the spans of 
 }) => {
   inWholeRun(skip);
   const collector = await startCollector();
-  if (collector === undefined) return skip('the collector is not available');
+  skip(collector === undefined, 'the collector is not available');
+  if (collector === undefined) return;
   const started = await startTraced(path.join(testFolder(), 'data'), collector.url, 'http/protobuf');
   const traced = await traceEverything(started);
   await started.service.stop();

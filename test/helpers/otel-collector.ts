@@ -80,7 +80,9 @@ export async function startCollector() {
       telemetry: { metrics: { level: 'none' } },
     },
   };
-  const child = spawn(binary, [JSON.stringify(settings)], { stdio: ['ignore', 'ignore', 'pipe'] });
+  const child = spawn(binary, ['--config', `yaml:${JSON.stringify(settings)}`], {
+    stdio: ['ignore', 'ignore', 'pipe'],
+  });
   onTestFinished(() => void child.kill('SIGKILL'));
   let log = '';
   child.stderr.setEncoding('utf8').on('data', (text: string) => (log += text));

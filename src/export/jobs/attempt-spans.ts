@@ -8,9 +8,9 @@ export type AttemptPhase = WorkerPhase | 'store';
 /** The spans of an attempt: one of the attempt, and a child per phase. */
 export interface AttemptSpans {
   /** Begins a phase, and ends the last one. */
-  begin(phase: AttemptPhase): void;
+  readonly begin: (phase: AttemptPhase) => void;
   /** Ends all. `error` marks the attempt as failed. */
-  end(attributes: SpanAttributes, error?: string): void;
+  readonly end: (attributes: SpanAttributes, error?: string) => void;
 }
 
 /** Starts the spans of an attempt; undefined unless the call that created its request is traced. */

@@ -172,6 +172,11 @@ function judgeAttempt(
   return attemptDecision;
 }
 
+/** Reports whether a request is not in the attempt that runs here, if one does. */
+function isOther(job: ReportJob | undefined, own: ReportJob | undefined): boolean {
+  return own !== undefined && (job?.state !== 'running' || job.attemptNonce !== own.attemptNonce);
+}
+
 /** Ends the spans of an attempt; it has no outcome if the request was canceled or the disk failed. */
 function endSpans(spans: AttemptSpans, outcome: AttemptOutcome | undefined): void {
   if (outcome?.kind !== 'done') return spans.end({}, outcome?.kind ?? 'not stored');
@@ -296,10 +301,7 @@ export function createAttempts(dependencies: AttemptsDependencies, options: Atte
     finish,
     percent: progress.percent,
     /** Reports whether the attempt of a request that runs here is not the current one any more. */
-    isOvertaken(id: number, job: ReportJob | undefined): boolean {
-      const own = running.get(id)?.job;
-      return own !== undefined && (job?.state !== 'running' || job.attemptNonce !== own.attemptNonce);
-    },
+    isOvertaken: (id: number, job: ReportJob | undefined): boolean => isOther(job, running.get(id)?.job),
     /** Aborts attempts for a removed user or on the rows of a removed app; they restart without. */
     dropTakenBack(): void {
       for (const { job, plan, abort } of running.values()) if (isTakenBack(access, job, plan)) abort.abort();

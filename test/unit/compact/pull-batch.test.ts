@@ -29,6 +29,7 @@ function openPuller() {
   return { stream, pull, publish };
 }
 
+const tracesOf = (message: number): string[] => Array.from({ length: 16 }, (_, n) => `${message} ${n}`);
 const textOf = (batch: Batch | undefined): string => (batch === undefined ? '' : readFileSync(batch.file, 'utf8'));
 
 test('A batch of plain and compressed messages has their lines in order; its hash is of the stored bytes', async () => {
@@ -90,10 +91,9 @@ test('The lines of a pull that expands to many times its size are stored in part
 
 test('A batch has the traces of its messages, a bounded number', async () => {
   const { stream, pull } = openPuller();
-  const traces = (message: number): string[] => Array.from({ length: 16 }, (_, n) => `${message} ${n}`);
   for (let message = 1; message <= 70; message += 1)
-    stream.publishRaw(linesOf(message, 1), undefined, message === 2 ? undefined : traces(message));
-  const [one, three] = [traces(1), traces(3)];
+    stream.publishRaw(linesOf(message, 1), undefined, message === 2 ? undefined : tracesOf(message));
+  const [one, three] = [tracesOf(1), tracesOf(3)];
   const batch = await pull(0);
   expect(batch?.traceparents?.slice(0, 32)).toEqual([...one, ...three]);
   expect(batch?.traceparents).toHaveLength(1024);
