@@ -2,8 +2,10 @@ import assert from 'node:assert/strict';
 import { openHealth, withProblems, type Composition, type CompositionContext } from './composition/context.ts';
 import { createClock } from './runtime/clock.ts';
 import { createDescriptorWatch } from './runtime/files/disk-watch.ts';
+import { findBuild } from './runtime/files/package-files.ts';
 import { buildWithClosers } from './runtime/lifecycle.ts';
 import type { Stage } from './runtime/processes/role-process.ts';
+import { openTracing } from './runtime/tracing/tracing.ts';
 import type { Role } from './service/service-options.ts';
 
 /**
@@ -49,10 +51,14 @@ async function startClosed(role: Role, compositionContext: CompositionContext): 
 
 /** Starts the stage of a role on its stores. A failed start closes what was opened. */
 export async function startStage(role: Role, composition: Composition): Promise<Stage> {
-  return buildWithClosers(composition.logger, async (closers) => {
-    const clock = createClock(composition.config.clockOffsetSeconds);
+  const { config, logger, metrics } = composition;
+  return buildWithClosers(logger, async (closers) => {
+    const clock = createClock(config.clockOffsetSeconds);
     const descriptors = createDescriptorWatch(role);
-    const parts = { ...composition, clock, closers };
+    const { version } = findBuild();
+    const tracing = await openTracing(config.traceExport, { metrics, logger, role, version });
+    closers.add('traces', () => tracing?.stop());
+    const parts = { ...composition, clock, closers, tracing };
     const started = composition.closed === undefined ? starters[role](parts) : startClosed(role, parts);
     const stage = withProblems(await started, [() => descriptors.problems()]);
     closers.add(role, () => stage.stop());

@@ -3,8 +3,10 @@ import { dataFormatPath } from './runtime/files/data-format.ts';
 import { AppError, describeError } from './runtime/errors.ts';
 import { getTextSync } from './runtime/files/open-file.ts';
 import { addNatsFiles } from './runtime/processes/nats-url.ts';
+import type { TraceExport } from './runtime/tracing/tracing.ts';
 import type { Setting } from './config/setting-kinds.ts';
 import { commandVariables, settings } from './config/settings.ts';
+import { traceSettings } from './config/trace-settings.ts';
 import { findNearest } from './runtime/nearest-name.ts';
 
 export type Environment = Readonly<Record<string, string | undefined>>;
@@ -14,7 +16,10 @@ type Values = {
 };
 
 /** The service's settings; docs/reference/settings.md lists the variables. Paths are absolute. */
-export type Config = Readonly<ReturnType<typeof completeConfig>>;
+export interface Config extends Readonly<ReturnType<typeof completeConfig>> {
+  /** Absent: no traces. */
+  readonly traceExport?: TraceExport | undefined;
+}
 
 type StorageValues = Pick<Values, 'storageUrl' | 'lakeUrl' | 'reportsUrl' | 'stateUrl'>;
 
@@ -137,28 +142,41 @@ function findStorageProblems(values: Values): readonly string[] {
   ];
 }
 
+function parseValue<T>(setting: Setting<T>, variable: string, value: string | undefined, problems: string[]): T {
+  if (value === undefined) return setting.fallback;
+  // Credentials before the host of an address are secret.
+  const refuse = (rule: string): void =>
+    void problems.push(`${variable} ${rule}, not '${value.replace(/\/\/.*@/, '//...@')}'`);
+  return setting.parse(value, refuse);
+}
+
+/** Parses the variables of traces; undefined without an address, or if traces are disabled. */
+function parseTraceExport(environment: Environment, problems: string[]): TraceExport | undefined {
+  const { protocol, ...others } = traceSettings;
+  const find = ({ name }: Setting<unknown>): string | undefined => environment[name] || undefined;
+  const hasAddress = find(others.endpoint) !== undefined || find(others.tracesEndpoint) !== undefined;
+  if (!hasAddress || find(others.isDisabled) === 'true') return undefined;
+  const parse = <T>(setting: Setting<T>): T => parseValue(setting, setting.name, find(setting), problems);
+  Object.values<Setting<unknown>>(others).forEach(parse);
+  return { protocol: parse(protocol) };
+}
+
 /** Parses the environment; unset and empty variables have defaults. Error: `config_invalid`, with all bad ones. */
 export function parseConfig(environment: Environment): Config {
   const problems: string[] = [];
-  const parse = (setting: Setting<unknown>): unknown => {
-    const variable = variableOf(setting);
-    const value = findValue(environment, setting, problems);
-    if (value === undefined) return setting.fallback;
-    // Credentials before the host of an address are secret.
-    const refuse = (rule: string): void =>
-      void problems.push(`${variable} ${rule}, not '${value.replace(/\/\/.*@/, '//...@')}'`);
-    return setting.parse(value, refuse);
-  };
+  const parse = (setting: Setting<unknown>): unknown =>
+    parseValue(setting, variableOf(setting), findValue(environment, setting, problems), problems);
   const parsed = Object.fromEntries(Object.entries(settings).map(([key, setting]) => [key, parse(setting)]));
   problems.push(...findClusterProblems(parsed));
   const values = parsed as Values;
   problems.push(...findStorageProblems(values));
+  const traceExport = parseTraceExport(environment, problems);
   if (problems.length > 0) {
     throw new AppError('config_invalid', `bad settings: ${problems.join('; ')}`, {
       hint: 'Check docs/reference/settings.md.',
     });
   }
-  return Object.freeze(completeConfig(values));
+  return Object.freeze({ ...completeConfig(values), traceExport });
 }
 
 /** Variables of tests and benchmarks. */

@@ -2,6 +2,7 @@ import type { Clock } from '../runtime/clock.ts';
 import type { CrashPoint } from '../runtime/crash-point.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Metrics } from '../runtime/metrics.ts';
+import type { Tracing } from '../runtime/tracing/tracing.ts';
 import type { Enrichment } from '../enrichment/enrichment.ts';
 import type { RefusalFolder } from '../refusals/refusal-files.ts';
 import type { StreamReader } from '../stream/stream.ts';
@@ -12,6 +13,8 @@ export interface CompactDependencies {
   readonly metrics: Metrics;
   readonly logger: Logger;
   readonly crashPoint?: CrashPoint;
+  /** Absent without a collector of traces. */
+  readonly tracing?: Tracing | undefined;
   /** Looks up places and devices of events; without it their columns stay empty. The caller closes it. */
   readonly enrichment?: Enrichment | undefined;
 }

@@ -91,7 +91,7 @@ function startFlushing(closers: Closers, loop: FlushLoopContext, aborter: AbortC
 }
 
 async function build(closers: Closers, dependencies: CompactDependencies, options: CompactOptions): Promise<Compactor> {
-  const { logger, clock, reader, enrichment, metrics, crashPoint = noCrashPoint } = dependencies;
+  const { logger, clock, reader, enrichment, metrics, tracing, crashPoint = noCrashPoint } = dependencies;
   const { lakeDir, spoolDir, retentionMs, refusals, ownerHoldsMs } = options;
   const { flushMb, sealMb } = divideMemory(options.duckdbMemoryMb);
   const lake = await acquireLake(closers, { clock, crashPoint, retentionMs }, options);
@@ -141,7 +141,7 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
     purging: createBackgroundPurge(),
     startupWork,
     retryState: seen.flushRetryState,
-    report: createFlushReport(counted, createReuseReport({ lakeDir, refusals, clock, logger }), logger),
+    report: createFlushReport(counted, createReuseReport({ lakeDir, refusals, clock, logger }), logger, tracing),
   };
   const findWatermarkMs = (): number | undefined => watermark.find(table.lake().epoch);
   counted.followWatermark(clock, findWatermarkMs);

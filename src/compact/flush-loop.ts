@@ -3,6 +3,7 @@ import { pause } from '../runtime/async/retry.ts';
 import type { CrashPoint } from '../runtime/crash-point.ts';
 import { describeError, isAppError, isRetriedForever, isTransient } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
+import type { Tracing } from '../runtime/tracing/tracing.ts';
 import type { Epoch } from '../lake/log/lake-state.ts';
 import { isUnwritable } from '../lake/write-check.ts';
 import type { FlushLimits } from './batch/flush-limits.ts';
@@ -31,10 +32,31 @@ export interface FlushLoopContext {
   readonly report: ReturnType<typeof createFlushReport>;
 }
 
-export function createFlushReport(counted: CompactMetrics, reportReuse: ReportReuse, logger: Logger) {
+/** Ends the traces of a committed batch: a span of its flush for each traced request. */
+function traceFlush(
+  tracing: Tracing,
+  { traceparents = [], messages, lastSequence }: Batch,
+  { version, events, rows }: Flushed,
+  durationMs: number,
+): void {
+  const startedAtMs = Date.now() - durationMs;
+  const ofBatch = { 'tributary.batch.messages': messages, 'tributary.stream.sequence': lastSequence };
+  const attributes = { ...ofBatch, 'tributary.lake.version': version, 'tributary.events': events };
+  for (const traceparent of traceparents)
+    tracing.startAfter(traceparent, 'flush', startedAtMs)?.end({ ...attributes, 'tributary.rows': rows });
+}
+
+export function createFlushReport(
+  counted: CompactMetrics,
+  reportReuse: ReportReuse,
+  logger: Logger,
+  tracing: Tracing | undefined,
+) {
   return {
-    async flushed({ lastSequence }: Batch, flushed: Flushed, durationMs: number): Promise<void> {
+    async flushed(batch: Batch, flushed: Flushed, durationMs: number): Promise<void> {
+      const { lastSequence } = batch;
       counted.flushed(flushed, durationMs);
+      if (tracing !== undefined) traceFlush(tracing, batch, flushed, durationMs);
       const { version, events, rows, failed, repeats, sizeBytes, isDirect, refused } = flushed;
       if (refused !== undefined)
         logger.warn({ error: describeError(refused) }, 'batch not readable by the engine, lines read one by one');

@@ -20,7 +20,7 @@ const lakeDiskLow: Problem = {
 
 /** Starts the compactor and the responder of event lookups. */
 export async function startCompactStage(compositionContext: CompositionContext): Promise<Stage> {
-  const { config, logger, metrics, clock, closers } = compositionContext;
+  const { config, logger, metrics, clock, closers, tracing } = compositionContext;
   const paths = dataPaths(config.dataDir);
   await assertTableColumns(paths.lake);
   startCopiesSweep(compositionContext);
@@ -30,7 +30,7 @@ export async function startCompactStage(compositionContext: CompositionContext):
   const enrichment = config.enriches ? await openEnrichment(config) : undefined;
   closers.add('enrichment', () => enrichment?.close());
   const compactor = await startCompact(
-    { reader, clock, metrics, logger, enrichment },
+    { reader, clock, metrics, logger, enrichment, tracing },
     {
       lakeDir: paths.lake,
       spoolDir: path.join(paths.spool, 'compact'),

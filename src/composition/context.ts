@@ -15,6 +15,7 @@ import type { Closers } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 import type { ServiceView, Stage } from '../runtime/processes/role-process.ts';
+import type { Tracing } from '../runtime/tracing/tracing.ts';
 import { startBrokerPing } from '../stream/broker-monitor.ts';
 import { awaitLeader, openConnection, type StreamConnection } from '../stream/connection.ts';
 import { openGuard } from '../stream/guard.ts';
@@ -38,6 +39,8 @@ export interface Composition {
 export interface CompositionContext extends Composition {
   readonly clock: Clock;
   readonly closers: Closers;
+  /** Absent without a collector of traces. */
+  readonly tracing?: Tracing | undefined;
 }
 
 type FindProblems = () => readonly Problem[];

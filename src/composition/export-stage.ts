@@ -55,7 +55,7 @@ function addReference(
 
 /** Starts export: it reads access and the lake, and writes report files. */
 export async function startExportStage(compositionContext: CompositionContext): Promise<Stage> {
-  const { config, logger, metrics, clock, closers } = compositionContext;
+  const { config, logger, metrics, clock, closers, tracing } = compositionContext;
   const reference = describeApi(config);
   const paths = dataPaths(config.dataDir);
   await assertTableColumns(paths.lake);
@@ -75,6 +75,7 @@ export async function startExportStage(compositionContext: CompositionContext): 
       clock,
       metrics,
       logger,
+      tracing,
       appView: { readRefusals: refusals.read, hub: channel && createLiveHub(channel) },
       operations: { paths, readStatus: openServiceStatus(compositionContext) },
       sessions: web.sessions,

@@ -18,7 +18,7 @@ import { openHealth, openStream, withProblems, type CompositionContext } from '.
 
 /** Starts import, which reads the access data and publishes to the stream. */
 export async function startIngestStage(compositionContext: CompositionContext): Promise<Stage> {
-  const { config, logger, metrics, clock, closers } = compositionContext;
+  const { config, logger, metrics, clock, closers, tracing } = compositionContext;
   const paths = dataPaths(config.dataDir);
   const access = await openAccessReader(paths, logger, {
     isExpected: () => holdsEvents(paths.lake),
@@ -38,9 +38,9 @@ export async function startIngestStage(compositionContext: CompositionContext): 
   const own = createVerifiedPublisher(opened, compositionContext.folders ?? {}, paths.nats);
   const publisher: StreamPublisher = {
     ...own,
-    publish(payload, timeoutMs) {
+    publish(payload, timeoutMs, traceparents) {
       disk?.expectWrites();
-      return own.publish(payload, timeoutMs);
+      return own.publish(payload, timeoutMs, traceparents);
     },
   };
   const isDiskLow = (): boolean => disk?.isLow() ?? false;
@@ -52,7 +52,7 @@ export async function startIngestStage(compositionContext: CompositionContext): 
   // The supervisor has claimed the stream for this lake before it started this process.
   const keyMask = maskOfLake((await findKeptClaim(paths.claim))?.lake);
   const ingest = await startIngest(
-    { access, publisher, ask, receiptKeys, clock, metrics, logger, isDiskLow, keyMask, ...sender, addRoutes },
+    { access, publisher, ask, receiptKeys, clock, metrics, logger, isDiskLow, keyMask, tracing, ...sender, addRoutes },
     { host: config.host, port: config.s2sPort },
   );
   const watched = withProblems(ingest, [findProblems, () => access.problems()]);

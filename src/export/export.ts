@@ -15,6 +15,7 @@ import { portOf, toListenError } from '../runtime/http/ports.ts';
 import { buildWithClosers, type Closers, type Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Metrics } from '../runtime/metrics.ts';
+import type { Tracing } from '../runtime/tracing/tracing.ts';
 import { findLeases } from '../runtime/store/open-store.ts';
 import { listSegmentIds } from '../segments/segment-store.ts';
 import { createLastAttempts } from '../webhooks/webhook-store.ts';
@@ -64,6 +65,8 @@ export interface ExportDependencies {
   readonly runDryRun?: RunDryRun;
   readonly runDataQuery?: RunDataQuery;
   readonly crashPoint?: CrashPoint;
+  /** Absent without a collector of traces. */
+  readonly tracing?: Tracing | undefined;
   /** Routes of composition on the api port: health, metrics, API reference, console. */
   readonly extraRoutes?: readonly ((server: ApiServer) => void)[];
   /** The sessions of the console; absent without a console. */
@@ -155,7 +158,7 @@ async function startWork(
   { store }: Reports,
   closers: Closers,
 ) {
-  const { access, clock, logger, crashPoint = noCrashPoint } = dependencies;
+  const { access, clock, logger, tracing, crashPoint = noCrashPoint } = dependencies;
   const { runAttempt = runInWorker, runDryRun = dryRunInWorker, runDataQuery = queryInWorker } = dependencies;
   const { lakeDir, segmentsDir, schedulesDir, schedulesEveryMs, webhooksDir, keysDir, reportsDir } = options;
   const leases = findLeases(reportsDir);
@@ -177,7 +180,8 @@ async function startWork(
     tasks.onEnd(job.id);
   }
   const runnerOptions = toRunnerOptions(options);
-  const runner = startJobRunner({ store, access, clock, logger, leases, runAttempt, onEnd, onDamage }, runnerOptions);
+  const ofRunner = { store, access, clock, logger, leases, runAttempt, onEnd, onDamage, tracing };
+  const runner = startJobRunner(ofRunner, runnerOptions);
   closers.add('export workers', () => runner.stop());
   registerRequestGauges(
     dependencies.metrics,
@@ -218,7 +222,7 @@ type Work = Awaited<ReturnType<typeof startWork>>;
 
 function addRoutes(
   server: ApiServer,
-  { access, clock, logger, sessions, extraRoutes = [], appView, operations }: ExportDependencies,
+  { access, clock, logger, sessions, extraRoutes = [], appView, operations, tracing }: ExportDependencies,
   options: ExportOptions,
   reports: Reports,
   { exports, looks: interactiveJobs, schedules, webhooks, metrics }: Work,
@@ -227,7 +231,7 @@ function addRoutes(
   const exportViews = createExportViews(reports.keys, (job) => exports.progress(job));
   const quotas = createQuotas(options);
   const addMethod = createAddMethod(server, { access, quotas, sessions, onAnswer: metrics.answered }, { publicUrl });
-  addExportRoutes(server, { exports, exportViews, quotas }, addMethod);
+  addExportRoutes(server, { exports, exportViews, quotas, tracing }, addMethod);
   addListRoutes(addMethod, { exports, exportViews });
   addDryRunRoutes(addMethod, { exports, interactiveJobs, access });
   addWebhookRoutes(addMethod, webhooks);

@@ -2,6 +2,7 @@ import { isAppError, describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { pause } from '../runtime/async/retry.ts';
 import type { ReceiptStatement, Receipt } from '../receipts/receipt.ts';
+import type { Span } from '../runtime/tracing/tracing.ts';
 import { type PublishAck, type StreamPublisher, maxMessageBytes } from '../stream/stream.ts';
 import type { SignReceipts } from './receipts.ts';
 import type { UnavailabilityCause, Unavailability } from './unavailability.ts';
@@ -16,6 +17,8 @@ interface Append {
   readonly lines: Buffer;
   /** Content of the receipt; absent if the client asks for none. */
   readonly receiptStatement?: ReceiptStatement | undefined;
+  /** Span of its request; absent unless the request is traced. */
+  readonly span?: Span | undefined;
   /** When the response is due, on the monotonic clock. */
   readonly dueMs: number;
   readonly settle: (outcome: AppendOutcome) => void;
@@ -141,6 +144,26 @@ function judgeFailure(error: unknown): PublishFailure {
 const hasStatements = (group: readonly Append[]): boolean =>
   group.some(({ receiptStatement }) => receiptStatement !== undefined);
 
+interface GroupSpans {
+  readonly traceparents: readonly string[];
+  end(error?: string): void;
+}
+
+/** Starts a span of the publish for each traced request of a group; undefined without one. */
+function startPublishSpans(group: readonly Append[], bytes: number): GroupSpans | undefined {
+  const requests = group.flatMap(({ span }) => span ?? []);
+  const spans = requests.map((span) => span.startChild('publish'));
+  return {
+    traceparents: requests.map(({ traceparent }) => traceparent),
+    end(error) {
+      for (const span of spans)
+        span.end({ 'tributary.group.requests': group.length, 'tributary.group.bytes': bytes }, error);
+    },
+  };
+}
+
+const isTraced = ({ span }: Append): boolean => span !== undefined;
+
 /** Creates the sender of groups, one at a time. */
 function createGroupSender(dependencies: GroupCommitDependencies, room: AppendQueue) {
   const { publisher, logger, unavailability, onGroup, signReceipts = () => [] } = dependencies;
@@ -178,13 +201,16 @@ function createGroupSender(dependencies: GroupCommitDependencies, room: AppendQu
       const payload =
         group.length === 1 && first !== undefined ? first.lines : Buffer.concat(group.map(({ lines }) => lines));
       const startedMs = performance.now();
+      const spans = group.some(isTraced) ? startPublishSpans(group, payload.length) : undefined;
       let ack: PublishAck;
       try {
-        ack = await publisher.publish(payload, (first?.dueMs ?? startedMs) - startedMs);
+        ack = await publisher.publish(payload, (first?.dueMs ?? startedMs) - startedMs, spans?.traceparents);
       } catch (error) {
+        spans?.end(describeError(error));
         takeFailure(error, group, payload.length);
         return;
       }
+      spans?.end();
       confirmed = true;
       unavailability.stored();
       const receipts = hasStatements(group) ? sign(group, ack) : undefined;
@@ -251,12 +277,12 @@ export function createGroupCommit(dependencies: GroupCommitDependencies, options
   }
 
   return {
-    /** Adds the lines of one request (NDJSON, at most one message); a statement asks for a receipt. */
-    append(lines: Buffer, receiptStatement?: ReceiptStatement): Promise<AppendOutcome> {
+    /** Adds the lines of one request (NDJSON, at most one message); a statement asks for a receipt, a span is traced. */
+    append(lines: Buffer, receiptStatement?: ReceiptStatement, span?: Span): Promise<AppendOutcome> {
       const refusal = findRefusal(lines);
       if (refusal !== undefined) return Promise.resolve(refusal);
       return new Promise((settle) => {
-        room.add({ lines, receiptStatement, dueMs: performance.now() + options.answerWithinMs, settle });
+        room.add({ lines, receiptStatement, span, dueMs: performance.now() + options.answerWithinMs, settle });
         loop ??= run();
       });
     },

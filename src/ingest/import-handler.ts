@@ -4,6 +4,7 @@ import { importMethods } from '../datasets/dataset.ts';
 import type { KeyMask } from '../datasets/event-id.ts';
 import type { ImportMethod } from '../datasets/field-schema.ts';
 import type { Clock } from '../runtime/clock.ts';
+import type { Span, Tracing } from '../runtime/tracing/tracing.ts';
 import type { Accepted, ImportResponses } from './responses.ts';
 import { findApp } from './find-app.ts';
 import type { GroupCommit } from './group-commit.ts';
@@ -14,6 +15,7 @@ import {
   type ImportedLines,
   type ImportRequest,
 } from './import-request.ts';
+import { endAcceptedSpan, endRefusedSpan, startImportSpan } from './import-spans.ts';
 import type { IngestMetrics } from './ingest-metrics.ts';
 import type { RefusalRecorder } from './refusal-recorder.ts';
 import { createStatementIfRequested } from './receipts.ts';
@@ -40,6 +42,8 @@ interface FailedRequest {
   readonly response: ServerResponse;
   readonly idApp: unknown;
   readonly method?: ImportMethod;
+  /** Absent unless the request is traced. */
+  span?: Span | undefined;
 }
 
 /** Answers a request that failed inside the service. */
@@ -61,6 +65,8 @@ interface ImportDependencies {
   readonly refusals: RefusalRecorder;
   readonly live: LiveEvents;
   readonly keyMask?: KeyMask | undefined;
+  /** Absent without a collector of traces. */
+  readonly tracing?: Tracing | undefined;
   readonly fail: Fail;
 }
 
@@ -135,6 +141,7 @@ function createEnds({ metrics, importResponses, refusals, fail }: ImportDependen
   function refuse(exchange: Exchange, refusal: Refusal, of?: OfApp): void {
     const { method, idApp, request, response, startedMs, validate, unknownQuery } = exchange;
     metrics.answered(method, performance.now() - startedMs);
+    endRefusedSpan(exchange.span, refusal, of?.app);
     const unknownNames = joinNames(unknownQuery, refusal.unknownNames);
     importResponses.refuse(response, listErrorsIfRequested(request, { ...refusal, unknownNames }), { method, idApp });
     if (of === undefined) return;
@@ -144,11 +151,12 @@ function createEnds({ metrics, importResponses, refusals, fail }: ImportDependen
   }
 
   function accept(
-    { method, response, startedMs, unknownQuery }: Exchange,
-    { unknownNames }: ImportedLines,
+    { method, idApp, response, startedMs, unknownQuery, span }: Exchange,
+    { unknownNames, kind, count }: ImportedLines,
     said: Pick<Accepted, 'message' | 'receipt'>,
   ): void {
     metrics.answered(method, performance.now() - startedMs);
+    if (span !== undefined) endAcceptedSpan(span, { idApp: Number(idApp), kind, count });
     importResponses.accept(response, { unknownNames: joinNames(unknownQuery, unknownNames), ...said });
   }
 
@@ -159,13 +167,13 @@ export type ImportHandler = ReturnType<typeof createImportHandler>;
 
 /** Creates the import handler on Node's own objects: the framework would double the work. Checks: see docs/api.md. */
 export function createImportHandler(dependencies: ImportDependencies) {
-  const { access, groupCommit, clock, metrics, live, keyMask, fail } = dependencies;
+  const { access, groupCommit, clock, metrics, live, keyMask, tracing, fail } = dependencies;
   const { attempt, refuse, accept } = createEnds(dependencies);
   const usedKeys = createUsedKeys();
 
   function importBody(exchange: Exchange, app: App, body: Buffer | Refusal): void {
+    const { method, request, validate, span } = exchange;
     if ('reason' in body) return refuse(exchange, body, { app });
-    const { method, request, validate } = exchange;
     const importRequest = { method, head: request, body, app, receivedAtMs: clock.nowMs(), keyMask };
     const imported = parseRequest(importRequest);
     if ('reason' in imported) return refuse(exchange, imported, { app, body });
@@ -179,7 +187,7 @@ export function createImportHandler(dependencies: ImportDependencies) {
     if (unknownParameters > 0) metrics.unknownParameters(app.idApp, unknownParameters);
     // From now on the key stands for this request, unless it is surely not stored.
     const claimed = keyUse !== undefined && usedKeys.claim(keyUse, importRequest.receivedAtMs) ? keyUse : undefined;
-    groupCommit.append(lines, createStatementIfRequested(importRequest, lines)).then(
+    groupCommit.append(lines, createStatementIfRequested(importRequest, lines), span).then(
       (outcome) =>
         attempt(exchange, () => {
           if (claimed !== undefined && outcome.state === 'refused') usedKeys.release(claimed);
@@ -196,6 +204,7 @@ export function createImportHandler(dependencies: ImportDependencies) {
   }
 
   function start(exchange: Exchange): void {
+    if (tracing !== undefined) exchange.span = startImportSpan(tracing, exchange);
     const { idApp, request, validate, unknownQuery } = exchange;
     const view = access.current();
     // Before anything is awaited: the body of a request without the right is not checked.
@@ -231,8 +240,7 @@ export function createImportHandler(dependencies: ImportDependencies) {
     take(request: IncomingMessage, response: ServerResponse): boolean {
       const [, method = '', idApp] = (request.method === 'POST' && usualAddress.exec(request.url ?? '')) || [];
       if (!importMethods.has(method)) return false;
-      const startedMs = performance.now();
-      begin({ method, idApp, validate: undefined, unknownQuery: [], request, response, startedMs });
+      begin({ method, idApp, validate: undefined, unknownQuery: [], request, response, startedMs: performance.now() });
       return true;
     },
   };

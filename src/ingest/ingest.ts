@@ -9,12 +9,14 @@ import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 import { findBuild } from '../runtime/files/package-files.ts';
+import type { Tracing } from '../runtime/tracing/tracing.ts';
 import type { QueryEvent } from '../stream/event-query-channel.ts';
 import type { StreamPublisher } from '../stream/stream.ts';
 import { createImportResponses, type ImportResponses } from './responses.ts';
 import { createEventLookup } from './event-lookup.ts';
 import { createGroupCommit } from './group-commit.ts';
 import { createImportHandler, type Fail, type LiveEvents } from './import-handler.ts';
+import { endRefusedSpan } from './import-spans.ts';
 import { createIngestMetrics, followIngest } from './ingest-metrics.ts';
 import { createReceiptSigner } from './receipts.ts';
 import { noRefusalRecorder, type RefusalRecorder } from './refusal-recorder.ts';
@@ -52,6 +54,8 @@ interface IngestDependencies {
   /** Shows acknowledged events as they arrive. */
   readonly live?: LiveEvents;
   readonly clientDiagnosticsView?: ClientDiagnosticsView;
+  /** Absent without a collector of traces. */
+  readonly tracing?: Tracing | undefined;
   /** Adds further routes: health. */
   readonly addRoutes?: (server: ImportServer) => void;
 }
@@ -83,7 +87,8 @@ const nobodyLooks: LiveEvents = { isWanted: () => false, stored: () => undefined
 /** Creates the response to requests that failed inside the service; the log of them is bounded. */
 function createFail(importResponses: ImportResponses, logger: Logger): Fail {
   const failures = createRateLimitedLog((fields) => logger.error(fields, 'request failed'), failureBound);
-  return (error, { request, response, idApp, method }) => {
+  return (error, { request, response, idApp, method, span }) => {
+    endRefusedSpan(span, { reason: 'internal' });
     if (request.destroyed && !request.complete) return;
     const path = request.url?.split('?')[0]?.slice(0, 200);
     failures.add({ error: describeError(error), method: request.method, path });
@@ -94,7 +99,7 @@ function createFail(importResponses: ImportResponses, logger: Logger): Fail {
 
 /** Starts to take events. `stop` ends listening, finishes the requests in progress, and returns after their answers. */
 export async function startIngest(dependencies: IngestDependencies, options: IngestOptions): Promise<Ingest> {
-  const { access, clock, publisher, receiptKeys, keyMask, isDiskLow = () => false } = dependencies;
+  const { access, clock, publisher, receiptKeys, keyMask, tracing, isDiskLow = () => false } = dependencies;
   const {
     refusals = noRefusalRecorder,
     live = nobodyLooks,
@@ -118,7 +123,7 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
 
   const importResponses = createImportResponses({ metrics, logger, isClosing: () => isClosing(server) });
   const fail = createFail(importResponses, logger);
-  const handed = { access, groupCommit, clock, metrics, importResponses, refusals, live, keyMask, fail };
+  const handed = { access, groupCommit, clock, metrics, importResponses, refusals, live, keyMask, tracing, fail };
   const imports = createImportHandler(handed);
   const server = createServer(
     { ...defaultServerLimits, ...options.limits },

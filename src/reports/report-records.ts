@@ -22,6 +22,7 @@ const hasShape = shapeOf<ReportJob>({
   attemptNonce: optional(matching(/^[0-9a-f]{16}$/)),
   request: (request) => typeof request === 'object' && request !== null,
   slot: optional(isReportSlot),
+  traceparent: optional(isText),
   error: optional(isText),
   finishedMs: optional(isCount),
   expiresSeconds: optional(isCount),

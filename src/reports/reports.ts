@@ -109,6 +109,8 @@ export interface ReportJob {
   readonly request: unknown;
   /** Absent if a user created it. */
   readonly slot?: ReportSlot;
+  /** Context of the call that created it (W3C); absent unless that call is traced. */
+  readonly traceparent?: string;
   /** Reason of the failure, for the operator (`failed`) or the user (`user_failed`). */
   readonly error?: string;
   readonly finishedMs?: number;
@@ -119,7 +121,7 @@ export interface ReportJob {
   readonly basis?: ReportVersion;
 }
 
-export type NewReport = Pick<ReportJob, 'idUser' | 'idAccount' | 'event' | 'request' | 'slot'>;
+export type NewReport = Pick<ReportJob, 'idUser' | 'idAccount' | 'event' | 'request' | 'slot' | 'traceparent'>;
 
 export type ReportEnd =
   | { readonly state: 'success'; readonly files: readonly ReportFile[]; readonly basis?: ReportVersion }

@@ -11,6 +11,7 @@ import { createInbox, errors, type Msg, type MsgHdrs, type Subscription } from '
 import { JetStreamApiError, type ApiError } from '@nats-io/jetstream';
 import { isNoRoom, wrapBrokerError } from './broker-errors.ts';
 import { compressLines, isCompressing, renderSize, type StreamCompression } from './message-compression.ts';
+import { addTraces } from './trace-header.ts';
 
 /** A message to send. */
 interface Outgoing {
@@ -148,7 +149,7 @@ export function openPublisher(
   }
 
   return {
-    async publish(payload, timeoutMs) {
+    async publish(payload, timeoutMs, traceparents) {
       assert(payload.length > 0 && payload.length <= maxMessageBytes, `message of ${payload.length} bytes`);
       const dueMs = performance.now() + timeoutMs;
       let publishPermit = acquirePermit();
@@ -158,8 +159,9 @@ export function openPublisher(
         // The stream or the connection may have changed meanwhile.
         publishPermit = acquirePermit();
       }
-      const message = compressed && { payload: compressed, headers: renderSize(payload.length) };
-      const ack = await inbox.publish(publishPermit.subject, message ?? { payload }, dueMs - performance.now());
+      const headers = addTraces(compressed && renderSize(payload.length), traceparents);
+      const message = { payload: compressed ?? payload, ...(headers === undefined ? {} : { headers }) };
+      const ack = await inbox.publish(publishPermit.subject, message, dueMs - performance.now());
       assert.equal(ack.stream, publishPermit.stream, 'another stream has taken the event subject');
       if (!(await guard.isPermitValid(publishPermit))) throw unknown('the stream was changed before the response');
       return { ...ack, streamId: publishPermit.streamId, compressedBytes: compressed?.length };
@@ -182,8 +184,8 @@ export function createVerifiedPublisher(
   const store = folders[natsFolder] === undefined ? undefined : createStoreCheck(natsFolder);
   return {
     ...publisher,
-    async publish(payload, timeoutMs) {
-      const ack = await publisher.publish(payload, timeoutMs);
+    async publish(payload, timeoutMs, traceparents) {
+      const ack = await publisher.publish(payload, timeoutMs, traceparents);
       const isOurs = areSameFolders(folders) && (store === undefined || (await store.isKept().catch(() => false)));
       if (!isOurs) throw unknown('the folders of the service, or files in them, were moved, removed or replaced');
       return ack;

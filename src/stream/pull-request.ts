@@ -3,6 +3,7 @@ import { AppError } from '../runtime/errors.ts';
 import { wrapBrokerError } from './broker-errors.ts';
 import { findLinesBytes } from './message-compression.ts';
 import type { StreamMessage } from './stream.ts';
+import { findTraces } from './trace-header.ts';
 
 interface PullReplies {
   /** `isStatus`: a status of the request, not a message of the stream. */
@@ -137,7 +138,8 @@ export function pullOnce(pulls: PullConnection, request: PullRequest): Promise<P
       // The library hands over a part of the socket's buffer.
       payload.set(message.data);
       const linesBytes = findLinesBytes(() => message.headers);
-      messages.push({ ...parseReply(message.reply ?? ''), payload, linesBytes });
+      const traceparents = findTraces(() => message.headers);
+      messages.push({ ...parseReply(message.reply ?? ''), payload, linesBytes, traceparents });
       onArrival();
       if (messages.length === batch) end({ clean: true });
     }

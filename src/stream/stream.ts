@@ -33,7 +33,8 @@ export function streamIdOf(name: string, created: string): string {
 
 /** Writes messages. Errors: `publish_unknown` (may be stored), and others if a message is not stored. */
 export interface StreamPublisher {
-  publish(payload: Uint8Array, timeoutMs: number): Promise<PublishAck>;
+  /** `traceparents`: contexts of the sampled requests of the message (trace-header.ts). */
+  publish(payload: Uint8Array, timeoutMs: number, traceparents?: readonly string[]): Promise<PublishAck>;
   ping(timeoutMs: number): Promise<void>;
   close(): Promise<void>;
 }
@@ -46,6 +47,8 @@ export interface StreamMessage {
   readonly linesBytes?: number | undefined;
   /** When it was stored, by the broker's clock, Unix ms, rounded down; absent if unknown. */
   readonly storedAtMs?: number | undefined;
+  /** Contexts of its sampled requests, unchecked; absent without one. */
+  readonly traceparents?: readonly string[] | undefined;
 }
 
 export interface StreamState {

@@ -113,6 +113,8 @@ const homes: readonly { readonly library: RegExp; readonly home: RegExp }[] = [
   { library: /^pino$/, home: /^runtime\/logger\.ts$/ },
   { library: /^prom-client$/, home: /^runtime\/metrics\.ts$/ },
   { library: /^@aws-sdk\//, home: /^runtime\/store\/s3-bucket\.ts$/ },
+  // Loaded on demand: a process without a collector of traces pays nothing.
+  { library: /^@opentelemetry\//, home: /^runtime\/tracing\/open-telemetry\.ts$/ },
   { library: /^archiver$/, home: /^reports\// },
   { library: /^(preact|@preact\/|uplot)/, home: /^console\/web\// },
   { library: /^commander$/, home: /^cli\/program\.ts$/ },

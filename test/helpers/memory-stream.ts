@@ -8,8 +8,8 @@ import type { StreamMessage, StreamPublisher, StreamReader } from '../../src/str
 export interface MemoryStream extends StreamReader {
   /** Stores a message of these lines and returns its sequence. */
   publish(lines: readonly unknown[]): number;
-  /** Stores bytes; `linesBytes` as in `StreamMessage`. */
-  publishRaw(payload: string | Uint8Array, linesBytes?: number): number;
+  /** Stores bytes; `linesBytes` and `traceparents` as in `StreamMessage`. */
+  publishRaw(payload: string | Uint8Array, linesBytes?: number, traceparents?: readonly string[]): number;
   /** Loses every message after a sequence, and reuses their sequences. */
   truncate(lastSequence: number): void;
   /** Clears the stream and starts at 1 under another creation time. */
@@ -24,15 +24,17 @@ export function createMemoryStream(clock: Clock = createClock(0)): MemoryStream 
   let messages: StreamMessage[] = [];
   let last = 0;
   let created = 1;
-  const publishRaw = (payload: string | Uint8Array, linesBytes?: number): number => {
+  const publishRaw: MemoryStream['publishRaw'] = (payload, linesBytes, traceparents) => {
     last += 1;
-    messages.push({ sequence: last, payload: Buffer.from(payload), linesBytes, storedAtMs: clock.nowMs() });
+    const stored = { payload: Buffer.from(payload), linesBytes, traceparents };
+    messages.push({ sequence: last, ...stored, storedAtMs: clock.nowMs() });
     return last;
   };
   return {
     publishRaw,
     publisher: {
-      publish: (payload) => Promise.resolve({ stream: 'TEST', sequence: publishRaw(payload) }),
+      publish: (payload, _timeoutMs, traceparents) =>
+        Promise.resolve({ stream: 'TEST', sequence: publishRaw(payload, undefined, traceparents) }),
       ping: () => Promise.resolve(),
       close: () => Promise.resolve(),
     },

@@ -5,6 +5,7 @@ import type { OptionSpec } from '../../src/cli/option-specs.ts';
 import { createCompactMetrics, registerBacklogGauges, registerTableGauges } from '../../src/compact/compact-metrics.ts';
 import type { Setting } from '../../src/config/setting-kinds.ts';
 import { commandVariables, settings } from '../../src/config/settings.ts';
+import { traceSettings } from '../../src/config/trace-settings.ts';
 import { createSignInGuard } from '../../src/console/sign-in-guard.ts';
 import { datasets, events, getExport, type Dataset } from '../../src/datasets/dataset.ts';
 import { eventAliases } from '../../src/datasets/dictionaries.ts';
@@ -19,6 +20,7 @@ import { machineClock } from '../../src/runtime/clock.ts';
 import { problemTable, type Urgency } from '../../src/runtime/problems/problem-table.ts';
 import { createLogger } from '../../src/runtime/logger.ts';
 import { createMetrics, type Metrics } from '../../src/runtime/metrics.ts';
+import { createSpanCounter } from '../../src/runtime/tracing/tracing.ts';
 import { loadDeclaredCommands } from './declared-commands.ts';
 
 /** Returns an anchor that does not change with the text around it. */
@@ -90,6 +92,7 @@ function renderSettings(): string {
     `${anchor(`tributary_${name.toLowerCase()}`)}${code(`TRIBUTARY_${name}`)}`,
     about,
   ]);
+  const traces: readonly Setting<unknown>[] = Object.values(traceSettings);
   return page(
     'Settings',
     'The service reads its settings from environment variables when it starts, and reports all invalid ones at once.',
@@ -97,6 +100,17 @@ function renderSettings(): string {
     toTable(['Variable', 'Default', 'Unit', 'Values', 'Description'], rows),
     '## Notes',
     notes.join('\n'),
+    '## Variables of traces',
+    'The names are those of OpenTelemetry. Its SDK also reads `OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_EXPORTER_OTLP_TIMEOUT`, `OTEL_EXPORTER_OTLP_COMPRESSION`, `OTEL_EXPORTER_OTLP_CERTIFICATE`, `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_BSP_...`. [Traces](../watch.md#traces) has an example.',
+    toTable(
+      ['Variable', 'Default', 'Values', 'Description'],
+      traces.map((setting) => [
+        `${anchor(setting.name.toLowerCase())}${code(setting.name)}`,
+        showDefault(setting),
+        setting.values,
+        setting.about,
+      ]),
+    ),
     '## Variables of commands',
     toTable(['Variable', 'Description'], others),
   );
@@ -182,6 +196,7 @@ function registerAll(metrics: Metrics): void {
   createSignInGuard({ metrics, logger: createLogger('silent', {}) }, false);
   registerServiceGauges(metrics, () => ({ problems: [], warnings: [], processes: [] }));
   registerDiskGauges(metrics, { folders: {}, reserveBytes: 0 });
+  createSpanCounter(metrics);
 }
 
 /** More values than this are not listed. */

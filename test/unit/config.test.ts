@@ -130,3 +130,33 @@ describe('settings', () => {
     ]);
   });
 });
+
+describe('the variables of traces', () => {
+  const endpoint = { OTEL_EXPORTER_OTLP_ENDPOINT: 'http://127.0.0.1:4318' };
+
+  it.each([
+    ['no address', { OTEL_EXPORTER_OTLP_PROTOCOL: 'grpc', OTEL_TRACES_SAMPLER: 'x' }, undefined],
+    ['an empty address', { OTEL_EXPORTER_OTLP_ENDPOINT: '' }, undefined],
+    ['a disabled SDK', { ...endpoint, OTEL_SDK_DISABLED: 'true', OTEL_TRACES_SAMPLER: 'x' }, undefined],
+    ['an address', endpoint, { protocol: 'http/protobuf' }],
+    ['a full address', { OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: 'https://one/v1/traces' }, { protocol: 'http/protobuf' }],
+    ['a format', { ...endpoint, OTEL_EXPORTER_OTLP_PROTOCOL: 'http/json' }, { protocol: 'http/json' }],
+  ])('With %s, traces are as specified', (_case, environment, expected) => {
+    expect(parseConfig(environment).traceExport).toEqual(expected);
+  });
+
+  it.each([
+    ['OTEL_EXPORTER_OTLP_ENDPOINT', '127.0.0.1:4318', 'must be an address'],
+    ['OTEL_EXPORTER_OTLP_TRACES_ENDPOINT', 'grpc://one', 'must be an address'],
+    ['OTEL_EXPORTER_OTLP_PROTOCOL', 'grpc', 'must be one of http/protobuf, http/json'],
+    ['OTEL_TRACES_SAMPLER', 'ratio', 'must be one of parentbased_always_on'],
+    ['OTEL_TRACES_SAMPLER_ARG', '1.5', 'must be a number from 0 to 1'],
+    ['OTEL_TRACES_SAMPLER_ARG', '1%', 'must be a number from 0 to 1'],
+  ])('%s=%s is refused at the start', (name, value, rule) => {
+    expect(() => parseConfig({ ...endpoint, [name]: value })).toThrow(`${name} ${rule}`);
+  });
+
+  it.each(['0', '1', '0.01', '.5', '1.0'])('A share of %s is taken', (share) => {
+    expect(() => parseConfig({ ...endpoint, OTEL_TRACES_SAMPLER_ARG: share })).not.toThrow();
+  });
+});

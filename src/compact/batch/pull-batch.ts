@@ -29,6 +29,8 @@ export interface Batch {
   readonly events: number;
   /** Size of the lines, bytes. */
   readonly bytes: number;
+  /** Contexts of traced requests, at most `maxTraces`; absent without one. */
+  readonly traceparents?: readonly string[];
 }
 
 export interface BatchLimits {
@@ -42,6 +44,8 @@ export interface BatchLimits {
 type PullLimits = Parameters<StreamReader['pull']>[1];
 
 const pullMaxBytes = 8 * 1024 * 1024;
+/** Traced requests of a batch: half of the queue of spans. The others have no span of their flush. */
+const maxTraces = 1024;
 
 /** Memory of two pulls: one is written while the next arrives. For one batch at a time. */
 type PullMemory = readonly [Uint8Array, Uint8Array];
@@ -65,6 +69,7 @@ async function writeLines(file: WorkFile, messages: readonly Uint8Array[]): Prom
 function createSpool(file: WorkFile, limits: Pick<BatchLimits, 'maxBytes' | 'maxRows'>) {
   let last: StreamMessage | undefined;
   let [messages, events, bytes, storedBytes] = [0, 0, 0, 0];
+  const traceparents: string[] = [];
   let writing = Promise.resolve();
   const isFull = (): boolean => bytes >= limits.maxBytes || events >= limits.maxRows;
 
@@ -80,12 +85,16 @@ function createSpool(file: WorkFile, limits: Pick<BatchLimits, 'maxBytes' | 'max
       events += countLines(lines);
       bytes += lines.length;
     }
-    for (const { payload } of part) storedBytes += payload.length;
+    for (const { payload, traceparents: ofMessage } of part) {
+      storedBytes += payload.length;
+      if (ofMessage !== undefined) traceparents.push(...ofMessage.slice(0, maxTraces - traceparents.length));
+    }
   }
 
   return {
     isFull,
     counts: () => ({ last, messages, events, bytes }),
+    traces: () => (traceparents.length === 0 ? {} : { traceparents }),
     /** Returns the size of the next pull, bytes: compressed messages expand about as the earlier ones. */
     nextPullBytes(): number {
       const share = bytes === 0 ? 1 : Math.min(1, storedBytes / bytes);
@@ -186,6 +195,7 @@ async function pullBatch(
     messages,
     events,
     bytes,
+    ...spool.traces(),
   };
 }
 

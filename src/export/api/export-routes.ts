@@ -2,7 +2,8 @@ import { dictionaries, dictionaryNames } from '../../datasets/dictionaries.ts';
 import { isInProgress, type ReportJob } from '../../reports/reports.ts';
 import { type ExportSpec, parseExportSpec } from '../jobs/export-spec.ts';
 import { quote } from './arguments.ts';
-import { badRequest, isApiError, notFound, success } from './envelope.ts';
+import type { Span, Tracing } from '../../runtime/tracing/tracing.ts';
+import { badRequest, isApiError, notFound, success, type ExportApiError } from './envelope.ts';
 import type { Exports } from './exports.ts';
 import { type AddMethod, parseId, parseLimit, single } from './methods-routes.ts';
 import { paramsName } from './parameters.ts';
@@ -14,16 +15,33 @@ interface ExportRouteDependencies {
   readonly exports: Exports;
   readonly exportViews: ExportViews;
   readonly quotas: Quotas;
+  /** Absent without a collector of traces. */
+  readonly tracing?: Tracing | undefined;
 }
 
+const createUrl = '/api/raw/v1/export/create.json';
 const reportNotFound = notFound('File report request is not found');
 const rawNotFound = notFound('Raw export request not found');
 
-export function addExportRoutes(server: ApiServer, dependencies: ExportRouteDependencies, addMethod: AddMethod): void {
-  const { exports, exportViews, quotas } = dependencies;
+/** Ends the span of a create; it has no result if the reports cannot be written. */
+function endCreate(span: Span, job: ReportJob | ExportApiError | undefined): void {
+  const status = job === undefined ? 500 : isApiError(job) ? job.code : 200;
+  const attributes = { 'http.route': createUrl, 'http.response.status_code': status };
+  const created = job === undefined || isApiError(job) ? {} : { 'tributary.export.id': job.id };
+  span.end({ ...attributes, ...created }, status >= 500 ? 'not created' : undefined);
+}
 
-  addMethod(['GET', 'POST'], '/api/raw/v1/export/create.json', 'create', async (user, given, { isGone }) => {
-    const job = await exports.create(user, given, isGone);
+export function addExportRoutes(server: ApiServer, dependencies: ExportRouteDependencies, addMethod: AddMethod): void {
+  const { exports, exportViews, quotas, tracing } = dependencies;
+
+  addMethod(['GET', 'POST'], createUrl, 'create', async (user, given, { isGone, headers }) => {
+    const span = tracing?.startRequest(`create ${createUrl}`, headers);
+    let job: ReportJob | ExportApiError | undefined;
+    try {
+      job = await exports.create(user, given, isGone, span?.traceparent);
+    } finally {
+      if (span !== undefined) endCreate(span, job);
+    }
     return isApiError(job) ? job : { data: { idRawExport: String(job.id) } };
   });
 

@@ -9,8 +9,9 @@
  */
 import type { User } from '../../access/access.ts';
 import { defaultFormat, getFormat } from '../../datasets/file-formats.ts';
-import { isExpired, type ReportJob, type ReportSlot } from '../../reports/reports.ts';
+import { isExpired, type NewReport, type ReportJob, type ReportSlot } from '../../reports/reports.ts';
 import type { ReportStore } from '../../reports/store.ts';
+import { defined } from '../../runtime/files/checksummed-json.ts';
 import { createMutex } from '../../runtime/async/semaphore.ts';
 import { pause } from '../../runtime/async/retry.ts';
 import type { Clock } from '../../runtime/clock.ts';
@@ -79,7 +80,7 @@ export function createExports(
   async function createWithin(
     user: User,
     parsed: ExportSpec,
-    slot?: ReportSlot,
+    { slot, traceparent }: Pick<NewReport, 'slot' | 'traceparent'>,
     reserve: () => Promise<number | undefined> = async () => undefined,
   ): Promise<ReportJob | ExportApiError> {
     const { idUser, idAccount } = user;
@@ -89,7 +90,7 @@ export function createExports(
     const request = withUsersFiles(parsed, user);
     const { event } = request;
     const id = await reserve();
-    return store.create({ idUser, idAccount, event, request, ...(slot === undefined ? {} : { slot }) }, id);
+    return store.create({ idUser, idAccount, event, request, ...defined({ slot, traceparent }) }, id);
   }
 
   async function readRequest(user: User, given: Arguments): Promise<ExportSpec | ExportApiError> {
@@ -98,17 +99,21 @@ export function createExports(
     return isApiError(parsed) ? parsed : withUsersFiles(parsed, user);
   }
 
-  /** Creates a request; none if the client has disconnected (`isGone`): its unknown id would count for the limit. */
+  /**
+   * Creates a request; none if the client has disconnected (`isGone`): its unknown id would count for the limit.
+   * `traceparent`: the context of a traced call.
+   */
   async function create(
     user: User,
     callArguments: Arguments,
     isGone: () => boolean,
+    traceparent?: string,
   ): Promise<ReportJob | ExportApiError> {
     const parsed = await readRequest(user, callArguments);
     if (isApiError(parsed)) return parsed;
     const job = await creates.run(async () => {
       if (isGone()) return clientGone;
-      const created = await createWithin(user, parsed);
+      const created = await createWithin(user, parsed, defined({ traceparent }));
       if (isApiError(created) || !isGone()) return created;
       await store.remove(created.id);
       return clientGone;
@@ -130,7 +135,7 @@ export function createExports(
       slot: ReportSlot,
       reserve?: () => Promise<number | undefined>,
     ): Promise<ReportJob | undefined> {
-      const job = await creates.run(() => createWithin(user, request, slot, reserve));
+      const job = await creates.run(() => createWithin(user, request, { slot }, reserve));
       runner.wake();
       return isApiError(job) ? undefined : job;
     },

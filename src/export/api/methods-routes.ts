@@ -1,4 +1,4 @@
-import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { AccessReader, User } from '../../access/access.ts';
 import { findCaller } from '../../access/authorization.ts';
@@ -28,6 +28,7 @@ export interface CallContext {
   /** Base of links, without a trailing slash. */
   readonly baseUrl: string;
   readonly isGone: () => boolean;
+  readonly headers: IncomingHttpHeaders;
   /** Reports whether the session of the call is still valid; true for a call without one. */
   readonly isStillSignedIn: () => boolean;
   /** Does work for the client only; the signal aborts when the connection breaks. */
@@ -142,6 +143,7 @@ export function createAddMethod(
       isStillSignedIn: () => signedIn === undefined || findSignedIn(request) !== undefined,
       baseUrl: publicUrl ?? addressOf(request.raw),
       isGone: () => request.raw.socket.destroyed,
+      headers: request.headers,
       whileConnected: (work) => workWhileConnected(request, reply, work),
     });
     return isApiError(result) ? (quotas.ofMistake(who) ?? result) : result;

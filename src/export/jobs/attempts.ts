@@ -1,12 +1,21 @@
 import type { AccessReader } from '../../access/access.ts';
 import type { AttemptEnd } from '../../reports/job-attempts.ts';
-import { endedAttempts, fileStem, isInProgress, type ReportEnd, type ReportJob } from '../../reports/reports.ts';
+import {
+  endedAttempts,
+  fileStem,
+  isInProgress,
+  sumFiles,
+  type ReportEnd,
+  type ReportJob,
+} from '../../reports/reports.ts';
 import type { ReportStore } from '../../reports/store.ts';
 import { withAnySignal } from '../../runtime/async/in-parallel.ts';
 import { pause } from '../../runtime/async/retry.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import { describeError, isAppError } from '../../runtime/errors.ts';
 import type { Logger } from '../../runtime/logger.ts';
+import type { Tracing } from '../../runtime/tracing/tracing.ts';
+import { startAttemptSpans, type AttemptSpans } from './attempt-spans.ts';
 import { parseExportSpec } from './export-spec.ts';
 import { planRead, type ListError, type ReadOptions } from './read-plan.ts';
 import type { ReadPlan } from './worker-messages.ts';
@@ -93,6 +102,8 @@ export interface AttemptsDependencies {
   readonly onEnd: (job: ReportJob, seconds: number) => void;
   /** Called with damage of the lake that failed a request. */
   readonly onDamage: (error: string) => void;
+  /** Absent without a collector of traces. */
+  readonly tracing?: Tracing | undefined;
 }
 
 export interface AttemptsOptions extends ReadOptions {
@@ -161,6 +172,23 @@ function judgeAttempt(
   return attemptDecision;
 }
 
+/** Reports whether a request is not in the attempt that runs here, if one does. */
+function isOther(job: ReportJob | undefined, own: ReportJob | undefined): boolean {
+  return own !== undefined && (job?.state !== 'running' || job.attemptNonce !== own.attemptNonce);
+}
+
+/** Ends the spans of an attempt; it has no outcome if the request was canceled or the disk failed. */
+function endSpans(spans: AttemptSpans, outcome: AttemptOutcome | undefined): void {
+  if (outcome?.kind !== 'done') return spans.end({}, outcome?.kind ?? 'not stored');
+  const { files, bytes, rows } = sumFiles(outcome.files);
+  spans.end({
+    'tributary.export.rows': rows,
+    'tributary.export.bytes': bytes,
+    'tributary.export.files': files,
+    'tributary.lake.version': outcome.basis.version,
+  });
+}
+
 /** Repeats a step, which gets whether the last one failed, until it returns false or the signal aborts. */
 async function repeat(
   step: (hasFailed: boolean) => Promise<boolean>,
@@ -198,7 +226,7 @@ function createProgress({ noteProgress }: Pick<ReportStore, 'noteProgress'>) {
 
 /** Creates what runs the attempts of export requests until each request has ended. */
 export function createAttempts(dependencies: AttemptsDependencies, options: AttemptsOptions) {
-  const { store, access, logger, runAttempt, onDamage } = dependencies;
+  const { store, access, logger, runAttempt, onDamage, tracing } = dependencies;
   const { timeoutMs } = options;
   const progress = createProgress(store);
   const running = new Map<
@@ -225,16 +253,20 @@ export function createAttempts(dependencies: AttemptsDependencies, options: Atte
     const abort = new AbortController();
     running.set(id, { job, plan, abort });
     const onPercent = (percent: number): void => progress.raise(id, percent);
+    const spans = startAttemptSpans(tracing, job);
+    let outcome: AttemptOutcome | undefined;
     try {
-      const outcome = await withAnySignal([signal, abort.signal], (until) =>
-        runAttempt(plan, { timeoutMs, onPercent, signal: until }),
+      outcome = await withAnySignal([signal, abort.signal], (until) =>
+        runAttempt(plan, { timeoutMs, onPercent, onPhase: spans?.begin, signal: until }),
       );
+      spans?.begin('store');
       const { release, end } = judgeAttempt(job, outcome, dependencies, timeoutMs);
       if (end !== undefined) await finish(id, end, folder, release);
       else if (release !== undefined) await store.releaseAttempt(id, folder, release);
       return end === undefined;
     } finally {
       running.delete(id);
+      if (spans !== undefined) endSpans(spans, outcome);
     }
   }
 
@@ -269,10 +301,7 @@ export function createAttempts(dependencies: AttemptsDependencies, options: Atte
     finish,
     percent: progress.percent,
     /** Reports whether the attempt of a request that runs here is not the current one any more. */
-    isOvertaken(id: number, job: ReportJob | undefined): boolean {
-      const own = running.get(id)?.job;
-      return own !== undefined && (job?.state !== 'running' || job.attemptNonce !== own.attemptNonce);
-    },
+    isOvertaken: (id: number, job: ReportJob | undefined): boolean => isOther(job, running.get(id)?.job),
     /** Aborts attempts for a removed user or on the rows of a removed app; they restart without. */
     dropTakenBack(): void {
       for (const { job, plan, abort } of running.values()) if (isTakenBack(access, job, plan)) abort.abort();

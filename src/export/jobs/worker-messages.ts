@@ -156,7 +156,14 @@ export type WorkerOutcome =
     }
   | Failed<'user' | 'disk' | 'damage' | 'error'>;
 
-type WorkerMessage = { readonly kind: 'progress'; readonly percent: number } | WorkerOutcome;
+/** The phases of an export: pin the version and the lists, prepare and count, copy rows, finish the files. */
+const workerPhases = ['read', 'query', 'write', 'files'] as const;
+export type WorkerPhase = (typeof workerPhases)[number];
+
+type WorkerMessage =
+  | { readonly kind: 'progress'; readonly percent: number }
+  | { readonly kind: 'phase'; readonly phase: WorkerPhase }
+  | WorkerOutcome;
 
 /** The outcome of an estimate or a preview. `user`: the request is at fault, with the reason for its user. */
 export type DryRunOutcome =
@@ -185,6 +192,7 @@ function isMessage<T extends { readonly kind: string }>(
 
 const workerMessages = {
   progress: having({ percent: (percent) => Number.isFinite(percent) }),
+  phase: having({ phase: oneOf(workerPhases) }),
   done: having({ files: listOf(isReportFile), basis: isReportBasis, filesRead: isInteger }),
   failed: failedWith('user', 'disk', 'damage', 'error'),
 };

@@ -11,6 +11,7 @@ import {
   type DryRunOutcome,
   type DryRunPlan,
   type WorkerOutcome,
+  type WorkerPhase,
   type WorkerPlan,
 } from './worker-messages.ts';
 
@@ -30,6 +31,8 @@ interface InteractiveWorkerOptions {
 
 export interface WorkerOptions extends InteractiveWorkerOptions {
   readonly onPercent: (percent: number) => void;
+  /** Called when a phase begins. */
+  readonly onPhase?: ((phase: WorkerPhase) => void) | undefined;
 }
 
 /** Each settles when its worker has exited, so that nothing reads or writes for it afterwards. Never throws. */
@@ -96,8 +99,9 @@ function forkWorker<Outcome>(
 export const runInWorker: RunAttempt = (plan, options) =>
   forkWorker(plan, options, (value) => {
     const message = parseWorkerMessage(value);
-    if (message?.kind !== 'progress') return message;
-    options.onPercent(message.percent);
+    if (message?.kind === 'progress') options.onPercent(message.percent);
+    else if (message?.kind === 'phase') options.onPhase?.(message.phase);
+    else return message;
     return undefined;
   });
 

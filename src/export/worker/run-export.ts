@@ -9,7 +9,7 @@ import { removeFile, syncFolder } from '../../runtime/files/durable-file.ts';
 import { findSize } from '../../runtime/files/file-checks.ts';
 import { localFiles } from '../../runtime/store/open-store.ts';
 import { makeWorkFolder, removeTree, writeWorkFile } from '../../runtime/files/work-files.ts';
-import type { WorkerOutcome, WorkerPlan } from '../jobs/worker-messages.ts';
+import type { WorkerOutcome, WorkerPhase, WorkerPlan } from '../jobs/worker-messages.ts';
 import { toReportVersion, resolveReadVersion, pinLists } from './read-version.ts';
 import { copySlices, planSlices, type Slice } from './copy-slices.ts';
 import type { ExportQuery } from './export-query.ts';
@@ -47,7 +47,10 @@ interface QueryJob extends UsedParts {
   readonly tempDir: string;
   /** Called with the share of the result that is in files, after the query. */
   readonly onFileShare: OnProgress;
+  readonly onPhase: OnPhase;
 }
+
+type OnPhase = (phase: WorkerPhase) => void;
 
 interface WrittenRows {
   readonly rows: number;
@@ -172,12 +175,14 @@ async function runQuery(job: QueryJob, onProgress: OnProgress, lean: boolean, ve
   const slices = slicesOf(job, query, read, lean);
   const engines = await openEngines(job, query, slices.length, lean);
   const source: Source = { engines, read, verify };
+  job.onPhase('query');
   try {
     const schema = query.select.sql.includes('$files') ? schemaString : undefined;
     if (schema !== undefined) await assertEmptyFile(engines[0], snapshot, schema);
     const prepared = query.preparation === undefined ? 0 : preparationShare;
     await prepare(source, query, job, (share) => onProgress(share * prepared));
     await assertFewRows(source, query, job);
+    job.onPhase('write');
     return await copyRows(source, query, job, slices, (share) => onProgress(prepared + share * (1 - prepared)));
   } catch (error) {
     // A sort may use as much disk as a result.
@@ -241,7 +246,9 @@ async function makeFiles(
   plan: WorkerPlan,
   format: Format,
   onPercent: (percent: number) => void,
+  onPhase: OnPhase,
 ): Promise<WorkerOutcome> {
+  onPhase('read');
   const { folder } = plan;
   const tempDir = path.join(folder, 'work');
   await makeWorkFolder(tempDir);
@@ -250,10 +257,10 @@ async function makeFiles(
   const onFileShare = (share: number): void =>
     onPercent(queryPercent + Math.floor(share * (lastPercent - queryPercent)));
   const firstSeen = await pinFirstSeen(pinned, readVersion.snapshot, tempDir);
-  const job: QueryJob = { plan: pinned, ...readVersion, firstSeen, format, tempDir, onFileShare };
+  const job: QueryJob = { plan: pinned, ...readVersion, firstSeen, format, tempDir, onFileShare, onPhase };
   const written = await writeRows(job, (share) => onPercent(Math.floor(share * queryPercent)));
   onPercent(queryPercent);
-
+  onPhase('files');
   const files = await finishFiles(job, written);
   await removeTree(tempDir);
   await syncFolder(folder);
@@ -267,9 +274,13 @@ async function makeFiles(
 
 /**
  * Runs an export from one snapshot of the lake to durable files in the attempt's folder. `onPercent` gets the progress,
- * 0 to 99, increasing. Never throws; after an error the caller removes the folder.
+ * 0 to 99, increasing; `onPhase` each phase when it begins. Never throws; after an error the caller removes the folder.
  */
-export async function runExport(plan: WorkerPlan, onPercent: (percent: number) => void): Promise<WorkerOutcome> {
+export async function runExport(
+  plan: WorkerPlan,
+  onPercent: (percent: number) => void,
+  onPhase: OnPhase = () => undefined,
+): Promise<WorkerOutcome> {
   let reported = 0;
   const report = (percent: number): void => {
     if (percent <= reported) return;
@@ -277,7 +288,7 @@ export async function runExport(plan: WorkerPlan, onPercent: (percent: number) =
     onPercent(reported);
   };
   try {
-    return await makeFiles(plan, chooseFormat(plan.request), report);
+    return await makeFiles(plan, chooseFormat(plan.request), report, onPhase);
   } catch (error) {
     if (error instanceof LimitError) return { kind: 'failed', reason: 'user', error: error.message };
     const full = isAppError(error, 'disk') || isDiskFull(error);

@@ -36,7 +36,12 @@ async function work(plan: Plan): Promise<object> {
       await import('../../runtime/store/s3-folders.ts')
     ).connectS3Folders(JSON.parse(connection) as S3FoldersOptions);
   if ('question' in plan) return runDataQuery(plan);
-  return 'look' in plan ? runDryRunJob(plan) : runExport(plan, (percent) => send({ kind: 'progress', percent }));
+  if ('look' in plan) return runDryRunJob(plan);
+  return runExport(
+    plan,
+    (percent) => send({ kind: 'progress', percent }),
+    (phase) => send({ kind: 'phase', phase }),
+  );
 }
 
 // Upwards only: an ordinary user cannot lower niceness again.

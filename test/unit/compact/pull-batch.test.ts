@@ -29,6 +29,7 @@ function openPuller() {
   return { stream, pull, publish };
 }
 
+const tracesOf = (message: number): string[] => Array.from({ length: 16 }, (_, n) => `${message} ${n}`);
 const textOf = (batch: Batch | undefined): string => (batch === undefined ? '' : readFileSync(batch.file, 'utf8'));
 
 test('A batch of plain and compressed messages has their lines in order; its hash is of the stored bytes', async () => {
@@ -86,4 +87,20 @@ test('The lines of a pull that expands to many times its size are stored in part
   expect(batch?.bytes).toBeGreaterThan(19_000_000);
   expect(batch?.bytes).toBeLessThan(21_000_000);
   expect(batch?.messages).toBe((batch?.bytes ?? 0) / part.length);
+});
+
+test('A batch has the traces of its messages, a bounded number', async () => {
+  const { stream, pull } = openPuller();
+  for (let message = 1; message <= 70; message += 1)
+    stream.publishRaw(linesOf(message, 1), undefined, message === 2 ? undefined : tracesOf(message));
+  const [one, three] = [tracesOf(1), tracesOf(3)];
+  const batch = await pull(0);
+  expect(batch?.traceparents?.slice(0, 32)).toEqual([...one, ...three]);
+  expect(batch?.traceparents).toHaveLength(1024);
+});
+
+test('A batch without traced requests has no member for them', async () => {
+  const { stream, pull } = openPuller();
+  stream.publishRaw(linesOf(0, 1));
+  expect(Object.keys((await pull(0)) ?? {})).not.toContain('traceparents');
 });

@@ -11,6 +11,7 @@ import { silentLogger } from '../../../helpers/nats.ts';
 const call: CallContext = {
   baseUrl: '',
   isGone: () => false,
+  headers: {},
   isStillSignedIn: () => true,
   whileConnected: (work) => work(new AbortController().signal),
 };
