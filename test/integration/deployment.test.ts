@@ -84,6 +84,8 @@ function listCommands(program: string): readonly string[] {
 }
 
 const docker = findProgram('docker');
+for (const [name, found] of Object.entries({ docker, kubectl }))
+  if (found === undefined) process.stderr.write(`skipped: ${name} is missing, which checks commands of the pages\n`);
 
 describe('the commands of the pages', () => {
   it.skipIf(docker === undefined)("Docker's client accepts every option, and then looks for its engine", () => {
