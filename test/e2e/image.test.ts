@@ -135,6 +135,8 @@ describe.skipIf(obstacle !== undefined)('the image', { timeout: 300_000 }, () =>
 const python = obstacle === undefined ? await findPythonDeployment() : undefined;
 const gateway = obstacle === undefined ? await findGateway() : undefined;
 let others: OtherImages;
+if (obstacle === undefined && kubectl === undefined)
+  process.stderr.write('skipped: kubectl is missing, which renders the manifests\n');
 const yaml = python === undefined ? new Map<string, readonly unknown[]>() : await readDeployYaml(python);
 
 /** What `init` prints: environment of a client. */

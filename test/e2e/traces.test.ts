@@ -53,7 +53,7 @@ function expectExport(spans: readonly ReceivedSpan[], { trace, clientSpan }: Tra
     'tributary.export.files': 1,
   });
   const phases = spans.filter(({ parentSpanId }) => parentSpanId === attempt?.spanId);
-  expect(phases.map(({ name }) => name)).toEqual(['read', 'query', 'write', 'files', 'store']);
+  expect(phases.map(({ name }) => name)).toEqual(['start', 'read', 'query', 'write', 'files', 'store']);
   expectInOrder(phases);
 }
 
@@ -64,7 +64,7 @@ it('A sampled request is one trace from the span of its client to the commit, an
   const traced = await traceEverything(started);
   // The stop sends what waits.
   await service.stop();
-  expect(receiver.spans.length).toBe(3 + 7);
+  expect(receiver.spans.length).toBe(3 + 8);
   expectImport(receiver.spans, traced.import);
   expectExport(receiver.spans, traced.export);
   expect(JSON.stringify(receiver.spans)).not.toContain('sampled user');
@@ -81,7 +81,7 @@ it('The OpenTelemetry Collector gets both traces in protobuf, from the spans of 
   const started = await startTraced(path.join(testFolder(), 'data'), collector.url, 'http/protobuf');
   const traced = await traceEverything(started);
   await started.service.stop();
-  await expect.poll(() => collector.spans().length).toBe(3 + 7);
+  await expect.poll(() => collector.spans().length).toBe(3 + 8);
   const spans = collector.spans();
   /** Lists the spans below a span, each with its depth. */
   const below = (parent: string, depth = 0): string[] =>
@@ -89,7 +89,7 @@ it('The OpenTelemetry Collector gets both traces in protobuf, from the spans of 
       .filter(({ parentSpanId }) => parentSpanId === parent)
       .flatMap(({ name, spanId }) => [`${depth} ${name}`, ...below(spanId, depth + 1)]);
   expect(below(traced.import.clientSpan).toSorted()).toEqual(['0 POST /v1/customEvent', '1 flush', '1 publish']);
-  const phases = ['read', 'query', 'write', 'files', 'store'].map((phase) => `2 ${phase}`);
+  const phases = ['start', 'read', 'query', 'write', 'files', 'store'].map((phase) => `2 ${phase}`);
   const create = ['0 create /api/raw/v1/export/create.json', '1 export attempt'];
   expect(below(traced.export.clientSpan)).toEqual([...create, ...phases]);
   expect(new Set(spans.map(({ traceId }) => traceId))).toEqual(new Set([traced.import.trace, traced.export.trace]));

@@ -142,7 +142,7 @@ export async function startCompose(file: Compose, options: ComposeOptions) {
   const started = new Map<string, Promise<StartedService>>();
   const imageOf = ({ image }: ComposeService): ContainerImage => {
     const found = options.images[image.split('/').at(-1)?.split(':')[0] ?? ''];
-    if (found === undefined) throw new Error(`there is no image ${image}`);
+    if (found === undefined) throw new Error(`cannot find the image ${image}`);
     return found;
   };
 
@@ -161,7 +161,7 @@ export async function startCompose(file: Compose, options: ComposeOptions) {
 
   async function start(name: string): Promise<StartedService> {
     const service = file.services[name];
-    if (service === undefined) throw new Error(`there is no service ${name}`);
+    if (service === undefined) throw new Error(`cannot find the service ${name}`);
     const others = Object.keys(service).filter((key) => !applied.has(key));
     if (others.length > 0) throw new Error(`${name}: ${others.join(', ')} would not be applied`);
     const { depends_on: needs = [] } = service;
@@ -205,7 +205,7 @@ export async function startCompose(file: Compose, options: ComposeOptions) {
   return {
     of(name: string): StartedService {
       const service = services.get(name);
-      if (service === undefined) throw new Error(`there is no service ${name}`);
+      if (service === undefined) throw new Error(`cannot find the service ${name}`);
       return service;
     },
   };

@@ -41,7 +41,7 @@ interface Workload {
 }
 
 /** Returns the first document of a file of deploy. */
-const documentOf = <T>(file: string): T => yaml.get(file)?.[0] as T;
+const documentOf = (file: string): unknown => yaml.get(file)?.[0];
 
 /** Returns the settings that a test needs besides those of a container: free ports, the machine's nats-server. */
 async function localSettings() {
@@ -68,7 +68,7 @@ interface Kustomization {
 /** Returns the settings of an overlay. */
 const literalsOf = (overlay: string): Readonly<Record<string, string>> =>
   Object.fromEntries(
-    (documentOf<Kustomization>(`kubernetes/${overlay}/kustomization.yaml`).configMapGenerator ?? []).flatMap(
+    ((documentOf(`kubernetes/${overlay}/kustomization.yaml`) as Kustomization).configMapGenerator ?? []).flatMap(
       ({ literals }) =>
         literals.map((literal) => [literal.slice(0, literal.indexOf('=')), literal.slice(literal.indexOf('=') + 1)]),
     ),
@@ -84,6 +84,8 @@ function listCommands(program: string): readonly string[] {
 }
 
 const docker = findProgram('docker');
+for (const [name, found] of Object.entries({ docker, kubectl }))
+  if (found === undefined) process.stderr.write(`skipped: ${name} is missing, which checks commands of the pages\n`);
 
 describe('the commands of the pages', () => {
   it.skipIf(docker === undefined)("Docker's client accepts every option, and then looks for its engine", () => {
@@ -103,7 +105,7 @@ describe('the commands of the pages', () => {
     expect(new Set(folders)).toEqual(new Set(['deploy/kubernetes/one-node', 'deploy/kubernetes/cluster']));
     for (const folder of folders) {
       const { stdout } = await run(kubectl ?? '', ['kustomize', folder], { cwd: packageRoot });
-      const images = [...stdout.matchAll(/^ +image: (.*)$/gm)].map(([, image]) => image);
+      const images = [...stdout.matchAll(/^ +image: (.*)$/gm)].map(([, name]) => name);
       expect(new Set(images)).toEqual(new Set([`registry.example.com/tributary:${version}`]));
     }
   });
@@ -173,7 +175,7 @@ describe('the files of deploy', () => {
     expect(kustomizations).toHaveLength(4);
     for (const file of kustomizations) {
       const others = [...yaml.keys()].filter((each) => path.dirname(each) === path.dirname(file) && each !== file);
-      const named = (documentOf<Kustomization>(file).resources ?? []).filter((name) => !name.startsWith('../'));
+      const named = ((documentOf(file) as Kustomization).resources ?? []).filter((name) => !name.startsWith('../'));
       const wanted = others.map((each) => path.basename(each)).filter((name) => name !== 'nats-values.yaml');
       expect(named.toSorted(), file).toEqual(wanted.toSorted());
     }
@@ -198,7 +200,7 @@ describe('the files of deploy', () => {
 
 describe.skipIf(python === undefined)('the form for one machine', { timeout: 600_000 }, () => {
   it('The services of compose.yaml start, pass the check of the image, print a sign-in that works, and end by SIGTERM', async () => {
-    const { tributary, 'sign-in': signIn } = documentOf<Compose>('compose/compose.yaml').services;
+    const { tributary, 'sign-in': signIn } = (documentOf('compose/compose.yaml') as Compose).services;
     if (tributary === undefined || signIn === undefined) throw new Error('a service is missing');
     const { environment: local, addresses } = await localSettings();
     const folder = testFolder();
@@ -235,7 +237,7 @@ describe.skipIf(python === undefined)('the form for one machine', { timeout: 600
   });
 
   it('The pod of the StatefulSet starts with its settings, and its probes pass until it drains', async () => {
-    const [container] = documentOf<Workload>('kubernetes/one-node/stateful-set.yaml').spec.template.spec.containers;
+    const [container] = (documentOf('kubernetes/one-node/stateful-set.yaml') as Workload).spec.template.spec.containers;
     if (container === undefined) throw new Error('no container');
     const { environment: local, ports } = await localSettings();
     const environment: Readonly<Record<string, string>> = {

@@ -2,8 +2,8 @@ import type { ReportJob } from '../../reports/reports.ts';
 import type { Span, SpanAttributes, Tracing } from '../../runtime/tracing/tracing.ts';
 import type { WorkerPhase } from './worker-messages.ts';
 
-/** The phases of an attempt: those of its worker, then `store`, the upload of its files and the end of its record. */
-export type AttemptPhase = WorkerPhase | 'store';
+/** The phases of an attempt: the start of its worker, the worker's own, then the upload of its files and its record. */
+export type AttemptPhase = 'start' | WorkerPhase | 'store';
 
 /** The spans of an attempt: one of the attempt, and a child per phase. */
 export interface AttemptSpans {
@@ -21,14 +21,14 @@ export function startAttemptSpans(
   const span = traceparent === undefined ? undefined : tracing?.startAfter(traceparent, 'export attempt');
   if (span === undefined) return undefined;
   span.set({ 'tributary.export.id': id, 'tributary.export.event': event, 'tributary.export.attempt': attempts });
-  let current: Span | undefined;
+  let current: Span = span.startChild('start' satisfies AttemptPhase);
   return {
     begin(phase) {
-      current?.end();
+      current.end();
       current = span.startChild(phase);
     },
     end(attributes, error) {
-      current?.end({}, error);
+      current.end({}, error);
       span.end(attributes, error);
     },
   };

@@ -29,31 +29,33 @@ import {
 const defaultQueueSize = 2048;
 /** Requests traced per second and process. A span costs CPU, and clients may sample all of theirs. */
 const maxRequestsPerSecond = 500;
-/** Time to send the last spans at a stop, ms. The collector may be down. */
-const stopWithinMs = 1500;
+/** Time to send the last spans at a stop, ms; less after a failure, since the processes stop one after the other. */
+const stopWithinMs = { usual: 1000, failing: 200 } as const;
 const oneLinePerMinute = { maxLines: 1, windowMs: 60_000 };
 
 const propagator = new W3CTraceContextPropagator();
 
-/** Creates a processor with a bounded queue, and counts the result of each span. */
+/** Creates a processor with a bounded queue, and counts the result of each span. `isFailing`: of the last ones. */
 function createProcessor(
   exporter: SpanExporter,
   count: (result: SpanResult, spans: number) => void,
   logger: Logger,
-): SpanProcessor {
+): SpanProcessor & { readonly isFailing: () => boolean } {
   const maxQueueSize = getNumberFromEnv('OTEL_BSP_MAX_QUEUE_SIZE') ?? defaultQueueSize;
   const failures = createRateLimitedLog(
     (fields) => logger.warn(fields, 'cannot send spans to the collector'),
     oneLinePerMinute,
   );
   let waiting = 0;
+  let failing = false;
   const counted: SpanExporter = {
     export(spans, done) {
       waiting -= spans.length;
       exporter.export(spans, (result) => {
         const isExported = result.code === ExportResultCode.SUCCESS;
         count(isExported ? 'exported' : 'failed', spans.length);
-        if (!isExported) failures.add({ spans: spans.length, error: describeError(result.error) });
+        failing = !isExported;
+        if (failing) failures.add({ spans: spans.length, error: describeError(result.error) });
         done(result);
       });
     },
@@ -61,6 +63,7 @@ function createProcessor(
   };
   const batches = new BatchSpanProcessor(counted, { maxQueueSize });
   return {
+    isFailing: () => failing,
     onStart: () => undefined,
     onEnd(span) {
       if (waiting >= maxQueueSize) return count('dropped', 1);
@@ -109,11 +112,12 @@ export function startTracing(
   const exporter = protocol === 'http/json' ? new JsonExporter() : new ProtobufExporter();
   const own = { 'service.name': 'tributary', 'service.version': version, 'host.name': hostname() };
   const ofProcess = { ...own, 'process.pid': process.pid, 'tributary.role': role };
+  const processor = createProcessor(exporter, createSpanCounter(metrics), logger);
   const provider = new BasicTracerProvider({
     resource: defaultResource()
       .merge(resourceFromAttributes(ofProcess))
       .merge(detectResources({ detectors: [envDetector] })),
-    spanProcessors: [createProcessor(exporter, createSpanCounter(metrics), logger)],
+    spanProcessors: [processor],
   });
   const tracer = provider.getTracer('tributary', version);
   const limit = createSecondLimit(maxRequestsPerSecond);
@@ -140,7 +144,8 @@ export function startTracing(
     async stop() {
       const settled = new AbortController();
       const sent = provider.shutdown().catch(() => undefined);
-      await Promise.race([sent, pause(stopWithinMs, settled.signal)]);
+      const withinMs = processor.isFailing() ? stopWithinMs.failing : stopWithinMs.usual;
+      await Promise.race([sent, pause(withinMs, settled.signal)]);
       settled.abort();
     },
   };

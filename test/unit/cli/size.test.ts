@@ -48,6 +48,8 @@ function figuresOf(quantity: RegExp): readonly number[] {
   return (cell.match(/\d[\d,]*(?:\.\d+)?/g) ?? []).map(toNumber);
 }
 
+const nextPower = (value: number): number => Math.max(2, 2 ** Math.ceil(Math.log2(value)));
+
 describe('tributary size', () => {
   it('The table of machines in docs/sizing.md is what the command calculates', () => {
     const rows = readTable('One machine');
@@ -102,7 +104,6 @@ describe('tributary size', () => {
     const [flushWrites = 0, flushReads = 0] = figuresOf(/^requests of a flush/);
 
     const gib = 1024 ** 3;
-    const nextPower = (value: number): number => Math.max(2, 2 ** Math.ceil(Math.log2(value)));
     const rate = (eventsPerDay / 86_400) * peak;
     const factor = Math.max(leastFactor, bytes / usualBytes);
     const us = requestUs / batch + eventUs + brokerUs + compactUs;
