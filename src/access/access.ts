@@ -47,6 +47,11 @@ export interface AccessView {
   findApp(idApp: number): App | undefined;
   /** Returns the app if the token is one of its live tokens. A token is compared by its hash, in constant time. */
   findAppByToken(idApp: number, token: string): App | undefined;
+  /**
+   * Names the app of a live token: its idApp, 'none', or undefined in a service of more than 10,000 apps, where a search
+   * for each wrong token costs too much.
+   */
+  nameAppOfToken(token: string): number | 'none' | undefined;
   findUser(idUser: string): User | undefined;
   appsOfAccount(idAccount: number): readonly App[];
 }

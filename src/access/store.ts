@@ -8,6 +8,8 @@ import type { AccessReader, AccessView, App, User } from './access.ts';
 import { hadAccessFile, openAccessStore, type AccessFile, type AccessPaths, type UserRecord } from './access-file.ts';
 import { hashToken, decryptSecret, parseSecretsKey, sameHash } from './secrets.ts';
 
+/** Most apps of a service that names the app of a wrong token. */
+const maxNamedApps = 10_000;
 /** Maximum number of remembered valid tokens, which spare requests a hash. */
 const maxRightTokens = 1000;
 /** Longest time for which the last version is used while a bucket does not respond, ms. Then nothing is known. */
@@ -74,6 +76,7 @@ function createView({ apps, users }: Pick<AccessFile, 'apps' | 'users'>, { secre
   const usersById = new Map(users.map((user) => [String(user.idUser), user]));
   // Valid for this view: each change of a token creates a new one.
   const rightTokens = new Map<string, App>();
+  let appsByHash: Map<string, number> | undefined;
   function findApp(idApp: number): App | undefined {
     const record = appsById.get(idApp);
     if (record === undefined) return undefined;
@@ -92,6 +95,11 @@ function createView({ apps, users }: Pick<AccessFile, 'apps' | 'users'>, { secre
       if (rightTokens.size >= maxRightTokens) rightTokens.clear();
       rightTokens.set(token, found);
       return found;
+    },
+    nameAppOfToken(token) {
+      if (apps.length > maxNamedApps) return undefined;
+      appsByHash ??= new Map(apps.flatMap(({ idApp, tokens }) => tokens.map(({ sha256 }) => [sha256, idApp] as const)));
+      return appsByHash.get(hashToken(token).toString('hex')) ?? 'none';
     },
     findUser(idUser): User | undefined {
       const [user, opened] = [usersById.get(idUser), secrets.get(idUser)];

@@ -1,5 +1,5 @@
 import type { IncomingMessage } from 'node:http';
-import type { AccessReader, App } from '../access/access.ts';
+import type { AccessReader, AccessView, App } from '../access/access.ts';
 import type { Refusal } from './refusal.ts';
 
 export const tokenRefusal: Refusal = {
@@ -15,15 +15,25 @@ function findMissingPart(idApp: unknown, token: string | undefined): string | un
   return scheme && `the header Authorization must be the app's token without '${scheme}'`;
 }
 
-/** Returns the app whose token matches; a refusal does not say which of the two is wrong. `idApp` is unchecked. */
+/** Describes a token that is not of the app. It says of which app it is, and nothing about the app that `idApp` names. */
+function describeToken(view: AccessView, idApp: unknown, token: string): string {
+  const owner = view.nameAppOfToken(token);
+  if (owner === undefined) return tokenRefusal.detail;
+  return owner === 'none'
+    ? 'the token in the header Authorization is of no app: it is wrong or was revoked'
+    : `the token in the header Authorization is of app ${owner}, not of app ${String(idApp)}: check idApp`;
+}
+
+/** Returns the app whose token matches; a refusal does not say whether there is an app `idApp`, which is unchecked. */
 export function findApp(access: AccessReader, idApp: unknown, { headers }: IncomingMessage): App | Refusal {
   const token = headers.authorization;
   const isNamed = typeof idApp === 'string' && /^[1-9]\d{0,15}$/.test(idApp) && token !== undefined && token !== '';
-  const app = isNamed ? access.current().findAppByToken(Number(idApp), token) : undefined;
+  const view = access.current();
+  const app = isNamed ? view.findAppByToken(Number(idApp), token) : undefined;
   // A client that learns that its token is wrong drops its events.
   if (app === undefined && isNamed && access.mayMissApps())
     return { reason: 'unavailable', detail: 'not stored: the access data of the service cannot be read' };
   if (app !== undefined) return app;
   const missing = findMissingPart(idApp, token);
-  return missing === undefined ? tokenRefusal : { ...tokenRefusal, detail: missing };
+  return { ...tokenRefusal, detail: missing ?? describeToken(view, idApp, token ?? '') };
 }

@@ -93,8 +93,14 @@ export async function exportDay({ folder, year, day, event, idApps }: DayExport)
   };
 }
 
+/** Returns the bytes of files that an export of an app verifies: the row groups of the app, and what follows the last one. */
+export async function readVerifiedBytes(duckdb: Duckdb, files: readonly DataFile[], idApp: number): Promise<number> {
+  const tails = files.map(({ sizeBytes, groups }) => sizeBytes - Number(groups?.split(',')[0] ?? 0));
+  return sumOf(tails) + (await readGroupBytes(duckdb, files, idApp));
+}
+
 /** Returns the bytes of the row groups of files that may have rows of an app, by their statistics. */
-export async function readGroupBytes(duckdb: Duckdb, files: readonly DataFile[], idApp: number): Promise<number> {
+async function readGroupBytes(duckdb: Duckdb, files: readonly DataFile[], idApp: number): Promise<number> {
   if (files.length === 0) return 0;
   const [row] = await duckdb.rows(
     `WITH chunks AS (FROM parquet_metadata(${sqlList(files.map((file) => file.absolutePath))})),

@@ -8,6 +8,7 @@ import type { Action } from '../../src/lake/log/actions.ts';
 import type { Table } from '../../src/lake/log/table.ts';
 import { sealedPath } from '../../src/lake/log/young-folder.ts';
 import { toAdd, writeDataFile } from '../../src/lake/files/data-file.ts';
+import { mergedGroups } from '../../src/lake/files/row-group-hashes.ts';
 import { rowGroupBounds } from '../../src/lake/files/row-memory.ts';
 import { openDuckdb, type Duckdb } from '../../src/lake/sql/duckdb.ts';
 import { sqlList, sqlText } from '../../src/lake/sql/literals.ts';
@@ -100,7 +101,7 @@ async function writeDay(table: Table, duckdb: Duckdb, year: Year, day: number) {
       const relative = sealedPath(`${folder}/${id}${files.length === 1 ? '' : `-merged-${index}`}.parquet`);
       const file = path.join(table.dir, relative);
       await mkdir(path.dirname(file), { recursive: true });
-      const bounds = rowGroupBounds(engine.memoryMb, events.columns.length);
+      const bounds = { ...rowGroupBounds(engine.memoryMb, events.columns.length), ...mergedGroups };
       const written = await writeDataFile(duckdb, rowsSql(year, kind, day, apps), file, 'sealed', bounds);
       rows += written.numRecords;
       adds.push({ add: toAdd(relative, written, year.firstDayMs + (day + 1) * dayMs, true, true) });

@@ -11,6 +11,8 @@ interface ExportHere {
   /** The apps of the caller; app 1 by default. */
   readonly idApps?: readonly number[];
   readonly segment?: PlanSegment;
+  /** Whether the rows keep the order of the files, instead of that of time. */
+  readonly inOrderOfFiles?: boolean;
 }
 
 const appOf = (idApp: number): ExportApp => ({
@@ -29,12 +31,17 @@ const appOf = (idApp: number): ExportApp => ({
 export function planHere(
   tableDir: string,
   request: Partial<ExportSpec>,
-  { idApps = [1], segment, limits = {} }: ExportHere & { readonly limits?: Partial<WorkerLimits> } = {},
+  {
+    idApps = [1],
+    segment,
+    inOrderOfFiles = false,
+    limits = {},
+  }: ExportHere & { readonly limits?: Partial<WorkerLimits> } = {},
 ): WorkerPlan {
   const folder = path.join(testFolder(), 'attempt');
   mkdirSync(folder);
   return {
-    request: { ...formatRequest(), order: 'time', ...request },
+    request: { ...formatRequest(), ...(inOrderOfFiles ? {} : { order: 'time' }), ...request },
     apps: idApps.map(appOf),
     ...(segment === undefined ? {} : { segment }),
     tableDir,

@@ -44,6 +44,8 @@ export interface MadeFile {
   readonly availableAtMs?: number;
   readonly orderBy?: string;
   readonly rowGroupRows?: number;
+  /** Whether it has hashes of its row groups, as a merged file. */
+  readonly hashed?: boolean;
 }
 
 /** Adds such a file to a table, as sealing commits one. */
@@ -53,7 +55,8 @@ export async function addMadeFile(table: Table, clock: Clock, made: MadeFile): P
     .map(({ name, type }) => `(${made.values[name] ?? 'NULL'})::${type} AS ${name}`)
     .join(', ');
   const order = made.orderBy === undefined ? '' : ` ORDER BY ${made.orderBy}`;
-  const groups = made.rowGroupRows === undefined ? undefined : { rows: made.rowGroupRows };
+  const { rowGroupRows: rows, hashed = false } = made;
+  const groups = rows === undefined ? undefined : { rows, hashed };
   const duckdb = await openDuckdb({ memoryMb: 1024, threads: 2 });
   try {
     await ensureFolder(path.dirname(file));

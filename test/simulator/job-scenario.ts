@@ -54,6 +54,7 @@ function start(play: Play): void {
           appsOfAccount: () => [],
           findApp: () => undefined,
           findAppByToken: () => undefined,
+          nameAppOfToken: () => 'none' as const,
           findUser: (idUser: string) => ({
             idUser,
             name: idUser,

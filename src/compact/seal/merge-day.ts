@@ -19,13 +19,13 @@ import { withEmptyFile, type DataFile } from '../../lake/log/snapshot.ts';
 import type { Table } from '../../lake/log/table.ts';
 import { openChange } from '../../lake/files/change.ts';
 import { assertFilesIntact, toAdd, writeDataFile } from '../../lake/files/data-file.ts';
+import { mergedGroups } from '../../lake/files/row-group-hashes.ts';
 import { withReplacedSince } from '../../lake/files/rewrite.ts';
 import { rowGroupBounds } from '../../lake/files/row-memory.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { parseSchemaString } from '../../lake/table-schema.ts';
-import { planRanges, type PlanSource, type Range } from './merge-plan.ts';
+import { measureApps, planRanges, type KeyPortion, type Range } from './merge-plan.ts';
 import { sortChunkSql, type Output } from './seal-outputs.ts';
-import { sumBytes } from './seal-task.ts';
 
 export interface DayMergeDependencies {
   readonly dataset: Dataset;
@@ -52,16 +52,13 @@ export interface Merged {
 export interface DayMerge {
   readonly folder: string;
   readonly inputs: readonly DataFile[];
-  /** Writes the next file; false if all are written. Errors: the engine's, `commit_conflict` as at the commit. */
+  /** Measures the next input, or writes the next file; false if all are written. Errors: the engine's, `commit_conflict` as at the commit. */
   step(): Promise<boolean>;
   /** Under the maintenance lock. Errors: `commit_conflict` if an input was replaced meanwhile, `file_damaged`. */
   commit(): Promise<Merged>;
   /** Removes what was written, unless it is committed. */
   close(): Promise<void>;
 }
-
-/** Rows per row group: few, so that reading one app of many reads few other rows. */
-const rowsOfGroup = 32_768;
 
 function countRows(outputs: readonly Output[]): number {
   return outputs.reduce((sum, { written }) => sum + written.numRecords, 0);
@@ -104,9 +101,11 @@ export async function openDayMerge(
   await assertFilesIntact(inputs);
   const snapshot = table.snapshot();
   const columns = parseSchemaString(snapshot.schemaString ?? '').map(({ name }) => name);
-  const rowGroup = { ...rowGroupBounds(duckdb.memoryMb, columns.length), rows: rowsOfGroup };
+  const rowGroup = { ...rowGroupBounds(duckdb.memoryMb, columns.length), ...mergedGroups };
   const outputs: Output[] = [];
   const change = await openChange(table, stagingDir, 'a merge', crashPoint);
+  /** The apps of the first inputs. */
+  const measured: (readonly KeyPortion[])[] = [];
   let plan: Awaited<ReturnType<typeof planRanges>> | undefined;
 
   const readFiles = <T>(files: readonly DataFile[], work: (source: string) => Promise<T>): Promise<T> =>
@@ -133,11 +132,13 @@ export async function openDayMerge(
     async step() {
       // Rows that were erased meanwhile must not stay in staged files.
       assertLive(table, inputs);
-      if (plan === undefined) {
-        const read: PlanSource['read'] = (work) => readFiles(inputs, work);
-        plan = await planRanges({ dataset, duckdb, read, bytes: sumBytes(inputs) }, fileBytes);
+      const source = { dataset, duckdb, read: readFiles };
+      const unmeasured = inputs[measured.length];
+      if (unmeasured !== undefined) {
+        measured.push(await measureApps(source, unmeasured));
         return true;
       }
+      plan ??= await planRanges(source, inputs, measured.flat(), fileBytes);
       const range = plan.ranges[outputs.length];
       if (range !== undefined) await write(range, outputs.length);
       return range !== undefined;

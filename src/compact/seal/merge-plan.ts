@@ -1,6 +1,8 @@
 import type { Dataset } from '../../datasets/dataset.ts';
 import { engineBudget, rowBytesSql } from '../../lake/files/row-memory.ts';
+import type { DataFile } from '../../lake/log/snapshot.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
+import { sumBytes } from './seal-task.ts';
 import { cutPortions, fits, type Portion } from './merge-policy.ts';
 import { wideSql } from './seal-outputs.ts';
 
@@ -11,7 +13,7 @@ export interface Range {
 }
 
 /** The rows of an app, or of a second (Unix) of an app. */
-interface KeyPortion extends Portion {
+export interface KeyPortion extends Portion {
   readonly key: number;
 }
 
@@ -37,15 +39,18 @@ function secondRanges(idApp: number, files: readonly (readonly KeyPortion[])[]):
 export interface PlanSource {
   readonly dataset: Dataset;
   readonly duckdb: Duckdb;
-  /** Passes the SQL of the day's rows to a query. */
-  readonly read: <T>(work: (source: string) => Promise<T>) => Promise<T>;
-  /** Size of the day's files. */
-  readonly bytes: number;
+  /** Passes the SQL of the rows of files to a query. */
+  readonly read: <T>(files: readonly DataFile[], work: (source: string) => Promise<T>) => Promise<T>;
 }
 
-/** Measures groups of the day's rows. Memory: that of one scan. */
-async function measure({ dataset, duckdb, read }: PlanSource, key: string, where: string): Promise<KeyPortion[]> {
-  const rows = await read((source) =>
+/** Measures groups of the rows of files. Memory: that of one scan. */
+async function measure(
+  { dataset, duckdb, read }: PlanSource,
+  files: readonly DataFile[],
+  key: string,
+  where: string,
+): Promise<KeyPortion[]> {
+  const rows = await read(files, (source) =>
     duckdb.rows(
       `SELECT key, count(*) AS rows, sum(bytes)::BIGINT AS bytes, ${wideSql(engineBudget(duckdb.memoryMb))}
        FROM (SELECT ${key} AS key, ${rowBytesSql(dataset.columns)} AS bytes FROM ${source} WHERE ${where})
@@ -60,15 +65,34 @@ async function measure({ dataset, duckdb, read }: PlanSource, key: string, where
   }));
 }
 
+/** Measures the rows of each app of a file. */
+export function measureApps(source: PlanSource, file: DataFile): Promise<KeyPortion[]> {
+  return measure(source, [file], 'id_app', 'true');
+}
+
+function addUp(measured: readonly KeyPortion[]): KeyPortion[] {
+  const sums = new Map<number, KeyPortion>();
+  for (const { key, rows, bytes, wideBytes } of measured) {
+    const sum = sums.get(key) ?? { key, rows: 0, bytes: 0, wideBytes: 0 };
+    sums.set(key, { key, rows: sum.rows + rows, bytes: sum.bytes + bytes, wideBytes: sum.wideBytes + wideBytes });
+  }
+  return [...sums.values()].toSorted((a, b) => a.key - b.key);
+}
+
 /**
  * Cuts a day between apps into files of at most `fileBytes`, whose rows the engine can sort. An app that is too large
- * for a file is cut between seconds. Returns also the number of rows.
+ * for a file is cut between seconds. `measured`: the apps of each file. Returns also the number of rows.
  */
-export async function planRanges(source: PlanSource, fileBytes: number): Promise<{ ranges: Range[]; rows: number }> {
-  const apps = await measure(source, 'id_app', 'true');
+export async function planRanges(
+  source: PlanSource,
+  files: readonly DataFile[],
+  measured: readonly KeyPortion[],
+  fileBytes: number,
+): Promise<{ ranges: Range[]; rows: number }> {
+  const apps = addUp(measured);
   const memoryBytes = apps.reduce((sum, { bytes }) => sum + bytes, 0);
   // In memory, as the portions are.
-  const bytes = (fileBytes * memoryBytes) / Math.max(1, source.bytes);
+  const bytes = (fileBytes * memoryBytes) / Math.max(1, sumBytes(files));
   const limit = { bytes, wideBytes: engineBudget(source.duckdb.memoryMb).wideBytes };
   const ranges: Range[] = [];
   let small: KeyPortion[] = [];
@@ -80,7 +104,7 @@ export async function planRanges(source: PlanSource, fileBytes: number): Promise
     if (fits(app, limit)) small.push(app);
     else {
       endSmall();
-      const seconds = await measure(source, secondSql, `id_app = ${app.key}`);
+      const seconds = await measure(source, files, secondSql, `id_app = ${app.key}`);
       ranges.push(...secondRanges(app.key, cutPortions(seconds, limit)));
     }
   }

@@ -1,7 +1,7 @@
 import path from 'node:path';
 import { events, findExport } from '../../datasets/dataset.ts';
 import { pruneFiles } from '../../lake/files/prune.ts';
-import { readFirstSeenParts } from '../../lake/first-seen/first-seen-parts.ts';
+import { earlierApps, readFirstSeenParts } from '../../lake/first-seen/first-seen-parts.ts';
 import { chooseParts } from '../../lake/first-seen/plan-parts.ts';
 import type { DataFile, Snapshot } from '../../lake/log/snapshot.ts';
 import { isAppError } from '../../runtime/errors.ts';
@@ -46,6 +46,7 @@ export async function pinFirstSeen(
   const beforeSeconds = findStart(plan);
   if (beforeSeconds === undefined) return undefined;
   const reader = { beforeSeconds, idApps: plan.apps.map(({ idApp }) => idApp) };
+  const appRanges = [earlierApps(reader.idApps)];
   const paths = new Map<string, string>();
   const damaged = new Set<string>();
   for (let attempt = 1; ; attempt += 1) {
@@ -53,7 +54,7 @@ export async function pinFirstSeen(
     let replaced = 0;
     for (const part of chooseParts(all, files, reader).parts) {
       if (paths.has(part.id) || damaged.has(part.id)) continue;
-      const pinned = await pinFile(part, tempDir, `first-seen-${paths.size + damaged.size}.parquet`).catch(
+      const pinned = await pinFile(part, tempDir, `first-seen-${paths.size + damaged.size}.parquet`, appRanges).catch(
         (error: unknown) => {
           if (!isAppError(error, 'file_damaged')) throw error;
           if (error.retryable) replaced += 1;

@@ -1,5 +1,6 @@
 import { findExport, getExport, type Dataset } from '../../datasets/dataset.ts';
 import { toAddFilter, type FileFilter, type TimeRange } from '../../lake/files/prune.ts';
+import type { AppRange } from '../../lake/files/row-group-hashes.ts';
 import type { AddFilter } from '../../lake/log/actions.ts';
 import type { Snapshot } from '../../lake/log/snapshot.ts';
 import { parseSchemaString } from '../../lake/table-schema.ts';
@@ -121,6 +122,26 @@ function withColumns(dataset: Dataset, present: readonly { readonly name: string
   return { ...dataset, columns: dataset.columns.filter(({ name }) => names.has(name)) };
 }
 
+/** Lists whose join also decides how the sets of a request are compared. */
+type JoinedLists = Pick<QueryOptions, 'segment' | 'titles'>;
+
+function isJoined(request: ExportSpec, { segment, titles }: JoinedLists): boolean {
+  return segment !== undefined || showsTitles(request, titles);
+}
+
+const hasSmallSets = (request: ExportSpec, apps: readonly ExportApp[]): boolean =>
+  apps.length <= inlineSetSize && (request.eventName?.length ?? 0) <= inlineSetSize;
+
+/**
+ * Returns the apps whose row groups are all that the engine reads of a file, because statements compare `id_app` with
+ * them; undefined if it may read others.
+ */
+export function appsRead({ request, apps, ...lists }: ReadPlan): readonly AppRange[] | undefined {
+  const { event } = getExport(request.event);
+  const isCompared = !('derive' in event) && !isJoined(request, lists) && hasSmallSets(request, apps);
+  return isCompared ? apps.map(({ idApp }) => [idApp, idApp]) : undefined;
+}
+
 /** Builds the query of a request. Throws if no dataset has its event. */
 export function buildQuery(
   request: ExportSpec,
@@ -131,9 +152,7 @@ export function buildQuery(
   const dataset = present === undefined ? declared : withColumns(declared, present);
   if ('derive' in event)
     return buildDerivedQuery(request, { dataset, event, parts: firstSeen?.paths }, apps, { cells, titles });
-  const isJoined = segment !== undefined || showsTitles(request, titles);
-  const areSetsSmall = apps.length <= inlineSetSize && (request.eventName?.length ?? 0) <= inlineSetSize;
-  const inline = !isJoined && (lean || areSetsSmall);
+  const inline = !isJoined(request, { segment, titles }) && (lean || hasSmallSets(request, apps));
   const values: Record<string, BoundValue> = {};
   const conditions = [
     ...storedConditions(dataset, event, values),

@@ -5,13 +5,13 @@ import type { ReadPlan } from '../jobs/worker-messages.ts';
 import { leaveOutCovered, type UsedParts } from './first-seen.ts';
 import { assertReadVersionIntact, type ReadVersion } from './read-version.ts';
 import type { ExportQuery } from './export-query.ts';
-import { fileFilter } from './query.ts';
+import { appsRead, fileFilter } from './query.ts';
 import type { QueryEngine } from './query-engine.ts';
 import { runWatched, type OnProgress, type WatchedJob } from './watch-statement.ts';
 
 export type ReadFiles = ReturnType<typeof createReadFiles>;
 
-/** Compares files with their hashes, each once. Error: `file_damaged`. */
+/** Compares files, or what is read of them, with their hashes, each once. Error: `file_damaged`. */
 export type Verify = (files: readonly DataFile[]) => Promise<void>;
 
 interface RequestedFiles {
@@ -37,9 +37,10 @@ export function createReadFiles(
 
 export function createVerify({ plan, snapshot }: RequestedFiles): Verify {
   const verified = new Map<string, Promise<void>>();
+  const appRanges = appsRead(plan);
   return async (files) => {
     for (const file of files) {
-      const verifying = verified.get(file.absolutePath) ?? assertReadVersionIntact(plan, snapshot, [file]);
+      const verifying = verified.get(file.absolutePath) ?? assertReadVersionIntact(plan, snapshot, [file], appRanges);
       verified.set(file.absolutePath, verifying);
       await verifying;
     }

@@ -2,10 +2,11 @@ import path from 'node:path';
 import { getExport } from '../../datasets/dataset.ts';
 import { machineClock } from '../../runtime/clock.ts';
 import { AppError, isAppError } from '../../runtime/errors.ts';
-import { findSize, hashFile, linkOrCopy } from '../../runtime/files/file-checks.ts';
+import { findSize, linkOrCopy } from '../../runtime/files/file-checks.ts';
 import type { RecordedFile } from '../../runtime/store/file-records.ts';
 import { findStoredSize, localFiles } from '../../runtime/store/open-store.ts';
 import { assertFilesIntact } from '../../lake/files/data-file.ts';
+import { isLocalIntact, type AppRange } from '../../lake/files/row-group-hashes.ts';
 import { findSinceMs, nextCursor, parseCursor } from '../../lake/log/change-feed.ts';
 import { readCommit } from '../../lake/log/log-files.ts';
 import { readSnapshot, type DataFile, type Snapshot } from '../../lake/log/snapshot.ts';
@@ -52,23 +53,25 @@ export async function resolveReadVersion({ tableDir, request, apps }: ReadPlan):
 }
 
 /**
- * Compares files with their hashes. Errors: `file_damaged`; `LimitError` if only an older version is affected, whose
+ * Compares files, or only the row groups of `appRanges`, with their hashes. Errors: `file_damaged`; `LimitError` if only an older version is affected, whose
  * files were removed by the retention or replaced by rewrites.
  */
 export async function assertReadVersionIntact(
   { request, apps }: ReadPlan,
   { tableDir }: Snapshot,
   files: readonly DataFile[],
+  appRanges: readonly AppRange[] | undefined,
 ): Promise<void> {
   const { asOf } = request;
   try {
-    await assertFilesIntact(files);
+    await assertFilesIntact(files, appRanges);
   } catch (error) {
     if (asOf === undefined || !isAppError(error, 'file_damaged')) throw error;
     const live = new Map(
       (await readSnapshot(tableDir, neededFiles(request, apps))).files.map((file) => [file.path, file.sha256]),
     );
-    await assertFilesIntact(files.filter((file) => live.has(file.path) && live.get(file.path) === file.sha256));
+    const isLive = (file: DataFile): boolean => live.has(file.path) && live.get(file.path) === file.sha256;
+    await assertFilesIntact(files.filter(isLive), appRanges);
     throw new LimitError(`asOf: version ${asOf} is no longer available. Create the export without asOf`);
   }
 }
@@ -98,12 +101,20 @@ export async function toReportVersion(
   };
 }
 
+/** A file of rows that a statement reads besides those of the table; `groups` as in a data file. */
+type PinnableFile = RecordedFile & Pick<DataFile, 'groups'>;
+
 /**
- * Links a list into the work folder, where the locked engine may read it and no process removes it, and compares its
- * hash; returns the new path. Error: `file_damaged`, `retryable` if the file was replaced or removed, since the next plan
+ * Links a file into the work folder, where the locked engine may read it and no process removes it, and compares its
+ * hash, or those of the row groups of `appRanges`; returns the new path. Error: `file_damaged`, `retryable` if the file was replaced or removed, since the next plan
  * has another.
  */
-export async function pinFile(list: RecordedFile, folder: string, name: string): Promise<string> {
+export async function pinFile(
+  list: PinnableFile,
+  folder: string,
+  name: string,
+  appRanges?: readonly AppRange[],
+): Promise<string> {
   const pinned = path.join(folder, name);
   try {
     await localFiles.use([list], ([local = '']) => linkOrCopy(local, pinned));
@@ -115,12 +126,16 @@ export async function pinFile(list: RecordedFile, folder: string, name: string):
       hint: 'Create the export again, or restore the file from a backup.',
     });
   }
-  await assertListIntact(list, pinned);
+  await assertListIntact(list, pinned, appRanges);
   return pinned;
 }
 
-async function assertListIntact({ absolutePath, sizeBytes, sha256 }: RecordedFile, at: string): Promise<void> {
-  if ((await findSize(at)) === sizeBytes && (await hashFile(at)) === sha256) return;
+async function assertListIntact(
+  { absolutePath, sizeBytes, sha256, groups }: PinnableFile,
+  at: string,
+  appRanges?: readonly AppRange[],
+): Promise<void> {
+  if ((await findSize(at)) === sizeBytes && (await isLocalIntact(at, { sha256, groups }, appRanges))) return;
   throw new AppError('file_damaged', `${absolutePath} is damaged: checksum mismatch`, {
     hint: 'Load its list again, or restore the file from a backup.',
   });

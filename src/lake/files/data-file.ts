@@ -19,6 +19,7 @@ import { membersOf } from '../../runtime/files/checksummed-json.ts';
 import { isText } from '../../runtime/store/shape.ts';
 import { emptyFileName, type DataFile } from '../log/snapshot.ts';
 import { logFolder, tableStore } from '../log/log-files.ts';
+import { addRowGroupHashes, isLocalIntact, type AppRange } from './row-group-hashes.ts';
 import { datasets } from '../../datasets/dataset.ts';
 import { formerYoungFolders, sealedFolder, youngFolder } from '../log/young-folder.ts';
 import type { FolderStoreOptions } from '../../runtime/store/folder-store.ts';
@@ -29,6 +30,8 @@ export interface WrittenFile {
   readonly numRecords: number;
   readonly stats: FileStats;
   readonly sha256: string;
+  /** Mark of its row groups' hashes, for the log. */
+  readonly groups?: string;
 }
 
 /** Columns with minimum and maximum in the log, and their format there. */
@@ -104,6 +107,8 @@ const levelSql = { young: youngSql, sealed: `COMPRESSION_LEVEL ${levels.sealed}`
 export interface RowGroup {
   readonly rows?: number;
   readonly bytes?: number;
+  /** Whether the file gets hashes of its row groups, of rows in the order of apps. */
+  readonly hashed?: boolean;
   /** Bytes of a text column's dictionary, which the engine holds while it writes. */
   readonly dictionaryBytes?: number;
 }
@@ -119,7 +124,7 @@ async function finishFile(row: SqlRow, file: string): Promise<WrittenFile> {
   await syncFile(file);
   const numRecords = Number(row['count']);
   return {
-    sizeBytes: Number(row['file_size_bytes']),
+    sizeBytes: await getSize(file),
     numRecords,
     stats: toStats(numRecords, row['column_statistics']),
     sha256: await hashFile(file),
@@ -139,7 +144,8 @@ export async function writeDataFile(
       `COPY (${query}) TO ${sqlText(file)} (FORMAT parquet, COMPRESSION zstd, ${levelSql[keep]}, RETURN_STATS true${rowGroupSql(duckdb, rowGroup)})`,
     );
     if (row === undefined) throw new AppError('sql', `duckdb: COPY to ${file} returned no statistics`);
-    return await finishFile(row, file);
+    const groups = rowGroup.hashed === true ? await addRowGroupHashes(duckdb, file) : undefined;
+    return { ...(await finishFile(row, file)), ...(groups === undefined ? {} : { groups }) };
   } catch (error) {
     await removeFile(file);
     throw error;
@@ -189,7 +195,11 @@ export function toAdd(
     modificationTime: nowMs,
     dataChange,
     stats: JSON.stringify(written.stats),
-    tags: { sha256: written.sha256, ...(keyless ? { keyed: '0' } : {}) },
+    tags: {
+      sha256: written.sha256,
+      ...(keyless ? { keyed: '0' } : {}),
+      ...(written.groups === undefined ? {} : { groups: written.groups }),
+    },
   };
 }
 
@@ -207,13 +217,17 @@ export async function listDataFiles(tableDir: string): Promise<string[]> {
 
 const hint = "Restore the file from a backup; 'tributary lake check' lists all damaged files.";
 
-type CheckedFile = Pick<DataFile, 'absolutePath' | 'sizeBytes' | 'sha256'>;
+type CheckedFile = Pick<DataFile, 'absolutePath' | 'sizeBytes' | 'sha256' | 'groups'>;
 
-async function isIntact({ absolutePath, sizeBytes, sha256 }: CheckedFile): Promise<boolean> {
+async function isIntact(
+  { absolutePath, sizeBytes, sha256, groups }: CheckedFile,
+  appRanges?: readonly AppRange[],
+): Promise<boolean> {
   try {
     return await localFiles.use(
       [{ absolutePath, sizeBytes, sha256 }],
-      async ([local = '']) => (await getSize(local)) === sizeBytes && (await hashFile(local)) === sha256,
+      async ([local = '']) =>
+        (await getSize(local)) === sizeBytes && (await isLocalIntact(local, { sha256, groups }, appRanges)),
     );
   } catch (error) {
     // It is missing, or damaged where only verified copies are provided.
@@ -223,12 +237,15 @@ async function isIntact({ absolutePath, sizeBytes, sha256 }: CheckedFile): Promi
 }
 
 /**
- * Finds damage by reading the entire file, or its verified copy, since Parquet readers verify no checksums. A missing
- * file is retryable.
+ * Finds damage by reading the entire file, or its verified copy, since Parquet readers verify no checksums. With
+ * `appRanges`, it may read only the row groups of these apps. A missing file is retryable.
  */
-export async function findFileDamage(file: CheckedFile): Promise<AppError | undefined> {
+export async function findFileDamage(
+  file: CheckedFile,
+  appRanges?: readonly AppRange[],
+): Promise<AppError | undefined> {
   const { absolutePath, sizeBytes, sha256 } = file;
-  if (sha256 !== undefined && (await isIntact(file))) return undefined;
+  if (sha256 !== undefined && (await isIntact(file, appRanges))) return undefined;
   const size = await findStoredSize({ absolutePath });
   if (size === undefined) return new AppError('file_damaged', `${absolutePath} is missing`, { retryable: true, hint });
   if (size !== sizeBytes)
@@ -241,10 +258,10 @@ export async function findFileDamage(file: CheckedFile): Promise<AppError | unde
   });
 }
 
-/** Throws the first damage of files. Those of other engines are checked by size only. */
-export async function assertFilesIntact(files: readonly DataFile[]): Promise<void> {
+/** Throws the first damage of files, as `findFileDamage`. Those of other engines are checked by size only. */
+export async function assertFilesIntact(files: readonly DataFile[], appRanges?: readonly AppRange[]): Promise<void> {
   for (const file of files) {
-    const damage = await findFileDamage(file);
+    const damage = await findFileDamage(file, appRanges);
     if (damage !== undefined) throw damage;
   }
 }

@@ -14,11 +14,12 @@ import type { LakeState } from '../log/lake-state.ts';
 import { withEmptyFile, type DataFile } from '../log/snapshot.ts';
 import type { Change, Table } from '../log/table.ts';
 import type { TableState } from '../log/table-state.ts';
-import { sealedPath, youngFolder } from '../log/young-folder.ts';
+import { isMergedPath, sealedPath, youngFolder } from '../log/young-folder.ts';
 import { sqlList } from '../sql/literals.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { openChange, type NewFile, type OpenChange } from './change.ts';
 import { toAdd, writeDataFile, type RowGroup } from './data-file.ts';
+import { mergedGroups } from './row-group-hashes.ts';
 import { passOnSince } from './deferred-replacement.ts';
 
 export interface RewriteDependencies {
@@ -88,7 +89,8 @@ async function writeRewrite(
   const staged = path.join(folder, `${index}.parquet`);
   const written = await localFiles.use(withEmptyFile(table.snapshot(), [file]), (paths) => {
     const source = `read_parquet(${sqlList(paths)}, union_by_name = true, hive_partitioning = false)`;
-    return writeDataFile(duckdb, toQuery(source), staged, file.young ? 'young' : 'sealed', rowGroup);
+    const ofMerge = isMergedPath(file.publishedPath ?? '') ? mergedGroups : {};
+    return writeDataFile(duckdb, toQuery(source), staged, file.young ? 'young' : 'sealed', { ...rowGroup, ...ofMerge });
   });
   if (file.numRecords !== undefined && written.numRecords + rowsLeftOut !== file.numRecords) {
     throw new AppError(

@@ -21,15 +21,18 @@ import { openFileRecords, type RecordedFile } from '../../runtime/store/file-rec
 import { localFiles, openStore } from '../../runtime/store/open-store.ts';
 import { isInteger, isText, listOf, matching, optional, shapeOf } from '../../runtime/store/shape.ts';
 import { findFileDamage } from '../files/data-file.ts';
+import { addRowGroupHashes, type AppRange } from '../files/row-group-hashes.ts';
 import { withEmptyFile, type DataFile } from '../log/snapshot.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlList, sqlText } from '../sql/literals.ts';
 import { findObsolete, groupOf, type Cover, type FirstSeenPart, type UncoveredFile } from './plan-parts.ts';
 
 /** A part with its file, whose bytes have a hash. */
-export type StoredPart = FirstSeenPart & RecordedFile;
+export type StoredPart = FirstSeenPart & RecordedFile & Pick<DataFile, 'groups'>;
 
-type Facts = Pick<FirstSeenPart, 'covers' | 'firstDate' | 'lastDate'>;
+type Facts = Pick<StoredPart, 'covers' | 'firstDate' | 'lastDate'>;
+/** `groups`: the mark of the hashes of its row groups. */
+type StoredFacts = Facts & Pick<StoredPart, 'groups'>;
 
 /** Form of the parts. Those of other forms are removed. */
 const form = 'v1';
@@ -50,10 +53,15 @@ const isRange = (value: unknown): boolean => Array.isArray(value) && value.lengt
 const isCover = shapeOf<Cover>({ hash: isText, apps: optional(isRange) });
 
 function openRecords(lakeDir: string) {
-  return openFileRecords<Facts>(
+  return openFileRecords<StoredFacts>(
     firstSeenFolder(lakeDir),
     {
-      isValid: shapeOf<Facts>({ covers: listOf(isCover), firstDate: isDate, lastDate: isDate }),
+      isValid: shapeOf<StoredFacts>({
+        covers: listOf(isCover),
+        firstDate: isDate,
+        lastDate: isDate,
+        groups: optional(isText),
+      }),
       damaged: {
         code: 'record_damaged',
         hint: "Remove the folder 'first-seen' of the lake: the compactor recreates it.",
@@ -129,10 +137,15 @@ function rowsSql(paths: readonly string[]): string {
     FROM (${ofSubject('user')} UNION ALL ${ofSubject('device')})`;
 }
 
-/** Builds the relation of the keys that an app's subjects had before `$spanFrom`, in the parts bound as `$parts`. */
+/** Returns the apps whose row groups `earlierKeysSql` reads. */
+export function earlierApps(idApps: readonly number[]): AppRange {
+  return [Math.min(...idApps), Math.max(...idApps)];
+}
+
+/** Builds the relation of the keys that apps' subjects had before `$spanFrom`, in the parts bound as `$parts`. */
 export function earlierKeysSql(subject: Subject, idApps: readonly number[]): string {
   return `SELECT id_app, key FROM read_parquet($parts, hive_partitioning = false)
-    WHERE is_user = ${subject === 'user'} AND id_app BETWEEN ${Math.min(...idApps)} AND ${Math.max(...idApps)}
+    WHERE is_user = ${subject === 'user'} AND id_app BETWEEN ${earlierApps(idApps).join(' AND ')}
       AND first_seconds < CAST($spanFrom AS BIGINT) // 1000000`;
 }
 
@@ -203,8 +216,9 @@ export async function openFirstSeenParts(lakeDir: string, crashPoint: CrashPoint
       await duckdb.run(
         `COPY (${select} ORDER BY is_user, id_app) TO ${sqlText(temporary)} (FORMAT parquet, PARQUET_VERSION v2, COMPRESSION uncompressed, ROW_GROUP_SIZE ${groupRows})`,
       );
+      const groups = await addRowGroupHashes(duckdb, temporary);
       await crashPoint('first-seen-written');
-      await records.publish(`${form}-${group}-${randomBytes(8).toString('hex')}`, temporary, facts);
+      await records.publish(`${form}-${group}-${randomBytes(8).toString('hex')}`, temporary, { ...facts, groups });
       await crashPoint('first-seen-published');
     } finally {
       await removeFile(temporary);

@@ -22,6 +22,7 @@ export interface AddAction {
    * `sha256`: hash of the file's bytes, hex, which detects damage.
    * `since`: for a rewrite, when the file shown at its path left the table, Unix ms (lake/files/deferred-replacement.ts).
    * `replaces`: for a rewrite of version 0.3, the URL-encoded path of the shown file.
+   * `groups`: place and hash of the hashes of the row groups (lake/files/row-group-hashes.ts).
    * `keyed`: `0` if none of its events was stored under an Idempotency-Key; otherwise unknown.
    */
   readonly tags?: Readonly<Record<string, string>>;

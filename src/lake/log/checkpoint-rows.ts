@@ -30,7 +30,7 @@ const textBytes = 16 * 1024 * 1024;
 
 const between = '\t';
 
-const tagNames = ['sha256', 'keyed'] as const;
+const tagNames = ['sha256', 'keyed', 'since', 'groups'] as const;
 
 /** Members of a plain add, in the order of its line. The others are equal in all plain adds. */
 const memberSql = [

@@ -48,6 +48,7 @@ class LiveFile implements DataFile {
   readonly absolutePath: string;
   readonly sizeBytes: number;
   readonly sha256: string | undefined;
+  readonly groups: string | undefined;
   readonly keyless: boolean;
   readonly young: boolean;
   readonly publishedPath: string | undefined;
@@ -60,6 +61,7 @@ class LiveFile implements DataFile {
     this.absolutePath = absolutePath;
     this.sizeBytes = add.size;
     this.sha256 = add.tags?.['sha256'];
+    this.groups = add.tags?.['groups'];
     this.keyless = add.tags?.['keyed'] === '0';
     this.publishedPath = publishedPathOf(relative, add.tags);
     this.young = this.publishedPath === undefined;
@@ -116,6 +118,8 @@ export interface DataFile {
   readonly maxValues: Readonly<Record<string, unknown>>;
   /** SHA-256 of its bytes, hex; undefined for a file of another engine. */
   readonly sha256: string | undefined;
+  /** Mark of its row groups' hashes (lake/files/row-group-hashes.ts). */
+  readonly groups?: string | undefined;
   /** Whether none of its events was stored under an Idempotency-Key. */
   readonly keyless?: boolean;
   /** Whether the file is not sealed. It is then outside the documented glob. */

@@ -45,7 +45,41 @@ export async function hashFile(file: string): Promise<string> {
   return hash.digest('hex');
 }
 
+/** Reads the bytes of a file from `from` up to `to`. */
+export async function readRange(file: string, from: number, to: number): Promise<Buffer> {
+  const handle = await open(file);
+  try {
+    return await readPart(handle, Buffer.allocUnsafe(to - from), from);
+  } finally {
+    await handle.close();
+  }
+}
+
+/** Inserts bytes into a file that no other process uses. Memory: what follows them. */
+export async function insertBytes(file: string, at: number, bytes: Buffer): Promise<void> {
+  const rest = await readRange(file, at, await getSize(file));
+  const handle = await open(file, 'r+');
+  try {
+    await handle.writev([bytes, rest], at);
+  } finally {
+    await handle.close();
+  }
+}
+
 const partBytes = 8 * 1024 * 1024;
+
+/**
+ * Returns the SHA-256 of the bytes of a file from `from` up to `to`, hex. Up to 8 MiB, a thread of Node hashes them.
+ * Memory: these bytes, or a read buffer.
+ */
+export async function hashRange(file: string, from: number, to: number): Promise<string> {
+  if (to - from <= partBytes)
+    return Buffer.from(await webcrypto.subtle.digest('SHA-256', await readRange(file, from, to))).toString('hex');
+  const hash = createHash('sha256');
+  await pipeline(createReadStream(file, { start: from, end: to - 1, highWaterMark: 1024 * 1024 }), hash);
+  return hash.digest('hex');
+}
+
 /** Parts that are hashed at a time, each by a thread of Node. */
 const partsAtOnce = 2;
 

@@ -38,6 +38,7 @@ test('A day becomes files sorted by app and time, cut between apps, and readers 
   const { files } = table.snapshot();
   expect(files.length).toBeLessThanOrEqual(8);
   expect(files.length).toBeGreaterThanOrEqual(3);
+  expect(files.every(({ groups }) => groups !== undefined)).toBe(true);
   expect(Math.max(...files.map((file) => file.sizeBytes))).toBeLessThan(
     before.reduce((sum, file) => sum + file.sizeBytes, 0) / 4,
   );

@@ -149,8 +149,8 @@ describe('the other methods', () => {
     ['/v1/login/', 'x', 'idApp is missing: add it to the address, as in ?idApp=1'],
     ['/v1/login/?idApp=1', '', "the header Authorization is missing: it must be the app's token"],
     ['/v1/login/?idApp=1', 'Bearer x', "the header Authorization must be the app's token without 'Bearer'"],
-    ['/v1/login/?idApp=1', 'x', 'the token is not valid for the app named by idApp'],
-    ['/v1/login/?idApp=999', 'x', 'the token is not valid for the app named by idApp'],
+    ['/v1/login/?idApp=1', 'x', 'the token in the header Authorization is of no app: it is wrong or was revoked'],
+    ['/v1/login/?idApp=999', 'x', 'the token in the header Authorization is of no app: it is wrong or was revoked'],
   ])(
     'What a request to %s with the token %j lacks is said, and not whether there is such an app',
     async (at, token, detail) => {
@@ -159,6 +159,17 @@ describe('the other methods', () => {
       expect([answer.status, answer.headers.get('x-error-detail')]).toEqual([403, detail]);
     },
   );
+
+  it('The token of an app is named as such for each other app, whether there is one or not', async () => {
+    for (const idApp of [1, 999]) {
+      const headers = { authorization: service.tokens.game };
+      const answer = await ask(`${service.url}/v1/login/?idApp=${idApp}`, { method: 'POST', headers, body: '{}' });
+      expect([answer.status, answer.body]).toEqual([403, '{"error":"Forbidden"}']);
+      expect(answer.headers.get('x-error-detail')).toMatch(
+        new RegExp(`^the token in the header Authorization is of app [0-9]+, not of app ${idApp}: check idApp$`),
+      );
+    }
+  });
 
   it('A method of the import that is asked for instead of called says how it is called', async () => {
     const answer = await ask(`${service.url}/v1/login/?idApp=1`, { method: 'GET' });

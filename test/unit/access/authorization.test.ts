@@ -15,6 +15,7 @@ const user: User = {
 const view: AccessView = {
   findApp: () => undefined,
   findAppByToken: () => undefined,
+  nameAppOfToken: () => 'none' as const,
   findUser: (id) => (id === user.idUser ? user : undefined),
   appsOfAccount: () => [],
 };
