@@ -11,6 +11,13 @@ const root = process.cwd();
 const semver = /^(\d+)\.(\d+)\.(\d+)(?:-[0-9A-Za-z.-]+)?$/;
 const openSection = /^## (?:(\d+\.\d+\.\d+) \(unreleased\)|Unreleased)$/m;
 
+/** Files that name the version of the image, where they are. */
+const images = [
+  ['Dockerfile', /(?<=^ARG VERSION=).*$/gm],
+  ['deploy/kubernetes/one-node/kustomization.yaml', /(?<=newTag: )\S+/g],
+  ['deploy/kubernetes/cluster/kustomization.yaml', /(?<=newTag: )\S+/g],
+];
+
 /** Ends the release with a sentence. */
 class ReleaseError extends Error {}
 
@@ -56,7 +63,7 @@ function setVersion(version, previous) {
   );
   for (const file of ['src/export/api/openapi-examples.ts', 'src/ingest/openapi-examples.ts'])
     replaceIn(file, new RegExp(`(?<=version: ')${escaped(previous)}(?=')`, 'g'), version);
-  if (existsSync(path.join(root, 'Dockerfile'))) replaceIn('Dockerfile', /(?<=^ARG VERSION=).*$/gm, version);
+  for (const [file, pattern] of images) if (existsSync(path.join(root, file))) replaceIn(file, pattern, version);
 }
 
 /** Returns the section of a version in the changelog, without its heading. */

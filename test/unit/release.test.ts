@@ -13,6 +13,8 @@ const files = [
   'package-lock.json',
   'CHANGELOG.md',
   'Dockerfile',
+  'deploy/kubernetes/one-node/kustomization.yaml',
+  'deploy/kubernetes/cluster/kustomization.yaml',
   'docs/install.md',
   'docs/keep.md',
   'src/export/api/openapi-examples.ts',
