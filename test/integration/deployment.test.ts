@@ -98,7 +98,7 @@ describe('the commands of the pages', () => {
     }
   });
 
-  it.skipIf(kubectl === undefined)('kubectl renders each folder that the pages apply', async () => {
+  it.skipIf(kubectl === undefined)('The program kubectl renders each folder that the pages apply', async () => {
     const folders = listCommands('kubectl').flatMap(
       (words) => /^kubectl apply --kustomize (\S+)$/.exec(words)?.[1] ?? [],
     );

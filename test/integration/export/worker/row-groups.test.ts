@@ -113,7 +113,7 @@ test('Damage in the row groups of an app, in their hashes and in the footer ends
   expect(await exportHere(tableDir, {}, { idApps: [7] })).toHaveLength(rows / 20);
 });
 
-test('newUsers of an app reads only its row groups of a first-seen part, and damage in them makes it read the events', async () => {
+test('An export of the new users of an app reads only its row groups of a first-seen part, and damage in them makes it read the events', async () => {
   const clock = createClock(0);
   const lakeDir = testFolder();
   const table = await openLake(lakeDir, { clock, crashPoint: noCrashPoint, retentionMs: 60_000 });
