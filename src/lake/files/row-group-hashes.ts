@@ -6,7 +6,6 @@
  * Invariant: the engine skips a row group by the footer's range of `id_app`, which is among the verified bytes.
  */
 import { createHash } from 'node:crypto';
-import { inParallel } from '../../runtime/async/in-parallel.ts';
 import { isRecord } from '../../runtime/files/checksummed-json.ts';
 import { getSize, hashFile, hashRange, insertBytes, readRange } from '../../runtime/files/file-checks.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
@@ -72,10 +71,7 @@ function parseHashes(tail: Buffer, at: number): RowGroupHash[] | undefined {
 /** The apps from the first to the last one. */
 export type AppRange = readonly [first: number, last: number];
 
-/** Row groups that are hashed at a time, each by a thread of Node. */
-const hashedAtOnce = 2;
-
-/** Undefined if the whole file must be hashed. */
+/** Undefined if the whole file must be hashed, or if that takes as long. */
 async function arePartsIntact(
   file: string,
   mark: string,
@@ -88,12 +84,10 @@ async function arePartsIntact(
   const groups = parseHashes(tail, Number(hashesAt) - groupsEnd);
   const isRead = ({ apps: [first, last] }: RowGroupHash): boolean =>
     appRanges.some(([from, to]) => from <= last && to >= first);
-  if (groups === undefined) return undefined;
-  let isIntact = true;
-  await inParallel(groups.filter(isRead), hashedAtOnce, async ({ bytes, sha256: expected }) => {
-    if ((await hashRange(file, ...bytes)) !== expected) isIntact = false;
-  });
-  return isIntact;
+  const needed = groups?.filter(isRead);
+  if (groups === undefined || needed === undefined || needed.length === groups.length) return undefined;
+  for (const { bytes, sha256: expected } of needed) if ((await hashRange(file, ...bytes)) !== expected) return false;
+  return true;
 }
 
 /**

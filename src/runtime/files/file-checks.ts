@@ -66,20 +66,25 @@ export async function insertBytes(file: string, at: number, bytes: Buffer): Prom
   }
 }
 
-const partBytes = 8 * 1024 * 1024;
-
-/**
- * Returns the SHA-256 of the bytes of a file from `from` up to `to`, hex. Up to 8 MiB, a thread of Node hashes them.
- * Memory: these bytes, or a read buffer.
- */
+/** Returns the SHA-256 of the bytes of a file from `from` up to `to`, hex. Memory: one read buffer. */
 export async function hashRange(file: string, from: number, to: number): Promise<string> {
-  if (to - from <= partBytes)
-    return Buffer.from(await webcrypto.subtle.digest('SHA-256', await readRange(file, from, to))).toString('hex');
   const hash = createHash('sha256');
-  await pipeline(createReadStream(file, { start: from, end: to - 1, highWaterMark: 1024 * 1024 }), hash);
+  const buffer = Buffer.allocUnsafe(Math.max(1, Math.min(1024 * 1024, to - from)));
+  const handle = await open(file);
+  try {
+    for (let at = from; at < to;) {
+      const part = await readPart(handle, buffer.subarray(0, Math.min(buffer.length, to - at)), at);
+      if (part.length === 0) break;
+      hash.update(part);
+      at += part.length;
+    }
+  } finally {
+    await handle.close();
+  }
   return hash.digest('hex');
 }
 
+const partBytes = 8 * 1024 * 1024;
 /** Parts that are hashed at a time, each by a thread of Node. */
 const partsAtOnce = 2;
 

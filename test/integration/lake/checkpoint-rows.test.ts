@@ -103,7 +103,7 @@ test('A filter leaves out removed files, also if they fill a row group', async (
   }));
   applyActions(state, 5, [
     { txn: { appId: 's', version: 7 } },
-    { add: { ...plain, tags: { since: '5' } } },
+    { add: { ...plain, tags: { replaces: 'gone' } } },
     ...removed,
   ]);
   const actions: Action[] = [];
