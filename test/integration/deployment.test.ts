@@ -22,6 +22,7 @@ import {
 import { testFolder } from '../helpers/folder.ts';
 import { findFreePorts } from '../helpers/free-ports.ts';
 import { cacheFolder } from '../../src/nats-setup/ensure-nats-server.ts';
+import { inWholeRun } from '../helpers/in-turn.ts';
 import { kubectl, type PodSpec, type Probe } from '../helpers/kubernetes.ts';
 import { findProgram } from '../helpers/shell.ts';
 import { findPythonDeployment } from '../helpers/python-engines.ts';
@@ -199,7 +200,10 @@ describe('the files of deploy', () => {
 });
 
 describe.skipIf(python === undefined)('the form for one machine', { timeout: 600_000 }, () => {
-  it('The services of compose.yaml start, pass the check of the image, print a sign-in that works, and end by SIGTERM', async () => {
+  it('The services of compose.yaml start, pass the check of the image, print a sign-in that works, and end by SIGTERM', async ({
+    skip,
+  }) => {
+    inWholeRun(skip);
     const { tributary, 'sign-in': signIn } = (documentOf('compose/compose.yaml') as Compose).services;
     if (tributary === undefined || signIn === undefined) throw new Error('a service is missing');
     const { environment: local, addresses } = await localSettings();
@@ -236,7 +240,8 @@ describe.skipIf(python === undefined)('the form for one machine', { timeout: 600
     expect(await service.end()).toBe(0);
   });
 
-  it('The pod of the StatefulSet starts with its settings, and its probes pass until it drains', async () => {
+  it('The pod of the StatefulSet starts with its settings, and its probes pass until it drains', async ({ skip }) => {
+    inWholeRun(skip);
     const [container] = (documentOf('kubernetes/one-node/stateful-set.yaml') as Workload).spec.template.spec.containers;
     if (container === undefined) throw new Error('no container');
     const { environment: local, ports } = await localSettings();

@@ -37,7 +37,7 @@ async function isShown(lakeDir: string): Promise<boolean> {
 }
 
 test('A compactor merges a day in the background, also if each step fails once, and late rows when they pay', async () => {
-  const { folder, lakeDir, table } = await openSealedDay(clock, { hours: 12, rows: 400 });
+  const { folder, lakeDir, table } = await openSealedDay(clock, { hours: 6, rows: 800 });
   const bytes = table.snapshot().files.reduce((sum, file) => sum + file.sizeBytes, 0);
   const rows = await readLog(lakeDir);
   // After the last step of a change, nothing is left to do.
