@@ -56,7 +56,7 @@ const startSteps = ['swept', loadKeysStep];
 
 /** Returns the steps of a sweep: the first in their order, later ones in random order at a random pass. */
 function stepsOfSweep(sweep: number, random: Random): readonly string[] {
-  if (sweep === 0) return inTurn(compactSteps, 4);
+  if (sweep === 0) return inTurn(compactSteps, 6);
   const drawn = compactSteps.map((step) => ({
     step: startSteps.includes(step) ? step : `${step.split(':')[0] ?? step}:${random.integer(1, 4)}`,
     at: random.next(),
