@@ -17,6 +17,12 @@ export const mergedGroups = { rows: 16_384, hashed: true } as const;
 /** The last bytes of a Parquet file: the length of its footer, and `PAR1`. */
 const trailerBytes = 8;
 
+/** The apps from the first to the last one. */
+export type AppRange = readonly [first: number, last: number];
+
+/** The apps of a row group without statistics, which the engine reads for each of them. */
+const anyApp: AppRange = [Number.MIN_SAFE_INTEGER, Number.MAX_SAFE_INTEGER];
+
 interface RowGroupHash {
   /** First byte, and the byte after the last one. */
   readonly bytes: readonly [from: number, to: number];
@@ -30,8 +36,8 @@ async function hashRowGroups(duckdb: Duckdb, file: string): Promise<RowGroupHash
   const rows = await duckdb.rows(
     `SELECT min(coalesce(dictionary_page_offset, data_page_offset)) AS first,
        max(coalesce(dictionary_page_offset, data_page_offset) + total_compressed_size) AS last,
-       min(TRY_CAST(stats_min_value AS BIGINT)) FILTER (path_in_schema = 'id_app') AS first_app,
-       max(TRY_CAST(stats_max_value AS BIGINT)) FILTER (path_in_schema = 'id_app') AS last_app
+       coalesce(min(TRY_CAST(stats_min_value AS BIGINT)) FILTER (path_in_schema = 'id_app'), ${anyApp[0]}) AS first_app,
+       coalesce(max(TRY_CAST(stats_max_value AS BIGINT)) FILTER (path_in_schema = 'id_app'), ${anyApp[1]}) AS last_app
      FROM parquet_metadata(${sqlText(file)}) GROUP BY row_group_id ORDER BY row_group_id`,
   );
   const groups: RowGroupHash[] = [];
@@ -67,9 +73,6 @@ function parseHashes(tail: Buffer, at: number): RowGroupHash[] | undefined {
   const groups: unknown = JSON.parse(tail.toString('utf8', at, footerAt));
   return Array.isArray(groups) && groups.every(isRowGroupHash) ? groups : undefined;
 }
-
-/** The apps from the first to the last one. */
-export type AppRange = readonly [first: number, last: number];
 
 /** Undefined if the whole file must be hashed, or if that takes as long. */
 async function arePartsIntact(

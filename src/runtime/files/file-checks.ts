@@ -58,9 +58,11 @@ export async function readRange(file: string, from: number, to: number): Promise
 /** Inserts bytes into a file that no other process uses. Memory: what follows them. */
 export async function insertBytes(file: string, at: number, bytes: Buffer): Promise<void> {
   const rest = await readRange(file, at, await getSize(file));
-  const handle = await open(file, 'r+');
+  const handle = await open(file, 'a');
   try {
-    await handle.writev([bytes, rest], at);
+    await handle.truncate(at);
+    // Unlike writev, it continues after a part, so that a full disk ends with an error.
+    await handle.appendFile(Buffer.concat([bytes, rest]));
   } finally {
     await handle.close();
   }

@@ -81,6 +81,7 @@ describe('access data of many apps', () => {
     await vi.waitFor(() => expect(reader.current().findAppByToken(900_000, token)).toBeDefined(), { timeout: 10_000 });
     expect(reader.current().findAppByToken(17, tokenOf(17))).toMatchObject({ idApp: 17, title: 'App 17' });
     expect(reader.current().findAppByToken(17, tokenOf(18))).toBeUndefined();
+    expect(reader.current().nameAppOfToken(tokenOf(18))).toBeUndefined();
   });
 
   it('Large access data stays active when its file is damaged', async () => {

@@ -38,12 +38,12 @@ async function listGroups(file: string): Promise<Group[]> {
 }
 
 /** Creates a table with one file of 20 apps in row groups of 2,048 rows. */
-async function openHashedTable() {
+async function openHashedTable(values = sealedValues(rows, 50)) {
   const clock = createClock(0);
   const lakeDir = testFolder();
   const table = await openLake(lakeDir, { clock, crashPoint: noCrashPoint, retentionMs: 60_000 });
   const made = { path: '_sealed/kind=custom_event/date=2026-01-31/a-merged-0.parquet', rows, rowGroupRows: 2048 };
-  await addMadeFile(table, clock, { ...made, values: sealedValues(rows, 50), hashed: true });
+  await addMadeFile(table, clock, { ...made, values, hashed: true });
   const file = table.snapshot().files[0]?.absolutePath ?? '';
   return { tableDir: lakePaths(lakeDir).table, file, groups: await listGroups(file) };
 }
@@ -110,6 +110,18 @@ test('Damage in the row groups of an app, in their hashes and in the footer ends
   await expect(exportHere(tableDir, {}, { idApps: [7] })).rejects.toThrow('bytes instead of');
   writeFileSync(file, bytes);
   expect(await exportHere(tableDir, {}, { idApps: [7] })).toHaveLength(rows / 20);
+});
+
+test('A row group without the apps of its rows is verified for each app', async () => {
+  const values = sealedValues(rows, 50);
+  const { tableDir, file, groups } = await openHashedTable({
+    ...values,
+    id_app: `CASE WHEN i >= 5000 THEN ${values['id_app']} END`,
+  });
+  expect(await exportHere(tableDir, {}, { idApps: [7] })).toHaveLength(rows / 20);
+  ruin(file, groups.slice(0, 1));
+  for (const idApp of [4, 7])
+    await expect(exportHere(tableDir, {}, { idApps: [idApp] }), String(idApp)).rejects.toThrow('checksum mismatch');
 });
 
 test('An export of the new users of an app reads only its row groups of a first-seen part, and damage in them makes it read the events', async () => {
