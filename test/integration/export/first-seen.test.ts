@@ -162,12 +162,15 @@ describe('exports of new users and devices with first-seen parts', () => {
       const { signal } = new AbortController();
       const dependencies = { table, lakeDir, duckdb, publisher: stream.publisher, clock, crashPoint, signal };
       await eraseEvents(dependencies, { users: ['user 3'] }, { retentionMs: 86_400_000, now: true });
+      sent.splice(0, Infinity, ...kept);
+      // The sealer may be writing the next part.
+      await sealer.stop();
       const { snapshot } = await readFound(lakeDir);
       expect(await areFirstSeenPartsCurrent(lakeDir, snapshot.files)).toBe(true);
       expect(await countKeys('user 3')).toBe(0);
-      sent.splice(0, Infinity, ...kept);
+      const second = await startSealer();
       await waitFor('in parts', () => isSettled(lakeDir, sent.length), sealMs);
-      await sealer.stop();
+      await second.stop();
       await compare(10);
 
       await rm(partsDir, { recursive: true });
@@ -232,8 +235,10 @@ describe('exports of new users and devices with first-seen parts', () => {
       const rebuilding = (async () => {
         while (!done.signal.aborted) await rebuild(parts);
       })();
-      await compare(20).finally(() => done.abort());
-      await rebuilding;
+      await compare(20).finally(() => {
+        done.abort();
+        return rebuilding;
+      });
       expect(await countFiles(await readFound(lakeDir), now)).toMatchObject({ read: 0 });
     },
     longestMs,
