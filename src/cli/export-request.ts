@@ -4,6 +4,7 @@ import { getExport } from '../datasets/dataset.ts';
 import { findTimezone } from '../datasets/dictionaries.ts';
 import {
   compressions,
+  csvDialects,
   defaultFormat,
   endingOf,
   findForm,
@@ -28,6 +29,8 @@ const ownOptions: Readonly<Record<string, string>> = {
   timezone: '--timezone',
   sinceVersion: '--since-version',
   asOf: '--as-of',
+  columns: '--columns',
+  dialect: '--dialect',
   format: '--format',
   compression: '--compression',
 };
@@ -71,6 +74,8 @@ export const requestOptions = {
   sinceVersion: text('only rows after this cursor: nextSinceVersion of the previous export', 'CURSOR'),
   asOf: text('data as of this cursor', 'CURSOR'),
   format: oneOf(formatNames, `file format (by the name of the output, else ${defaultFormat})`),
+  columns: oneOf(['params'], 'params: also a column per parameter of custom events'),
+  dialect: oneOf(csvDialects, 'CSV for spreadsheets'),
   compression: oneOf(compressions, 'compression of the files (by the name of the output)'),
 };
 
@@ -155,6 +160,8 @@ export function toRequest(
     dateTo: days?.to,
     sinceVersion: options.all && days === undefined ? '0' : sinceVersion,
     asOf,
+    columns: options.columns,
+    dialect: options.dialect,
     compression,
   });
   const parameters: ExportArguments = [

@@ -63,7 +63,26 @@ function findLineEnds(buffer: Buffer): number[] {
   return ends;
 }
 
-const csvCells = "DELIMITER ',', QUOTE '\"', ESCAPE '\"'";
+/** Forms of CSV for spreadsheets, with a byte order mark; `excel-semicolon` also has semicolons and decimal commas. */
+export const csvDialects = ['excel', 'excel-semicolon'] as const;
+export type CsvDialect = (typeof csvDialects)[number];
+
+export const byteOrderMark = '\uFEFF';
+
+const delimiterOf = (dialect: CsvDialect | undefined): string => (dialect === 'excel-semicolon' ? ';' : ',');
+
+function csvOptions(hasHeader: boolean, dialect?: CsvDialect): string {
+  return `csv, HEADER ${hasHeader}, DELIMITER '${delimiterOf(dialect)}', QUOTE '"', ESCAPE '"'`;
+}
+
+/** What a dialect changes in the declaration of CSV. The header of its query begins with the mark. */
+export function csvOf(dialect: CsvDialect): Pick<TextFormat, 'copyOptions' | 'appendOptions' | 'emptyText'> {
+  return {
+    copyOptions: csvOptions(true, dialect),
+    appendOptions: csvOptions(false, dialect),
+    emptyText: (columns) => `${byteOrderMark}${columns.join(delimiterOf(dialect))}\n`,
+  };
+}
 
 export const fileFormats = {
   /** CSV with a header row, RFC 4180 quoting and LF (docs/api.md#files). */
@@ -76,8 +95,8 @@ export const fileFormats = {
     contentType: 'text/csv; charset=utf-8',
     cells: 'text',
     hasHeader: true,
-    copyOptions: `csv, HEADER true, ${csvCells}`,
-    appendOptions: `csv, HEADER false, ${csvCells}`,
+    copyOptions: csvOptions(true),
+    appendOptions: csvOptions(false),
     // Selector names need no quotes.
     emptyText: (columns) => `${columns.join(',')}\n`,
     findRowEnds: findQuotedRowEnds,

@@ -18,10 +18,12 @@ import { chooseFormat, type Format } from './formats/format.ts';
 import { startResultFiles, type ResultFiles } from './formats/result-files.ts';
 import { openQueryEngine, type QueryEngine } from './query-engine.ts';
 import { fileFilter, isEmptyResult, isFiltered, planQuery } from './query.ts';
+import type { ParamColumn } from './param-columns.ts';
 import {
   withoutRows,
   createReadFiles,
   createVerify,
+  findParams,
   prepare,
   usePaths,
   type ReadFiles,
@@ -57,6 +59,8 @@ interface WrittenRows {
   readonly bytes: number;
   readonly result: ResultFiles;
   readonly filesRead: number;
+  /** Columns of parameters; undefined: the request has none. */
+  readonly params?: readonly ParamColumn[] | undefined;
 }
 
 /** Error: `LimitError` if the query has more rows than the plan allows. */
@@ -182,8 +186,11 @@ async function runQuery(job: QueryJob, onProgress: OnProgress, lean: boolean, ve
     const prepared = query.preparation === undefined ? 0 : preparationShare;
     await prepare(source, query, job, (share) => onProgress(share * prepared));
     await assertFewRows(source, query, job);
+    const params = await findParams(source, query, job);
+    const selecting = params === undefined ? query : planQuery(plan, job, { lean, cells: format.cells, params });
     job.onPhase('write');
-    return await copyRows(source, query, job, slices, (share) => onProgress(prepared + share * (1 - prepared)));
+    const onShare = (share: number): void => onProgress(prepared + share * (1 - prepared));
+    return { ...(await copyRows(source, selecting, job, slices, onShare)), params };
   } catch (error) {
     // A sort may use as much disk as a result.
     if (isAppError(error, 'disk') && error.message.includes('max_temp_directory_size'))
@@ -264,9 +271,11 @@ async function makeFiles(
   const files = await finishFiles(job, written);
   await removeTree(tempDir);
   await syncFolder(folder);
+  const { params } = written;
   return {
     kind: 'done',
     files,
+    ...(params === undefined ? {} : { columns: [...plan.request.selectors, ...params.map(({ name }) => name)] }),
     basis: await toReportVersion(plan, readVersion),
     filesRead: written.filesRead,
   };

@@ -1,4 +1,4 @@
-import { defaultFormat, endingOf, getFormat, type TextFormat } from '../../../datasets/file-formats.ts';
+import { csvOf, defaultFormat, endingOf, getFormat, type TextFormat } from '../../../datasets/file-formats.ts';
 import type { ExportSpec } from '../../jobs/export-spec.ts';
 import type { WorkerLimits } from '../../jobs/worker-messages.ts';
 import type { Cells } from '../selector-sql.ts';
@@ -29,7 +29,7 @@ export interface Format {
 }
 
 /** Chooses the format of a request. By default a small text is one plain file, and a large one gzip parts. */
-export function chooseFormat({ format: name = defaultFormat, compression }: ExportSpec): Format {
+export function chooseFormat({ format: name = defaultFormat, compression, dialect }: ExportSpec): Format {
   const declared = getFormat(name);
   const { cells } = declared;
   const ending = endingOf({ format: name, compression: compression === 'zstd' ? 'zstd' : 'none' });
@@ -43,7 +43,7 @@ export function chooseFormat({ format: name = defaultFormat, compression }: Expo
       byOneThread: true,
     };
   }
-  const { copyOptions, appendOptions, emptyText } = declared;
+  const { copyOptions, appendOptions, emptyText } = dialect === undefined ? declared : csvOf(dialect);
   if (compression === 'zstd') return { ending, cells, copyOptions: `${copyOptions}, COMPRESSION zstd` };
   const partOptions: PartOptions = {
     rows: declared,
