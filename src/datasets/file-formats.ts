@@ -75,7 +75,7 @@ function csvOptions(hasHeader: boolean, dialect?: CsvDialect): string {
   return `csv, HEADER ${hasHeader}, DELIMITER '${delimiterOf(dialect)}', QUOTE '"', ESCAPE '"'`;
 }
 
-/** What a dialect changes in the declaration of CSV. The header of its query begins with the mark. */
+/** Returns the members of CSV's declaration that a dialect changes. The header of its query begins with the mark. */
 export function csvOf(dialect: CsvDialect): Pick<TextFormat, 'copyOptions' | 'appendOptions' | 'emptyText'> {
   return {
     copyOptions: csvOptions(true, dialect),

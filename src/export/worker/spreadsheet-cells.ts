@@ -16,7 +16,7 @@ const withComma = (text: string): string => `replace(${text}, '.', ',')`;
 
 /**
  * Builds a cell for a spreadsheet from the SQL of a value. `decimal`: the value is a number that may have decimals;
- * `other` values are neither such numbers nor texts. A negative number as text stays: it is no formula.
+ * `other` values are neither such numbers nor texts. A negative number as text stays, since it is not a formula.
  */
 export function spreadsheetCell(value: string, kind: 'text' | 'decimal' | 'other', dialect: CsvDialect): string {
   if (kind === 'other') return value;
