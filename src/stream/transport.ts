@@ -66,7 +66,7 @@ export function createReadBuffers(emit: (bytes: Buffer) => boolean, reused: bool
       }
       return buffer.subarray(filled, filled + readBytes);
     },
-    /** Takes what was read into the space. Returns false to stop reading. */
+    /** Emits the whole messages, after a read into the space. Returns false to stop reading. */
     add(bytes: number): boolean {
       filled += bytes;
       let whole = held;
