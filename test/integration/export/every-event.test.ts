@@ -4,7 +4,7 @@ import { createExportArea, type Credentials, type RunningArea } from '../../help
 import { importedEvents, oracleApps, toFixtureEvent } from '../../helpers/export-events.ts';
 import { expectedRows, parseCsv, type OracleRequest } from '../../helpers/export-oracle.ts';
 import { temporaryFolder } from '../../helpers/folder.ts';
-import { isWhole } from '../../helpers/in-turn.ts';
+import { inTurn, inWholeRun, isWhole } from '../../helpers/in-turn.ts';
 import { writeLake } from '../../helpers/lake-fixture.ts';
 import { expectedLoadedRows, loadedEvents, tableOf } from '../../helpers/loaded-oracle.ts';
 import { loadableDatasets, makeLoadedRows, type LoadedRow } from '../../helpers/loaded-rows.ts';
@@ -128,7 +128,7 @@ describe('every event of the dictionary', () => {
     );
   });
 
-  it.each(loadedEvents)(
+  it.each(inTurn(loadedEvents, 3))(
     'Loaded rows are exported by %s unchanged, with every selector and every filter',
     async (event) => {
       const rows = loaded.get(tableOf(event)) ?? [];
@@ -154,7 +154,7 @@ describe('every event of the dictionary', () => {
     },
   );
 
-  it.each(['hits', 'installs'])('A segment keeps the rows of %s whose user is in it', async (event) => {
+  it.each(inTurn(['hits', 'installs'], 2))('A segment keeps the rows of %s whose user is in it', async (event) => {
     const request = { event, selectors: ['tsEvent', 'customUserId'], ...wide };
     const all = await exportRows(request);
     const ofSegment = (loaded.get(event) ?? []).filter((row) => segment.has(String(row['customUserId'])));
@@ -163,7 +163,12 @@ describe('every event of the dictionary', () => {
     expect(rows.length).toBeGreaterThan(1);
   });
 
-  it.each(eventNames.filter((event) => !loadedEvents.includes(event)))(
+  it.each(
+    inTurn(
+      eventNames.filter((event) => !loadedEvents.includes(event)),
+      3,
+    ),
+  )(
     'Imported rows are exported by %s as they were imported, with every selector',
     async (event) => {
       const known = [...selectors.keys()];
@@ -191,7 +196,8 @@ describe('every event of the dictionary', () => {
     }
   });
 
-  it('Every event has rows, every selector has a value somewhere, and every parameter changes a result', () => {
+  it('Every event has rows, every selector has a value somewhere, and every parameter changes a result', ({ skip }) => {
+    inWholeRun(skip);
     expect([...eventsWithRows].toSorted()).toEqual(eventNames);
     expect(eventsWithRows.size).toBe(30);
     expect([...selectors.keys()].filter((name) => !selectorsWithValues.has(name))).toEqual([]);
