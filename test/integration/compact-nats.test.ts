@@ -14,7 +14,7 @@ import { eventLine, readRows, startTestCompact } from '../helpers/lake.ts';
 import { testFolder } from '../helpers/folder.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-beforeEach(oneTestIn(2));
+beforeEach(oneTestIn(3));
 
 let nats: TestNats;
 beforeAll(async () => {

@@ -24,7 +24,7 @@ import { isWhole, oneTestIn } from '../../helpers/in-turn.ts';
 import { addSealedFile } from '../../helpers/sealed-file.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
-beforeEach(oneTestIn(2));
+beforeEach(oneTestIn(3));
 
 interface EraseSetting {
   readonly clock?: Clock;

@@ -6,7 +6,7 @@ import { testFolder } from '../../helpers/folder.ts';
 import { oneTestIn } from '../../helpers/in-turn.ts';
 import { openLoadArea, type LoadArea } from '../../helpers/loads.ts';
 
-beforeEach(oneTestIn(2));
+beforeEach(oneTestIn(3));
 
 let folder: string;
 let area: LoadArea;

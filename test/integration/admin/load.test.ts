@@ -14,7 +14,7 @@ import { testFolder } from '../../helpers/folder.ts';
 import { oneTestIn } from '../../helpers/in-turn.ts';
 import { at, openLoadArea, type LoadArea } from '../../helpers/loads.ts';
 
-beforeEach(oneTestIn(2));
+beforeEach(oneTestIn(3));
 
 let folder: string;
 let area: LoadArea;

@@ -2,7 +2,7 @@ import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { addApp } from '../../../src/access/apps.ts';
 import { addUser } from '../../../src/access/users.ts';
 import { moveSteps } from '../../../src/admin/move/move.ts';
@@ -27,7 +27,7 @@ import { bundleChild } from '../../helpers/bundled.ts';
 import { startFakeS3, type FakeS3 } from '../../helpers/fake-s3.ts';
 import { hashFiles } from '../../helpers/folder-bytes.ts';
 import { temporaryFolder, testFolder } from '../../helpers/folder.ts';
-import { inTurn } from '../../helpers/in-turn.ts';
+import { inTurn, oneTestIn } from '../../helpers/in-turn.ts';
 import { eventLine, readRows, startTestCompact } from '../../helpers/lake.ts';
 import { addTestSegment, loadTestTitles } from '../../helpers/lists.ts';
 import { createMemoryStream, type MemoryStream } from '../../helpers/memory-stream.ts';
@@ -35,6 +35,8 @@ import type { MoveChildSettings } from '../../helpers/move-child.ts';
 import { reportJob } from '../../helpers/report-job.ts';
 import { readPayments, revenueLine } from '../../helpers/revenue.ts';
 import { waitFor } from '../../helpers/wait.ts';
+
+beforeEach(oneTestIn(2));
 
 const root = temporaryFolder();
 const address = 's3://lake/moved/here';

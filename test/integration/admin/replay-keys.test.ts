@@ -19,7 +19,7 @@ import { eventLine, readRows, startTestCompact, type TestCompactOptions } from '
 import { testFolder } from '../../helpers/folder.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
-beforeEach(oneTestIn(2));
+beforeEach(oneTestIn(3));
 
 /** Opens a lake with a compactor, and the actions of a test on them. */
 async function openPlace(options: TestCompactOptions = {}) {

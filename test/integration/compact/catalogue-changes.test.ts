@@ -19,7 +19,7 @@ import { eventLine, startTestCompact } from '../../helpers/lake.ts';
 import { type MemoryStream, createMemoryStream } from '../../helpers/memory-stream.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
-beforeEach(oneTestIn(2));
+beforeEach(oneTestIn(3));
 
 const dayMs = 86_400_000;
 /** The newest day whose events are sealed. */

@@ -15,7 +15,7 @@ import { eventLine, readRows, startTestCompact } from '../../helpers/lake.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
-beforeEach(oneTestIn(2));
+beforeEach(oneTestIn(3));
 
 const facts = (compact: { facts(): Readonly<Record<string, unknown>> }) =>
   (compact.facts()['streamFaults'] as { fault: string }[]).map(({ fault }) => fault);

@@ -27,7 +27,7 @@ import { eventLine, startTestCompact } from '../../helpers/lake.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
-beforeEach(oneTestIn(2));
+beforeEach(oneTestIn(3));
 
 const hourMs = 3_600_000;
 const repeats = chaosFigure('TRIBUTARY_TEST_AS_OF_REPEATS', { short: isWhole ? 30 : 12, long: 1000 });

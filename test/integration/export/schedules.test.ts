@@ -18,7 +18,7 @@ import { waitFor } from '../../helpers/wait.ts';
 import { runHere } from '../../helpers/worker-here.ts';
 import { runCommandHere } from '../../helpers/run-command.ts';
 
-beforeEach(oneTestIn(2));
+beforeEach(oneTestIn(3));
 
 const dayMs = 86_400_000;
 const hourMs = 3_600_000;

@@ -14,7 +14,7 @@ import { addDays, appCount } from '../../bench/export-lake.ts';
 import { temporaryFolder, testFolder } from '../../helpers/folder.ts';
 import { inTurn, oneTestIn } from '../../helpers/in-turn.ts';
 
-beforeEach(oneTestIn(2));
+beforeEach(oneTestIn(3));
 
 /*
  * Results in slices, on several engines: a lake of one file with three row groups and of many small files, so that each

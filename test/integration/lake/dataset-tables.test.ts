@@ -22,7 +22,7 @@ import { eventLine, query, startTestCompact } from '../../helpers/lake.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
-beforeEach(oneTestIn(2));
+beforeEach(oneTestIn(3));
 
 const payments = getDataset('payments');
 const installs = getDataset('installs');

@@ -26,7 +26,7 @@ import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { eventLine, query, readRows, startTestCompact } from '../../helpers/lake.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
-beforeEach(oneTestIn(2));
+beforeEach(oneTestIn(3));
 
 /** Foreign commits without changes are skipped. All others wait for `tributary lake repair`. */
 

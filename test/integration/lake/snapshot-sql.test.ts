@@ -17,7 +17,7 @@ import { testFolder } from '../../helpers/folder.ts';
 import { waitFor } from '../../helpers/wait.ts';
 import { runCommandHere } from '../../helpers/run-command.ts';
 
-beforeEach(oneTestIn(2));
+beforeEach(oneTestIn(3));
 
 /** Opens a plain engine, like that of an analyst. */
 async function openEngine(file = ':memory:', options: Record<string, string> = {}): Promise<DuckDBInstance> {

@@ -13,7 +13,7 @@ import { startTestCluster, type TestCluster } from '../../helpers/nats-cluster.t
 import { silentLogger } from '../../helpers/nats.ts';
 import { testFolder } from '../../helpers/folder.ts';
 
-beforeEach(oneTestIn(2));
+beforeEach(oneTestIn(3));
 
 const streamName = 'SHARED';
 const payload = Buffer.from('{}\n');
