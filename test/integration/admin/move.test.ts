@@ -102,12 +102,12 @@ async function createScene(folder = testFolder()) {
   return { data, paths, stream, server: await startFakeS3() };
 }
 
-let unchanged: ReturnType<typeof createScene> | undefined;
-let moved: ReturnType<typeof createMoved> | undefined;
+let unchangedSource: ReturnType<typeof createScene> | undefined;
+let movedSource: ReturnType<typeof createMoved> | undefined;
 
 /** Returns a source that the tests share and leave as it is. Each has its own bucket. */
 async function openUnchanged() {
-  return { ...(await (unchanged ??= createScene(path.join(root, 'unchanged')))), server: await startFakeS3() };
+  return { ...(await (unchangedSource ??= createScene(path.join(root, 'unchanged')))), server: await startFakeS3() };
 }
 
 /** Moves a source to a bucket, for tests that only read it there or move it on. */
@@ -120,7 +120,7 @@ async function createMoved() {
 
 /** Returns what was moved, behind a server of the test. */
 async function openMoved() {
-  const scene = await (moved ??= createMoved());
+  const scene = await (movedSource ??= createMoved());
   const { asked } = scene.server;
   return { ...scene, asked, server: await startFakeS3({}, scene.server.objects) };
 }
