@@ -10,7 +10,7 @@ import { renderChecksummed } from '../../src/runtime/files/checksummed-json.ts';
 import { testFolder } from '../helpers/folder.ts';
 import { inTurn, oneTestIn } from '../helpers/in-turn.ts';
 
-beforeEach(oneTestIn(2));
+beforeEach(oneTestIn(3));
 
 const program = path.resolve(import.meta.dirname, '../../dist/main.js');
 const run = promisify(execFile);

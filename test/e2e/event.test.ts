@@ -15,7 +15,7 @@ import { noCurl } from '../helpers/shell.ts';
 import { createRandom } from '../../src/demo/random.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-beforeEach(oneTestIn(2));
+beforeEach(oneTestIn(3));
 
 type Answer = Readonly<{ state: string; events: readonly Readonly<Record<string, unknown>>[] }>;
 

@@ -22,7 +22,7 @@ import { createMemoryStream, type MemoryStream } from '../helpers/memory-stream.
 import { newReceiptKey } from '../helpers/receipts.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-beforeEach(oneTestIn(2));
+beforeEach(oneTestIn(3));
 
 const key = newReceiptKey();
 

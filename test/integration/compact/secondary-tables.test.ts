@@ -18,7 +18,7 @@ import { payments, readPayments, readPaymentTotals, revenueLine } from '../../he
 import { testFolder } from '../../helpers/folder.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
-beforeEach(oneTestIn(2));
+beforeEach(oneTestIn(3));
 
 const clock = createClock(0);
 /** Long enough on a busy machine. */

@@ -13,7 +13,7 @@ import { oneTestIn } from '../../helpers/in-turn.ts';
 import { writeLake } from '../../helpers/lake-fixture.ts';
 import { runHere } from '../../helpers/worker-here.ts';
 
-beforeEach(oneTestIn(2));
+beforeEach(oneTestIn(3));
 
 // Tests the files, not the process that writes them.
 

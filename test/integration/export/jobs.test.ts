@@ -10,7 +10,7 @@ import { writeLake, type FixtureEvent } from '../../helpers/lake-fixture.ts';
 import { waitFor } from '../../helpers/wait.ts';
 import { runHere } from '../../helpers/worker-here.ts';
 
-beforeEach(oneTestIn(2));
+beforeEach(oneTestIn(3));
 
 const create = '/api/raw/v1/export/create.json';
 const query = 'event=customEvents&selectors=eventId,eventName&dateFrom=2025-05-01&dateTo=2025-05-31';

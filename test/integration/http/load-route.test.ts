@@ -15,7 +15,7 @@ import { testFolder } from '../../helpers/folder.ts';
 import { oneTestIn } from '../../helpers/in-turn.ts';
 import { addTestApp } from '../../helpers/service-access.ts';
 
-beforeEach(oneTestIn(2));
+beforeEach(oneTestIn(3));
 
 const entry = path.resolve(import.meta.dirname, '../../../dist/main.js');
 const file = 'eventId,tsEvent,idApp,idCampaign\na,1750000000,1,66\nb,1750000001,1,67\n';

@@ -4,7 +4,7 @@ import { oneTestIn } from '../../helpers/in-turn.ts';
 import { startTestIngest, type ImportAnswer, type TestIngest } from '../../helpers/ingest.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
-beforeEach(oneTestIn(2));
+beforeEach(oneTestIn(3));
 
 const mebibyte = 1024 * 1024;
 

@@ -8,7 +8,7 @@ import { oneTestIn } from '../../helpers/in-turn.ts';
 import { startTestNats, type TestNats, type TestNatsOptions } from '../../helpers/nats.ts';
 import { waitFor, within } from '../../helpers/wait.ts';
 
-beforeEach(oneTestIn(2));
+beforeEach(oneTestIn(3));
 
 const mebibyte = 1024 * 1024;
 
