@@ -1,14 +1,17 @@
 import { copyFileSync, existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { gzipSync } from 'node:zlib';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import type { ImportArea } from '../../../src/client/import-area.ts';
 import { statePath } from '../../../src/client/import-state.ts';
 import { totalsOf, waitUntilWorkedOff } from '../../helpers/accounting.ts';
 import { areaOf, eventLines, importHere } from '../../helpers/client-import.ts';
 import { temporaryFolder } from '../../helpers/folder.ts';
+import { oneTestIn } from '../../helpers/in-turn.ts';
 import { addTestApp, type ServiceWithApp } from '../../helpers/service-access.ts';
 import { startTestService } from '../../helpers/service.ts';
+
+beforeEach(oneTestIn(2));
 
 const folder = temporaryFolder();
 const dataDir = path.join(folder, 'data');
@@ -67,7 +70,7 @@ describe('the import of a file', { timeout: 60_000 }, () => {
     lines[299] = '{"customEventName":"nobody"}';
     const file = input('mixed.ndjson.gz', gzipSync(textOf(lines)));
     const totals = await gained(async () => {
-      const outcome = await importHere(access, file);
+      const outcome = await importHere(access, file, { timeFormat: 's' });
       expect(outcome).toMatchObject({ stored: 293, refused: 6, lines: 300, isInterrupted: false });
     });
     expect(totals).toEqual({ stored: 293, repeats: 0 });
@@ -100,7 +103,7 @@ describe('the import of a file', { timeout: 60_000 }, () => {
 
   it('An import of CSV maps columns to fields by name and by --map', async () => {
     const csv =
-      'time,customUserId,what,customEventParams.level,note\r\n1780000000,"u-1","a ""b"", c",3,x\r\n1780000001,u-2,"two\nlines",,\r\nu-3,short\r\n';
+      'time,customUserId,what,customEventParams.level,note\r\n2026-05-28T20:26:40Z,"u-1","a ""b"", c",3,x\r\n1780000001,u-2,"two\nlines",,\r\nu-3,short\r\n';
     const file = input('events.csv', csv);
     const map = { time: 'eventTimestamp', what: 'customEventName', note: '' };
     const totals = await gained(async () => {
