@@ -12,20 +12,19 @@
 import { localFiles } from '../../runtime/store/open-store.ts';
 import type { ObjectLock } from '../../runtime/store/object-lock.ts';
 import type { Clock } from '../../runtime/clock.ts';
-import { events, type Dataset } from '../../datasets/dataset.ts';
+import { events } from '../../datasets/dataset.ts';
 import { mustDropErasedHistory } from '../../lake/cleanup.ts';
 import { isCatalogueCurrent } from '../../lake/catalogue/refresh.ts';
 import { areFirstSeenPartsCurrent } from '../../lake/first-seen/first-seen-parts.ts';
 import { addErasedIds, valuesSql } from '../../lake/event-index/erased-ids.ts';
-import { assertTablesNamed, lakePaths, listOtherTables, openDatasetTable, tablePaths } from '../../lake/lake.ts';
+import { assertTablesNamed, lakePaths, listOtherTables, openDatasetTable } from '../../lake/lake.ts';
 import { listLog } from '../../lake/log/log-files.ts';
-import { readSnapshot, withEmptyFile, type Snapshot } from '../../lake/log/snapshot.ts';
+import { readSnapshot, withEmptyFile } from '../../lake/log/snapshot.ts';
 import { drainStream, waitUntil, type DrainDependencies } from './drain.ts';
 import {
   eraseFailed,
   eraseQuarantined,
   findQuarantinedHits,
-  listFailedHits,
   listFailedIds,
   type EraseOutsideTablesDependencies,
   hadConcurrentLoad,

@@ -23,6 +23,13 @@ const apps: readonly AccountOfApp[] = [
 ];
 const lvid = 'd'.repeat(32);
 
+const row = (id: string, user: string) => ({
+  event_id: id,
+  id_app: 1,
+  event_time: 1_700_000_000,
+  custom_user_id: user,
+});
+
 /** A lake with events, failed events, payments and a file in quarantine, of ann, of ben and of another account. */
 async function openScene() {
   const folder = testFolder();
@@ -41,12 +48,6 @@ async function openScene() {
   };
   stream.publish(Object.values(lines));
   await waitFor('all is stored', async () => (await readRows(folder, 'event_id')).length === 5);
-  const row = (id: string, user: string) => ({
-    event_id: id,
-    id_app: 1,
-    event_time: 1_700_000_000,
-    custom_user_id: user,
-  });
   await addRows(lakeDir, getDataset('payments'), [row('p1', 'ann'), row('p2', 'ben')]);
   await addRows(lakeDir, getDataset('installs'), [row('i1', 'ben')]);
   const { table, quarantine } = lakePaths(lakeDir);
@@ -58,7 +59,10 @@ async function openScene() {
   const clock = createClock(0);
   const open = async (signal: AbortSignal) => ({
     table: await openTable(table, { clock, crashPoint: noCrashPoint }),
-    ...{ lakeDir, duckdb, clock, signal },
+    lakeDir,
+    duckdb,
+    clock,
+    signal,
   });
   const stopped = new AbortController();
   const names = new Map(Object.entries(lines).map(([name, line]) => [line['event_id'], name]));
@@ -86,14 +90,20 @@ test('An export of a person has what an erasure would remove of each table, fail
   const { output, nameOf } = scene;
   const counts = await scene.survey({ users: ['ann'] });
   expect(counts).toMatchObject({
-    ...{ rows: 3, failedEvents: 1, quarantinedRows: 2 },
+    rows: 3,
+    failedEvents: 1,
+    quarantinedRows: 2,
     tables: { events: { rows: 2 }, payments: { rows: 1 } },
   });
   const exported = await scene.export({ users: ['ann'] }, output);
   const { rows, failedEvents, quarantinedRows } = counts;
   expect(exported).toMatchObject({ folder: output, rows, failedEvents, quarantinedRows });
   expect(readdirSync(output).toSorted()).toEqual([
-    ...['events.jsonl', 'failed.jsonl', 'manifest.json', 'payments.jsonl', 'quarantined-aside.jsonl'],
+    'events.jsonl',
+    'failed.jsonl',
+    'manifest.json',
+    'payments.jsonl',
+    'quarantined-aside.jsonl',
   ]);
   const idsOf = (name: string): unknown[] => readLines(path.join(output, name)).map(nameOf).toSorted();
   expect([idsOf('events.jsonl'), idsOf('payments.jsonl')]).toEqual([['e1', 'e2'], ['p1']]);
