@@ -42,6 +42,15 @@ export interface BinaryFormat extends Shared {
   readonly usualCompression: Compression;
 }
 
+/** A workbook, made of the rows of CSV. */
+export interface SheetFormat extends Shared {
+  readonly kind: 'sheet';
+  /** Rows without the header. */
+  readonly maxRows: number;
+  /** Compression of the complete file. */
+  readonly usualCompression: 'none';
+}
+
 const newline = 0x0a;
 const quote = 0x22;
 
@@ -128,7 +137,19 @@ export const fileFormats = {
     narrowOptions: 'ROW_GROUP_SIZE 20480',
     usualCompression: 'zstd',
   },
-} as const satisfies Readonly<Record<string, TextFormat | BinaryFormat>>;
+  xlsx: {
+    kind: 'sheet',
+    title: 'Excel',
+    about:
+      'One workbook of at most 1,000,000 rows. Texts are never formulas; numbers of more than 15 digits are texts.',
+    endings: ['.xlsx'],
+    contentType: 'application/vnd.openxmlformats-officedocument.spreadsheetml.sheet',
+    cells: 'text',
+    hasHeader: true,
+    maxRows: 1_000_000,
+    usualCompression: 'none',
+  },
+} as const satisfies Readonly<Record<string, TextFormat | BinaryFormat | SheetFormat>>;
 
 export type FileFormat = keyof typeof fileFormats;
 
@@ -140,7 +161,7 @@ export function isFileFormat(name: string): name is FileFormat {
 
 export const formatNames: readonly FileFormat[] = Object.keys(fileFormats).filter(isFileFormat);
 
-export function getFormat(name: FileFormat): TextFormat | BinaryFormat {
+export function getFormat(name: FileFormat): TextFormat | BinaryFormat | SheetFormat {
   return fileFormats[name];
 }
 

@@ -192,6 +192,9 @@ function refuseBoundedFeed(values: Values): ExportApiError | undefined {
 
 function refuseDialect(values: Values): ExportApiError | undefined {
   const [format = defaultFormat] = values.get('format') ?? [];
+  const [compression = 'none'] = values.get('compression') ?? [];
+  if (format === 'xlsx' && compression !== 'none')
+    return badRequest(`Argument compression is invalid: ${quote(compression)}; allowed for xlsx: none`);
   return values.has('dialect') && format !== 'csv'
     ? badRequest(`Argument dialect is not allowed for format ${format}; it is only for csv`)
     : undefined;

@@ -226,6 +226,14 @@ function isLiteral({ source }: Selector, { cells }: SelectorPlan): boolean {
   return cells === 'text' && ('mapKeys' in source || 'mapValues' in source);
 }
 
+/** Lists for each column of a result whether its values are numbers. */
+export function listNumberColumns(request: ExportSpec, params: readonly ParamColumn[]): boolean[] {
+  return [
+    ...getSelectors(request).map(({ type }) => ['integer', 'number', 'timestamp'].includes(type)),
+    ...params.map(({ type }) => ['integer', 'long', 'decimal'].includes(type)),
+  ];
+}
+
 /** Returns what a spreadsheet makes of a selector's value. */
 function spreadsheetKind({ type, columnType = 'VARCHAR' }: Selector): 'text' | 'decimal' | 'other' {
   if (columnType === 'DOUBLE' || /^DECIMAL\(\d+,[1-9]/.test(columnType)) return 'decimal';

@@ -56,11 +56,11 @@ describe('an export request of the command line', () => {
   it('A file name of an unknown format and a missing folder are rejected before the export is created', async () => {
     const folder = testFolder();
     const at = (name: string): string => path.join(folder, name);
-    for (const name of ['x.xlsx', 'x.json', 'x.csv.zip'])
+    for (const name of ['x.xls', 'x.json', 'x.csv.zip'])
       await expect(assertOutputWritable(at(name)), name).rejects.toThrow(/is not an export format/);
     for (const name of ['none/x.csv', 'none/deep/'])
       await expect(assertOutputWritable(at(name)), name).rejects.toThrow(`folder ${at('none')} does not exist`);
-    for (const name of ['x.csv', 'x.parquet', 'x.jsonl.zst', 'x', 'x.2026-05-01', 'x.txt', 'new/', ''])
+    for (const name of ['x.csv', 'x.parquet', 'x.jsonl.zst', 'x.xlsx', 'x', 'x.2026-05-01', 'x.txt', 'new/', ''])
       await expect(assertOutputWritable(at(name)), name).resolves.toBeUndefined();
     expect(readdirSync(folder)).toEqual([]);
   });

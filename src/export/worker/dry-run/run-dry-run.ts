@@ -195,7 +195,8 @@ function over(limit: OverLimit['limit'], allowed: number, { atLeast, atMost }: E
  */
 export async function estimate(dryRun: DryRun, times = defaultTimes): Promise<Omit<Estimate, 'basis'>> {
   const { plan, read, verify } = dryRun;
-  const { limits } = plan;
+  const { limits, request } = plan;
+  const maxRows = Math.min(limits.maxRows, chooseFormat(request).sheet?.maxRows ?? Infinity);
   await verify(read.files);
   const counted = await countRows(dryRun, times);
   const rows = boundRows(counted);
@@ -207,7 +208,7 @@ export async function estimate(dryRun: DryRun, times = defaultTimes): Promise<Om
     bytes,
     parts: boundParts(plan, bytes),
     seconds: Math.ceil(seconds * 10) / 10,
-    overLimits: [...over('rows', limits.maxRows, rows), ...over('bytes', limits.maxBytes, bytes)],
+    overLimits: [...over('rows', maxRows, rows), ...over('bytes', limits.maxBytes, bytes)],
   };
 }
 

@@ -1,4 +1,11 @@
-import { csvOf, defaultFormat, endingOf, getFormat, type TextFormat } from '../../../datasets/file-formats.ts';
+import {
+  csvOf,
+  defaultFormat,
+  endingOf,
+  fileFormats,
+  getFormat,
+  type TextFormat,
+} from '../../../datasets/file-formats.ts';
 import type { ExportSpec } from '../../jobs/export-spec.ts';
 import type { WorkerLimits } from '../../jobs/worker-messages.ts';
 import type { Cells } from '../selector-sql.ts';
@@ -24,6 +31,8 @@ export interface Format {
   readonly appendOptions?: string;
   /** The file of a result without rows, if no query is needed. */
   readonly emptyText?: (columns: readonly string[]) => string;
+  /** Present for a workbook, which is made of the engine's text. */
+  readonly sheet?: { readonly maxRows: number };
   /** Absent: the engine's file is downloaded as it is. */
   readonly partOptions?: PartOptions;
 }
@@ -42,6 +51,10 @@ export function chooseFormat({ format: name = defaultFormat, compression, dialec
       narrowOptions: `${copyOptions}, ${declared.narrowOptions}`,
       byOneThread: true,
     };
+  }
+  if (declared.kind === 'sheet') {
+    const { copyOptions, appendOptions, emptyText } = fileFormats.csv;
+    return { ending, cells, copyOptions, appendOptions, emptyText, sheet: { maxRows: declared.maxRows } };
   }
   const { copyOptions, appendOptions, emptyText } = dialect === undefined ? declared : csvOf(dialect);
   if (compression === 'zstd') return { ending, cells, copyOptions: `${copyOptions}, COMPRESSION zstd` };
