@@ -13,6 +13,7 @@ const commands: Readonly<Record<string, () => Promise<Command>>> = {
   app: async () => (await import('./cli/app.ts')).appCommand,
   user: async () => (await import('./cli/user.ts')).userCommand,
   status: async () => (await import('./cli/status.ts')).statusCommand,
+  log: async () => (await import('./cli/log.ts')).logCommand,
   query: async () => (await import('./cli/query.ts')).queryCommand,
   catalogue: async () => (await import('./cli/catalogue.ts')).catalogueCommand,
   lake: async () => (await import('./cli/lake.ts')).lakeCommand,
