@@ -26,6 +26,7 @@ const commands: Readonly<Record<string, () => Promise<Command>>> = {
   schedule: async () => (await import('./cli/schedule.ts')).scheduleCommand,
   webhook: async () => (await import('./cli/webhook.ts')).webhookCommand,
   refusals: async () => (await import('./cli/catalogue.ts')).refusalsCommand,
+  audit: async () => (await import('./cli/audit.ts')).auditCommand,
   tail: async () => (await import('./cli/tail.ts')).tailCommand,
   failed: async () => (await import('./cli/failed.ts')).failedCommand,
   event: async () => (await import('./cli/event.ts')).eventCommand,

@@ -1,6 +1,7 @@
 import { openSessionEnds, openSessionKey } from '../access/session-key.ts';
 import { createRememberedBrowsers, createSessions, maxSessionSeconds } from '../access/sessions.ts';
 import type { AccessReader } from '../access/access.ts';
+import type { AuditLog } from '../audit/audit-log.ts';
 import { dataPaths } from '../config.ts';
 import { addPageRoutes, openPageFiles } from '../console/page-routes.ts';
 import { addSessionRoutes } from '../console/session-routes.ts';
@@ -11,7 +12,11 @@ import { defaultTimezone } from '../export/api/parse-request.ts';
 import { findBuild } from '../runtime/files/package-files.ts';
 import type { CompositionContext } from './context.ts';
 
-export async function openConsole(compositionContext: CompositionContext, access: AccessReader) {
+export async function openConsole(
+  compositionContext: CompositionContext,
+  access: AccessReader,
+  audit: Pick<AuditLog, 'record'>,
+) {
   const { config, logger, clock, closers } = compositionContext;
   const { publicApiUrl: publicUrl, dataDir, quotaIp } = config;
   // Operators behind a proxy turn the quota of addresses off.
@@ -32,8 +37,9 @@ export async function openConsole(compositionContext: CompositionContext, access
     sessions,
     problems: () => key.problems(),
     addRoutes: (server: ApiServer): void => {
-      const options = { publicUrl, version, timezone: defaultTimezone };
-      addSessionRoutes(server, { access, sessions, browsers, guard, isReady: () => key.isReadable() }, options);
+      const options = { publicUrl, version, timezone: defaultTimezone, hasClientAddresses };
+      const isReady = (): boolean => key.isReadable();
+      addSessionRoutes(server, { access, sessions, browsers, guard, audit, isReady }, options);
       addPageRoutes(server, openPageFiles(), describeExportForm);
     },
   };

@@ -1,6 +1,7 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { membersOf } from '../runtime/files/checksummed-json.ts';
 import type { AccessReader, User } from '../access/access.ts';
+import type { AuditLog } from '../audit/audit-log.ts';
 import { findUserBySecret } from '../access/authorization.ts';
 import { csrfHeader, isOfOtherSite, type RememberedBrowsers, type Session, type Sessions } from '../access/sessions.ts';
 import { addressOf } from '../runtime/http/request-head.ts';
@@ -12,6 +13,7 @@ export interface SessionRouteDependencies {
   readonly sessions: Sessions;
   readonly browsers: RememberedBrowsers;
   readonly guard: SignInGuard;
+  readonly audit: Pick<AuditLog, 'record'>;
   /** Whether the key of sessions is readable; otherwise sessions cannot be used. */
   readonly isReady: () => boolean;
 }
@@ -22,6 +24,8 @@ export interface SessionRouteOptions {
   readonly version: string;
   /** The default time zone of exports. */
   readonly timezone: string;
+  /** Whether clients have addresses of their own; not behind a proxy. */
+  readonly hasClientAddresses: boolean;
 }
 
 const maxBodyBytes = 4096;
@@ -100,8 +104,8 @@ function createCookies(
 /** Adds sign-in (POST), sign-out (DELETE) and the current session (GET) at `/console/session`. */
 export function addSessionRoutes(
   server: FastifyInstance,
-  { access, sessions, browsers, guard, isReady }: SessionRouteDependencies,
-  { publicUrl, version, timezone }: SessionRouteOptions,
+  { access, sessions, browsers, guard, audit, isReady }: SessionRouteDependencies,
+  { publicUrl, version, timezone, hasClientAddresses }: SessionRouteOptions,
 ): void {
   const quota = createQuotaCounter(quotas);
   const cookies = createCookies({ sessions, browsers }, publicUrl?.startsWith('https:') === true);
@@ -124,26 +128,31 @@ export function addSessionRoutes(
   const onRequest = async (_: FastifyRequest, reply: FastifyReply): Promise<FastifyReply | undefined> =>
     isReady() ? undefined : refuse(reply, 500, 'The service cannot read its session key', retryAfterSeconds);
 
-  server.post('/console/session', { bodyLimit: maxBodyBytes, onRequest }, (request, reply) => {
+  server.post('/console/session', { bodyLimit: maxBodyBytes, onRequest }, async (request, reply) => {
     if (isFromElsewhere(request, publicUrl)) return refuse(reply, 403, fromElsewhere);
     const credentials = parseCredentials(request.body);
     if (credentials === undefined) return refuse(reply, 400, 'idUser must be a whole number, and secret a string');
     const nowMs = performance.now();
     const { idUser, secret } = credentials;
     const who = { idUser, address: request.ip, browser: browsers.find(idUser, request.headers.cookie) };
+    const address = hasClientAddresses ? request.ip : undefined;
     const waitSeconds = guard.waitSeconds(who, nowMs);
-    if (waitSeconds > 0)
+    if (waitSeconds > 0) {
+      await audit.record('sign_in', 'refused', { idUser, address, detail: 'locked' });
       return refuse(reply, 429, `Too many wrong secrets: wait ${waitSeconds} s before you try again`, waitSeconds);
+    }
     const user = findUserBySecret(idUser, secret, access.current());
     if (user === undefined && access.mayMissUsers())
       return refuse(reply, 500, 'The service cannot read its users', retryAfterSeconds);
     if (user === undefined) {
       guard.fail(who, nowMs);
+      await audit.record('sign_in', 'refused', { idUser, address, detail: 'wrong secret' });
       return refuse(reply, 401, 'The id or the secret is wrong');
     }
     guard.succeed(who);
     const quotaSeconds = quota.take(`in ${idUser}`, nowMs);
     if (quotaSeconds !== undefined) return refuse(reply, 429, tooOften, quotaSeconds);
+    await audit.record('sign_in', 'ok', { idUser, name: user.name, address });
     return begin(user, reply);
   });
 
@@ -167,6 +176,9 @@ export function addSessionRoutes(
       const waitSeconds = quota.take(`out ${session.user.idUser}`, performance.now());
       if (waitSeconds !== undefined) return refuse(reply, 429, tooOften, waitSeconds);
       await sessions.end(session);
+      const { idUser, name } = session.user;
+      const address = hasClientAddresses ? request.ip : undefined;
+      await audit.record('sign_out', 'ok', { idUser, name, address });
     }
     cookies.setSession(reply, '', '; Max-Age=0');
     return sendEnvelope(reply, 200, {});

@@ -2,6 +2,7 @@ import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'n
 import path from 'node:path';
 import { onTestFinished } from 'vitest';
 import { addUser } from '../../src/access/users.ts';
+import { openAuditLog } from '../../src/audit/audit-log.ts';
 import { openSessionEnds, openSessionKey, type SessionEnds } from '../../src/access/session-key.ts';
 import {
   createRememberedBrowsers,
@@ -123,7 +124,9 @@ export async function startConsoleServer(options: ConsoleServerOptions = {}): Pr
   const server = createApiServer(defaultApiServerLimits, logger);
   let calls = 0;
   const quotas = createQuotas({ quotaUser, quotaIp: [] });
-  const addMethod = createAddMethod(server, { access, quotas, sessions, onAnswer: () => undefined }, { publicUrl });
+  const audit = openAuditLog({ folder: paths.audit, keepDays: 1 }, { clock, logger });
+  const ofMethods = { access, quotas, sessions, audit, onAnswer: () => undefined };
+  const addMethod = createAddMethod(server, ofMethods, { publicUrl, hasClientAddresses });
   addMethod(['GET', 'POST'], echo, 'echo', (user) => {
     calls += 1;
     return { data: { idUser: user.idUser, idAccount: user.idAccount } };
@@ -134,8 +137,8 @@ export async function startConsoleServer(options: ConsoleServerOptions = {}): Pr
   const browsers = createRememberedBrowsers(key);
   addSessionRoutes(
     server,
-    { access, sessions, browsers, guard, isReady: () => key.isReadable() },
-    { publicUrl, ...told },
+    { access, sessions, browsers, guard, audit, isReady: () => key.isReadable() },
+    { publicUrl, hasClientAddresses, ...told },
   );
   addPageRoutes(server, openPageFiles(pages), describeExportForm);
   await server.listen({ host: '127.0.0.1', port: 0 });
@@ -143,6 +146,7 @@ export async function startConsoleServer(options: ConsoleServerOptions = {}): Pr
   const port = typeof address === 'object' && address !== null ? address.port : 0;
   onTestFinished(async () => {
     await server.close();
+    await audit.stop();
     key.close();
     access.close();
   });

@@ -3,6 +3,8 @@ import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { rotateSessionKey } from '../../../src/access/session-key.ts';
 import { removeUser, rotateUserSecret } from '../../../src/access/users.ts';
+import type { AuditEntry } from '../../../src/audit/audit-entry.ts';
+import { readAuditDays } from '../../../src/audit/audit-log.ts';
 import { dataPaths } from '../../../src/config.ts';
 import { cookieOf, cookiesOf, echo, startConsoleServer, type ConsoleServer } from '../../helpers/console-server.ts';
 import { basic } from '../../helpers/export-area.ts';
@@ -33,6 +35,33 @@ describe('a session of the console', () => {
     const headers = await server.headersOf(user);
     expect((await server.ask(echo, { headers })).json?.data).toEqual({ idUser: user.idUser, idAccount: 7 });
     expect((await server.ask('/console/session', { headers })).json?.data).toMatchObject({ name: 'Ann' });
+  });
+
+  it('The audit log has sign-ins, refused ones and sign-outs with the address, and no secret', async () => {
+    const server = await startConsoleServer();
+    const { ann } = server.users;
+    await server.signIn({ ...ann, secret: 'guessed' });
+    const headers = await server.headersOf(ann);
+    await server.ask('/console/session', { method: 'DELETE', headers });
+    const call = { authorization: basic({ ...ann, secret: 'guessed' }) };
+    expect((await server.ask(echo, { headers: call })).status).toBe(403);
+    const folder = dataPaths(server.dataDir).audit;
+    const days: AuditEntry[] = [];
+    for await (const { entries } of readAuditDays(folder)) days.push(...entries);
+    const shared = { idUser: ann.idUser, address: '127.0.0.1' };
+    expect(days.toSorted((a, b) => a.action.localeCompare(b.action))).toMatchObject([
+      { action: 'api_call', outcome: 'refused', ...shared },
+      { action: 'sign_in', ...shared },
+      { action: 'sign_in', ...shared },
+      { action: 'sign_out', outcome: 'ok', name: 'Ann', ...shared },
+    ]);
+    expect(
+      days
+        .filter(({ action }) => action === 'sign_in')
+        .map(({ outcome }) => outcome)
+        .toSorted(),
+    ).toEqual(['ok', 'refused']);
+    expect(JSON.stringify(days)).not.toMatch(new RegExp(`guessed|${ann.secret}`));
   });
 
   it('A page that opens without a session gets 200 without data, and one whose session has ended gets 401', async () => {
