@@ -86,7 +86,7 @@ function createWriter(folder: string, clock: Clock) {
   }
 
   return async (entries: readonly AuditEntry[]): Promise<void> => {
-    // Each line begins with an end of line: the one before may be truncated.
+    // Each line begins with an end of line: the previous one may be truncated.
     const lines = Buffer.from(entries.map((entry) => `\n${renderAuditEntry(entry)}`).join(''));
     if ((await tryAppend(lines)) || (await tryAppend(lines))) return;
     throw new Error('the object of this process was changed by another one');

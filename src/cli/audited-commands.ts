@@ -26,12 +26,18 @@ interface AuditContext {
  */
 type Audited = readonly [action: AuditAction, subject: (names: Names) => string | undefined, duration?: 'long'];
 
+const show = (value: unknown): string =>
+  typeof value === 'string' || typeof value === 'number' ? String(value) : 'unknown';
+
 const of =
   (kind: string, word = 'ID') =>
   (names: Names): string =>
-    `${kind} ${String(names[word])}`;
+    `${kind} ${show(names[word])}`;
 
-const ofAccount = (kind: string) => (names: Names) => `${kind} ${String(names['ID'])}, account ${names['account']}`;
+const ofAccount =
+  (kind: string, word = 'ID') =>
+  (names: Names) =>
+    `${kind} ${show(names[word])}, account ${show(names['account'])}`;
 const filesOf = ({ FILE: files }: Names): string =>
   [files]
     .flat()
@@ -42,8 +48,8 @@ const filesOf = ({ FILE: files }: Names): string =>
 function describeErasure({ user, device, file, app, account, dryRun }: Names): string | undefined {
   const parts = Object.entries({ user, device, file }).flatMap(([name, given]) => (given === undefined ? [] : [name]));
   const places = [
-    ...(app === undefined ? [] : [`app ${app}`]),
-    ...(account === undefined ? [] : [`account ${account}`]),
+    ...(app === undefined ? [] : [`app ${show(app)}`]),
+    ...(account === undefined ? [] : [`account ${show(account)}`]),
   ];
   return dryRun === true ? undefined : [...parts, ...places].join(', ');
 }
@@ -56,11 +62,11 @@ const auditedCommands: Readonly<Record<string, Audited>> = {
   'app token add': ['app_token_add', of('app')],
   'app token revoke': [
     'app_token_revoke',
-    (names) => `app ${names['ID']} token ${String(names['PREFIX']).slice(0, 8)}`,
+    (names) => `app ${show(names['ID'])} token ${show(names['PREFIX']).slice(0, 8)}`,
   ],
   'app remove': ['app_remove', of('app')],
   'app restore': ['app_restore', of('app')],
-  'user add': ['user_add', (names) => `user ${names['idUser'] ?? names['NAME']}`],
+  'user add': ['user_add', (names) => `user ${show(names['idUser'] ?? names['NAME'])}`],
   'user set': ['user_set', of('user')],
   'user remove': ['user_remove', of('user')],
   'user rotate-secret': ['user_rotate_secret', of('user')],
@@ -73,11 +79,11 @@ const auditedCommands: Readonly<Record<string, Audited>> = {
   'load undo': ['load_undo', of('load')],
   'segment add': ['segment_add', ofAccount('segment')],
   'segment remove': ['segment_remove', ofAccount('segment')],
-  'schedule add': ['schedule_add', (names) => `schedule ${names['idSchedule'] ?? ''}`],
+  'schedule add': ['schedule_add', of('schedule', 'idSchedule')],
   'schedule remove': ['schedule_remove', ofAccount('schedule')],
   'schedule pause': ['schedule_pause', ofAccount('schedule')],
   'schedule resume': ['schedule_resume', ofAccount('schedule')],
-  'webhook add': ['webhook_add', (names) => `webhook ${names['idWebhook'] ?? ''}, account ${names['account']}`],
+  'webhook add': ['webhook_add', ofAccount('webhook', 'idWebhook')],
   'webhook remove': ['webhook_remove', ofAccount('webhook')],
   'failed export': ['failed_export', () => 'failed events'],
   'failed drop': ['failed_drop', () => 'failed events'],

@@ -25,7 +25,7 @@ const options = {
   role: text('role or process, such as compact or ingest-1', 'ROLE'),
   app: positive('app id, in the field idApp', 'ID'),
   text: text('text that a line contains; case is ignored'),
-  pretty: flag('lay out the lines for people, also in a pipe'),
+  pretty: flag('print lines for people, also in a pipe'),
 } as const;
 
 type LogOptions = Pick<ParsedOptions<typeof options>, 'level' | 'role' | 'app' | 'text'>;
@@ -79,7 +79,7 @@ function noLog(what: string): AppError {
 
 /**
  * Finds the log of the service on a data folder: the file that its standard error is, or that of `make init`. Error:
- * `not_found` if a running service writes to no file, whatever an earlier one has left.
+ * `not_found` if a running service writes to no file; the file of an earlier one is not shown.
  */
 async function findLogFile(dataDir: string): Promise<string> {
   const [running] = readServiceStates(dataPaths(dataDir).run);

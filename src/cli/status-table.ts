@@ -50,7 +50,7 @@ function describeProcesses(processes: readonly ProcessState[]): string {
 function describeHosts(hosts: unknown): string {
   const all = Array.isArray(hosts) ? hosts.map(membersOf) : [];
   const silent = all.filter(({ isAlive }) => isAlive === false).map(({ id }) => escapeText(String(id)));
-  return `${all.length}${silent.length === 0 ? '' : `, without a sign of life: ${silent.join(', ')}`}`;
+  return `${all.length}${silent.length === 0 ? '' : `, silent: ${silent.join(', ')}`}`;
 }
 
 /** Describes the watermark, which the compactor reports: older events are in the lake. */

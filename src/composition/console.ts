@@ -32,13 +32,13 @@ export async function openConsole(
   closers.add('session ends', () => ends.close());
   const browsers = createRememberedBrowsers(key);
   const guard = createSignInGuard(compositionContext, hasClientAddresses);
+  const isReady = (): boolean => key.isReadable();
   const sessions = createSessions({ key, access, clock, ends }, publicUrl?.startsWith('https:') === true);
   return {
     sessions,
     problems: () => key.problems(),
     addRoutes: (server: ApiServer): void => {
       const options = { publicUrl, version, timezone: defaultTimezone, hasClientAddresses };
-      const isReady = (): boolean => key.isReadable();
       addSessionRoutes(server, { access, sessions, browsers, guard, audit, isReady }, options);
       addPageRoutes(server, openPageFiles(), describeExportForm);
     },

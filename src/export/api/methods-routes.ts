@@ -113,7 +113,7 @@ async function workWhileConnected<T>(
 interface MethodOptions {
   /** Public address; undefined: that of each request. */
   readonly publicUrl: string | undefined;
-  /** Whether clients have addresses of their own, which the audit log names; not behind a proxy. */
+  /** Whether clients have separate addresses, which the audit log names; not behind a proxy. */
   readonly hasClientAddresses?: boolean;
 }
 

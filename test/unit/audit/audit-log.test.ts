@@ -55,9 +55,9 @@ describe('the audit log', () => {
     one.clock.atMs += 3000;
     await one.log.record({ ...added, subject: 'app 10' });
     const subjects = (await read(folder)).map(({ subject }) => subject);
-    expect([subjects[0], subjects.slice(1, 3).toSorted(), subjects[3]]).toEqual([
+    expect([subjects[0], new Set(subjects.slice(1, 3)), subjects[3]]).toEqual([
       'app 10',
-      ['app 8', 'app 9'],
+      new Set(['app 8', 'app 9']),
       'app 7',
     ]);
     expect(await read(folder, { from: '2026-03-02' })).toMatchObject([
@@ -71,7 +71,7 @@ describe('the audit log', () => {
     expect(readdirSync(path.join(folder, '2026-03-01'))).toHaveLength(2);
   });
 
-  it('A truncated last line and a foreign one are counted and skipped, and later entries are whole', async () => {
+  it('A truncated last line and a foreign one are counted and skipped, and later entries are intact', async () => {
     const folder = path.join(testFolder(), 'audit');
     const { log } = open(folder);
     await log.record(added);
@@ -79,7 +79,7 @@ describe('the audit log', () => {
     appendFileSync(path.join(folder, '2026-03-01', file), '\n{"id":"0123","time":"2026-03-01T23:59:58.0');
     // The object was changed by another process: the next entries go to another one.
     await log.record({ ...added, subject: 'app 8' });
-    expect((await read(folder)).map(({ subject }) => subject).toSorted()).toEqual(['app 7', 'app 8']);
+    expect(new Set((await read(folder)).map(({ subject }) => subject))).toEqual(new Set(['app 7', 'app 8']));
     expect(await countDamaged(folder)).toBe(1);
   });
 
@@ -91,7 +91,7 @@ describe('the audit log', () => {
     expect(await read(folder)).toHaveLength(101);
     await log.stop();
     const counted = (await read(folder)).filter(({ count }) => count !== undefined);
-    expect(counted.map(({ action, address, count }) => [action, address, count]).toSorted()).toEqual([
+    expect(counted.map(({ action, address, count }) => [action, address, count])).toEqual([
       ['download', undefined, 49],
       ['sign_in', undefined, 400],
     ]);
@@ -108,7 +108,7 @@ describe('the audit log', () => {
     rmSync(folder);
     await log.record({ ...added, subject: 'app 8' });
     expect(log.problems()).toEqual([]);
-    expect((await read(folder)).map(({ subject }) => subject).toSorted()).toEqual(['app 7', 'app 8']);
+    expect(new Set((await read(folder)).map(({ subject }) => subject))).toEqual(new Set(['app 7', 'app 8']));
     await log.stop();
   });
 
@@ -128,7 +128,7 @@ describe('the audit log', () => {
     expect(await read(none)).toEqual([]);
   });
 
-  it('Several hosts write their entries to one bucket, each to objects of its own', async () => {
+  it('Several hosts write their entries to one bucket, each to separate objects', async () => {
     const { endpoint } = await startFakeS3();
     const dataDir = testFolder();
     const folder = path.join(dataDir, 'audit');

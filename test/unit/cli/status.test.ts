@@ -127,7 +127,7 @@ it('A terminal shows the status as a table of at most twelve lines, and each pro
     'import     http://127.0.0.1:8080',
     'export     http://127.0.0.1:8081, console http://127.0.0.1:8081/console/',
     'processes  1 running, export waiting, 4 restarts',
-    'hosts      2, without a sign of life: b',
+    'hosts      2, silent: b',
     'stream     12 messages, 2.0 KiB of 4.0 KiB, 3 not in the lake yet',
     expect.stringMatching(/^freshness {2}complete until .* \(20 s ago\)$/),
     'lake       1,234,567 rows, 4 files (1 young), 1.0 KiB, version 9',
