@@ -18,6 +18,7 @@ export const auditActions = [
   'user_set',
   'user_remove',
   'user_rotate_secret',
+  'user_password',
   'key_rotate',
   'init',
   'erase',

@@ -70,6 +70,7 @@ const auditedCommands: Readonly<Record<string, Audited>> = {
   'user set': ['user_set', of('user')],
   'user remove': ['user_remove', of('user')],
   'user rotate-secret': ['user_rotate_secret', of('user')],
+  'user password': ['user_password', of('user')],
   'key rotate links': ['key_rotate', () => 'links'],
   'key rotate receipts': ['key_rotate', () => 'receipts'],
   'key rotate sessions': ['key_rotate', () => 'sessions'],

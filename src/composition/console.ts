@@ -1,3 +1,4 @@
+import { setPassword } from '../access/passwords.ts';
 import { openSessionEnds, openSessionKey } from '../access/session-key.ts';
 import { createRememberedBrowsers, createSessions, maxSessionSeconds } from '../access/sessions.ts';
 import type { AccessReader } from '../access/access.ts';
@@ -32,6 +33,8 @@ export async function openConsole(
   closers.add('session ends', () => ends.close());
   const browsers = createRememberedBrowsers(key);
   const guard = createSignInGuard(compositionContext, hasClientAddresses);
+  const store = async (idUser: string, password: string) =>
+    (await setPassword(dataPaths(dataDir), Number(idUser), password)).passwordHash;
   const isReady = (): boolean => key.isReadable();
   const sessions = createSessions({ key, access, clock, ends }, publicUrl?.startsWith('https:') === true);
   return {
@@ -39,7 +42,7 @@ export async function openConsole(
     problems: () => key.problems(),
     addRoutes: (server: ApiServer): void => {
       const options = { publicUrl, version, timezone: defaultTimezone, hasClientAddresses };
-      addSessionRoutes(server, { access, sessions, browsers, guard, audit, isReady }, options);
+      addSessionRoutes(server, { access, sessions, browsers, guard, audit, setPassword: store, isReady }, options);
       addPageRoutes(server, openPageFiles(), describeExportForm);
     },
   };

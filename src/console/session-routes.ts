@@ -3,9 +3,12 @@ import type { User } from '../access/access.ts';
 import { csrfHeader, isOfOtherSite, type Session, type Sessions } from '../access/sessions.ts';
 import { addressOf } from '../runtime/http/request-head.ts';
 import { createQuotaCounter } from '../runtime/async/rate-limits.ts';
+import { addPasswordRoute } from './password-routes.ts';
 import { createSignIn, type SignInDependencies } from './sign-in.ts';
 
 export interface SessionRouteDependencies extends SignInDependencies {
+  /** Stores a password, and returns its hash. Error: `usage` for one that breaks a rule. */
+  readonly setPassword: (idUser: string, password: string) => Promise<string | undefined>;
   readonly sessions: Sessions;
   /** Whether the key of sessions is readable; otherwise sessions cannot be used. */
   readonly isReady: () => boolean;
@@ -86,7 +89,7 @@ function createCookies(
 /** Adds sign-in (POST), sign-out (DELETE) and the current session (GET) at `/console/session`. */
 export function addSessionRoutes(
   server: FastifyInstance,
-  { access, sessions, browsers, guard, audit, isReady }: SessionRouteDependencies,
+  { access, sessions, browsers, guard, audit, setPassword, isReady }: SessionRouteDependencies,
   { publicUrl, version, timezone, hasClientAddresses }: SessionRouteOptions,
 ): void {
   const quota = createQuotaCounter(quotas);
@@ -123,6 +126,9 @@ export function addSessionRoutes(
     await audit.record('sign_in', 'ok', { idUser, name, address: addressFor(request) });
     return begin(user, reply);
   });
+
+  const ofPasswords = { access, sessions, audit, signIn, setPassword, begin, addressFor, refuse };
+  addPasswordRoute(server, ofPasswords, { bodyLimit: maxBodyBytes, onRequest });
 
   // Pages call this when they open, and regularly while in use.
   server.get('/console/session', { onRequest }, (request, reply) => {

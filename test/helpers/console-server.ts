@@ -1,6 +1,7 @@
 import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { onTestFinished } from 'vitest';
+import { setPassword } from '../../src/access/passwords.ts';
 import { addUser } from '../../src/access/users.ts';
 import { openAuditLog } from '../../src/audit/audit-log.ts';
 import { openSessionEnds, openSessionKey, type SessionEnds } from '../../src/access/session-key.ts';
@@ -135,9 +136,11 @@ export async function startConsoleServer(options: ConsoleServerOptions = {}): Pr
   const metrics = createMetrics();
   const guard = createSignInGuard({ metrics, logger }, hasClientAddresses);
   const browsers = createRememberedBrowsers(key);
+  const store = async (idUser: string, password: string) =>
+    (await setPassword(paths, Number(idUser), password)).passwordHash;
   addSessionRoutes(
     server,
-    { access, sessions, browsers, guard, audit, isReady: () => key.isReadable() },
+    { access, sessions, browsers, guard, audit, setPassword: store, isReady: () => key.isReadable() },
     { publicUrl, hasClientAddresses, ...told },
   );
   addPageRoutes(server, openPageFiles(pages), describeExportForm);

@@ -358,7 +358,7 @@ const table: Readonly<Record<string, Row>> = {
     { ask: ({ idApp, mark }) => query({ idApp, customEventName: `event ${mark}` }), stranger: 404 },
   ]),
   ...rowsOf(
-    ['get', 'post', 'delete'].map((verb) => `${verb} /console/session`),
+    [...['get', 'post', 'delete'].map((verb) => `${verb} /console/session`), 'post /console/password'],
     checkSession,
   ),
   'post /api/webhook/v1/create.json': 'creates',

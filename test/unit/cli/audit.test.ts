@@ -1,14 +1,16 @@
 import path from 'node:path';
 import { expect, it } from 'vitest';
+import { listUsers } from '../../../src/access/users.ts';
 import { appCommand } from '../../../src/cli/app.ts';
 import { auditCommand } from '../../../src/cli/audit.ts';
 import type { Command } from '../../../src/cli/command.ts';
 import { keyCommand } from '../../../src/cli/key.ts';
 import { userCommand } from '../../../src/cli/user.ts';
+import { dataPaths } from '../../../src/config.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { runCommandHere } from '../../helpers/run-command.ts';
 
-async function run(command: Command, data: string, words: readonly string[], environment = {}) {
+async function run(command: Command, data: string, words: readonly string[], environment = {}, input?: string) {
   const answers: unknown[] = [];
   const notes: string[] = [];
   const never = new AbortController().signal;
@@ -20,6 +22,13 @@ async function run(command: Command, data: string, words: readonly string[], env
     printMessage: (line) => void notes.push(line),
     stop: never,
     force: never,
+    ...(input === undefined
+      ? {}
+      : {
+          input: async function* () {
+            yield Buffer.from(input);
+          },
+        }),
   });
   return { answers, notes };
 }
@@ -54,4 +63,25 @@ it('Commands that change access are in the audit log with their system user and 
     notes: [expect.stringMatching(/^older entries exist/) as unknown],
   });
   expect((await run(auditCommand, data, ['--to', 'yesterday'])).answers).toEqual([]);
+});
+
+it('A password is set, read from standard input or removed by a command, and a bad one changes nothing', async () => {
+  const data = path.join(testFolder(), 'data');
+  await run(userCommand, data, ['add', 'ann', '--account', '1']);
+  const stored = async () => (await listUsers(dataPaths(data)))[0]?.hasPassword;
+  const made = await run(userCommand, data, ['password', '1']);
+  expect(made.answers).toEqual([
+    { idUser: '1', name: 'ann', password: expect.stringMatching(/^([a-z2-9]{5}-){3}[a-z2-9]{5}$/) as unknown },
+  ]);
+  expect(await stored()).toBe(true);
+  const removed = await run(userCommand, data, ['password', '1', '--remove']);
+  expect(removed.answers).toEqual([{ idUser: '1', name: 'ann', hasPassword: false }]);
+  await expect(run(userCommand, data, ['password', '1', '--stdin'], {}, 'too short\n')).rejects.toMatchObject({
+    code: 'usage',
+  });
+  expect(await stored()).toBeUndefined();
+  const given = await run(userCommand, data, ['password', '1', '--stdin'], {}, 'correct horse 7\nmore');
+  expect(given.answers).toEqual([{ idUser: '1', name: 'ann', hasPassword: true }]);
+  const { answers } = await run(auditCommand, data, ['--action', 'user_password']);
+  expect(answers).toMatchObject([{ outcome: 'ok', subject: 'user 1' }, { outcome: 'ok' }, { outcome: 'ok' }]);
 });
