@@ -36,6 +36,8 @@ export interface ConsoleServer {
   readonly sessions: Sessions;
   /** Returns the number of accepted calls of the method. */
   readonly calls: () => number;
+  /** Returns the stored password of a user, as the server knows it now. */
+  readonly findPasswordHash: (idUser: string) => string | undefined;
   /** Returns the number of sign-ins with an outcome, by the metrics. */
   readonly signIns: (outcome: string) => Promise<number>;
   /** The service's time, Unix milliseconds. */
@@ -162,6 +164,7 @@ export async function startConsoleServer(options: ConsoleServerOptions = {}): Pr
     port,
     sessions,
     calls: () => calls,
+    findPasswordHash: (idUser) => access.current().findUser(idUser)?.passwordHash,
     async signIns(outcome) {
       const { body } = await renderMetrics([await metrics.snapshot()]);
       return Number(new RegExp(`^tributary_console_sign_ins_total{outcome="${outcome}"} (\\d+)$`, 'm').exec(body)?.[1]);
