@@ -63,7 +63,7 @@ function throwIfStopped({ signal }: PersonExportDependencies): void {
     });
 }
 
-/** Copies the rows of a query to JSON lines, durably except for the folder. Error: `conflict` for another number. */
+/** Copies the rows of a query to JSON lines, durably except for the folder. Error: for another number of rows. */
 async function copyRows(
   dependencies: PersonExportDependencies,
   query: string,
@@ -77,7 +77,7 @@ async function copyRows(
   try {
     const [row] = await duckdb.rows(`COPY (${query}) TO ${sqlText(file)} (FORMAT json)`);
     const rows = Number(Object.values(row ?? {})[0]);
-    if (rows !== expected) throw new AppError('conflict', `${file} has ${rows} rows, ${expected} were found`);
+    if (rows !== expected) throw new Error(`${file} has ${rows} rows, ${expected} were found`);
     await setMode(file, fileMode);
     await syncFile(file);
     return { name: path.basename(file), rows, sha256: await hashFile(file) };
