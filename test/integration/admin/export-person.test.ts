@@ -105,7 +105,10 @@ test('An export of a person has what an erasure would remove of each table, fail
     'payments.jsonl',
     'quarantined-aside.jsonl',
   ]);
-  const idsOf = (name: string): unknown[] => readLines(path.join(output, name)).map(nameOf).toSorted();
+  const idsOf = (name: string): string[] =>
+    readLines(path.join(output, name))
+      .map((line) => String(nameOf(line)))
+      .toSorted();
   expect([idsOf('events.jsonl'), idsOf('payments.jsonl')]).toEqual([['e1', 'e2'], ['p1']]);
   const ofDevice = readLines(path.join(output, 'events.jsonl')).find((line) => nameOf(line) === 'e2');
   expect(ofDevice).toMatchObject({ custom_user_id: 'ann', lvid, id_app: 1 });
