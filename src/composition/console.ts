@@ -34,7 +34,8 @@ export async function openConsole(compositionContext: CompositionContext, access
     addRoutes: (server: ApiServer): void => {
       const options = { publicUrl, version, timezone: defaultTimezone };
       addSessionRoutes(server, { access, sessions, browsers, guard, isReady: () => key.isReadable() }, options);
-      addPageRoutes(server, openPageFiles(), describeExportForm);
+      const importAddress = { importUrl: config.publicS2sUrl, importPort: config.s2sPort };
+      addPageRoutes(server, openPageFiles(), () => ({ ...describeExportForm(), ...importAddress }));
     },
   };
 }

@@ -246,6 +246,74 @@ describe('an answer', () => {
   });
 });
 
+describe('imported history', () => {
+  const old = {
+    events: 4200,
+    lastDate: '2023-02-26',
+    kinds: [{ kind: 'custom_event', events: 4200, lastDate: '2023-02-26' }],
+  };
+  const app = {
+    idApp: '1',
+    title: 'First',
+    platform: 'web',
+    ...old,
+    days: Array.from({ length: 30 }, (_, day) => day),
+  };
+  const counted = { ...old, apps: [app], total: 1, isComplete: true };
+
+  it('New export and Data open on the newest days with data, and lead to the last days and back', async () => {
+    const spans: string[] = [];
+    await answer({
+      '/api/data/v1/activity.json': counted,
+      '/api/data/v1/volume.json': (route, url) => {
+        const [dateFrom, dateTo] = ['dateFrom', 'dateTo'].map((name) => url.searchParams.get(name) ?? '');
+        spans.push(`${dateFrom} ${dateTo}`);
+        return route.fulfill({ json: { data: { dateFrom, dateTo, days: [] } } });
+      },
+    });
+    const page = await open('');
+    await page.getByText('Newest event: 26 Feb 2023.').waitFor();
+    await expect.poll(() => page.getByLabel('First day').inputValue()).toBe('2023-02-20');
+    expect(await page.getByLabel('Last day').inputValue()).toBe('2023-02-26');
+    expect(await page.getByRole('option', { name: 'customEvents · 4,200' }).count()).toBe(1);
+    expect(await page.getByRole('option', { name: 'payments' }).count()).toBe(0);
+    await page.getByLabel('Show events without data').check();
+    expect(await page.getByRole('option', { name: 'payments · 0', exact: true }).count()).toBe(1);
+    await page.getByRole('button', { name: 'Today' }).click();
+    await page.getByRole('button', { name: 'Show these days' }).click();
+    expect(await page.getByLabel('First day').inputValue()).toBe('2023-02-20');
+
+    await page.getByRole('link', { name: 'Data' }).click();
+    await page.getByText('The page shows the 30 days up to it.').waitFor();
+    await expect.poll(() => spans.at(-1)).toBe('2023-01-28 2023-02-26');
+    expect(await page.getByRole('link', { name: 'First' }).innerText()).toMatch(/4,200 events · last 26 Feb 2023/);
+    await page.getByRole('button', { name: 'Show the last 30 days' }).press('Enter');
+    await expect.poll(() => spans.at(-1)).toContain(new Date().toISOString().slice(0, 10));
+    await page.getByRole('button', { name: 'Show these days' }).click();
+    await expect.poll(() => spans.at(-1)).toBe('2023-01-28 2023-02-26');
+  });
+
+  it('An app without events shows a command that sends one, and apps are listed if their events are not counted', async () => {
+    const { lastDate: _, ...none_ } = { ...counted, events: 0, kinds: [] };
+    const apps = { apps: [{ idApp: '1', title: 'First', platform: 'web' }], total: 1 };
+    let isCounted = true;
+    await answer({
+      '/api/data/v1/activity.json': (route) =>
+        isCounted
+          ? route.fulfill({ json: { data: none_ } })
+          : route.fulfill({ status: 400, json: { data: { error: { detail: 'too long' } } } }),
+      '/api/data/v1/apps.json': apps,
+    });
+    const page = await open('data/1');
+    expect(await page.getByRole('region', { name: 'Command that sends an event' }).innerText()).toContain('idApp=1');
+    expect(await findAxeFaults(page)).toEqual([]);
+    isCounted = false;
+    await page.getByRole('link', { name: 'Data: all apps' }).click();
+    await page.getByText('Events are not counted: too long').waitFor();
+    expect(await page.getByRole('link', { name: 'First' }).count()).toBe(1);
+  });
+});
+
 describe('the form of an export', () => {
   it('The summary covers no preview rows, payments have their amount, and a full queue lists its exports', async () => {
     const exports = Array.from({ length: 10 }, (_, place) => ({ idRawExport: String(41 + place) }));

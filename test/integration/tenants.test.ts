@@ -349,6 +349,10 @@ const table: Readonly<Record<string, Row>> = {
     { ask: ({ mark }) => query({ search: mark }), stranger: 200 },
     { ask: ofApp, stranger: 404 },
   ],
+  'get /api/data/v1/activity.json': [
+    { ask: nothing, stranger: 200 },
+    { ask: ofApp, stranger: 404, shows: countsEvents },
+  ],
   'get /api/data/v1/volume.json': [{ ask: ofApp, stranger: 404, shows: countsEvents }],
   'get /api/data/v1/fields.json': [
     { ask: ({ idApp }) => query({ idApp, kind: 'custom_event' }), stranger: 404, shows: () => /"nonNullEvents":[1-9]/ },

@@ -1,4 +1,4 @@
-import { datasets, type Dataset } from '../../datasets/dataset.ts';
+import { datasets, events, type Dataset } from '../../datasets/dataset.ts';
 import {
   dictionaries,
   findDictionary,
@@ -25,9 +25,34 @@ import { defaultTimezone } from './parse-request.ts';
 interface OrderEvent {
   readonly name: string;
   readonly about: string;
+  readonly group: EventGroup;
+  /** Kinds of the data overview whose rows it has or is derived from. */
+  readonly kinds: readonly string[];
+  /** Whether it has each row of its kinds. */
+  readonly isAll: boolean;
   /** Selectors that may have values; the others are empty columns. */
   readonly selectors: readonly string[];
   readonly filters: readonly string[];
+}
+
+const eventGroups = ['Events', 'Users', 'Installs', 'Revenue', 'Ads', 'Attribution'] as const;
+type EventGroup = (typeof eventGroups)[number];
+
+const tableGroups: readonly (readonly [EventGroup, RegExp])[] = [
+  ['Installs', /^(installs|reinstalls|appUpdates)$/],
+  ['Revenue', /^payments$/],
+  ['Ads', /^(hits|adMonetization)$/],
+  ['Attribution', /./],
+];
+
+function eventGroupOf({ table }: Dataset, event: ExportEvent): EventGroup {
+  if (table === events.table) return 'derive' in event || event.kind !== 'custom_event' ? 'Users' : 'Events';
+  return tableGroups.find(([, pattern]) => pattern.test(table))?.[0] ?? 'Attribution';
+}
+
+function kindsOf({ table, kinds }: Dataset, event: ExportEvent): readonly string[] {
+  if (table !== events.table) return [table];
+  return 'derive' in event || event.kind === undefined ? kinds : [event.kind];
 }
 
 /** `event`: the event and its own fields; the others may belong to all events. */
@@ -127,6 +152,9 @@ export function describeExportForm() {
     [...dataset.exports].map(([name, event]): OrderEvent => ({
       name,
       about: describeEvent(dataset, event),
+      group: eventGroupOf(dataset, event),
+      kinds: kindsOf(dataset, event),
+      isAll: !('derive' in event) && event.where === undefined && event.requires === undefined,
       selectors: [...selectors.values()].flatMap((known) => (canHave(known, dataset, event) ? [known.name] : [])),
       filters: filters.flatMap((known) => ((known.events?.includes(name) ?? true) ? [known.name] : [])),
     })),
@@ -134,6 +162,7 @@ export function describeExportForm() {
   const order = [...user, ...device];
   return {
     events: all.toSorted((a, b) => order.indexOf(a.name) - order.indexOf(b.name)),
+    eventGroups,
     selectors: [...selectors.values()].map((selector) => {
       const { name, type, meaning } = selector;
       return { name, type, meaning, group: groupOf(selector) };

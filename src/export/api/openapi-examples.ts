@@ -229,10 +229,26 @@ const field = {
   nonNullEvents: 4200,
 };
 
+const activeApp = {
+  ...{ idApp: '1', title: 'My game', platform: 'web', events: 4200, lastDate: '2023-02-26' },
+  kinds: [{ kind: 'custom_event', events: 4200, lastDate: '2023-02-26' }],
+};
+
 export const dataExamples: Examples = {
   '/api/data/v1/apps.json': {
     given: { search: 'game', limit: 100 },
     answer: done({ apps: [{ idApp: '1', title: 'My game', platform: 'web' }], total: 1 }),
+  },
+  '/api/data/v1/activity.json': {
+    given: { search: 'game' },
+    answer: done({
+      apps: [{ ...activeApp, firstDate: '2023-02-20', days: [...Array<number>(29).fill(0), 4200] }],
+      total: 1,
+      events: 4200,
+      lastDate: '2023-02-26',
+      kinds: activeApp.kinds,
+      isComplete: true,
+    }),
   },
   '/api/data/v1/volume.json': {
     given: { idApp: '1', ...days },

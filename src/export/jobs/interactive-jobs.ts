@@ -3,7 +3,8 @@ import { withAnySignal } from '../../runtime/async/in-parallel.ts';
 import { createKeyedSemaphore } from '../../runtime/async/semaphore.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import type { ExportApp, ExportSpec } from './export-spec.ts';
-import { planRead, type ReadOptions } from './read-plan.ts';
+import { findTableVersions, planRead, type ReadOptions } from './read-plan.ts';
+import { createResultCache } from './result-cache.ts';
 import type { DataQuery, DryRunKind } from './worker-messages.ts';
 import type { DataEnd, DryRunEnd, RunDryRun, RunDataQuery, WorkerExit } from './worker-process.ts';
 
@@ -64,6 +65,7 @@ export function createInteractiveJobs(
   const slots = createKeyedSemaphore(atOnceOfAccount, atOnce);
   const stopping = new AbortController();
   const underWay = new Set<Promise<unknown>>();
+  const activities = createResultCache<DataResult>();
 
   /** Runs work when a worker is free. A signal that aborts earlier removes it from the queue. */
   async function runInTurn<End extends DryRunEnd | DataEnd>(
@@ -90,11 +92,17 @@ export function createInteractiveJobs(
         if ('error' in read) return { kind: 'failed', reason: read.isDamage ? 'damage' : 'user', error: read.error };
         return await runDryRun({ ...read, look }, { timeoutMs: interactiveTimeoutMs, signal: until });
       }),
-    /** Runs a query about data, as `run` does. */
-    ask: ({ question, apps, idAccount }: DataRequest, signal: AbortSignal): Promise<DataResult> =>
-      runInTurn<DataEnd>(idAccount, signal, (until) =>
-        runDataQuery({ question, apps, lakeDir, limits }, { timeoutMs: interactiveTimeoutMs, signal: until }),
-      ),
+    /** Runs a query about data, as `run` does. Counts of all events are cached. */
+    async ask({ question, apps, idAccount }: DataRequest, signal: AbortSignal): Promise<DataResult> {
+      const query = () =>
+        runInTurn<DataEnd>(idAccount, signal, (until) =>
+          runDataQuery({ question, apps, lakeDir, limits }, { timeoutMs: interactiveTimeoutMs, signal: until }),
+        );
+      if (question.ask !== 'activity') return await query();
+      const key = apps.map(({ idApp }) => idApp).join();
+      const versions = await findTableVersions(lakeDir);
+      return await activities.find(key, versions, ({ kind }) => kind === 'activity', query);
+    },
     async stop(): Promise<void> {
       stopping.abort();
       await Promise.all(underWay);

@@ -58,8 +58,12 @@ export interface DryRunPlan extends ReadPlan {
 
 export type DateSpan = CatalogueDates;
 
-/** A query about the data of apps: events by day and kind, fill rates of fields, parameters of custom events. */
+/**
+ * A query about the data of apps: events by day and kind, all events by app and kind, fill rates of fields, parameters
+ * of custom events.
+ */
 export type DataQuery =
+  | { readonly ask: 'activity' }
   | { readonly ask: 'volume'; readonly dates: DateSpan }
   | { readonly ask: 'fields'; readonly dates: DateSpan; readonly kind: string }
   | {
@@ -122,6 +126,30 @@ export interface Volume {
   readonly days: readonly DayCount[];
 }
 
+/** Days of an app's sparkline. */
+export const activityDays = 30;
+
+/** All events of an app. Dates are UTC. */
+export interface AppActivity {
+  readonly idApp: number;
+  readonly events: number;
+  readonly firstDate: string;
+  readonly lastDate: string;
+  /** Events of each of the `activityDays` days up to the last date. */
+  readonly days: readonly number[];
+  /** Most frequent first. */
+  readonly kinds: readonly { readonly kind: string; readonly events: number; readonly lastDate: string }[];
+}
+
+/** The activity of apps with events, most events first. */
+export interface Activity {
+  readonly apps: readonly AppActivity[];
+  /** Whether all events are counted. */
+  readonly isComplete: boolean;
+  /** All events from this date are counted; absent if the count is complete. */
+  readonly countedFrom?: string;
+}
+
 /** The number of counted events that have a value of a field other than its default. */
 interface FieldFill {
   readonly name: string;
@@ -172,6 +200,7 @@ export type DryRunOutcome =
   | Failed<'user' | 'damage' | 'error'>;
 
 export type DataOutcome =
+  | { readonly kind: 'activity'; readonly activity: Activity }
   | { readonly kind: 'volume'; readonly volume: Volume }
   | { readonly kind: 'fields'; readonly fields: Fields }
   | { readonly kind: 'catalogue'; readonly catalogue: CurrentCatalogue }
@@ -202,6 +231,7 @@ const dryRunOutcomes = {
   failed: failedWith('user', 'damage', 'error'),
 };
 const dataOutcomes = {
+  activity: having({ activity: having({ apps: isList }) }),
   volume: having({ volume: having({ days: isList }) }),
   fields: having({ fields: having({ fields: isList }) }),
   catalogue: having({ catalogue: having({ customEvents: isList }) }),
