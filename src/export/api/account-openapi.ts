@@ -129,7 +129,8 @@ function describeData(): Record<string, Schema> {
     parameter('dateFrom?', date, 'First UTC date. Default without both: the last 30 days.'),
     parameter('dateTo?', date, `Last UTC date, inclusive; the span is at most ${maxDates} days.`),
   ];
-  const app = object({ idApp: text, title: text, platform: choice(platforms), 'idProject?': text });
+  const appMembers = { idApp: text, title: text, platform: choice(platforms), 'idProject?': text };
+  const app = object(appMembers);
   const volume = object({
     version: note(text, 'Counted version of the events table.'),
     dateFrom: date,
@@ -158,7 +159,7 @@ function describeData(): Record<string, Schema> {
   const apps = object({ apps: listOf(app), total: count });
   const kinds = listOf(object({ kind: choice(dataKinds), events: count, lastDate: date }), 'Most frequent first.');
   const activeApp = object({
-    ...{ idApp: text, title: text, platform: choice(platforms), 'idProject?': text },
+    ...appMembers,
     events: note(count, 'All events of the app.'),
     'firstDate?': note(date, 'UTC date of the first event; absent if there is none.'),
     'lastDate?': note(date, 'UTC date of the newest event.'),

@@ -230,7 +230,11 @@ const field = {
 };
 
 const activeApp = {
-  ...{ idApp: '1', title: 'My game', platform: 'web', events: 4200, lastDate: '2023-02-26' },
+  idApp: '1',
+  title: 'My game',
+  platform: 'web',
+  events: 4200,
+  lastDate: '2023-02-26',
   kinds: [{ kind: 'custom_event', events: 4200, lastDate: '2023-02-26' }],
 };
 

@@ -33,6 +33,7 @@ async function openArea(runQuestion?: RunDataQuery) {
 const defaults = { connection_type: 0, bluetooth_enabled: 0, ad_tracking_enabled: 1, ad_blocker: 0 };
 
 const days = 'dateFrom=2025-05-01&dateTo=2025-05-07';
+const zeros = (n: number): number[] => Array.from({ length: n }, () => 0);
 const dataOf = ({ json }: Answer) => (json?.data ?? {}) as unknown as Readonly<Record<string, unknown>>;
 const appId = ({ idApp }: { readonly idApp: string }): string => idApp;
 
@@ -117,7 +118,6 @@ describe('the data of an account', () => {
   });
 
   it('All events of each app are counted with its newest day and kinds, and those of another account never', async () => {
-    const zeros = (days: number): number[] => Array.from({ length: days }, () => 0);
     expect(dataOf(await ask(owner, 'activity.json'))).toEqual({
       apps: [
         {

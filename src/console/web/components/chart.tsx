@@ -36,7 +36,7 @@ function listTicks(max: number, steps: number): number[] {
   return Array.from({ length: Math.ceil(Math.max(1, max) / step) + 1 }, (_, index) => index * step);
 }
 
-/** Returns the lower and the upper ends of each series: stacked ones begin at the sum of those before. */
+/** Returns the lower and the upper ends of each series: stacked ones begin at the sum of the earlier ones. */
 function listEnds(series: readonly ChartSeries[], isStacked: boolean): (readonly (readonly [number, number])[])[] {
   const ends: (readonly (readonly [number, number])[])[] = [];
   for (const { values } of series)

@@ -23,7 +23,7 @@ function titleOf(entry: EventEntry, activity: Activity | undefined): string {
   const events = sumEvents(entry, activity)?.events;
   // Derived rows are not counted.
   if (events === undefined || (!isAll && kinds.length > 1)) return name;
-  return `${name} · ${isAll ? '' : 'up to '}${formatCount(events)}`;
+  return `${name} · ${isAll || events === 0 ? '' : 'up to '}${formatCount(events)}`;
 }
 
 /** Selects the event, by groups; those without data are folded. */
