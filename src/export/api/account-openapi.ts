@@ -124,12 +124,34 @@ function describeCatalogue(): Record<string, Schema> {
   return { '/api/catalogue/v1/get.json': { get, post: get } };
 }
 
+const appMembers = { idApp: text, title: text, platform: choice(platforms), 'idProject?': text };
+
+function describeActivity(): Schema {
+  const kinds = listOf(object({ kind: choice(dataKinds), events: count, lastDate: date }), 'Most frequent first.');
+  const activeApp = object({
+    ...appMembers,
+    events: note(count, 'All events of the app.'),
+    'firstDate?': note(date, 'UTC date of the first event; absent if there is none.'),
+    'lastDate?': note(date, 'UTC date of the newest event.'),
+    days: listOf(count, `Events of each of the ${activityDays} days up to lastDate.`),
+    kinds,
+  });
+  return object({
+    apps: listOf(activeApp, 'Most events first.'),
+    total: count,
+    events: note(count, 'Events of all apps.'),
+    'lastDate?': note(date, 'UTC date of the newest event; absent if there is none.'),
+    kinds,
+    isComplete: note(flag, 'Whether all events are counted.'),
+    'countedFrom?': note(date, 'Date from which all events are counted; absent if the count is complete.'),
+  });
+}
+
 function describeData(): Record<string, Schema> {
   const dates = [
     parameter('dateFrom?', date, 'First UTC date. Default without both: the last 30 days.'),
     parameter('dateTo?', date, `Last UTC date, inclusive; the span is at most ${maxDates} days.`),
   ];
-  const appMembers = { idApp: text, title: text, platform: choice(platforms), 'idProject?': text };
   const app = object(appMembers);
   const volume = object({
     version: note(text, 'Counted version of the events table.'),
@@ -157,24 +179,6 @@ function describeData(): Record<string, Schema> {
   const idApp = parameter('idApp', text, "An app of the caller's account.");
   const anyApp = parameter('idApp?', text, "An app of the caller's account; all by default.");
   const apps = object({ apps: listOf(app), total: count });
-  const kinds = listOf(object({ kind: choice(dataKinds), events: count, lastDate: date }), 'Most frequent first.');
-  const activeApp = object({
-    ...appMembers,
-    events: note(count, 'All events of the app.'),
-    'firstDate?': note(date, 'UTC date of the first event; absent if there is none.'),
-    'lastDate?': note(date, 'UTC date of the newest event.'),
-    days: listOf(count, `Events of each of the ${activityDays} days up to lastDate.`),
-    kinds,
-  });
-  const activity = object({
-    apps: listOf(activeApp, 'Most events first.'),
-    total: count,
-    events: note(count, 'Events of all apps.'),
-    'lastDate?': note(date, 'UTC date of the newest event; absent if there is none.'),
-    kinds,
-    isComplete: note(flag, 'Whether all events are counted.'),
-    'countedFrom?': note(date, 'Date from which all events are counted; absent if the count is complete.'),
-  });
   return {
     '/api/data/v1/apps.json': {
       get: method('List the apps of the account.', [anyApp, ...pageArguments], apps, notFoundResponse),
@@ -183,7 +187,7 @@ function describeData(): Record<string, Schema> {
       get: method(
         'Get the events of each app, its newest day and its kinds.',
         [anyApp, ...pageArguments],
-        activity,
+          describeActivity(),
         notFoundResponse,
       ),
     },
