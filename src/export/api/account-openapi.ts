@@ -187,7 +187,7 @@ function describeData(): Record<string, Schema> {
       get: method(
         'Get the events of each app, its newest day and its kinds.',
         [anyApp, ...pageArguments],
-          describeActivity(),
+        describeActivity(),
         notFoundResponse,
       ),
     },
