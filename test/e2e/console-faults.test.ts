@@ -1,7 +1,7 @@
 import type { Browser, BrowserContext, Page, Route } from 'playwright-core';
 import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { operationsExamples } from '../../src/export/api/openapi-examples.ts';
-import { findAxeFaults, findChromium, launchChromium, noChromium, windowOf } from '../helpers/browser.ts';
+import { findAxeFaults, findChromium, launchChromium, noChromium, overflowOf, windowOf } from '../helpers/browser.ts';
 import { echo, startConsoleServer, type ConsoleServer } from '../helpers/console-server.ts';
 import type { Credentials } from '../helpers/export-area.ts';
 
@@ -222,7 +222,7 @@ describe('an answer', () => {
     expect(await findAxeFaults(page)).toEqual([]);
   });
 
-  it('A list of one page has no paging buttons, and a file has one line on a narrow page', async () => {
+  it('A list of one page has no paging buttons, and a file reads as a card on a narrow page', async () => {
     const file = {
       link: `${at('')}files/1.customEvents.5d8b2572a132ba56df31aabb.csv`,
       rows: 342,
@@ -237,9 +237,13 @@ describe('an answer', () => {
     });
     const page = await open('exports/1');
     await page.setViewportSize({ width: 390, height: 900 });
-    const files = page.getByRole('region', { name: 'Files, scrollable' });
+    const files = page.getByRole('region', { name: 'Files' });
     await files.waitFor();
-    expect((await files.boundingBox())?.height).toBeLessThan(120);
+    expect(await files.getByRole('cell').count()).toBe(4);
+    expect(await files.evaluate((each) => each.scrollWidth - each.clientWidth)).toBe(0);
+    const label = 'getComputedStyle(document.querySelector("td:nth-child(2)"), "::before").content';
+    expect(await page.evaluate(label)).toBe('"Rows"');
+    expect([...(await findAxeFaults(page)), await overflowOf(page)]).toEqual([0]);
     const pieces = page.getByRole('navigation', { name: 'Pagination' });
     await pieces.getByText('1 export').waitFor();
     expect(await pieces.getByRole('button').count()).toBe(0);
@@ -354,6 +358,44 @@ describe('the form of an export', () => {
       .toBe(true);
   });
 
+  it('Ctrl and Enter create the export, links lead to the parts of the form, and columns have one tab stop', async () => {
+    const sent: string[] = [];
+    await answer({
+      [`${api}/estimate.json`]: (route) => route.fulfill({ status: 400, json: { data: { error: { detail: 'no' } } } }),
+      [`${api}/create.json`]: (route) => {
+        sent.push(route.request().postData() ?? '');
+        return route.fulfill({ json: { data: { idRawExport: '7' } } });
+      },
+      [`${api}/list.json`]: none,
+    });
+    const page = await open('');
+    await page.getByRole('heading', { name: 'New export' }).focus();
+    await page.keyboard.press('Tab');
+    for (let turn = 0; turn < 3; turn += 1) await page.keyboard.press('Tab');
+    expect(await focused(page)).toBe('Filters');
+    await page.keyboard.press('Enter');
+    await page.keyboard.press('Tab');
+    expect(await focused(page)).toContain('Add a filter');
+    const columns = page.getByRole('list', { name: /^Selected columns/ }).getByRole('button');
+    await columns.first().focus();
+    await page.keyboard.press('ArrowRight');
+    expect(await columns.nth(1).evaluate((each) => each.matches(':focus'))).toBe(true);
+    await page.keyboard.press('Tab');
+    expect(await page.getByRole('searchbox', { name: 'Search columns' }).evaluate((each) => each.matches(':focus'))).toBe(
+      true,
+    );
+    await page.getByRole('combobox', { name: 'Add a filter' }).selectOption('params');
+    await page.getByLabel('Parameter', { exact: true }).fill('level');
+    await page.getByLabel('Comparison').selectOption('is greater than');
+    await page.getByRole('spinbutton', { name: 'Number' }).fill('3');
+    await page.getByRole('combobox', { name: 'Add a filter' }).selectOption('customUserId');
+    await page.getByRole('textbox', { name: 'customUserId' }).fill('ann, of Berlin');
+    await page.keyboard.press('Control+Enter');
+    await page.getByText('No exports yet').waitFor();
+    const form = new URLSearchParams(sent[0]);
+    expect([form.get('paramsGreater[level]'), form.get('customUserId')]).toEqual(['3', String.raw`ann\, of Berlin`]);
+  });
+
   it('A period of ambiguous local times has both, filters keep their values, and the focus stays', async () => {
     await answer({
       '/api/data/v1/apps.json': { apps: [], total: 0 },
@@ -372,10 +414,10 @@ describe('the form of an export', () => {
     for (const name of ['level', 'coins']) {
       await filters.selectOption('params');
       await page.getByLabel('Parameter', { exact: true }).last().fill(name);
-      await page.getByLabel('Is one of (one value per line)').last().fill(`${name} 1\n${name} 2`);
+      await page.getByLabel('Values, one per line').last().fill(`${name} 1\n${name} 2`);
     }
     await page.getByRole('button', { name: 'Remove the filter on level' }).click();
-    expect(await page.getByLabel('Is one of (one value per line)').inputValue()).toBe('coins 1\ncoins 2');
+    expect(await page.getByLabel('Values, one per line').inputValue()).toBe('coins 1\ncoins 2');
     await expect.poll(() => curl.innerText()).toMatch(/params\[coins\]=coins 1[^]*params\[coins\]=coins 2/);
     expect(await focused(page)).toBe('Remove the filter on coins');
     await page.keyboard.press('Enter');

@@ -56,6 +56,55 @@ function kindsOf({ table, kinds }: Dataset, event: ExportEvent): readonly string
   return 'derive' in event || event.kind === undefined ? kinds : [event.kind];
 }
 
+/** Words of names that are not written in small letters. */
+const properWords: Readonly<Record<string, string>> = Object.fromEntries(
+  [
+    'SDK',
+    'ISO',
+    'SKAN',
+    'OS',
+    'SIM',
+    'URL',
+    'DPI',
+    'LVID',
+    'IDFA',
+    'GAID',
+    'HWID',
+    'OAID',
+    'WAID',
+    'IPv4',
+    'IPv6',
+    'ATT',
+  ].map((word) => [word.toLowerCase(), word]),
+);
+
+const titleRules: readonly (readonly [pattern: RegExp, title: string])[] = [
+  [/^ts(.+)$/, '$1 time'],
+  [/^dt(.+)$/, '$1 date'],
+  [/^count(.+)$/, '$1 count'],
+  [/^is([A-Z].*)$/, '$1'],
+  [/^params\.(.+)$/, 'Parameter $1s'],
+  [/^id([A-Z].*)PrevAttrTitle$/, '$1, previously attributed'],
+  [/^id([A-Z].*)PrevAttr$/, '$1 id, previously attributed'],
+  [/^id([A-Z].*)AttrTitle$/, '$1, attributed'],
+  [/^id([A-Z].*)Attr$/, '$1 id, attributed'],
+  [/^id([A-Z].*)(?:Title|Name)$/, '$1'],
+  [/^id([A-Z].*)$/, '$1 id'],
+];
+
+/** Returns a title of a column for people, such as `Country id` of `idCountry`. */
+export function titleOf(name: string): string {
+  const rule = titleRules.find(([pattern]) => pattern.test(name));
+  const text = rule === undefined ? name : name.replace(rule[0], rule[1]);
+  const words = text
+    .replaceAll(/([a-z])([A-Z])/g, '$1 $2')
+    .replaceAll(/([A-Z]+)([A-Z][a-z])/g, '$1 $2')
+    .split(/[\s_]+/)
+    .map((word) => properWords[word.toLowerCase()] ?? word.toLowerCase())
+    .join(' ');
+  return `${words.charAt(0).toUpperCase()}${words.slice(1)}`;
+}
+
 /** `event`: the event and its own fields; the others may belong to all events. */
 type Group = 'event' | 'app' | 'person' | 'attribution' | 'device' | 'place';
 
@@ -170,7 +219,7 @@ export function describeExportForm() {
     eventGroups,
     selectors: [...selectors.values()].map((selector) => {
       const { name, type, meaning } = selector;
-      return { name, type, meaning, group: groupOf(selector) };
+      return { name, title: titleOf(name), type, meaning, group: groupOf(selector) };
     }),
     filters: filters.map(describeFilter),
     timezones: [...timezones],

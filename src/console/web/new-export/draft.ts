@@ -42,6 +42,8 @@ export interface EventEntry {
 
 export interface SelectorEntry {
   readonly name: string;
+  /** Title for people; files have the name. */
+  readonly title: string;
   readonly type: string;
   readonly meaning: string;
   readonly group: string;
@@ -53,6 +55,8 @@ export interface FilterEntry {
   readonly shape: 'one' | 'set' | 'list';
   readonly choices?: Readonly<Record<string, string>>;
   readonly isText: boolean;
+  /** Whether its values identify a person or a device. */
+  readonly isPerson?: true;
 }
 
 let loaded: Promise<Dictionary> | undefined;
@@ -66,8 +70,29 @@ export function loadDictionary(): Promise<Dictionary> {
   return loaded;
 }
 
+/** Comparisons of a parameter with values: the argument's name and the title. */
+export const paramComparisons = {
+  params: 'equals',
+  paramsNot: 'does not equal',
+  paramsContain: 'contains',
+  paramsGreater: 'is greater than',
+  paramsLess: 'is less than',
+  paramsSet: 'is set',
+} as const;
+export type ParamComparison = keyof typeof paramComparisons;
+export const comparisons = [
+  'params',
+  'paramsNot',
+  'paramsContain',
+  'paramsGreater',
+  'paramsLess',
+  'paramsSet',
+] as const satisfies readonly ParamComparison[];
+
 export interface ParamDraft {
   readonly name: string;
+  /** Absent in drafts of earlier versions: equals. */
+  readonly comparison?: ParamComparison;
   /** As typed, one per line; empty ones have no effect. */
   readonly values: readonly string[];
 }

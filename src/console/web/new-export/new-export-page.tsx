@@ -59,12 +59,31 @@ function Summary({ callArguments, isComplete, onPreview }: SummaryProps) {
     navigate(`exports/${created.idRawExport}`);
   }
 
+  const canCreate = isComplete && !isBusy;
+  useEffect(() => {
+    const onKey = (event: KeyboardEvent): void => {
+      if (event.key !== 'Enter' || !(event.ctrlKey || event.metaKey) || !canCreate) return;
+      event.preventDefault();
+      void act(order);
+    };
+    document.addEventListener('keydown', onKey);
+    return () => document.removeEventListener('keydown', onKey);
+  });
+
   return (
     <section class="card stack summary" aria-labelledby="summary-title">
-      <h2 id="summary-title">Summary</h2>
+      <h2 id="summary-title" tabIndex={-1}>
+        Summary
+      </h2>
       <EstimateView callArguments={isComplete ? callArguments : undefined} />
-      <Button kind="primary wide" aria-disabled={isBusy || !isComplete} onClick={() => isComplete && void act(order)}>
+      <Button
+        kind="primary wide"
+        aria-disabled={isBusy || !isComplete}
+        onClick={() => canCreate && void act(order)}
+        aria-keyshortcuts="Control+Enter"
+      >
         {isBusy ? 'Creating…' : 'Create export'}
+        <kbd aria-hidden="true">Ctrl + Enter</kbd>
       </Button>
       <Button kind="wide" aria-disabled={!isComplete} onClick={() => isComplete && onPreview()}>
         Show preview
@@ -91,9 +110,31 @@ function Summary({ callArguments, isComplete, onPreview }: SummaryProps) {
   );
 }
 
+const parts = [
+  ['event-title', 'Event'],
+  ['period-title', 'Period'],
+  ['columns-title', 'Columns'],
+  ['filters-title', 'Filters'],
+  ['files-title', 'Files'],
+  ['summary-title', 'Summary'],
+] as const;
+
+/** Leads keyboard users to a part of the form; visible while it has the focus. */
+function SkipLinks() {
+  return (
+    <nav class="skip-links" aria-label="Parts of the form">
+      {parts.map(([id, title]) => (
+        <Button key={id} kind="small" onClick={() => document.querySelector<HTMLElement>(`#${id}`)?.focus()}>
+          {title}
+        </Button>
+      ))}
+    </nav>
+  );
+}
+
 function OrderForm({ dictionary }: { readonly dictionary: Dictionary }) {
   const [previewArguments, setPreviewArguments] = useState<CallArguments>();
-  const { data: activity } = useActivity({ limit: '1' });
+  const { data: activity } = useActivity({ limit: '3' });
   openDraft(dictionary);
   const { value } = draft;
   const entry = dictionary.events.find(({ name }) => name === value?.event);
@@ -105,11 +146,12 @@ function OrderForm({ dictionary }: { readonly dictionary: Dictionary }) {
   }, [lastDate]);
   if (value === undefined) return null;
   const problems = findDraftErrors(value);
-  const callArguments = toArguments(value);
+  const callArguments = toArguments(value, dictionary);
   const shared = { draft: value, dictionary, activity };
   return (
     <div class="order">
       <div class="stack">
+        <SkipLinks />
         {activity?.events === 0 && (
           <MessageBox kind="info">
             No events yet.{' '}
