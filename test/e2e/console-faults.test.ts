@@ -208,18 +208,28 @@ describe('an answer', () => {
   });
 
   it('Operations shows an unreachable service neither as healthy nor with running processes', async () => {
-    let isAway = false;
+    let [isAway, isHung] = [false, false];
     const { answer: good } = operationsExamples['/api/operations/v1/status.json'] ?? {};
     const status = { ...(good as { data: object }).data, ready: true, problems: [] };
     await answer({
-      '/api/operations/v1/status.json': (route) => (isAway ? route.abort() : route.fulfill({ json: { data: status } })),
+      '/api/operations/v1/status.json': (route) => {
+        if (isAway) return route.abort();
+        return isHung ? undefined : route.fulfill({ json: { data: status } });
+      },
     });
     const page = await open('operations', server.users.olga);
     await page.locator('.badge.good', { hasText: 'Healthy' }).waitFor();
     isAway = true;
-    await page.getByText('The values below are older.').waitFor();
-    expect(await page.locator('.badge.good').count()).toBe(0);
+    await page.getByText('may be outdated').waitFor();
+    const isGrey = 'getComputedStyle(document.querySelector(".tiles")).filter';
+    expect([await page.locator('.badge.good').count(), await page.evaluate(isGrey)]).toEqual([0, 'grayscale(1)']);
     expect(await findAxeFaults(page)).toEqual([]);
+    isAway = false;
+    await page.locator('.badge.good', { hasText: 'Healthy' }).waitFor();
+    // A service that accepts the request and does not respond.
+    isHung = true;
+    await page.getByText('The service does not respond.').waitFor();
+    expect(await page.locator('.badge.good').count()).toBe(0);
   });
 
   it('A list of one page has no paging buttons, and a file reads as a card on a narrow page', async () => {
@@ -381,9 +391,9 @@ describe('the form of an export', () => {
     await page.keyboard.press('ArrowRight');
     expect(await columns.nth(1).evaluate((each) => each.matches(':focus'))).toBe(true);
     await page.keyboard.press('Tab');
-    expect(await page.getByRole('searchbox', { name: 'Search columns' }).evaluate((each) => each.matches(':focus'))).toBe(
-      true,
-    );
+    expect(
+      await page.getByRole('searchbox', { name: 'Search columns' }).evaluate((each) => each.matches(':focus')),
+    ).toBe(true);
     await page.getByRole('combobox', { name: 'Add a filter' }).selectOption('params');
     await page.getByLabel('Parameter', { exact: true }).fill('level');
     await page.getByLabel('Comparison').selectOption('is greater than');
