@@ -335,6 +335,10 @@ const table: Readonly<Record<string, Row>> = {
     orders.map((row) => ({ shows: hasRows, ...row })),
   ),
   ...ofOrders('/api/raw/v1/export/preview.json', orders),
+  ...ofOrders(
+    '/api/raw/v1/export/daily.json',
+    orders.map((row) => ({ shows: () => /"rows":[1-9]/, ...row })),
+  ),
   ...byBoth('/api/raw/v1/export/get.json', [
     { ask: ({ idRawExport }) => query({ idRawExport }), stranger: 404, shows: () => /Success!/ },
   ]),

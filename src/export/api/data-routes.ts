@@ -299,6 +299,10 @@ function renderLook(result: DryRunResult): MethodResult {
       const { basis, ...preview } = result.preview;
       return { data: withFormerNames('preview', { ...preview, ...viewReportVersion(basis) }) };
     }
+    case 'daily': {
+      const { basis, days } = result.daily;
+      return { data: { days, ...viewReportVersion(basis) } };
+    }
     case 'failed':
       return result.reason === 'user' ? badRequest(result.error) : unavailable;
     default:
@@ -306,7 +310,7 @@ function renderLook(result: DryRunResult): MethodResult {
   }
 }
 
-/** Adds the methods that return the size or the first rows of an export without creating it. */
+/** Adds the methods that return the size, the first rows or the rows by date of an export without creating it. */
 export function addDryRunRoutes(
   addMethod: AddMethod,
   {
@@ -326,4 +330,5 @@ export function addDryRunRoutes(
     });
   add('estimate');
   add('preview');
+  add('daily');
 }

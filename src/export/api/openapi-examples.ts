@@ -94,6 +94,11 @@ export const exportExamples: Examples = {
   '/api/raw/v1/export/create.json': { given: order, body: order, answer: done({ idRawExport }) },
   '/api/raw/v1/export/estimate.json': { given: order, body: order, answer: done(estimate) },
   '/api/raw/v1/export/preview.json': { given: order, body: order, answer: done(preview) },
+  '/api/raw/v1/export/daily.json': {
+    given: order,
+    body: order,
+    answer: done({ days: [{ date: '2026-01-01', rows: 131_502 }], ...basis }),
+  },
   '/api/raw/v1/export/get.json': { given: { idRawExport }, answer: done({ idRawExport, ...finished }) },
   '/api/raw/v1/export/cancel.json': { given: { idRawExport }, answer: done({ idRawExport, info: 'Canceled' }) },
   '/api/raw/v1/export/list.json': {

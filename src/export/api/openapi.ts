@@ -176,6 +176,10 @@ export function describeExportApi(): OpenApiPart {
         estimate,
       ),
       '/api/raw/v1/export/preview.json': describeExportFormMethod('Get the first 20 rows of an export.', preview),
+      '/api/raw/v1/export/daily.json': describeExportFormMethod(
+        'Get the number of rows of an export by date.',
+        reference('DailyRows'),
+      ),
       '/api/raw/v1/export/get.json': describeOne(
         'Get the state and files of an export request.',
         'idRawExport',

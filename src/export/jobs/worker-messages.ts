@@ -49,9 +49,9 @@ export interface WorkerPlan extends ReadPlan {
   readonly stem: string;
 }
 
-export type DryRunKind = 'estimate' | 'preview';
+export type DryRunKind = 'estimate' | 'preview' | 'daily';
 
-/** The plan of an estimate or a preview, which writes nothing. */
+/** The plan of an estimate, a preview or a count of rows by date, which writes nothing. */
 export interface DryRunPlan extends ReadPlan {
   readonly look: DryRunKind;
 }
@@ -110,6 +110,12 @@ export interface Preview {
   readonly columns: readonly string[];
   readonly rows: readonly (readonly (string | null)[])[];
   readonly isTruncated: boolean;
+  readonly basis: ReportVersion;
+}
+
+/** Rows of an export by date in its time zone, oldest first; dates without rows are absent. */
+export interface DailyRows {
+  readonly days: readonly { readonly date: string; readonly rows: number }[];
   readonly basis: ReportVersion;
 }
 
@@ -193,10 +199,11 @@ type WorkerMessage =
   | { readonly kind: 'phase'; readonly phase: WorkerPhase }
   | WorkerOutcome;
 
-/** The outcome of an estimate or a preview. `user`: the request is at fault, with the reason for its user. */
+/** The outcome of a dry run. `user`: the request is at fault, with the reason for its user. */
 export type DryRunOutcome =
   | { readonly kind: 'estimate'; readonly estimate: Estimate }
   | { readonly kind: 'preview'; readonly preview: Preview }
+  | { readonly kind: 'daily'; readonly daily: DailyRows }
   | Failed<'user' | 'damage' | 'error'>;
 
 export type DataOutcome =
@@ -228,6 +235,7 @@ const workerMessages = {
 const dryRunOutcomes = {
   estimate: having({ estimate: having({ basis: isReportBasis }) }),
   preview: having({ preview: having({ basis: isReportBasis }) }),
+  daily: having({ daily: having({ days: isList, basis: isReportBasis }) }),
   failed: failedWith('user', 'damage', 'error'),
 };
 const dataOutcomes = {

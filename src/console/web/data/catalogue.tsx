@@ -26,10 +26,15 @@ interface CatalogueKeys {
   readonly idApp: string;
   readonly days: Days;
   readonly customEventName?: string;
+  /** Days of each event in the response; none by default. */
+  readonly daysOfEvent?: number;
 }
 
-function loadCatalogue({ days, ...keys }: CatalogueKeys, signal: AbortSignal): Promise<Catalogue> {
-  const callArguments = { ...keys, ...datesOf(days), days: '0' };
+export function loadCatalogue(
+  { days, daysOfEvent = 0, ...keys }: CatalogueKeys,
+  signal: AbortSignal,
+): Promise<Catalogue> {
+  const callArguments = { ...keys, ...datesOf(days), days: String(daysOfEvent) };
   return callApi('/api/catalogue/v1/get.json', { callArguments, signal });
 }
 
@@ -97,7 +102,7 @@ function Parameters({ event }: { readonly event: CatalogueEvent }) {
   );
 }
 
-function ParametersPart({ idApp, days, customEventName }: Required<CatalogueKeys>) {
+function ParametersPart({ idApp, days, customEventName }: CatalogueKeys & { readonly customEventName: string }) {
   const { data, error, isLoading } = useLoaded(
     (signal) => loadCatalogue({ idApp, days, customEventName }, signal),
     [idApp, days.period, days.dateTo, customEventName],

@@ -17,6 +17,7 @@ import {
 } from '../components/layout.tsx';
 import { useLoaded } from '../components/load.ts';
 import { CatalogueCard } from './catalogue.tsx';
+import { UsageCard } from './usage.tsx';
 import { datesOf, kindsOf, nameOf, useDays, useVolume, VolumeCard, type Days } from './volume.tsx';
 
 type Fields = AnswerOf<'/api/data/v1/fields.json'>;
@@ -122,6 +123,7 @@ function AppData({ idApp }: { readonly idApp: string }) {
         ) : (
           <>
             <VolumeCard volume={volume} shown={shown} />
+            <UsageCard idApp={idApp} days={days} />
             <FieldsCard idApp={idApp} days={days} kinds={kindsOf(volume.data)} />
             <CatalogueCard idApp={idApp} days={days} />
           </>

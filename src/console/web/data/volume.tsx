@@ -40,7 +40,7 @@ export function useDays(idApp?: string) {
 }
 
 /** Lists every date of a volume, also those without events. */
-export function listDates({ dateFrom, dateTo }: Volume): string[] {
+export function listDates({ dateFrom, dateTo }: Pick<Volume, 'dateFrom' | 'dateTo'>): string[] {
   const dates: string[] = [];
   for (let ms = Date.parse(dateFrom); ms <= Date.parse(dateTo); ms += dayMs)
     dates.push(new Date(ms).toISOString().slice(0, 10));
@@ -70,7 +70,7 @@ export function useVolume({ period, dateTo }: Days, idApp?: string): Loaded<Volu
 }
 
 const shortDate = new Intl.DateTimeFormat(undefined, { month: 'short', day: 'numeric', timeZone: 'UTC' });
-const formatDay = (seconds: number): string => shortDate.format(seconds * 1000);
+export const formatDay = (seconds: number): string => shortDate.format(seconds * 1000);
 
 /** Returns a lookup of the events of a date and kind. */
 function countsOf({ days }: Volume): (date: string, kind: string) => number {
