@@ -211,7 +211,7 @@ const orders: readonly UserRow[] = [
   {
     ask: ({ idSegment }) => order({ idSegment, selectors: 'eventId' }, 'installs'),
     stranger: 400,
-    shows: () => /eventId|"rows":/,
+    shows: () => /eventId|"rows":|"days":/,
   },
 ];
 

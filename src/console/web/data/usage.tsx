@@ -146,8 +146,8 @@ function DerivedChart({ chart, subject, idApp, days }: DerivedProps) {
   );
 }
 
-/** Names with their own colour; the others are one series. */
-const maxNames = 4;
+/** Names of a chart, each with a colour; if there are more, the last colour is for all others. */
+const maxNames = 5;
 
 function NamesChart({ idApp, days }: UsageProps) {
   const loaded = useLoaded(
@@ -157,7 +157,8 @@ function NamesChart({ idApp, days }: UsageProps) {
         label,
         days: sumByDate(events.flatMap((event) => event.days)),
       });
-      const [named, others] = [customEvents.slice(0, maxNames), customEvents.slice(maxNames)];
+      const own = customEvents.length <= maxNames ? maxNames : maxNames - 1;
+      const [named, others] = [customEvents.slice(0, own), customEvents.slice(own)];
       return [
         ...named.map((event) => toSeries(event.customEventName, [event])),
         ...(others.length === 0 ? [] : [toSeries(`${formatCount(others.length)} other names`, others)]),
