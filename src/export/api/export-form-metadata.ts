@@ -93,7 +93,7 @@ const titleRules: readonly (readonly [pattern: RegExp, title: string])[] = [
 ];
 
 /** Returns a title of a column for people, such as `Country id` of `idCountry`. */
-export function titleOf(name: string): string {
+function describeName(name: string): string {
   const rule = titleRules.find(([pattern]) => pattern.test(name));
   const text = rule === undefined ? name : name.replace(rule[0], rule[1]);
   const words = text
@@ -219,7 +219,7 @@ export function describeExportForm() {
     eventGroups,
     selectors: [...selectors.values()].map((selector) => {
       const { name, type, meaning } = selector;
-      return { name, title: titleOf(name), type, meaning, group: groupOf(selector) };
+      return { name, title: describeName(name), type, meaning, group: groupOf(selector) };
     }),
     filters: filters.map(describeFilter),
     timezones: [...timezones],

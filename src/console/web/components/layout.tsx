@@ -128,7 +128,7 @@ export function Table<Row>({
   readonly keyOf: (row: Row, index: number) => string | number;
   readonly kindOf?: (row: Row) => string | undefined;
 }) {
-  // Cells that are no table cells for the style sheet lose their roles.
+  // The style sheet displays the cells as blocks, so that they lose their roles.
   const roleOf = (role: 'table' | 'rowgroup' | 'row' | 'cell'): typeof role | undefined =>
     kind.includes('as-cards') ? role : undefined;
   return (

@@ -123,14 +123,14 @@ function Group({ title, entries, chosen, isOpen }: GroupProps) {
           <span class="hidden"> of {title}</span>
         </Button>
         <div class="checks">
-          {entries.map(({ name, title, meaning }) => (
+          {entries.map(({ name, title: columnTitle, meaning }) => (
             <Check
               key={name}
               checked={chosen.includes(name)}
               onChange={(event) => choose(event.currentTarget.checked ? [...chosen, name] : without([name]))}
               label={
                 <>
-                  {title} <code class="muted">{name}</code>
+                  {columnTitle} <code class="muted">{name}</code>
                   <span class="muted small meaning">{meaning}</span>
                 </>
               }

@@ -40,20 +40,48 @@ const toSuggestion = ({ name, events }: KnownName): Suggestion => ({ value: name
 
 type FilterChoice = readonly [name: string, meaning: string];
 
+const ofEvent = ({ name }: FilterEntry): boolean => name.startsWith('eventName');
+const ofPerson = ({ isPerson }: FilterEntry): boolean => isPerson === true;
+const toChoice = ({ name, meaning }: FilterEntry): FilterChoice => [name, meaning];
+
 /** Groups the filters that can be added. */
 function groupFilters(
   open: readonly FilterEntry[],
   hasParams: boolean,
 ): readonly (readonly [title: string, filters: readonly FilterChoice[]])[] {
-  const ofEvent = ({ name }: FilterEntry): boolean => name.startsWith('eventName');
-  const ofPerson = ({ isPerson }: FilterEntry): boolean => isPerson === true;
-  const toChoice = ({ name, meaning }: FilterEntry): FilterChoice => [name, meaning];
   const params: readonly FilterChoice[] = hasParams ? [['params', 'A parameter of the custom event.']] : [];
   return [
     ['Event', [...open.filter(ofEvent).map(toChoice), ...params]],
     ['Person or device', open.filter(ofPerson).map(toChoice)],
     ['Other', open.filter((entry) => !ofEvent(entry) && !ofPerson(entry)).map(toChoice)],
   ];
+}
+
+interface AddFilterProps {
+  /** Filters that are not added yet. */
+  readonly open: readonly FilterEntry[];
+  readonly hasParams: boolean;
+  readonly onAdd: (name: string) => void;
+}
+
+function AddFilter({ open, hasParams, onAdd }: AddFilterProps) {
+  return (
+    <Select label="Add a filter" kind="hidden inline" value="" onChange={(change) => onAdd(change.currentTarget.value)}>
+      <option value="">Add a filter…</option>
+      {groupFilters(open, hasParams).map(
+        ([title, group]) =>
+          group.length > 0 && (
+            <optgroup key={title} label={title}>
+              {group.map(([name, meaning]) => (
+                <option key={name} value={name}>
+                  {name}: {meaning}
+                </option>
+              ))}
+            </optgroup>
+          ),
+      )}
+    </Select>
+  );
 }
 
 /** Edits the filters that the event has. */
@@ -78,28 +106,7 @@ export function FiltersField({ draft, dictionary, activity }: DraftProps) {
     <Card
       id="filters-title"
       title="Filters"
-      beside={
-        <Select
-          label="Add a filter"
-          kind="hidden inline"
-          value=""
-          onChange={(change) => add(change.currentTarget.value)}
-        >
-          <option value="">Add a filter…</option>
-          {groupFilters(open, fitting.includes('eventName')).map(
-            ([title, group]) =>
-              group.length > 0 && (
-                <optgroup key={title} label={title}>
-                  {group.map(([name, meaning]) => (
-                    <option key={name} value={name}>
-                      {name}: {meaning}
-                    </option>
-                  ))}
-                </optgroup>
-              ),
-          )}
-        </Select>
-      }
+      beside={<AddFilter open={open} hasParams={fitting.includes('eventName')} onAdd={add} />}
     >
       {added.length === 0 && params.length === 0 && (
         <p class="muted">No filters: the export has all rows of the period, from all apps of your account.</p>
