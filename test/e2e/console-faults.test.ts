@@ -155,7 +155,7 @@ describe('an answer', () => {
   it('A late response to an earlier request does not replace the current one', async () => {
     const days = { 7: 'slow', 30: 30, 90: 90, 365: undefined } as const;
     await answer({
-      '/api/data/v1/apps.json': { apps: [], total: 0 },
+      '/api/data/v1/activity.json': { apps: [], total: 0, events: 1, kinds: [], isComplete: true },
       '/api/data/v1/volume.json': async (route, { searchParams }) => {
         const [dateFrom = '', dateTo = ''] = ['dateFrom', 'dateTo'].map((name) => searchParams.get(name) ?? '');
         const span = ((Date.parse(dateTo) - Date.parse(dateFrom)) / 86_400_000 + 1) as keyof typeof days;
