@@ -4,7 +4,7 @@ import { byteOrderMark } from '../../datasets/file-formats.ts';
 import { sqlName, sqlText } from '../../lake/sql/literals.ts';
 import type { ExportApp, ExportSpec } from '../jobs/export-spec.ts';
 import type { PlanTitles } from '../jobs/worker-messages.ts';
-import type { BoundValue } from './export-query.ts';
+import type { BoundValue, ExportStatement } from './export-query.ts';
 import { paramExpression, type ParamColumn } from './param-columns.ts';
 import { spreadsheetCell } from './spreadsheet-cells.ts';
 
@@ -139,6 +139,16 @@ function zoneTime(column: string, { request, values }: SelectorPlan): string {
   const sign = `CASE WHEN ${offset} < 0 THEN '-' ELSE '+' END`;
   const rest = `CASE WHEN ${seconds} = 0 THEN '' ELSE ':' || ${digits(seconds)} END`;
   return `strftime(${local}, ${form}) || ${sign} || ${digits(hours)} || ':' || ${digits(minutes)} || ${rest}`;
+}
+
+/** Builds the statement that counts rows by date in a time zone. `from`: the FROM clause with the relation `events`. */
+export function countByDate(from: string, timezone: string, values: ExportStatement['values']): ExportStatement {
+  const isUtc = timezone === 'UTC';
+  const date = isUtc ? utcDate('event_time') : zoneDate('event_time');
+  return {
+    sql: `SELECT CAST(${date} AS VARCHAR) AS date, count(*) AS rows ${from} GROUP BY 1 ORDER BY 1`,
+    values: isUtc ? values : { ...values, timezone },
+  };
 }
 
 /** An event without parameters has an empty list. */

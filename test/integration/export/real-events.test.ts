@@ -1,13 +1,20 @@
 import { describe, expect, it } from 'vitest';
 import { createExportArea } from '../../helpers/export-area.ts';
 import { derivedEvents } from '../../helpers/derived-oracle.ts';
-import { oracleApps, toFixtureEvent } from '../../helpers/export-events.ts';
-import { encodeSet, expectedRows, parseCsv } from '../../helpers/export-oracle.ts';
+import { oracleApps, toFixtureEvent, type ImportedEvent } from '../../helpers/export-events.ts';
+import { encodeSet, expectedRows, parseCsv, type OracleRequest } from '../../helpers/export-oracle.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { inWholeRun } from '../../helpers/in-turn.ts';
 import { writeLake } from '../../helpers/lake-fixture.ts';
 import { hasSample, readSample } from '../../helpers/sample-events.ts';
 import { runHere } from '../../helpers/worker-here.ts';
+
+/** Counts the rows of a request by date. */
+function countDates(request: OracleRequest, events: readonly ImportedEvent[]): unknown {
+  const [, ...rows] = expectedRows({ ...request, selectors: ['dtEvent'] }, events);
+  const dates = rows.map(([date = '']) => date).toSorted();
+  return [...new Set(dates)].map((date) => ({ date, rows: dates.filter((each) => each === date).length }));
+}
 
 describe.skipIf(!hasSample)('exports of the sample of real events', () => {
   it('The users, devices, activities and sessions of real events equal those of the oracle, per day and in total', async ({
@@ -41,6 +48,9 @@ describe.skipIf(!hasSample)('exports of the sample of real events', () => {
             .join('&');
           const rows = parseCsv((await running.export(user, query)).join(''));
           expect({ request, rows }).toEqual({ request, rows: expectedRows(request, events) });
+          const answer = await running.call(user, `/api/raw/v1/export/daily.json?${query}`);
+          const counted = answer.json?.data as unknown;
+          expect({ request, counted }).toMatchObject({ request, counted: { days: countDates(request, events) } });
           expect(rows.length, event).toBeGreaterThan(1);
         }
       }
