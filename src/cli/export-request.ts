@@ -81,7 +81,7 @@ export const requestOptions = {
 
 export type GivenRequest = OptionValues<typeof requestOptions>;
 
-function usualSelectors(event: string): readonly string[] {
+function usualSelectors(event: string, hasParamColumns: boolean): readonly string[] {
   const { dataset, event: spec } = getExport(event);
   const common = new Set(commonFields.map(({ name }) => name));
   const own = dataset.isLoadable ? dataset.fields.map(({ name }) => name).filter((name) => !common.has(name)) : [];
@@ -92,7 +92,8 @@ function usualSelectors(event: string): readonly string[] {
     'idApp',
     'customUserId',
     ...('derive' in spec ? derived[spec.derive] : []),
-    ...('kind' in spec && spec.kind === 'custom_event' ? ['eventName', 'params.name', 'params.value'] : []),
+    ...('kind' in spec && spec.kind === 'custom_event' ? ['eventName'] : []),
+    ...('kind' in spec && spec.kind === 'custom_event' && !hasParamColumns ? ['params.name', 'params.value'] : []),
     ...own,
   ];
 }
@@ -166,7 +167,7 @@ export function toRequest(
   });
   const parameters: ExportArguments = [
     ['event', event],
-    ['selectors', selectors ?? usualSelectors(event).join(',')],
+    ['selectors', selectors ?? usualSelectors(event, options.columns === 'params').join(',')],
     ['timezone', timezone],
     ['format', format],
     ...Object.entries(optional),

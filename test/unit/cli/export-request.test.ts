@@ -37,6 +37,16 @@ describe('an export request of the command line', () => {
     expect(() => parse?.('idAd=1', '--person')).toThrow('use --where for other parameters');
   });
 
+  it('Columns of parameters replace the selectors of all parameters, unless these are named', () => {
+    const selectorsOf = (options: Partial<GivenRequest>): string | undefined =>
+      toRequest('customEvents', given(options), undefined, nowMs).parameters.find(
+        ([name]) => name === 'selectors',
+      )?.[1];
+    const [plain = '', withColumns = ''] = [selectorsOf({}), selectorsOf({ columns: 'params' })];
+    expect(plain).toBe(`${withColumns},params.name,params.value`);
+    expect(selectorsOf({ columns: 'params', selectors: 'params.name' })).toBe('params.name');
+  });
+
   it('An IANA alias is converted to the time zone of the service', () => {
     const { parameters, days } = toRequest(
       'customEvents',
