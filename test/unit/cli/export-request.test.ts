@@ -15,6 +15,9 @@ function given(options: Partial<GivenRequest>): GivenRequest {
 
 const asked = (output: string) => toRequest('customEvents', given({}), output, nowMs).parameters;
 
+const selectorsOf = (options: Partial<GivenRequest>): string | undefined =>
+  toRequest('customEvents', given(options), undefined, nowMs).parameters.find(([name]) => name === 'selectors')?.[1];
+
 describe('an export request of the command line', () => {
   it.each([
     ['sinceVersion=8-1', '--since-version'],
@@ -38,10 +41,6 @@ describe('an export request of the command line', () => {
   });
 
   it('Columns of parameters replace the selectors of all parameters, unless these are named', () => {
-    const selectorsOf = (options: Partial<GivenRequest>): string | undefined =>
-      toRequest('customEvents', given(options), undefined, nowMs).parameters.find(
-        ([name]) => name === 'selectors',
-      )?.[1];
     const [plain = '', withColumns = ''] = [selectorsOf({}), selectorsOf({ columns: 'params' })];
     expect(plain).toBe(`${withColumns},params.name,params.value`);
     expect(selectorsOf({ columns: 'params', selectors: 'params.name' })).toBe('params.name');
