@@ -213,7 +213,7 @@ async function startWork(
     if (job !== undefined && !isInProgress(job)) tasks.onEnd(id);
   });
   closers.add('requests of other hosts', () => following.stop());
-  const schedules = createAccountSchedules(ofSchedules);
+  const schedules = createAccountSchedules({ ...ofSchedules, onAsked: () => tasks.onAsked() });
   const interactiveJobs = createInteractiveJobs({ access, clock, runDryRun, runDataQuery, onDamage }, runnerOptions);
   return { exports, runner, tasks, schedules, looks: interactiveJobs, damages, webhooks, metrics };
 }
@@ -232,7 +232,7 @@ function addRoutes(
   const quotas = createQuotas(options);
   const addMethod = createAddMethod(server, { access, quotas, sessions, onAnswer: metrics.answered }, { publicUrl });
   addExportRoutes(server, { exports, exportViews, quotas, tracing }, addMethod);
-  addListRoutes(addMethod, { exports, exportViews });
+  addListRoutes(addMethod, { exports, exportViews, access });
   addDryRunRoutes(addMethod, { exports, interactiveJobs, access });
   addWebhookRoutes(addMethod, webhooks);
   addScheduleRoutes(addMethod, schedules);

@@ -30,6 +30,8 @@ interface TasksDependencies extends SlotRunnerDependencies {
 export interface Tasks extends Stoppable {
   /** Called with a request that has ended, on any host. */
   onEnd(id: number): void;
+  /** Called when a run of a schedule was asked for here. Another host finds it at its next check. */
+  onAsked(): void;
   notices(): readonly Problem[];
 }
 
@@ -58,6 +60,7 @@ function startHere({ webhooks, leases, ...dependencies }: TasksDependencies): Ta
       notifier.deliver(id);
       slots.onEnd();
     },
+    onAsked: () => slots.onEnd(),
     notices: () => [...slots.notices(), ...notifier.notices()],
     async stop() {
       for (const part of [tidying, sweeper, slots, noticeNotifier, notifier]) await part.stop();
@@ -98,6 +101,7 @@ export function startTasks(dependencies: TasksDependencies): Tasks {
   });
   return {
     onEnd: (id) => running?.onEnd(id),
+    onAsked: () => running?.onAsked(),
     notices: () => running?.notices() ?? [],
     stop: () => holding.stop(),
   };

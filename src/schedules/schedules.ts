@@ -2,7 +2,8 @@
  * Schedules: recurring exports.
  *
  * In: calls and commands, which write schedules; the export role, which writes their progress. Out: both.
- * Layout: `schedules/<account>/<id>.json`, a record; `<id>.progress.json` next to it. Ids are random and never repeat.
+ * Layout: `schedules/<account>/<id>.json`, a record; next to it `<id>.progress.json`, and `<id>.run.json` while a run is
+ * asked for. Ids are random and never repeat.
  * Invariant: a slot has one export. The progress and the export requests both name the slots that have one. A request
  * is durable before the progress that has its slot, and is deleted only after it. Where several hosts share the
  * requests, the progress reserves the id of a slot's request before it is created. So two hosts create one request.
@@ -28,6 +29,32 @@ export interface Schedule {
   readonly resumes: number;
 }
 
+/** The result of a schedule's export. The export itself expires; its run stays. */
+export interface ScheduleRun {
+  readonly idReport: number;
+  /** Name of its slot. */
+  readonly slot: string;
+  /** Whether a user asked for it. */
+  readonly isAsked?: true;
+  readonly createdMs: number;
+  /** State of the request when it ended; absent while it is in progress. */
+  readonly state?: string;
+  readonly finishedMs?: number;
+  readonly rows?: number;
+  readonly bytes?: number;
+  /** Error for the user. */
+  readonly error?: string;
+}
+
+/** Runs that are kept, the newest. */
+const keptRuns = 20;
+
+/** Adds a run, or replaces it by its newer state. A run with a lower id than others is of a restored store. */
+export function addRun(runs: readonly ScheduleRun[], run: ScheduleRun): readonly ScheduleRun[] {
+  const others = runs.filter(({ idReport, slot }) => idReport !== run.idReport || slot !== run.slot);
+  return [...others, run].toSorted((a, b) => a.createdMs - b.createdMs || a.idReport - b.idReport).slice(-keptRuns);
+}
+
 export interface ScheduleProgress {
   /** The slots that have their export, sorted and apart. */
   readonly made: readonly SlotSpan[];
@@ -37,9 +64,11 @@ export interface ScheduleProgress {
   /** Of a change feed: the cursor of its last success. */
   readonly place?: string;
   /** The newest slot of which a host creates the export, and the id of its request. Absent without other hosts. */
-  readonly reserved?: { readonly slot: number; readonly idReport: number };
-  /** Why no export is created; valid for the same number of resumes. */
-  readonly stopped?: { readonly reason: string; readonly resumes: number };
+  readonly reserved?: { readonly slot: number; readonly idReport: number; readonly run?: string };
+  /** Why no export is created; valid for the same number of resumes. Without a time in records of 0.3. */
+  readonly stopped?: { readonly reason: string; readonly resumes: number; readonly atMs?: number };
+  /** The newest runs, oldest first; absent in records of 0.3. */
+  readonly runs?: readonly ScheduleRun[];
 }
 
 export const noProgress: ScheduleProgress = { made: [], endedReport: 0, lastReport: 0 };

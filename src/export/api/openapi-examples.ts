@@ -195,12 +195,14 @@ export const webhookExamples: Examples = {
 const idSchedule = 'sc_8b7f9a0b78ee61cb';
 const schedule = {
   idSchedule,
+  name: 'Daily events',
+  summary: 'Custom events; columns tsEvent, eventName and params.name; csv',
   idUser: '1',
   every: 'day',
   at: '04:00',
   timezone: 'UTC',
   catchUp: '31',
-  arguments: { event: [order.event], selectors: order.selectors },
+  arguments: { event: [order.event], name: ['Daily events'], selectors: order.selectors },
   status: 'Active',
   timestampCreated: '1767225600',
   timestampNextSlot: '1767240000',
@@ -214,6 +216,24 @@ export const scheduleExamples: Examples = {
   },
   '/api/schedule/v1/list.json': { answer: done({ schedules: [schedule] }) },
   '/api/schedule/v1/get.json': ofSchedule,
+  '/api/schedule/v1/runs.json': {
+    given: { idSchedule },
+    answer: done({
+      runs: [
+        {
+          idRawExport,
+          slot: '2026-01-02',
+          isOnDemand: false,
+          status: 'Success!',
+          timestampCreated: '1767326400',
+          timestampFinished: '1767326404',
+          rows: 131_502,
+          bytes: 7_912_344,
+        },
+      ],
+    }),
+  },
+  '/api/schedule/v1/run.json': ofSchedule,
   '/api/schedule/v1/pause.json': { ...ofSchedule, answer: done({ ...schedule, status: 'Paused' }) },
   '/api/schedule/v1/resume.json': ofSchedule,
   '/api/schedule/v1/delete.json': { given: { idSchedule }, answer: done({ idSchedule }) },

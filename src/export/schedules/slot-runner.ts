@@ -88,10 +88,11 @@ export function startSlotRunner(dependencies: SlotRunnerDependencies) {
   /** Reports whether a check is due; a clock that was set back may have slots that no check has seen. */
   const isDue = ({ nextMs, lookedMs }: Known, nowMs: number): boolean => nextMs <= nowMs || nowMs < lookedMs;
 
-  async function lookAtOne(id: ScheduleId): Promise<Known | undefined> {
+  async function lookAtOne(id: ScheduleId, isAsked: boolean): Promise<Known | undefined> {
     const before = known.get(id.idSchedule);
     const isSame =
       before !== undefined &&
+      !isAsked &&
       !isDue(before, clock.nowMs()) &&
       (before.nextMs < Infinity || (await findState(schedules, id)) === before.state);
     return isSame ? before : await takeTurn(id, before);
@@ -105,12 +106,12 @@ export function startSlotRunner(dependencies: SlotRunnerDependencies) {
     if (!store.isLoaded()) await store.load(signal);
     if (!store.isLoaded()) throw new Error('cannot read all export requests of earlier processes');
     hasLooked = false;
-    const { ids, left } = await listScheduleIds(schedules);
+    const { ids, left, asked } = await listScheduleIds(schedules);
     for (const id of left) await removeScheduleProgress(schedules, id);
     const found = new Map<string, Known>();
     for (const id of ids.toSorted((a, b) => lastReport(a) - lastReport(b))) {
       if (signal.aborted) return;
-      const after = await lookAtOne(id);
+      const after = await lookAtOne(id, asked.has(id.idSchedule));
       if (after !== undefined) found.set(id.idSchedule, after);
     }
     known = found;
@@ -127,7 +128,7 @@ export function startSlotRunner(dependencies: SlotRunnerDependencies) {
   });
 
   return {
-    /** Checks the schedules after a request has ended. */
+    /** Checks the schedules after a request has ended, or a run was asked for. */
     onEnd: (): void => loop.wake(),
     /** Reports whether an expired request must stay, since its schedule has not recorded its end. */
     isHeld(job: ReportJob): boolean {
