@@ -30,6 +30,13 @@ const windows = [
   [390, 'dark'],
 ] as const;
 
+async function look(page: Page, name: string): Promise<void> {
+  await page.evaluate('scrollTo({ top: 0, behavior: "instant" })');
+  if (pictures !== undefined) await page.screenshot({ path: path.join(pictures, `${name}.png`), fullPage: true });
+  expect([name, ...(await findAxeFaults(page))]).toEqual([name]);
+  expect([name, await overflowOf(page)]).toEqual([name, 0]);
+}
+
 describe.skipIf(executable === undefined || !isWhole)(
   `the pages of exports${executable === undefined ? ` (${noChromium})` : isWhole ? '' : ` (${noWhole})`}`,
   () => {
@@ -64,13 +71,6 @@ describe.skipIf(executable === undefined || !isWhole)(
       await page.getByRole('button', { name: 'Sign in' }).click();
       await page.getByRole('navigation', { name: 'Pages' }).waitFor();
       return page;
-    }
-
-    async function look(page: Page, name: string): Promise<void> {
-      await page.evaluate('scrollTo({ top: 0, behavior: "instant" })');
-      if (pictures !== undefined) await page.screenshot({ path: path.join(pictures, `${name}.png`), fullPage: true });
-      expect([name, ...(await findAxeFaults(page))]).toEqual([name]);
-      expect([name, await overflowOf(page)]).toEqual([name, 0]);
     }
 
     it.each(windows)('Exports have names and are searched at %i pixels, %s', async (width, scheme) => {

@@ -25,11 +25,11 @@ test.each([
     'Custom events where event name is not x,y or z, and level is 3; columns a, b, c and 2 more; jsonl, zstd',
   ],
   [
-    'event=deviceRegistrations&selectors=a,b,c,d&idCountry=1,2,3,4,5&SDKKey=k7&isVerified=1&name=n&sinceVersion=0',
-    /^Device registrations where country is .+, .+, .+ or 2 more, and app is Shop, and verified is .+; columns a, b, c and d; csv$/,
+    'event=deviceRegistrations&selectors=a,b,c,d&idCountry=188,16,17,18,19&SDKKey=k7&isVerified=1&name=n&sinceVersion=0',
+    'Device registrations where country is Russia, Uzbekistan, Tajikistan or 2 more, and app is Shop, and verified is verified; columns a, b, c and d; csv',
   ],
 ])('The summary of %s has its filters and columns', (query, wanted) => {
-  expect(summarize(query)).toEqual(typeof wanted === 'string' ? wanted : expect.stringMatching(wanted));
+  expect(summarize(query)).toBe(wanted);
 });
 
 test('A filter that this version does not know is named as it was given', () => {
