@@ -18,8 +18,7 @@ import type { Metrics } from '../runtime/metrics.ts';
 import type { Tracing } from '../runtime/tracing/tracing.ts';
 import { findLeases } from '../runtime/store/open-store.ts';
 import { listSegmentIds } from '../segments/segment-store.ts';
-import { createLastAttempts } from '../webhooks/webhook-store.ts';
-import { addAppRoutes, type AppView, addWebhookRoutes } from './api/account-routes.ts';
+import { addAppRoutes, type AppView } from './api/account-routes.ts';
 import { createCalendar } from './api/calendar.ts';
 import { addCatalogueRoutes, addDataRoutes, addDryRunRoutes } from './api/data-routes.ts';
 import { addExportRoutes, addListRoutes } from './api/export-routes.ts';
@@ -41,6 +40,7 @@ import {
   type RunDryRun,
   type RunDataQuery,
 } from './jobs/worker-process.ts';
+import { addWebhookRoutes } from './notify/webhook-routes.ts';
 import { addOperationsMethods, type OperationsDependencies } from './admin-api/operations.ts';
 import { addScheduleRoutes, createAccountSchedules } from './schedules/account-schedules.ts';
 import { createSlotClock } from './schedules/slot-clock.ts';
@@ -168,7 +168,6 @@ async function startWork(
   const webhooks = {
     paths: { webhooks: webhooksDir, keys: keysDir },
     rules: getOutgoingRules(options),
-    tries: createLastAttempts(),
     clock,
     logger,
   };
@@ -234,7 +233,9 @@ function addRoutes(
   addExportRoutes(server, { exports, exportViews, quotas, tracing }, addMethod);
   addListRoutes(addMethod, { exports, exportViews, access });
   addDryRunRoutes(addMethod, { exports, interactiveJobs, access });
-  addWebhookRoutes(addMethod, webhooks);
+  const { lakeDir, schedulesDir } = options;
+  const findJob = (id: number) => reports.store.find(id);
+  addWebhookRoutes(addMethod, { ...webhooks, lakeDir, schedules: schedulesDir, access, findJob });
   addScheduleRoutes(addMethod, schedules);
   if (appView !== undefined) addAppRoutes(addMethod, access, appView);
   addDataRoutes(addMethod, { access, interactiveJobs, clock });

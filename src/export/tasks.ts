@@ -43,12 +43,12 @@ const retryMs = 1000;
 function startHere({ webhooks, leases, ...dependencies }: TasksDependencies): Tasks {
   const { store, clock, logger, loaded, lakeDir, access } = dependencies;
   const notifier = startNotifier({ ...webhooks, store });
-  const noticeNotifier = startNoticeNotifier({ ...webhooks, lakeDir, access });
   let missed: Promise<void> | undefined;
   void loaded.then(() => {
     missed = notifier.deliverMissed();
   });
   const slots = startSlotRunner(dependencies);
+  const noticeNotifier = startNoticeNotifier({ ...webhooks, lakeDir, access, listStops: () => slots.stops() });
   const sweeper = startSweeper(store, clock, logger, (job) => slots.isHeld(job));
   const tidying = startPollLoop(() => (leases === undefined ? undefined : removeOldClaims(store, leases)), {
     everyMs: oldClaimsEveryMs,

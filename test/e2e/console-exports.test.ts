@@ -15,6 +15,7 @@ import { temporaryFolder } from '../helpers/folder.ts';
 import { writePastRequests } from '../helpers/past-requests.ts';
 import { startTestService, type TestService } from '../helpers/service.ts';
 import { addTestApp, addTestUser } from '../helpers/service-access.ts';
+import { startReceiver } from '../helpers/webhook-receiver.ts';
 
 /** The pages of exports and schedules, at both widths and in both schemes. */
 
@@ -49,7 +50,10 @@ describe.skipIf(executable === undefined || !isWhole)(
       await addTestApp(dataDir);
       ann = await addTestUser(dataDir);
       await writePastRequests(dataDir, ann.idUser, 3);
-      [service, browser] = await Promise.all([startTestService({ dataDir }), launchChromium(executable ?? '')]);
+      [service, browser] = await Promise.all([
+        startTestService({ dataDir, settings: { TRIBUTARY_WEBHOOKS_ALLOW: '127.0.0.0/8' } }),
+        launchChromium(executable ?? ''),
+      ]);
     });
     afterAll(async () => {
       await browser?.close();
@@ -105,6 +109,39 @@ describe.skipIf(executable === undefined || !isWhole)(
       await look(page, `schedules-${width}-${scheme}`);
       await card.getByRole('button', { name: 'Pause' }).click();
       await card.getByText('Paused').waitFor();
+    });
+
+    it.each(windows)('Webhooks are added, tested, rotated and resent at %i pixels, %s', async (width, scheme) => {
+      const { url, received } = await startReceiver(200, 503, 200);
+      const page = await openSignedIn(width, scheme, 'exports/webhooks');
+      await page.getByLabel('URL').fill(url);
+      await page.keyboard.press('Enter');
+      await page.getByLabel('Copy this now').waitFor();
+      expect(await page.getByLabel('Copy this now').inputValue()).toMatch(/^whsec_/);
+      await look(page, `webhook-secret-${width}-${scheme}`);
+      await page.getByRole('button', { name: 'Done' }).click();
+      const card = page.getByRole('listitem').filter({ hasText: url });
+      await tabTo(page, card.getByRole('button', { name: 'Send test message' }));
+      await page.keyboard.press('Enter');
+      await card.getByText('Test message: delivered').waitFor();
+      await card.getByRole('button', { name: 'Send test message' }).click();
+      await card.getByText('Test message: the receiver returned HTTP 503').waitFor();
+      await card.getByRole('button', { name: 'Last messages' }).click();
+      await card
+        .getByRole('listitem')
+        .filter({ hasText: 'HTTP 503' })
+        .getByRole('button', { name: /Resend/ })
+        .click();
+      await card.getByText(/2 attempts/).waitFor();
+      expect(received).toHaveLength(3);
+      await card.getByRole('button', { name: 'Rotate secret…' }).click();
+      await look(page, `webhooks-${width}-${scheme}`);
+      await card.getByRole('button', { name: 'Rotate secret', exact: true }).click();
+      await page.getByRole('button', { name: 'Done' }).click();
+      await card.getByText(/Both secrets sign until/).waitFor();
+      await card.getByRole('button', { name: 'Delete…' }).click();
+      await card.getByRole('button', { name: 'Delete webhook' }).click();
+      await card.waitFor({ state: 'detached' });
     });
   },
 );

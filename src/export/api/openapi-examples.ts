@@ -179,6 +179,25 @@ const url = 'https://hooks.example.com/tributary';
 const webhook = { idWebhook: 'wh_f2013a4e83da6ef3', url, timestampCreated: '1767225600' };
 const { idWebhook } = webhook;
 
+const delivery = {
+  idMessage: `${idWebhook}.ex_5b1f7c3e9d2a4860`,
+  type: 'export.finished',
+  subject: '17',
+  isDelivered: false,
+  responseCode: 503,
+  error: 'the receiver returned HTTP 503',
+  attempts: 3,
+  timestampLastAttempt: '1767229200',
+};
+const testDelivery = {
+  idMessage: `${idWebhook}.te_0c1d2e3f4a5b6c7d`,
+  type: 'webhook.test',
+  isDelivered: true,
+  responseCode: 200,
+  attempts: 1,
+  timestampLastAttempt: '1767229300',
+};
+
 export const webhookExamples: Examples = {
   '/api/webhook/v1/create.json': {
     given: { url },
@@ -187,6 +206,17 @@ export const webhookExamples: Examples = {
   '/api/webhook/v1/list.json': {
     answer: done({
       webhooks: [{ ...webhook, timestampLastAttempt: '1767229200', lastError: 'the receiver returned HTTP 503' }],
+    }),
+  },
+  '/api/webhook/v1/deliveries.json': { given: { idWebhook }, answer: done({ deliveries: [delivery] }) },
+  '/api/webhook/v1/test.json': { given: { idWebhook }, answer: done(testDelivery) },
+  '/api/webhook/v1/resend.json': { given: { idWebhook, idMessage: delivery.idMessage }, answer: done(delivery) },
+  '/api/webhook/v1/rotate.json': {
+    given: { idWebhook, hours: 24 },
+    answer: done({
+      ...webhook,
+      timestampFormerSecretEnds: '1767312000',
+      secret: 'whsec_x3KQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw',
     }),
   },
   '/api/webhook/v1/delete.json': { given: { idWebhook }, answer: done({ idWebhook }) },

@@ -8,6 +8,7 @@
  * Crash: between a request and its progress, the next start finds the request by its slot.
  */
 import type { ReportJob } from '../../reports/reports.ts';
+import { defined } from '../../runtime/files/checksummed-json.ts';
 import { startPollLoop } from '../../runtime/async/poll-loop.ts';
 import type { Problem } from '../../runtime/problems/problem.ts';
 import { describeError, isAppError } from '../../runtime/errors.ts';
@@ -19,7 +20,9 @@ import {
   removeScheduleProgress,
   type ScheduleId,
 } from '../../schedules/schedule-store.ts';
-import type { ScheduleProgress } from '../../schedules/schedules.ts';
+import { stopReason, type Schedule, type ScheduleProgress } from '../../schedules/schedules.ts';
+import { readName } from '../api/exports.ts';
+import type { ScheduleStop } from '../notify/message.ts';
 import { createScheduleReconciler, isSettled, type ReconcileDependencies } from './reconcile.ts';
 
 export interface SlotRunnerDependencies extends Omit<ReconcileDependencies, 'onStop' | 'onOverdue'> {
@@ -40,6 +43,8 @@ interface Known {
   readonly nextMs: number;
   /** The members that its user changes, before the check. */
   readonly state: string;
+  /** Present while the schedule is stopped, unless a version before 0.4 has stopped it. */
+  readonly stop?: ScheduleStop;
   /** The error of the last check; `damage` if its records are damaged. */
   readonly failure?: string;
   readonly damage?: string;
@@ -48,6 +53,17 @@ interface Known {
 async function findState(schedules: string, { idAccount, idSchedule }: ScheduleId): Promise<string> {
   const schedule = await orDamaged(findSchedule(schedules, idAccount, idSchedule));
   return schedule === 'damaged' ? schedule : `${schedule?.paused} ${schedule?.resumes}`;
+}
+
+/** Returns the stop of a schedule; undefined if it runs, or was stopped by a version before 0.4. */
+export function findStop(schedule: Schedule, scheduleProgress: ScheduleProgress): ScheduleStop | undefined {
+  const { idAccount, idSchedule } = schedule;
+  const given = new Map(schedule.arguments);
+  const reason = stopReason(schedule, scheduleProgress);
+  const atMs = scheduleProgress.stopped?.atMs;
+  if (reason === undefined || atMs === undefined) return undefined;
+  const event = given.get('event')?.[0] ?? '';
+  return { idAccount, idSchedule, ...defined({ name: readName(given) }), event, reason, atMs };
 }
 
 /** Creates the check of a schedule: it advances, or has the error; undefined if it was removed. */
@@ -68,7 +84,12 @@ function createTurn(
     const state = await findState(schedules, id);
     try {
       const end = await reconciler.take(idAccount, idSchedule);
-      return end && { progress: end.progress, lookedMs, nextMs: end.nextMs ?? 0, state };
+      if (end === undefined) return undefined;
+      const { progress, nextMs = 0 } = end;
+      const schedule =
+        progress.stopped === undefined ? undefined : await findSchedule(schedules, idAccount, idSchedule);
+      const stop = schedule === undefined ? undefined : findStop(schedule, progress);
+      return { progress, lookedMs, nextMs, state, ...defined({ stop }) };
     } catch (error) {
       const failure = describeError(error);
       if (before?.failure !== failure) logger.error({ idSchedule, error: failure }, 'cannot run schedule, will retry');
@@ -139,6 +160,8 @@ export function startSlotRunner(dependencies: SlotRunnerDependencies) {
       if (schedule.damage !== undefined) return false;
       return schedule.progress === undefined || !isSettled(schedule.progress, job);
     },
+    /** Lists the schedules that are stopped. */
+    stops: (): readonly ScheduleStop[] => [...known.values()].flatMap(({ stop }) => stop ?? []),
     notices: (): readonly Problem[] =>
       [...known].flatMap(([idSchedule, { damage }]) => {
         const message = `schedule ${idSchedule} creates no exports: ${damage}`;

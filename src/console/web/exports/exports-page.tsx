@@ -4,10 +4,11 @@ import { callApi } from '../shell/client.ts';
 import { readPeriod } from '../new-export/export-arguments.ts';
 import { Button, SearchField } from '../components/controls.tsx';
 import { formatAway, formatBytes, formatCount, formatDate, formatTime } from '../components/format.ts';
-import { createTabs, EmptyCard, ErrorMessage, LoadingState, MessageBox, Table } from '../components/layout.tsx';
+import { createTabs, EmptyCard, ErrorMessage, LoadingState, MessageBox } from '../components/layout.tsx';
 import { useLoaded } from '../components/load.ts';
 import { isInProgress, RequestDetails, type ExportLine, type ExportPage } from './request-details.tsx';
 import { ScheduleList } from './schedules.tsx';
+import { WebhookList } from './webhooks.tsx';
 
 /** Refresh intervals while an export runs and otherwise. */
 const busyMs = 1500;
@@ -203,33 +204,6 @@ function RequestList() {
         onMove={(moved) => !isLoading && setBefores(moved)}
       />
     </>
-  );
-}
-
-/** Lists the webhook endpoints. The API adds them, and shows their secrets once. */
-function WebhookList() {
-  const loaded = useLoaded((signal) => callApi('/api/webhook/v1/list.json', { signal }), []);
-  if (loaded.data === undefined) return <LoadingState of={loaded} />;
-  const { webhooks } = loaded.data;
-  if (webhooks.length === 0)
-    return (
-      <EmptyCard title="No webhooks yet">
-        <p>
-          A URL added by <code>POST /api/webhook/v1/create.json</code> receives a message when an export ends.
-        </p>
-      </EmptyCard>
-    );
-  return (
-    <Table
-      label="Webhooks, scrollable"
-      kind="card flush"
-      columns={[
-        ['URL', ({ url }) => url, 'wrap'],
-        ['Added', ({ timestampCreated }) => formatTime(Number(timestampCreated)), 'nowrap'],
-      ]}
-      rows={webhooks}
-      keyOf={({ idWebhook }) => idWebhook}
-    />
   );
 }
 
