@@ -1,20 +1,20 @@
 import { openAccessReader } from '../access/store.ts';
 import { assertAccount } from '../access/users.ts';
-import { createAccountWebhooks, rotationHours, type AccountWebhooks } from '../export/notify/account-webhooks.ts';
+import { createAccountWebhooks, type AccountWebhooks } from '../export/notify/account-webhooks.ts';
 import {
   describeDelivery,
   describeWebhook,
   maxWebhooks,
   parseWebhookUrl,
   resendRefusals,
-} from '../export/notify/webhook-routes.ts';
+} from '../export/api/webhook-routes.ts';
 import { openJobRecords } from '../reports/report-records.ts';
 import { AppError } from '../runtime/errors.ts';
 import { createEgressPolicy, type EgressPolicy } from '../runtime/http/egress-policy.ts';
 import { createLogger } from '../runtime/logger.ts';
 import { openStore } from '../runtime/store/open-store.ts';
 import type { SentMessage } from '../webhooks/delivery-log.ts';
-import { addWebhook, listWebhooks, removeWebhook } from '../webhooks/webhook-store.ts';
+import { addWebhook, listWebhooks, removeWebhook, rotationHours } from '../webhooks/webhook-store.ts';
 import { defineDataCommand, type CommandGroup, type DataContext } from './command.ts';
 import { parsed, positive, failUsage, required, text, withDefault } from './option-specs.ts';
 

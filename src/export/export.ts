@@ -40,7 +40,8 @@ import {
   type RunDryRun,
   type RunDataQuery,
 } from './jobs/worker-process.ts';
-import { addWebhookRoutes } from './notify/webhook-routes.ts';
+import { createAccountWebhooks } from './notify/account-webhooks.ts';
+import { addWebhookRoutes } from './api/webhook-routes.ts';
 import { addOperationsMethods, type OperationsDependencies } from './admin-api/operations.ts';
 import { addScheduleRoutes, createAccountSchedules } from './schedules/account-schedules.ts';
 import { createSlotClock } from './schedules/slot-clock.ts';
@@ -235,7 +236,8 @@ function addRoutes(
   addDryRunRoutes(addMethod, { exports, interactiveJobs, access });
   const { lakeDir, schedulesDir } = options;
   const findJob = (id: number) => reports.store.find(id);
-  addWebhookRoutes(addMethod, { ...webhooks, lakeDir, schedules: schedulesDir, access, findJob });
+  const ofWebhooks = { ...webhooks, lakeDir, schedules: schedulesDir, access, findJob };
+  addWebhookRoutes(addMethod, { ...ofWebhooks, webhooks: createAccountWebhooks(ofWebhooks) });
   addScheduleRoutes(addMethod, schedules);
   if (appView !== undefined) addAppRoutes(addMethod, access, appView);
   addDataRoutes(addMethod, { access, interactiveJobs, clock });

@@ -10,6 +10,8 @@
  * Crash: between the request and the progress, the next start finds the request.
  */
 
+import { defined } from '../runtime/files/checksummed-json.ts';
+
 /** A schedule as its user created it. Only pauses change it. */
 export interface Schedule {
   /** `sc_` and 16 hex digits. */
@@ -76,6 +78,33 @@ export const noProgress: ScheduleProgress = { made: [], endedReport: 0, lastRepo
 /** Returns why a schedule creates no export; undefined if it does. */
 export function stopReason({ resumes }: Schedule, { stopped }: ScheduleProgress): string | undefined {
   return stopped?.resumes === resumes ? stopped.reason : undefined;
+}
+
+/** Returns the name of a schedule and its exports; undefined without one. */
+export function nameOf(schedule: Pick<Schedule, 'arguments'>): string | undefined {
+  return new Map(schedule.arguments).get('name')?.[0]?.trim();
+}
+
+/** A schedule that creates no more exports until its user resumes it. */
+export interface ScheduleStop {
+  readonly idAccount: number;
+  readonly idSchedule: string;
+  readonly name?: string;
+  readonly event: string;
+  readonly reason: string;
+  /** Unix ms. */
+  readonly atMs: number;
+}
+
+/** Returns the stop of a schedule; undefined if it runs, or was stopped by a version before 0.4. */
+export function findStop(schedule: Schedule, scheduleProgress: ScheduleProgress): ScheduleStop | undefined {
+  const { idAccount, idSchedule } = schedule;
+  const given = new Map(schedule.arguments);
+  const reason = stopReason(schedule, scheduleProgress);
+  const atMs = scheduleProgress.stopped?.atMs;
+  if (reason === undefined || atMs === undefined) return undefined;
+  const [event = ''] = given.get('event') ?? [];
+  return { idAccount, idSchedule, ...defined({ name: nameOf(schedule) }), event, reason, atMs };
 }
 
 /**

@@ -42,6 +42,9 @@ export interface AccountWebhooks {
   readonly damaged: readonly string[];
 }
 
+/** Hours for which the former secret also signs after a rotation, by default and at most. */
+export const rotationHours = { fallback: 24, most: 168 } as const;
+
 const secretBytes = 32;
 const webhookKind: RecordKind<Webhook> = {
   isValid: shapeOf<Webhook>({

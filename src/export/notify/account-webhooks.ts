@@ -6,7 +6,7 @@ import { AppError } from '../../runtime/errors.ts';
 import { findSchedule, readScheduleProgress } from '../../schedules/schedule-store.ts';
 import { readDeliveryLog, type SentMessage } from '../../webhooks/delivery-log.ts';
 import { findWebhook, rotateWebhookSecret, type Webhook } from '../../webhooks/webhook-store.ts';
-import { findStop } from '../schedules/slot-runner.ts';
+import { findStop } from '../../schedules/schedules.ts';
 import { renderMessage, renderNotice, renderStop, renderTest, type Message } from './message.ts';
 import { createSender, type WebhookSenderDependencies } from './sender.ts';
 import { defaultDeliveryOptions } from './retry-schedule.ts';
@@ -19,9 +19,6 @@ export interface AccountWebhookDependencies extends Omit<WebhookSenderDependenci
   readonly access: AccessReader;
   readonly findJob: (id: number) => Promise<ReportJob | undefined>;
 }
-
-/** Hours for which the former secret also signs after a rotation, by default and at most. */
-export const rotationHours = { fallback: 24, most: 168 } as const;
 
 const hourMs = 3_600_000;
 

@@ -1,5 +1,6 @@
 import { createHash, createHmac } from 'node:crypto';
 import type { Notice } from '../../lake/catalogue/catalogue-files.ts';
+import type { ScheduleStop } from '../../schedules/schedules.ts';
 import type { MessageType } from '../../webhooks/delivery-log.ts';
 import { describeSlot, isInProgress, sumFiles, type ReportJob, type ReportState } from '../../reports/reports.ts';
 
@@ -63,17 +64,6 @@ export function renderMessage(job: ReportJob, idWebhook: string): Message {
   const timestamp = new Date(job.finishedMs ?? 0).toISOString();
   const type = state === 'success' ? 'export.finished' : 'export.failed';
   return render({ id, type, subject: String(job.id), timestamp, data });
-}
-
-/** A schedule that creates no more exports until its user resumes it. */
-export interface ScheduleStop {
-  readonly idAccount: number;
-  readonly idSchedule: string;
-  readonly name?: string;
-  readonly event: string;
-  readonly reason: string;
-  /** Unix ms. */
-  readonly atMs: number;
 }
 
 /** Returns the id of a stop, in its messages. */

@@ -19,7 +19,8 @@ import {
   type DeliveredNotices,
   type Webhook,
 } from '../../webhooks/webhook-store.ts';
-import { renderNotice, renderStop, stopId, type Message, type ScheduleStop } from './message.ts';
+import type { ScheduleStop } from '../../schedules/schedules.ts';
+import { renderNotice, renderStop, stopId, type Message } from './message.ts';
 import { createSender, type WebhookSenderDependencies, type AttemptResult } from './sender.ts';
 import {
   createRetryLoops,

@@ -15,6 +15,7 @@ import {
 import {
   findDueSlot,
   findNextSlot,
+  nameOf,
   slotName,
   stopReason,
   weekdays,
@@ -23,7 +24,6 @@ import {
 } from '../../schedules/schedules.ts';
 import type { Arguments } from '../api/arguments.ts';
 import { badRequest, isApiError, lacksPermission, notFound, type ExportApiError } from '../api/envelope.ts';
-import { readName } from '../api/exports.ts';
 import { single, type AddMethod, type MethodResult } from '../api/methods-routes.ts';
 import type { ParseRequest } from '../api/parse-request.ts';
 import { summarizeExport } from '../api/summary.ts';
@@ -83,7 +83,7 @@ async function describeSchedule(
   const runs = !paused && reason === undefined;
   return {
     idSchedule,
-    ...defined({ name: readName(new Map(schedule.arguments)) }),
+    ...defined({ name: nameOf(schedule) }),
     summary: summarizeExport(schedule.arguments, access.current().appsOfAccount(idAccount)),
     idUser,
     every: rule.every,

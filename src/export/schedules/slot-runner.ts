@@ -20,9 +20,7 @@ import {
   removeScheduleProgress,
   type ScheduleId,
 } from '../../schedules/schedule-store.ts';
-import { stopReason, type Schedule, type ScheduleProgress } from '../../schedules/schedules.ts';
-import { readName } from '../api/exports.ts';
-import type { ScheduleStop } from '../notify/message.ts';
+import { findStop, type ScheduleProgress, type ScheduleStop } from '../../schedules/schedules.ts';
 import { createScheduleReconciler, isSettled, type ReconcileDependencies } from './reconcile.ts';
 
 export interface SlotRunnerDependencies extends Omit<ReconcileDependencies, 'onStop' | 'onOverdue'> {
@@ -53,17 +51,6 @@ interface Known {
 async function findState(schedules: string, { idAccount, idSchedule }: ScheduleId): Promise<string> {
   const schedule = await orDamaged(findSchedule(schedules, idAccount, idSchedule));
   return schedule === 'damaged' ? schedule : `${schedule?.paused} ${schedule?.resumes}`;
-}
-
-/** Returns the stop of a schedule; undefined if it runs, or was stopped by a version before 0.4. */
-export function findStop(schedule: Schedule, scheduleProgress: ScheduleProgress): ScheduleStop | undefined {
-  const { idAccount, idSchedule } = schedule;
-  const given = new Map(schedule.arguments);
-  const reason = stopReason(schedule, scheduleProgress);
-  const atMs = scheduleProgress.stopped?.atMs;
-  if (reason === undefined || atMs === undefined) return undefined;
-  const event = given.get('event')?.[0] ?? '';
-  return { idAccount, idSchedule, ...defined({ name: readName(given) }), event, reason, atMs };
 }
 
 /** Creates the check of a schedule: it advances, or has the error; undefined if it was removed. */

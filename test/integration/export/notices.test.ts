@@ -3,7 +3,7 @@ import path from 'node:path';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { openAccessReader } from '../../../src/access/store.ts';
-import { describeWebhookApi } from '../../../src/export/notify/openapi.ts';
+import { describeWebhookApi } from '../../../src/export/api/webhook-openapi.ts';
 import { startNoticeNotifier } from '../../../src/export/notify/notice-notifier.ts';
 import { readNotices, writeNotices, type Notice } from '../../../src/lake/catalogue/catalogue-files.ts';
 import { createEgressPolicy, type EgressPolicy } from '../../../src/runtime/http/egress-policy.ts';

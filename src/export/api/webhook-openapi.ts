@@ -13,11 +13,11 @@ import {
   text,
 } from '../../runtime/http/openapi.ts';
 import { messageTypes } from '../../webhooks/delivery-log.ts';
-import { notice } from '../api/account-openapi.ts';
-import { webhookExamples } from '../api/openapi-examples.ts';
-import { members, slot } from '../api/openapi-schemas.ts';
-import { method, notFoundResponse } from '../api/openapi.ts';
-import { rotationHours } from './account-webhooks.ts';
+import { rotationHours } from '../../webhooks/webhook-store.ts';
+import { notice } from './account-openapi.ts';
+import { webhookExamples } from './openapi-examples.ts';
+import { members, slot } from './openapi-schemas.ts';
+import { method, notFoundResponse } from './openapi.ts';
 
 const endedExportMembers = {
   ...members(text, 'idRawExport', 'idReportFile', 'event', 'status'),

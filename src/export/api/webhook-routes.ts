@@ -1,14 +1,45 @@
 import { defined } from '../../runtime/files/checksummed-json.ts';
+import type { Clock } from '../../runtime/clock.ts';
 import { withFormerNames } from '../../runtime/former-names.ts';
 import { isAppError } from '../../runtime/errors.ts';
 import { validateUrl } from '../../runtime/http/post-untrusted.ts';
 import type { EgressPolicy } from '../../runtime/http/egress-policy.ts';
 import { readDeliveryLog, type SentMessage } from '../../webhooks/delivery-log.ts';
-import { addWebhook, listWebhooks, removeWebhook, type Webhook } from '../../webhooks/webhook-store.ts';
-import { quote, type Arguments } from '../api/arguments.ts';
-import { badRequest, lacksPermission, notFound } from '../api/envelope.ts';
-import { parseCount, single, type AddMethod, type MethodResult } from '../api/methods-routes.ts';
-import { createAccountWebhooks, rotationHours, type AccountWebhookDependencies } from './account-webhooks.ts';
+import {
+  addWebhook,
+  listWebhooks,
+  removeWebhook,
+  rotationHours,
+  type Webhook,
+  type WebhookPaths,
+} from '../../webhooks/webhook-store.ts';
+import { quote, type Arguments } from './arguments.ts';
+import { badRequest, lacksPermission, notFound } from './envelope.ts';
+import { parseCount, single, type AddMethod, type MethodResult } from './methods-routes.ts';
+
+/** What users do with the messages of their account's webhooks; undefined if there is no such webhook. */
+interface WebhookMethods {
+  test(idAccount: number, idWebhook: string): Promise<SentMessage | undefined>;
+  deliveries(idAccount: number, idWebhook: string): Promise<readonly SentMessage[] | undefined>;
+  /** `gone`: what the message reports no longer exists. */
+  resend(
+    idAccount: number,
+    idWebhook: string,
+    idMessage: string,
+  ): Promise<SentMessage | 'unknown' | 'gone' | undefined>;
+  rotate(
+    idAccount: number,
+    idWebhook: string,
+    hours: number,
+  ): Promise<{ readonly webhook: Webhook; readonly secret: string } | undefined>;
+}
+
+interface WebhookRouteDependencies {
+  readonly paths: WebhookPaths;
+  readonly rules: EgressPolicy;
+  readonly clock: Clock;
+  readonly webhooks: WebhookMethods;
+}
 
 export const maxWebhooks = 10;
 const maxUrlLength = 2048;
@@ -68,10 +99,10 @@ const toResult = (sent: SentMessage | undefined): MethodResult =>
 
 const idOf = (given: Arguments): string => single(given, 'idWebhook') ?? '';
 
-export function addWebhookRoutes(addMethod: AddMethod, dependencies: AccountWebhookDependencies): void {
-  const { paths, rules, clock } = dependencies;
-  const webhooks = createAccountWebhooks(dependencies);
-
+export function addWebhookRoutes(
+  addMethod: AddMethod,
+  { paths, rules, clock, webhooks }: WebhookRouteDependencies,
+): void {
   addMethod(['POST'], '/api/webhook/v1/create.json', 'webhook_create', async ({ idAccount, canExport }, given) => {
     if (!canExport) return lacksPermission;
     const url = parseWebhookUrl(single(given, 'url'), rules);
