@@ -1,10 +1,14 @@
 import { createHmac } from 'node:crypto';
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
+<<<<<<< HEAD
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { removeUser } from '../../../src/access/users.ts';
 import type { CommandContext } from '../../../src/cli/command.ts';
 import { webhookCommand } from '../../../src/cli/webhook.ts';
+=======
+import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
+>>>>>>> main
 import { startNotifier } from '../../../src/export/notify/notifier.ts';
 import type { DeliveryOptions } from '../../../src/export/notify/retry-schedule.ts';
 import { readDeliveries } from '../../../src/reports/report-records.ts';
@@ -18,11 +22,13 @@ import { addWebhook, listWebhooks, removeWebhook } from '../../../src/webhooks/w
 import { backUp, restore } from '../../helpers/backup.ts';
 import { createExportArea } from '../../helpers/export-area.ts';
 import { testFolder } from '../../helpers/folder.ts';
-import { inWholeRun } from '../../helpers/in-turn.ts';
+import { inWholeRun, oneTestIn } from '../../helpers/in-turn.ts';
 import { writeLake } from '../../helpers/lake-fixture.ts';
 import { runCommandHere } from '../../helpers/run-command.ts';
 import { waitFor } from '../../helpers/wait.ts';
 import { startHangingReceiver, startReceiver, type Received, type Receiver } from '../../helpers/webhook-receiver.ts';
+
+beforeEach(oneTestIn(2));
 
 const realClock = createClock(0);
 const logger = createLogger('silent');
