@@ -1,14 +1,10 @@
 import { createHmac } from 'node:crypto';
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-<<<<<<< HEAD
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { removeUser } from '../../../src/access/users.ts';
 import type { CommandContext } from '../../../src/cli/command.ts';
 import { webhookCommand } from '../../../src/cli/webhook.ts';
-=======
-import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
->>>>>>> main
 import { startNotifier } from '../../../src/export/notify/notifier.ts';
 import type { DeliveryOptions } from '../../../src/export/notify/retry-schedule.ts';
 import { readDeliveries } from '../../../src/reports/report-records.ts';
