@@ -85,7 +85,7 @@ export function nameOf(schedule: Pick<Schedule, 'arguments'>): string | undefine
   return new Map(schedule.arguments).get('name')?.[0]?.trim();
 }
 
-/** A schedule that creates no more exports until its user resumes it. */
+/** A schedule that creates no exports until its user resumes it. */
 export interface ScheduleStop {
   readonly idAccount: number;
   readonly idSchedule: string;

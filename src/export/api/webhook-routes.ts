@@ -17,7 +17,7 @@ import { quote, type Arguments } from './arguments.ts';
 import { badRequest, lacksPermission, notFound } from './envelope.ts';
 import { parseCount, single, type AddMethod, type MethodResult } from './methods-routes.ts';
 
-/** What users do with the messages of their account's webhooks; undefined if there is no such webhook. */
+/** Methods of users on the messages of their account's webhooks; undefined without that webhook. */
 interface WebhookMethods {
   test(idAccount: number, idWebhook: string): Promise<SentMessage | undefined>;
   deliveries(idAccount: number, idWebhook: string): Promise<readonly SentMessage[] | undefined>;
@@ -91,7 +91,7 @@ const missing = notFound('The webhook is not found');
 /** Explains why a message cannot be sent again. */
 export const resendRefusals = {
   unknown: 'The message is not in the last deliveries of the webhook',
-  gone: 'The message cannot be sent again: its export has expired, its notice is gone, or its schedule runs again',
+  gone: 'The message cannot be sent again: its export has expired, its notice no longer exists, or its schedule runs again',
 } as const;
 
 const toResult = (sent: SentMessage | undefined): MethodResult =>

@@ -78,7 +78,7 @@ export type AttemptResult =
   | { readonly state: 'delivered' }
   | { readonly state: 'given_up' | 'waiting'; readonly lastError: string };
 
-/** What is recorded of an attempt; absent if nothing was sent. */
+/** The record of an attempt. */
 interface AttemptNote {
   readonly status?: number;
   readonly problem?: string;

@@ -97,7 +97,7 @@ function Deliveries({ idWebhook, state, onChange }: DeliveriesProps) {
   );
 }
 
-/** The question before a change that cannot be undone. */
+/** A change that asks for a confirmation. */
 type Question = 'rotate' | 'delete';
 
 interface ConfirmationProps {
@@ -113,7 +113,7 @@ function Confirmation({ question, isBusy, onConfirm }: ConfirmationProps) {
       <p class="small">
         {isRotation
           ? `The former secret also signs for ${rotationHours} hours. Give the receiver the new one until then.`
-          : 'The webhook receives no more messages.'}
+          : 'The webhook no longer receives messages.'}
       </p>
       <Button kind={`${isRotation ? 'primary' : 'danger'} small fit`} aria-disabled={isBusy} onClick={onConfirm}>
         {isRotation ? 'Rotate secret' : 'Delete webhook'}
