@@ -70,7 +70,12 @@ export async function openConsole(
   const sessions = createSessions({ key, access, clock, ends }, publicUrl?.startsWith('https:') === true);
   const oidc = findOidcSettings(config);
   const ofOidc = (settings: OidcSettings) => ({
-    ...{ access, sessions, browsers, audit, logger, isReady },
+    access,
+    sessions,
+    browsers,
+    audit,
+    logger,
+    isReady,
     key: () => key.current(),
     client: createOidcClient(settings),
     addUser: (name: string, idAccount: number) => ensureUser(dataPaths(dataDir), name, idAccount),

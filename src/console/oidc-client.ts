@@ -14,7 +14,7 @@ export interface OidcSettings {
   readonly callbackUrl: string;
 }
 
-/** What the browser keeps from the start of a sign-in to its callback. */
+/** Values that the browser keeps from the start of a sign-in to its callback. */
 export interface OidcAttempt {
   readonly state: string;
   readonly nonce: string;

@@ -81,41 +81,19 @@ function createAttemptCookie(key: () => Buffer, isSecure: boolean) {
   };
 }
 
-/**
- * Adds the sign-in by OpenID Connect: `GET /console/oidc` redirects to the provider, which redirects to
- * `/console/oidc/callback`. The claim must be the name of one user. Failures return to the page with a reason.
- */
-export function addOidcRoutes(
-  server: FastifyInstance,
-  { access, sessions, browsers, audit, client, logger, key, isReady, addUser }: OidcRouteDependencies,
-  { claim, newUsersAccount, isSecure, hasClientAddresses }: OidcRouteOptions,
-): void {
-  const attempts = createAttemptCookie(key, isSecure);
-  const cookies = createCookies({ sessions, browsers }, isSecure);
-  const quota = createQuotaCounter(quotas);
-  const failures = createRateLimitedLog(
-    (fields) => logger.warn(fields, 'cannot sign in by OpenID Connect'),
-    failureBound,
-  );
-  const addressFor = ({ ip }: FastifyRequest): string | undefined => (hasClientAddresses ? ip : undefined);
+/** Sends the browser back to the console; `failure` is shown there. */
+const toPage = (reply: FastifyReply, failure?: Failure): FastifyReply =>
+  reply
+    .header('cache-control', 'no-store')
+    .header('referrer-policy', 'no-referrer')
+    .redirect(failure === undefined ? '/console/' : `/console/?sign-in=${failure}`, 302);
 
-  const toPage = (reply: FastifyReply, failure?: Failure): FastifyReply =>
-    reply
-      .header('cache-control', 'no-store')
-      .header('referrer-policy', 'no-referrer')
-      .redirect(failure === undefined ? '/console/' : `/console/?sign-in=${failure}`, 302);
-
-  async function refuse(request: FastifyRequest, reply: FastifyReply, failure: Failure, name?: string) {
-    await audit.record('sign_in', 'refused', {
-      name,
-      address: addressFor(request),
-      detail: `OpenID Connect: ${failure}`,
-    });
-    return toPage(reply, failure);
-  }
-
-  /** Finds the user of a name; creates one if the settings permit it. */
-  async function findUser(name: string): Promise<User | Failure> {
+/** Creates the search for the user of a name, which adds one if the settings permit it. */
+function createUserSearch(
+  { access, audit, addUser }: Pick<OidcRouteDependencies, 'access' | 'audit' | 'addUser'>,
+  newUsersAccount: number | undefined,
+) {
+  return async (name: string): Promise<User | Failure> => {
     const users = access.current().findUsersByName(name);
     if (users.length > 1) return 'ambiguous';
     if (users[0] !== undefined) return users[0];
@@ -127,6 +105,35 @@ export function addOidcRoutes(
       if (user !== undefined) return user;
     }
     return 'expired';
+  };
+}
+
+/**
+ * Adds the sign-in by OpenID Connect: `GET /console/oidc` redirects to the provider, which redirects to
+ * `/console/oidc/callback`. The claim must be the name of one user. Failures return to the page with a reason.
+ */
+export function addOidcRoutes(
+  server: FastifyInstance,
+  { access, sessions, browsers, audit, client, logger, key, isReady, addUser }: OidcRouteDependencies,
+  { claim, newUsersAccount, isSecure, hasClientAddresses }: OidcRouteOptions,
+): void {
+  const findUser = createUserSearch({ access, audit, addUser }, newUsersAccount);
+  const attempts = createAttemptCookie(key, isSecure);
+  const cookies = createCookies({ sessions, browsers }, isSecure);
+  const quota = createQuotaCounter(quotas);
+  const failures = createRateLimitedLog(
+    (fields) => logger.warn(fields, 'cannot sign in by OpenID Connect'),
+    failureBound,
+  );
+  const addressFor = ({ ip }: FastifyRequest): string | undefined => (hasClientAddresses ? ip : undefined);
+
+  async function refuse(request: FastifyRequest, reply: FastifyReply, failure: Failure, name?: string) {
+    await audit.record('sign_in', 'refused', {
+      name,
+      address: addressFor(request),
+      detail: `OpenID Connect: ${failure}`,
+    });
+    return toPage(reply, failure);
   }
 
   const isTooOften = ({ ip }: FastifyRequest): boolean => quota.take(ip, performance.now()) !== undefined;

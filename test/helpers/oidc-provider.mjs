@@ -2,7 +2,7 @@
 // as one line. Its pages take any login; a login that begins with `unverified` has an address that is not verified.
 import { createServer } from 'node:http';
 import process from 'node:process';
-import Provider from 'oidc-provider';
+import { Provider } from 'oidc-provider';
 
 const [callbackUrl, clientSecret] = process.argv.slice(2);
 const server = createServer((request, response) => provider.callback()(request, response));

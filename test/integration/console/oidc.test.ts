@@ -150,10 +150,11 @@ describe('the sign-in by a provider of OpenID Connect', () => {
   });
 });
 
+const parse = (settings: Readonly<Record<string, string>>) => () =>
+  parseConfig({ TRIBUTARY_DATA_DIR: '/x', ...settings });
+
 describe('the settings of OpenID Connect', () => {
   it('A provider needs an id of the client, a public address and https', () => {
-    const parse = (settings: Readonly<Record<string, string>>) => () =>
-      parseConfig({ TRIBUTARY_DATA_DIR: '/x', ...settings });
     expect(parse({ TRIBUTARY_OIDC_ISSUER: 'https://id.example.com' })).toThrow(/CLIENT_ID.*PUBLIC_API_URL/);
     expect(parse({ TRIBUTARY_OIDC_ISSUER: 'http://id.example.com' })).toThrow(/https:\/\//);
     expect(parse({ TRIBUTARY_OIDC_CLIENT_ID: 'x' })).toThrow(/needs TRIBUTARY_OIDC_ISSUER/);
