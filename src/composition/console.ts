@@ -86,7 +86,9 @@ export async function openConsole(
     addRoutes: (server: ApiServer): void => {
       const options = { publicUrl, version, timezone: defaultTimezone, hasClientAddresses };
       addSessionRoutes(server, { access, sessions, browsers, guard, audit, setPassword: store, isReady }, options);
-      addPageRoutes(server, openPageFiles(), describeExportForm, { oidc: oidc !== undefined });
+      const importAddress = { importUrl: config.publicS2sUrl, importPort: config.s2sPort };
+      const describeForm = () => ({ ...describeExportForm(), ...importAddress });
+      addPageRoutes(server, openPageFiles(), describeForm, { oidc: oidc !== undefined });
       if (oidc === undefined) return;
       const { claim, newUsersAccount } = oidc;
       const isSecure = publicUrl?.startsWith('https:') === true;

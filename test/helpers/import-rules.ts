@@ -119,7 +119,7 @@ const homes: readonly { readonly library: RegExp; readonly home: RegExp }[] = [
   // Loaded for the first sign-in by a provider.
   { library: /^openid-client$/, home: /^console\/oidc-client\.ts$/ },
   { library: /^archiver$/, home: /^reports\// },
-  { library: /^(preact|@preact\/|uplot)/, home: /^console\/web\// },
+  { library: /^(preact|@preact\/)/, home: /^console\/web\// },
   { library: /^commander$/, home: /^cli\/program\.ts$/ },
   { library: /^string-width$/, home: /^cli\/human-output\.ts$/ },
   { library: /^mmdb-lib$/, home: /^enrichment\/geo-database\.ts$/ },
