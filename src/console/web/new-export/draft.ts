@@ -167,7 +167,7 @@ export function columnsFor(event: string, { events, selectors }: Dictionary): re
   );
   if (remembered.length > 0) return remembered;
   const always = ['tsEvent', 'eventId', 'idApp', 'customUserId'];
-  const common = new Set(['dtEvent', 'tsInsert', 'countCustomEvent', ...always]);
+  const common = new Set(['dtEvent', 'dateTimeEvent', 'tsInsert', 'countCustomEvent', ...always]);
   const own = selectors.filter(({ name, group }) => group === 'event' && !common.has(name)).map(({ name }) => name);
   return [...always, ...own].filter((name) => possible.has(name));
 }
