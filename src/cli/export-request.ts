@@ -137,6 +137,8 @@ export function toRequest(
   const compression =
     options.compression ?? (named === undefined || named.compression === 'none' ? undefined : named.compression);
   const days = findDays(event, options, timezone, nowMs);
+  // The erasure list has its own columns.
+  const isList = selectors === undefined && where.some(([name]) => name === 'erasures');
   const optional = defined({
     dateFrom: days?.from,
     dateTo: days?.to,
@@ -146,7 +148,7 @@ export function toRequest(
   });
   const parameters: ExportArguments = [
     ['event', event],
-    ['selectors', selectors ?? usualSelectors(event).join(',')],
+    ...(isList ? [] : [['selectors', selectors ?? usualSelectors(event).join(',')] as const]),
     ['timezone', timezone],
     ['format', format],
     ...Object.entries(optional),

@@ -124,9 +124,12 @@ function describeSpan([from, to]: readonly [string, string], span: ExportSpec['e
 /** Returns the arguments that repeat a request. Days are seconds, or days if clocks that went back matter. */
 function describeRepeatArguments(spec: ExportSpec): RepeatArguments {
   const { eventTime, availableAt, localDates, params = [], filters, eventNameInvert, ...others } = spec;
-  const { event, selectors, timezone, sinceVersion, asOf, idSegment, format, compression, order } = others;
+  const { event, timezone, sinceVersion, asOf, idSegment, format, compression, order } = others;
+  const isList = others.erasures === true;
+  const selectors = isList ? undefined : others.selectors;
   const { idApp, SDKKey, idAccount, idProject, eventName } = others;
-  const one = { event, timezone, sinceVersion, asOf, idSegment, format, compression, order };
+  const erasures = isList ? '1' : undefined;
+  const one = { event, timezone, sinceVersion, erasures, asOf, idSegment, format, compression, order };
   const many = { selectors, idApp, SDKKey, idAccount, idProject, eventName, ...filters };
   return {
     ...Object.fromEntries(Object.entries(one).filter((entry): entry is [string, string] => entry[1] !== undefined)),

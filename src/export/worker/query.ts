@@ -17,6 +17,7 @@ import {
   spanConditions,
   storedConditions,
 } from './conditions.ts';
+import { buildErasuresQuery } from './erasures-query.ts';
 import { buildDerivedQuery, readSpan } from './derived-query.ts';
 import { filesSql, orderByTime, type BoundValue, type ExportQuery } from './export-query.ts';
 import { emptyColumns, selectSql, selectTitled, showsTitles, type Cells } from './selector-sql.ts';
@@ -113,7 +114,7 @@ interface QueryOptions {
 
 /** The columns, the newer rows and the first-seen parts that are read. */
 interface ReadTable extends Pick<QueryOptions, 'firstSeen'> {
-  readonly snapshot: Pick<Snapshot, 'schemaString'>;
+  readonly snapshot: Pick<Snapshot, 'schemaString' | 'lake'>;
   readonly sinceMs: number | undefined;
 }
 
@@ -191,7 +192,8 @@ export function buildQuery(
   };
 }
 
-export function buildEmptyQuery(request: ExportSpec): ExportQuery {
+export function buildEmptyQuery(request: ExportSpec, cells: Cells = 'text'): ExportQuery {
+  if (request.erasures === true) return buildErasuresQuery(request, undefined, cells);
   const sql = `SELECT ${emptyColumns(request).join(', ')} WHERE false`;
   return {
     select: { sql, values: {} },
@@ -202,9 +204,10 @@ export function buildEmptyQuery(request: ExportSpec): ExportQuery {
 
 export function planQuery(
   { request, apps, segment, titles }: ReadPlan,
-  { snapshot: { schemaString }, sinceMs, firstSeen }: ReadTable,
+  { snapshot: { schemaString, lake }, sinceMs, firstSeen }: ReadTable,
   options: Required<Pick<QueryOptions, 'lean' | 'cells'>>,
 ): ExportQuery {
+  if (request.erasures === true) return buildErasuresQuery(request, lake?.erasures, options.cells);
   if (schemaString === undefined || isEmptyResult(request, apps)) return buildEmptyQuery(request);
   const columns = parseSchemaString(schemaString);
   return buildQuery(request, apps, { ...options, columns, sinceMs, segment, titles, firstSeen });

@@ -129,7 +129,7 @@ async function sampleBytes(dryRun: DryRun, counted: Counted | undefined, ms: num
     return { rows, bytes: await file.size() };
   }
   try {
-    const { bytes: empty } = await measure(buildEmptyQuery(plan.request).select, []);
+    const { bytes: empty } = await measure(buildEmptyQuery(plan.request, chooseFormat(plan.request).cells).select, []);
     const { sql, values } = query.select;
     let [rows, bytes, measured] = [0, 0, 0];
     for (const sample of counted === undefined ? [] : listSamples(dryRun, partOptions !== undefined, counted)) {
@@ -236,7 +236,8 @@ async function preview(dryRun: DryRun): Promise<Omit<Preview, 'basis'>> {
     const found = await runWatched(engine, withoutRows({ plan }), () => undefined, reading);
     rows.push(...found.map((row) => Object.values(row).map((cell) => (typeof cell === 'string' ? cell : null))));
   }
-  const columns = plan.request.selectors.map((name) => getSelector(name).name);
+  const { selectors, erasures } = plan.request;
+  const columns = erasures === true ? selectors : selectors.map((name) => getSelector(name).name);
   return { columns, rows: rows.slice(0, previewRows), isTruncated: rows.length > previewRows };
 }
 
