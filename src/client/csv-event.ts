@@ -2,21 +2,22 @@ import { parseCells, separators, type Separator } from '../runtime/csv.ts';
 import { getKind, getMethod } from '../datasets/dataset.ts';
 import { eventFields, eventSchemas } from '../datasets/event-fields.ts';
 import { AppError, describeError } from '../runtime/errors.ts';
-
-/** Maps columns to fields; an empty name drops a column. */
-type ColumnMap = ReadonlyMap<string, string>;
-
-/** Separates an object from the name of its member. */
-const dot = '.';
+import { defineField, dot, others, toParameters, type FieldMap, type JsonObject } from './event-mapping.ts';
 
 /** Maps a header to fields; undefined for dropped columns. Throws if the map does not match the header. */
-function mapHeader(header: readonly string[], map: ColumnMap): readonly (string | undefined)[] {
-  const unknown = [...map.keys()].find((column) => !header.includes(column));
+function mapHeader(
+  header: readonly string[],
+  map: FieldMap,
+  isField: (name: string) => boolean,
+): readonly (string | undefined)[] {
+  const unknown = [...map.keys()].find((column) => column !== others && !header.includes(column));
   if (unknown !== undefined)
     throw new Error(`--map names the column ${unknown}, but the header has ${header.join(', ')}`);
+  const rest = map.get(others);
   const fields = header.map((column) => {
     const field = map.get(column) ?? column;
-    return field === '' ? undefined : field;
+    if (map.has(column) || rest === undefined || isField(column)) return field === '' ? undefined : field;
+    return rest === '' ? undefined : `${toParameters.slice(0, -others.length)}${column}`;
   });
   const twice = fields.find((field, index) => field !== undefined && fields.indexOf(field) !== index);
   if (twice !== undefined) throw new Error(`two columns map to the field ${twice}: change or drop one with --map`);
@@ -34,25 +35,13 @@ function mapHeader(header: readonly string[], map: ColumnMap): readonly (string 
  * Builds an event from cells as texts, without the empty ones. `customEventParams.level` is the member `level` of the
  * object `customEventParams`.
  */
-export function toEvent(fields: readonly (string | undefined)[], cells: readonly string[]): Record<string, unknown> {
-  const event: Record<string, unknown> = {};
+export function toEvent(fields: readonly (string | undefined)[], cells: readonly string[]): JsonObject {
+  const event: JsonObject = {};
   for (const [index, field] of fields.entries()) {
     const value = cells[index] ?? '';
-    if (field === undefined || value === '') continue;
-    const at = field.indexOf(dot);
-    const name = at === -1 ? field : field.slice(0, at);
-    if (at === -1) define(event, name, value);
-    else {
-      if (!Object.hasOwn(event, name)) define(event, name, {});
-      define(event[name] as Record<string, unknown>, field.slice(at + 1), value);
-    }
+    if (field !== undefined && value !== '') defineField(event, field, value);
   }
   return event;
-}
-
-/** Defines a member, also one with the name `__proto__`. */
-function define(object: Record<string, unknown>, name: string, value: unknown): void {
-  Object.defineProperty(object, name, { value, enumerable: true, configurable: true, writable: true });
 }
 
 export interface CsvColumns {
@@ -62,7 +51,7 @@ export interface CsvColumns {
 
 export interface CsvHeaderResult {
   readonly event: string;
-  readonly map: ColumnMap;
+  readonly map: FieldMap;
 }
 
 /** Fields that identify the user or device; the platform decides which are required. */
@@ -75,6 +64,31 @@ const identities = [
 /** Maximum number of columns in a message. */
 const shownColumns = 10;
 const byteOrderMark = '\uFEFF';
+
+/** Usual names of the columns of a table of events, without case and separators. */
+const usualNames: Readonly<Record<string, RegExp>> = {
+  customUserId: /^(custom)?(user|player|customer|account|client|u)?id$|^(user|player|customer)(name)?$/,
+  customEventName: /^(event|eventname|eventtype|action|name|type)$/,
+  eventTimestamp: /^(event|created|server|client)?(time|timestamp|ts|date|datetime|at)(utc|ms)?$/,
+};
+
+/** Reports whether a kind of event has a field, also as `customEventParams.NAME`. */
+export function createIsField(event: string): (name: string) => boolean {
+  const { properties = {} } = eventSchemas.get(getMethod(event).kind) ?? {};
+  return (name) => Object.hasOwn(properties, name.replace(/\..*/s, ''));
+}
+
+/** Proposes the options for columns of usual names: each field from one column, all others as parameters. */
+function proposeMap(columns: readonly string[], isField: (name: string) => boolean): string | undefined {
+  const wanted = Object.entries(usualNames).filter(([field]) => isField(field) && !columns.includes(field));
+  const found = wanted.flatMap(([field, names]) => {
+    const column = columns.find((one) => !isField(one) && names.test(one.toLowerCase().replaceAll(/[^a-z]/g, '')));
+    return column === undefined ? [] : [`${column}=${field}`];
+  });
+  if (found.length === 0) return undefined;
+  const rest = isField(toParameters) ? [`${others}=${toParameters}`] : [];
+  return [...found, ...rest].map((pair) => `--map ${/^[\w=.-]+$/.test(pair) ? pair : `'${pair}'`}`).join(' ');
+}
 
 /** Rejects columns that cannot form a valid event. Error: `usage`. */
 function assertUseful(name: string, event: string, columns: readonly string[], fields: CsvColumns['fields']): void {
@@ -91,7 +105,7 @@ function assertUseful(name: string, event: string, columns: readonly string[], f
   const more = unknown.length > shownColumns ? ', ...' : '';
   const what = unknown.length === 0 ? '' : `; unknown fields are ${shownNames.join(', ')}${more}`;
   throw new AppError('usage', `${name} has no column for ${lacking.join(', and none for ')} of ${event}${what}`, {
-    hint: 'Pass --map COLUMN=FIELD for a column of another name, such as --map user=customUserId. No event was sent.',
+    hint: `Pass ${proposeMap(columns, createIsField(event)) ?? '--map COLUMN=FIELD for a column of another name, such as --map user=customUserId'}. No event was sent.`,
   });
 }
 
@@ -108,7 +122,7 @@ export function readHeader(name: string, { event, map }: CsvHeaderResult, bytes:
       hint: 'Add a first line with the column names, separated by commas.',
     });
   try {
-    const fields = mapHeader(columns, map);
+    const fields = mapHeader(columns, map, createIsField(event));
     assertUseful(name, event, columns, fields);
     return { separator, fields };
   } catch (error) {

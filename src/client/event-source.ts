@@ -1,7 +1,8 @@
 import { parseCells } from '../runtime/csv.ts';
 import { isUtf8 } from 'node:buffer';
 import { readPlain } from '../runtime/files/input-file.ts';
-import { toEvent, readHeader, type CsvColumns, type CsvHeaderResult } from './csv-event.ts';
+import { createIsField, toEvent, readHeader, type CsvColumns, type CsvHeaderResult } from './csv-event.ts';
+import { createMapping, type EventMapping, type MappedEvent } from './event-mapping.ts';
 import { isRecord } from '../runtime/files/checksummed-json.ts';
 
 /** A line of an input, or in CSV the lines that quotes join. */
@@ -114,7 +115,7 @@ export interface RejectedEvent {
   readonly text?: string;
 }
 
-interface SourceItem {
+export interface SourceItem {
   readonly next: InputPosition;
   readonly event?: SourceEvent;
   readonly rejected?: RejectedEvent;
@@ -146,43 +147,45 @@ const reject = ({ line, next, bytes }: InputRecord, reason: string, hint?: strin
   },
 });
 
-function withinSize(record: InputRecord, json: string): SourceItem {
-  return Buffer.byteLength(json) > maxEventBytes
+function toItem(record: InputRecord, mapped: MappedEvent): SourceItem {
+  if ('reason' in mapped) return reject(record, mapped.reason);
+  return Buffer.byteLength(mapped.json) > maxEventBytes
     ? reject(record, tooLarge)
-    : { next: record.next, event: { line: record.line, json } };
+    : { next: record.next, event: { line: record.line, json: mapped.json } };
 }
 
 const oneOnEach = 'Write exactly one event per line.';
 
-/** Reads a line of JSON and keeps its text: numbers stay exact. */
-function readJson(record: InputRecord): SourceItem {
+/** Reads a line of JSON; numbers stay exact. */
+function readJson(record: InputRecord, mapping: EventMapping): SourceItem {
   const text = record.bytes.toString('utf8').trim();
   if (text === '') return { next: record.next };
   try {
-    if (isRecord(JSON.parse(text))) return withinSize(record, text);
+    const value: unknown = JSON.parse(text);
+    if (isRecord(value)) return toItem(record, mapping.mapJson(text, value));
   } catch {
     return reject(record, 'is not JSON', oneOnEach);
   }
   return reject(record, 'is not a JSON object', oneOnEach);
 }
 
-function readCsv(record: InputRecord, { separator, fields }: CsvColumns): SourceItem {
+function readCsv(record: InputRecord, { separator, fields }: CsvColumns, mapping: EventMapping): SourceItem {
   const text = record.bytes.toString('utf8');
   if (text.trim() === '') return { next: record.next };
   const cells = parseCells(text, separator);
   if (cells === undefined) return reject(record, 'is not a CSV record: unexpected quote');
   if (cells.length !== fields.length)
     return reject(record, `has ${cells.length} cells, but the header has ${fields.length}`);
-  return withinSize(record, JSON.stringify(toEvent(fields, cells)));
+  return toItem(record, mapping.render(toEvent(fields, cells)));
 }
 
-function readItem(record: InputRecord, columns: CsvColumns | undefined): SourceItem {
+function readItem(record: InputRecord, columns: CsvColumns | undefined, mapping: EventMapping): SourceItem {
   const last = record.next.line - 1;
   if (record.isCut && last > record.line)
     return reject(record, tooLarge, `Check for an unclosed quote: the record extends to line ${last}.`);
   if (record.isCut) return reject(record, tooLarge);
   if (!isUtf8(record.bytes)) return reject(record, 'is not UTF-8');
-  return columns === undefined ? readJson(record) : readCsv(record, columns);
+  return columns === undefined ? readJson(record, mapping) : readCsv(record, columns, mapping);
 }
 
 /** Skips the bytes before an offset. */
@@ -196,6 +199,7 @@ async function* skip(pieces: AsyncIterable<Uint8Array>, bytes: number): AsyncGen
 
 interface SourceReading extends CsvHeaderResult {
   readonly format: SourceFormat;
+  readonly timeFormat: string;
 }
 
 /** `from` returns the bytes from an offset on. */
@@ -205,6 +209,7 @@ function createSource(
   from: (offset: number) => AsyncIterable<Uint8Array>,
 ): EventSource {
   const { format } = reading;
+  const mapping = createMapping({ ...reading, isField: createIsField(reading.event) });
   async function findColumns(inputPosition: InputPosition): Promise<CsvColumns | undefined> {
     if (format === 'ndjson' || inputPosition.offset === 0) return undefined;
     for await (const { bytes } of readRecords(from(0), inputStart, true)) return readHeader(name, reading, bytes);
@@ -215,7 +220,7 @@ function createSource(
     async *items(inputPosition) {
       let columns = await findColumns(inputPosition);
       for await (const record of readRecords(from(inputPosition.offset), inputPosition, format === 'csv')) {
-        if (format === 'ndjson' || columns !== undefined) yield readItem(record, columns);
+        if (format === 'ndjson' || columns !== undefined) yield readItem(record, columns, mapping);
         else {
           columns = readHeader(name, reading, record.bytes);
           yield { next: record.next };

@@ -2,6 +2,7 @@ import { datasets } from '../datasets/dataset.ts';
 import { createBackoff, pause } from '../runtime/async/retry.ts';
 import { AppError, describeError, isAppError } from '../runtime/errors.ts';
 import { isRecord } from '../runtime/files/checksummed-json.ts';
+import { createPace } from './pace.ts';
 import { parseObject, retryAfterMs, toLine, type HttpResponse, type HttpClient } from './http-client.ts';
 
 export interface ImportAccess {
@@ -114,8 +115,12 @@ function toKeyAnswer({ state, events }: Readonly<Record<string, unknown>>): KeyL
   };
 }
 
+/** The service permits an app 20 lookups per second, ms (docs/api.md#look-up-an-event). */
+const lookupEveryMs = 60;
+
 export function createImportArea(http: HttpClient, access: ImportAccess): ImportArea {
   const { url, idApp, token } = access;
+  const lookups = createPace(lookupEveryMs);
   const headers = { authorization: token };
 
   async function post(address: string, more: Readonly<Record<string, string>>, body: string): Promise<BatchResponse> {
@@ -143,7 +148,8 @@ export function createImportArea(http: HttpClient, access: ImportAccess): Import
     checkBatch: (method, body) => post(`${method}/?idApp=${idApp}&validate=1`, {}, body),
     async findKey(key) {
       const target = `${url}/v1/event?idApp=${idApp}&key=${encodeURIComponent(key)}`;
-      const answer = await http.send({ method: 'GET', url: target, headers });
+      const answer = await lookups.run(() => http.send({ method: 'GET', url: target, headers }));
+      if (answer.status === 429) lookups.hold(retryAfterMs(answer) ?? 0);
       if (isLater(answer.status)) return later(answer);
       if (answer.status !== 200) throw refusal(access, answer);
       return toKeyAnswer(parseOurs(access, answer, 'state'));

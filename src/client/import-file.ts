@@ -5,14 +5,17 @@ import { getSize, isRegularFile, findStamp } from '../runtime/files/file-checks.
 import { acquireFileLock } from '../runtime/files/lock.ts';
 import { isCompleteGzip } from '../runtime/files/input-file.ts';
 import { checkPreviousImport } from './send-batch.ts';
-import { createFileSource, isPacked, inputStart, type EventSource } from './event-source.ts';
+import { assertSomeValid, checkedItems, checkEvents, firstItems, type EventCheck } from './check-events.ts';
+import { createFileSource, createInputSource, isPacked, inputStart, type EventSource } from './event-source.ts';
 import { batchMethods, createRetryUntilAnswered, type ImportArea } from './import-area.ts';
 import type { ImportRecord } from './import-progress.ts';
 import {
+  defaultTimeFormat,
   mayBeBehind,
   openImportState,
   refusedPath,
   statePath,
+  timeFormatOf,
   writeImportState,
   type ImportOptions,
   type ImportState,
@@ -28,10 +31,51 @@ async function assertWhole(file: string, { signal }: ImportOptions): Promise<voi
   });
 }
 
-async function assertReadable(source: EventSource): Promise<void> {
-  const items = source.items(inputStart);
-  await items.next();
-  await items.return();
+/** Returns the stamp of a file. Errors: `not_found`; `usage` for a pipe. */
+async function getStamp(file: string): Promise<string> {
+  const stamp = findStamp(file);
+  if (stamp === undefined)
+    throw new AppError('not_found', `file ${file} does not exist`, { hint: 'Pass a file of events.' });
+  if (await isRegularFile(file)) return stamp;
+  throw new AppError('usage', `${file} is not a regular file, and can be read only once`, {
+    hint: "Pass the data of a pipe on standard input: 'tributary import -'.",
+  });
+}
+
+/**
+ * Validates the events of a file, or of `input`, and changes nothing. Undefined if aborted. Errors: those of
+ * `importFile`.
+ */
+export async function checkInput(
+  file: string,
+  input: AsyncIterable<Uint8Array> | undefined,
+  area: ImportArea,
+  options: ImportOptions,
+  { onWait }: Pick<ImportHooks, 'onWait'>,
+): Promise<EventCheck | undefined> {
+  const { event, map, timeFormat = defaultTimeFormat, format } = options;
+  const reading = { format, event, map: new Map(Object.entries(map)), timeFormat };
+  if (input === undefined) {
+    await getStamp(file);
+    await assertWhole(file, options);
+  }
+  const source = input === undefined ? createFileSource(file, reading) : createInputSource(input, reading);
+  const retryUntilAnswered = createRetryUntilAnswered({ ...options, onWait });
+  return checkEvents(source, { ...options, area, method: batchMethods.get(event) ?? '', retryUntilAnswered });
+}
+
+/** Checks the first events of a new import. Returns false if aborted. Error: `usage` if all are invalid. */
+async function checkStart(
+  name: string,
+  source: EventSource,
+  check: Parameters<typeof checkEvents>[1],
+  { force, onCheck }: Pick<ImportOptions, 'force'> & Pick<ImportHooks, 'onCheck'>,
+): Promise<boolean> {
+  const found = await checkEvents(firstItems(source, checkedItems), check);
+  if (found === undefined) return false;
+  if (force !== true) assertSomeValid(name, found);
+  if (found.refused > 0) onCheck?.(found);
+  return true;
 }
 
 function openRecord(stateFile: string, refusedFile: string): ImportRecord {
@@ -85,28 +129,25 @@ export async function importFile(
 ): Promise<ImportOutcome> {
   const { stateFile = statePath(file), format, map, nowMs, event } = options;
   const refusedFile = refusedPath(file, stateFile);
-  const stamp = findStamp(file);
-  if (stamp === undefined)
-    throw new AppError('not_found', `file ${file} does not exist`, { hint: 'Pass a file of events.' });
-  if (!(await isRegularFile(file)))
-    throw new AppError('usage', `${file} is not a regular file, and can be read only once`, {
-      hint: "Pass the data of a pipe on standard input: 'tributary import -'.",
-    });
+  const stamp = await getStamp(file);
   const retryUntilAnswered = createRetryUntilAnswered({ ...options, onWait: hooks.onWait });
   const lock = acquireFileLock(file, 'import');
   try {
     const importState = await openImportState({ file, stateFile, area, options, retryUntilAnswered });
     if (importState === undefined || importState.finishedAt !== undefined)
       return atRest(file, refusedFile, importState);
-    const source = createFileSource(file, { format, event, map: new Map(Object.entries(map)) });
+    const timeFormat = timeFormatOf(importState.identity);
+    const source = createFileSource(file, { format, event, map: new Map(Object.entries(map)), timeFormat });
+    const method = batchMethods.get(event) ?? '';
     if (importState.sendLimit === 0) {
       await assertWhole(file, options);
-      // Rejects an invalid header before the state permits sending.
-      await assertReadable(source);
+      // Before the state permits sending.
+      const check = { ...options, area, method, retryUntilAnswered };
+      if (!(await checkStart(file, source, check, { ...options, ...hooks })))
+        return atRest(file, refusedFile, importState);
     }
     // Keys depend on content and method; a repeated import has a salt.
     const seed = `${importState.identity.sha256} ${event} ${importState.salt}`;
-    const method = batchMethods.get(event) ?? '';
     const { acknowledgedThrough, sendLimit, aheadMs = 0 } = importState;
     const from = { number: acknowledgedThrough.batches, place: acknowledgedThrough.place };
     const earlierMs = mayBeBehind(importState, nowMs())

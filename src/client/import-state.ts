@@ -12,6 +12,8 @@ export interface ImportIdentity {
   readonly event: string;
   readonly format: string;
   readonly map: Readonly<Record<string, string>>;
+  /** Absent in states up to version 0.3: seconds. */
+  readonly timeFormat?: string;
   /** Of the file, hex. */
   readonly sha256: string;
 }
@@ -118,6 +120,13 @@ function findOtherTarget(stateFile: string, state: ImportState, now: ImportSubje
   return undefined;
 }
 
+/** Form of times in a new import. */
+export const defaultTimeFormat = 'auto';
+export const timeFormatOf = ({ timeFormat = 's' }: ImportIdentity): string => timeFormat;
+
+const isSameMap = (one: ImportIdentity['map'], other: ImportIdentity['map']): boolean =>
+  JSON.stringify(one) === JSON.stringify(other);
+
 /** Returns the conflict with a state of other content, format or mapping. */
 function findOtherInput(
   stateFile: string,
@@ -134,12 +143,14 @@ function findOtherInput(
         ? 'Import new and rejected events as a separate file. --reimport imports the whole file and duplicates the stored events.'
         : `Restore the original file, or import new events as a separate file. ${restart} would duplicate stored events behind the first change.`,
     );
-  if (identity.format !== now.format || JSON.stringify(identity.map) !== JSON.stringify(now.map))
+  const isSameReading =
+    identity.format === now.format && timeFormatOf(identity) === timeFormatOf(now) && isSameMap(identity.map, now.map);
+  if (!isSameReading)
     return conflict(
-      `${input} had another --format or --map when its import ${when}, and ${acknowledgedThrough.stored} of its events are stored`,
+      `${input} had another --format, --map or --time-format when its import ${when}, and ${acknowledgedThrough.stored} of its events are stored`,
       finishedAt !== undefined
         ? 'Pass --reimport to import the whole file with the new options; this duplicates the stored events.'
-        : `Pass the same --format and --map as before. ${restart} would duplicate the stored events.`,
+        : `Pass the same options as before. ${restart} would duplicate the stored events.`,
     );
   return undefined;
 }
@@ -159,12 +170,16 @@ export interface ImportOptions {
   readonly event: string;
   readonly format: SourceFormat;
   readonly map: Readonly<Record<string, string>>;
+  /** Form of `eventTimestamp` (runtime/time-format.ts); by default that of the resumed import, or `auto`. */
+  readonly timeFormat?: string;
   readonly parallel: number;
   readonly giveUpAfterMs: number;
   /** Instead of the one next to the file. */
   readonly stateFile?: string;
   /** Whether to import a finished file again. */
   readonly again: boolean;
+  /** Whether to import a file whose first events are all invalid. */
+  readonly force?: boolean;
   readonly nowMs: () => number;
   readonly signal: AbortSignal;
 }
@@ -176,10 +191,16 @@ const clockSlackMs = 3_600_000;
  */
 const resumedSoonMs = 3_600_000;
 
-async function readIdentity(file: string, options: ImportOptions): Promise<ImportIdentity> {
-  const { idApp, event, format, map } = options;
+async function readIdentity(
+  file: string,
+  options: ImportOptions,
+  found: ImportState | undefined,
+): Promise<ImportIdentity> {
+  const { idApp, event, format, map, again } = options;
+  const isNew = found === undefined || again || hasStoredNothing(found);
+  const timeFormat = options.timeFormat ?? (isNew ? defaultTimeFormat : timeFormatOf(found.identity));
   try {
-    return { idApp, event, format, map, sha256: await hashFile(file) };
+    return { idApp, event, format, map, timeFormat, sha256: await hashFile(file) };
   } catch (error) {
     if (!isSystemError(error, 'ENOENT', 'EISDIR', 'EACCES')) throw error;
     throw new AppError('not_found', `cannot read ${file}`, { cause: error, hint: 'Pass a readable file of events.' });
@@ -221,7 +242,8 @@ interface ImportOpening {
 export async function openImportState(opening: ImportOpening): Promise<ImportState | undefined> {
   const { file, stateFile, area, options, retryUntilAnswered } = opening;
   const { again, nowMs } = options;
-  const [found, identity] = [await findImportState(stateFile), await readIdentity(file, options)];
+  const found = await findImportState(stateFile);
+  const identity = await readIdentity(file, options, found);
   const service = await retryUntilAnswered(() => area.identify());
   if (service === undefined) return undefined;
   const { keys, atMs } = service;

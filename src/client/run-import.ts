@@ -2,10 +2,11 @@ import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { AppError, isAppError } from '../runtime/errors.ts';
 import { cutBatches, writeRejected } from './batches.ts';
+import { assertSomeValid, checkEvents, readHead, type EventCheck } from './check-events.ts';
 import { createInputSource, inputStart, type EventSource } from './event-source.ts';
 import { batchMethods, createRetryUntilAnswered, type ImportArea } from './import-area.ts';
 import { createImportProgress, type ImportRecord } from './import-progress.ts';
-import { newState, type ImportOptions, type ImportState } from './import-state.ts';
+import { defaultTimeFormat, newState, type ImportOptions, type ImportState } from './import-state.ts';
 import { sendBatch, type SendDependencies } from './send-batch.ts';
 
 /** Totals of all runs of an import. */
@@ -38,6 +39,8 @@ export interface ImportPosition {
 export interface ImportHooks {
   readonly onProgress: (position: ImportPosition) => void;
   readonly onWait: (why: string | undefined) => void;
+  /** Called if some of the first events are invalid. */
+  readonly onCheck?: (check: EventCheck) => void;
 }
 
 interface RunImportOptions
@@ -168,23 +171,32 @@ export async function importInput(
   options: Omit<ImportOptions, 'stateFile' | 'again'>,
   hooks: ImportHooks,
 ): Promise<ImportOutcome> {
-  const { idApp, event, format, map, nowMs, signal } = options;
+  const { idApp, event, format, map, nowMs, signal, timeFormat = defaultTimeFormat, force } = options;
+  const reading = { format, event, map: new Map(Object.entries(map)), timeFormat };
+  const method = batchMethods.get(event) ?? '';
   let { line } = inputStart;
-  const run = runImport({
-    ...options,
-    source: createInputSource(readUntil(input, signal), { format, event, map: new Map(Object.entries(map)) }),
-    area,
-    method: batchMethods.get(event) ?? '',
-    seed: randomUUID(),
-    state: newState({ idApp, event, format, map, sha256: '' }, nowMs()),
-    record: {
-      writeState: async ({ acknowledgedThrough }) => void ({ line } = acknowledgedThrough.place),
-      writeRejected: (lines, atByte) => writeRejected(refusedFile, lines, atByte),
-    },
-    sizeBytes: undefined,
-    hooks,
-  });
-  const totals = await run.catch((error: unknown) => {
+  const { head, whole } = await readHead(createInputSource(readUntil(input, signal), reading));
+  const runChecked = async (): Promise<ImportTotals> => {
+    const retryUntilAnswered = createRetryUntilAnswered({ ...options, onWait: hooks.onWait });
+    const check = await checkEvents(head, { ...options, area, method, retryUntilAnswered });
+    if (check !== undefined && force !== true) assertSomeValid('standard input', check);
+    if (check !== undefined && check.refused > 0) hooks.onCheck?.(check);
+    return runImport({
+      ...options,
+      source: whole,
+      area,
+      method,
+      seed: randomUUID(),
+      state: newState({ idApp, event, format, map, timeFormat, sha256: '' }, nowMs()),
+      record: {
+        writeState: async ({ acknowledgedThrough }) => void ({ line } = acknowledgedThrough.place),
+        writeRejected: (lines, atByte) => writeRejected(refusedFile, lines, atByte),
+      },
+      sizeBytes: undefined,
+      hooks,
+    });
+  };
+  const totals = await runChecked().catch((error: unknown) => {
     // Their hints suggest a retry, which would send everything again.
     if (!isAppError(error, 'service_away') && !isAppError(error, 'service_refused')) throw error;
     throw new AppError(error.code, error.message, {

@@ -165,7 +165,7 @@ describe('the files of an import', () => {
     const file = path.join(testFolder(), 'large.ndjson');
     const event = '{"bad":true, "id":12345678901234567890, "amount":0.10}';
     writeFileSync(file, `${event}\n`);
-    const { refusedFile = '' } = await importHere(modelOf(1), file);
+    const { refusedFile = '' } = await importHere(modelOf(1), file, { force: true });
     expect(readFileSync(refusedFile, 'utf8')).toContain(`"event":${event}}\n`);
     expect(JSON.parse(readFileSync(refusedFile, 'utf8'))).toMatchObject({ line: 1 });
   });

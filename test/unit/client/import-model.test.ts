@@ -28,7 +28,7 @@ function makeLines(random: Random, count: number): string[] {
 function sourceOf(lines: readonly string[], isCsv = false): EventSource {
   const file = path.join(testFolder(), 'input');
   writeFileSync(file, `${lines.join('\n')}\n`);
-  return createFileSource(file, { format: isCsv ? 'csv' : 'ndjson', event: 'login', map: new Map() });
+  return createFileSource(file, { format: isCsv ? 'csv' : 'ndjson', event: 'login', map: new Map(), timeFormat: 's' });
 }
 
 async function collect(batches: AsyncIterable<ImportBatch>): Promise<ImportBatch[]> {
