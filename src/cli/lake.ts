@@ -22,6 +22,7 @@ import { tableStore } from '../lake/log/log-files.ts';
 import { emptyFileName, readSnapshot, withEmptyFile } from '../lake/log/snapshot.ts';
 import { defineDataCommand, type DataContext, type CommandGroup, type OpenData } from './command.ts';
 import { withEngine } from './lake-engine.ts';
+import { expireCommand } from './lake-expire.ts';
 import { moveCommand } from './lake-move.ts';
 import { flag, oneOf, positive, text, withDefault } from './option-specs.ts';
 
@@ -233,5 +234,5 @@ const snapshot = defineDataCommand({
 export const lakeCommand: CommandGroup = {
   name: 'lake',
   summary: 'verify, inspect, enrich, repair and move the lake',
-  commands: [check, stats, files, log, changes, repair, enrich, snapshot, moveCommand],
+  commands: [check, stats, files, log, changes, expireCommand, repair, enrich, snapshot, moveCommand],
 };

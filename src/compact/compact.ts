@@ -157,6 +157,7 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
         problems: [...watches.problems(), ...maintenance.problems()],
         warnings: [...(enrichment?.problems() ?? []), ...maintenance.notices(), ...watches.notices()],
         secondaryTables: maintenance.secondaryTables(),
+        ageLimits: maintenance.ageLimits(),
       }),
   };
 }

@@ -15,6 +15,7 @@ export type CommitCause =
   | 'merge'
   | 'erase'
   | 'erasures'
+  | 'expire'
   | 'enrich'
   | 'swap'
   | 'replay'
@@ -109,6 +110,8 @@ export interface LakeState {
   readonly erasedIds?: ErasedIdsState;
   /** Absent if no removal was listed. */
   readonly erasures?: ErasureListState;
+  /** The newest day (UTC) for which age limits were applied. */
+  readonly expiryDay?: string;
   /** The newest `available_at` assigned, Unix ms. It never decreases. */
   readonly availableAtMs: number;
   /** The commitId of the commit that assigned it. Absent in earlier versions. */

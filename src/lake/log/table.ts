@@ -52,6 +52,7 @@ export interface Change {
   readonly erasedApps?: readonly number[];
   readonly erasedIds?: ErasedIdsState | undefined;
   readonly erasures?: ErasureListState | undefined;
+  readonly expiryDay?: string;
   readonly availableAtMs?: number;
   readonly addsKeys?: boolean;
   /** Resets the newest `available_at`, if the table has no later one (lake/repair/restamp.ts). */
@@ -158,6 +159,7 @@ export function toCommitInfo(before: LakeState, change: Change, stamp: Stamp): C
   const { forgetBefore, forgetAtMs } = change.forgetBefore === undefined ? before : change;
   const erasedIds = change.erasedIds ?? before.erasedIds;
   const erasures = change.erasures ?? before.erasures;
+  const expiryDay = change.expiryDay ?? before.expiryDay;
   const keysCommit = change.addsKeys === true ? commitId : before.keysCommit;
   // Reading a stream completes the restore.
   const restoredFrom = change.restoredFrom ?? (change.epoch === undefined ? before.restoredFrom : undefined);
@@ -175,6 +177,7 @@ export function toCommitInfo(before: LakeState, change: Change, stamp: Stamp): C
     ...(keysCommit === undefined ? {} : { keysCommit }),
     ...(erasedIds === undefined ? {} : { erasedIds }),
     ...(erasures === undefined ? {} : { erasures }),
+    ...(expiryDay === undefined ? {} : { expiryDay }),
     ...moveTimes(before, change, stamp),
     ...(restoredFrom === undefined ? {} : { restoredFrom }),
   };

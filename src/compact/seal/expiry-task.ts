@@ -1,0 +1,46 @@
+import { expireSome, type Settled } from '../../lake/expiry/expire-files.ts';
+import type { Duckdb } from '../../lake/sql/duckdb.ts';
+import { withMaintenanceLock, type TableDependencies } from './maintenance-task.ts';
+
+/** Work of one run, ms. The table idles as long afterwards, so that removals take half a core. */
+const budgetMs = 5000;
+
+/** Creates the runs that remove the expired rows of a table, a few files per commit. */
+export function createExpiryTask(dependencies: TableDependencies) {
+  const { dataset, table, clock, crashPoint, paths, logger, ageLimits } = dependencies;
+  let settled: Settled = new Set();
+  let settledKey = '';
+  /** Version and limits without expired rows. */
+  let done = '';
+  let nextMs = 0;
+
+  /** Removes some rows by one commit. False if there are none, or another process holds the maintenance lock. */
+  async function step(duckdb: Duckdb, found: NonNullable<ReturnType<NonNullable<typeof ageLimits>['find']>>) {
+    const work = { dataset, table, stagingDir: paths.staging, duckdb, clock, crashPoint };
+    const now = `${table.state().version} ${found.key}`;
+    const result = await withMaintenanceLock(dependencies, async () => ({
+      removed: await expireSome(work, found.cutoffs, settled),
+    }));
+    if (result === undefined) return false;
+    if (result.removed === undefined) {
+      done = now;
+      return false;
+    }
+    ageLimits?.note(result.removed);
+    logger.info({ table: dataset.table, day: found.cutoffs.day, ...result.removed }, 'expired rows removed');
+    return true;
+  }
+
+  return {
+    /** Removes expired rows for a while. Errors: the engine's, `file_damaged`, `disk`. */
+    async run(duckdb: Duckdb, signal: AbortSignal): Promise<void> {
+      const found = ageLimits?.find(dataset);
+      if (found === undefined || performance.now() < nextMs) return;
+      if (found.key !== settledKey) [settled, settledKey] = [new Set(), found.key];
+      if (done === `${table.state().version} ${found.key}`) return;
+      const begunMs = performance.now();
+      while (!signal.aborted && performance.now() < begunMs + budgetMs) if (!(await step(duckdb, found))) break;
+      nextMs = performance.now() + (performance.now() - begunMs);
+    },
+  };
+}
