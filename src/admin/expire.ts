@@ -8,6 +8,7 @@ import { events, type Dataset } from '../datasets/dataset.ts';
 import type { Clock } from '../runtime/clock.ts';
 import type { CrashPoint } from '../runtime/crash-point.ts';
 import { AppError } from '../runtime/errors.ts';
+import { expireFailed } from '../lake/expiry/expire-failed.ts';
 import { createCutoffs, kindsOf, type AgeRules } from '../lake/expiry/age-rules.ts';
 import { dryRunExpiry, expireSome, type ExpiredRows, type ExpiryDryRun } from '../lake/expiry/expire-files.ts';
 import { assertTablesNamed, listOtherTables, openDatasetTable, tablePaths } from '../lake/lake.ts';
@@ -25,6 +26,11 @@ interface ExpireDependencies {
   readonly crashPoint: CrashPoint;
   readonly retentionMs: number;
   readonly signal: AbortSignal;
+}
+
+/** Figures of a table; failed events are those of the stream. */
+interface ExpiredFromTable extends ExpiredRows {
+  readonly failedEvents: number;
 }
 
 async function listAllTables(lakeDir: string): Promise<Dataset[]> {
@@ -54,12 +60,16 @@ async function expireTable(
   table: Table,
   rules: AgeRules,
   day: string,
-): Promise<ExpiredRows> {
+): Promise<ExpiredFromTable> {
   const { lakeDir, signal } = dependencies;
   const cutoffs = createCutoffs(rules, day, kindsOf(dataset));
   const work = { ...dependencies, dataset, table, stagingDir: stagingOf(table, lakeDir) };
   const settled = new Set<string>();
-  const sum = { rows: 0, filesRemoved: 0, filesRewritten: 0 };
+  const sum = { rows: 0, failedEvents: 0, filesRemoved: 0, filesRewritten: 0 };
+  if (dataset === events) {
+    const failed = { dataset, table, lakeDir, crashPoint: dependencies.crashPoint };
+    sum.failedEvents = await withTableLock(table, lakeDir, 'the age limit', () => expireFailed(failed, cutoffs));
+  }
   for (;;) {
     if (signal.aborted) throw new AppError('stopping', 'the removal was stopped; repeat it to finish');
     const removed = await withTableLock(table, lakeDir, 'the age limit', () => expireSome(work, cutoffs, settled));
@@ -78,16 +88,16 @@ export async function expireAll(
   dependencies: ExpireDependencies,
   rules: AgeRules,
   day: string,
-): Promise<Record<string, ExpiredRows>> {
+): Promise<Record<string, ExpiredFromTable>> {
   const { lakeDir, clock, crashPoint, retentionMs } = dependencies;
-  const tables: Record<string, ExpiredRows> = {};
+  const tables: Record<string, ExpiredFromTable> = {};
   for (const dataset of await listAllTables(lakeDir)) {
     const table =
       dataset === events
         ? dependencies.table
         : await openDatasetTable(lakeDir, dataset, { clock, crashPoint, retentionMs });
     const removed = await expireTable(dependencies, dataset, table, rules, day);
-    if (removed.filesRemoved + removed.filesRewritten > 0) tables[dataset.table] = removed;
+    if (removed.filesRemoved + removed.filesRewritten + removed.failedEvents > 0) tables[dataset.table] = removed;
   }
   await dependencies.table.commit((_state, { expiryDay = '' }) => ({
     cause: 'expire',

@@ -9,7 +9,15 @@ import type { Dataset } from '../../datasets/dataset.ts';
 import { parsePartitionPath } from '../../datasets/partition.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import type { Problem } from '../../runtime/problems/problem.ts';
-import { createCutoffs, dayOf, hasAgeLimits, kindsOf, msOfDay, type AgeRules, type Cutoffs } from '../../lake/expiry/age-rules.ts';
+import {
+  createCutoffs,
+  dayOf,
+  hasAgeLimits,
+  kindsOf,
+  msOfDay,
+  type AgeRules,
+  type Cutoffs,
+} from '../../lake/expiry/age-rules.ts';
 import { listDue, type ExpiredRows } from '../../lake/expiry/expire-files.ts';
 import type { DataFile } from '../../lake/log/snapshot.ts';
 import type { Table } from '../../lake/log/table.ts';

@@ -34,7 +34,10 @@ function listApps({ rules }: Cutoffs, least: number, greatest: number): (number 
   return own.length > greatest - least ? own : [...own, undefined];
 }
 
-function listKinds({ kinds }: Cutoffs, { minValues: { kind: first }, maxValues: { kind: last } }: DataFile): readonly string[] {
+function listKinds(
+  { kinds }: Cutoffs,
+  { minValues: { kind: first }, maxValues: { kind: last } }: DataFile,
+): readonly string[] {
   if (typeof first !== 'string' || typeof last !== 'string') return kinds;
   const within = kinds.filter((kind) => kind >= first && kind <= last);
   return within.length === 0 ? kinds : within;
@@ -177,14 +180,22 @@ export async function expireSome(
   const work = await openStagingFolder(stagingDir, 'the age limit');
   try {
     const days = listRemovedDays(cutoffs, appRange([...removed, ...rewritten].map(({ file }) => file)));
-    const list = rows === 0 || days.length === 0 ? undefined : await prepareRemovedDays({ table, duckdb }, work.folder, days);
+    const list =
+      rows === 0 || days.length === 0 ? undefined : await prepareRemovedDays({ table, duckdb }, work.folder, days);
     const keptSql = `NOT (${expiredSql(cutoffs)})`;
     const toRemoval = ({ file }: Expired): Action => ({
       remove: { path: encodeURI(file.path), deletionTimestamp: clock.nowMs(), dataChange: true },
     });
     const figures = { rows, filesRemoved: removed.length, filesRewritten: rewritten.length };
     await rewriteFiles(
-      { table, stagingDir, duckdb, clock, crashPoint, rowGroup: rowGroupBounds(duckdb.memoryMb, dataset.columns.length) },
+      {
+        table,
+        stagingDir,
+        duckdb,
+        clock,
+        crashPoint,
+        rowGroup: rowGroupBounds(duckdb.memoryMb, dataset.columns.length),
+      },
       rewritten.map(({ file, rows: rowsLeftOut }) => ({
         file,
         rowsLeftOut,

@@ -251,7 +251,7 @@ export const problemTable = {
     'Run `tributary lake check`, restore the file from a backup, then restart the service.',
   ),
   expiry_held: warning(
-    'The machine\'s clock is ahead of the days that rows and the running time confirm. Age limits wait.',
+    "The machine's clock is ahead of the days that rows and the running time confirm. Age limits wait.",
     'Check the clock. If it is right, run `tributary lake expire`. See [age limits](../keep.md#age-limits).',
   ),
   link_keys_renewed: warning(
