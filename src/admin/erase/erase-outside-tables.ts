@@ -14,7 +14,7 @@ import {
   listFailedRows,
   removeFailedRows,
 } from '../../lake/files/failed-events.ts';
-import { listFailedOf, removeFailed, type RemoveFailedDependencies } from '../../lake/files/remove-failed.ts';
+import { listFailedOf, removeFailed, type RemoveFailedDependencies } from '../../lake/remove-failed.ts';
 import { openStagingFolder, hasRunningLoad } from '../../lake/files/staging.ts';
 import { lakePaths, listQuarantined, tablePaths, quarantinedDataset } from '../../lake/lake.ts';
 import { readFilesSql, stagingOf } from '../tables.ts';

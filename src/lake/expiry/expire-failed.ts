@@ -1,6 +1,6 @@
 import { readEventHead } from '../../datasets/event-line.ts';
 import type { FailedEvent } from '../files/failed-events.ts';
-import { removeFailed, type RemoveFailedDependencies } from '../files/remove-failed.ts';
+import { removeFailed, type RemoveFailedDependencies } from '../remove-failed.ts';
 import type { Cutoffs } from './age-rules.ts';
 
 /** Creates a test of failed events that have exceeded their limit. Events without a readable time stay. */

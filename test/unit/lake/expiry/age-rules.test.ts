@@ -66,16 +66,16 @@ describe('The statistics of a file decide whether it is removed, read or kept', 
     ['of an app with a shorter limit', file('2026-06-10T00:00:00.000Z', '2026-06-10T01:00:00.000Z', [5, 5]), 'all'],
     ['of a kind with a shorter limit', file('2026-06-20T00:00:00.000Z', '2026-06-20T01:00:00.000Z', [7, 7]), 'all'],
     ['of another kind', file('2026-06-20T00:00:00.000Z', '2026-06-20T01:00:00.000Z', [7, 7], 'custom_event'), 'none'],
-  ])('%s', (_title, one, verdict) => {
+  ])('A file %s', (_title, one, verdict) => {
     expect(findExpired(one, cutoffs)).toBe(verdict);
   });
 
-  it('of another engine without statistics', () => {
+  it('A file of another engine without statistics', () => {
     const unknown = { ...file('', '', [1, 1]), minValues: {}, maxValues: {}, numRecords: undefined };
     expect(findExpired(unknown, cutoffs)).toBe('some');
   });
 
-  it('without rows, as an erasure leaves it', () => {
+  it('A file without rows, as an erasure leaves it', () => {
     const empty = { ...file('2026-05-01T00:00:00.000Z', '', [1, 1]), numRecords: 0, minValues: {}, maxValues: {} };
     expect(findExpired(empty, cutoffs)).toBe('all');
     expect(findExpired({ ...empty, publishedPath: 'kind=login/date=2026-06-29/a.parquet' }, cutoffs)).toBe('none');

@@ -2,16 +2,16 @@
  * Removes failed events of a table.
  *
  * In: a test of the events to remove. Out: a commit that counts them as erased, then files of the others.
- * Crash: atomic, by one change (change.ts).
+ * Crash: atomic, by one change (files/change.ts).
  */
 import path from 'node:path';
-import { events, type Dataset } from '../../datasets/dataset.ts';
-import type { CrashPoint } from '../../runtime/crash-point.ts';
-import { writeNewFile } from '../../runtime/files/durable-file.ts';
-import { lakePaths, tablePaths } from '../lake.ts';
-import type { Snapshot } from '../log/snapshot.ts';
-import type { Change, Table } from '../log/table.ts';
-import { openChange, type FollowUp, type OpenChange } from './change.ts';
+import { events, type Dataset } from '../datasets/dataset.ts';
+import type { CrashPoint } from '../runtime/crash-point.ts';
+import { writeNewFile } from '../runtime/files/durable-file.ts';
+import { lakePaths, tablePaths } from './lake.ts';
+import type { Snapshot } from './log/snapshot.ts';
+import type { Change, Table } from './log/table.ts';
+import { openChange, type FollowUp, type OpenChange } from './files/change.ts';
 import {
   failedRowsFolder,
   listFailedRows,
@@ -19,7 +19,7 @@ import {
   readFailedFile,
   renderFailed,
   type FailedEvent,
-} from './failed-events.ts';
+} from './files/failed-events.ts';
 
 /** Lists the files of a table's failed events, or of the bad rows of its loads for a secondary table. */
 export async function listFailedOf(
