@@ -25,9 +25,10 @@ const dayMs = 86_400_000;
 export const dayOf = (ms: number): string => new Date(ms).toISOString().slice(0, 10);
 export const msOfDay = (day: string): number => Date.parse(`${day}T00:00:00Z`);
 
+const isLimit = (days: number | undefined): boolean => (days ?? 0) > 0;
+
 /** Reports whether any row has an age limit. */
 export function hasAgeLimits({ defaultDays, apps }: AgeRules): boolean {
-  const isLimit = (days: number | undefined): boolean => (days ?? 0) > 0;
   return isLimit(defaultDays) || apps.some(({ days, kinds = {} }) => [days, ...Object.values(kinds)].some(isLimit));
 }
 
@@ -37,7 +38,7 @@ export interface Cutoffs {
   readonly kinds: readonly string[];
   readonly rules: AgeRules;
   /** Returns the start of the first kept date, Unix ms; -Infinity without a limit. `idApp` undefined: an app without own limits. */
-  findMs(idApp: number | undefined, kind: string): number;
+  readonly findMs: (idApp: number | undefined, kind: string) => number;
 }
 
 /** `kinds`: those of the table's rows; a table without the column `kind` has its own name as the only one. */

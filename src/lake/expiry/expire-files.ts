@@ -107,14 +107,15 @@ function sumRows(expired: readonly Expired[]): number {
   return expired.reduce((sum, { rows }) => sum + rows, 0);
 }
 
+const firstMsOf = ({ minValues }: DataFile): number => parseMs(minValues['event_time']) || 0;
+
 /** Lists the sealed files that may have expired rows, oldest first. `settled`: known files without. */
 export function listDue(files: readonly DataFile[], cutoffs: Cutoffs, settled: Settled = new Set()) {
   const due = files
     .filter((file) => !file.young && !settled.has(file.path))
     .map((file) => ({ file, verdict: findExpired(file, cutoffs) }))
     .filter(({ verdict }) => verdict !== 'none');
-  const atMs = ({ minValues }: DataFile): number => parseMs(minValues['event_time']) || 0;
-  return due.toSorted((a, b) => atMs(a.file) - atMs(b.file));
+  return due.toSorted((a, b) => firstMsOf(a.file) - firstMsOf(b.file));
 }
 
 /** Chooses the files of the next commit: those to remove first, then a few to rewrite. */

@@ -31,14 +31,20 @@ const file = (from: string, to: string, apps: readonly [number, number], kind = 
   maxValues: { event_time: to, id_app: apps[1], kind },
 });
 
+const dateFor = (idApp: number | undefined, kind: string): string => {
+  const ms = cutoffs.findMs(idApp, kind);
+  return ms === -Infinity ? 'never' : dayOf(ms);
+};
+
 test('An app has its own limit, else that of the service, and a kind of it its own', () => {
-  const day = (idApp: number | undefined, kind: string): string => {
-    const ms = cutoffs.findMs(idApp, kind);
-    return ms === -Infinity ? 'never' : dayOf(ms);
-  };
-  expect(kinds.map((kind) => day(undefined, kind))).toEqual(['2026-05-31', '2026-05-31']);
-  expect([5, 6, 8, 9].map((idApp) => day(idApp, 'login'))).toEqual(['2026-06-20', 'never', '2026-05-31', '2026-05-31']);
-  expect(kinds.map((kind) => day(7, kind))).toEqual(['2026-05-31', '2026-06-27']);
+  expect(kinds.map((kind) => dateFor(undefined, kind))).toEqual(['2026-05-31', '2026-05-31']);
+  expect([5, 6, 8, 9].map((idApp) => dateFor(idApp, 'login'))).toEqual([
+    '2026-06-20',
+    'never',
+    '2026-05-31',
+    '2026-05-31',
+  ]);
+  expect(kinds.map((kind) => dateFor(7, kind))).toEqual(['2026-05-31', '2026-06-27']);
 });
 
 test('Rules without a limit of days are none', () => {
@@ -82,14 +88,16 @@ describe('The statistics of a file decide whether it is removed, read or kept', 
   });
 });
 
+const lineAt = (eventTime: unknown, idApp = 1): FailedEvent => ({
+  reason: 'bad_value',
+  failedAt: '2026-06-30T00:00:00.000Z',
+  line: JSON.stringify({ event_id: 'a', kind: 'login', id_app: idApp, event_time: eventTime, received_at: 1 }),
+});
+
+const seconds = (day: string): number => Date.parse(day) / 1000;
+
 test('A failed event expires by the time in its line; one without a readable time stays', () => {
   const isExpired = createExpiredTest(cutoffs);
-  const lineAt = (eventTime: unknown, idApp = 1): FailedEvent => ({
-    reason: 'bad_value',
-    failedAt: '2026-06-30T00:00:00.000Z',
-    line: JSON.stringify({ event_id: 'a', kind: 'login', id_app: idApp, event_time: eventTime, received_at: 1 }),
-  });
-  const seconds = (day: string): number => Date.parse(day) / 1000;
   expect(isExpired(lineAt(seconds('2026-05-30')))).toBe(true);
   expect(isExpired(lineAt(seconds('2026-05-31')))).toBe(false);
   expect(isExpired(lineAt(seconds('2020-05-30'), 6))).toBe(false);
