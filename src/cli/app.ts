@@ -73,7 +73,7 @@ const keep = defineDataCommand({
   arguments: id,
   options: {
     days: positive('days that are kept before today', 'N', maxDays),
-    forever: flag('keep the rows without a limit, whatever TRIBUTARY_KEEP_DAYS is'),
+    forever: flag('keep the rows without a limit, regardless of TRIBUTARY_KEEP_DAYS'),
     remove: flag('remove the limit; TRIBUTARY_KEEP_DAYS applies again'),
     kind: oneOf(
       [...datasets.values()].flatMap((dataset) => kindsOf(dataset)),

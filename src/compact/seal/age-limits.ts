@@ -23,7 +23,7 @@ import type { DataFile } from '../../lake/log/snapshot.ts';
 import type { Table } from '../../lake/log/table.ts';
 
 const dayMs = 86_400_000;
-/** A smaller lag of the day behind the clock is no warning, days: a lake may be without events for a weekend. */
+/** A larger lag of the day behind the clock is a warning, days: a lake may be without events for a weekend. */
 const usualLagDays = 3;
 /** Rows that prove a day: this number, or this share of all. A few events have wrong times. */
 const proof = { rows: 100, share: 0.01 } as const;

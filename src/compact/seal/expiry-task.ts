@@ -21,7 +21,7 @@ export function createExpiryTask(dependencies: TableDependencies) {
   let failedKey = '';
   let nextMs = 0;
 
-  /** Removes some rows by one commit. False if there are none, or another process holds the maintenance lock. */
+  /** Removes some rows by one commit. False if no file has any, or another process holds the maintenance lock. */
   async function step(duckdb: Duckdb, found: FoundLimits): Promise<boolean> {
     const work = { dataset, table, stagingDir: paths.staging, duckdb, clock, crashPoint };
     const now = `${table.state().version} ${found.key}`;

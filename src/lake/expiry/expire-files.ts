@@ -150,7 +150,7 @@ async function choose(
   return undefined;
 }
 
-/** The apps of files, as far as statistics tell. */
+/** The least and greatest app of files; unbounded without statistics. */
 function appRange(files: readonly DataFile[]): readonly [number, number] {
   const least = files.map(({ minValues }) => Number(minValues['id_app'] ?? -Infinity));
   const greatest = files.map(({ maxValues }) => Number(maxValues['id_app'] ?? Infinity));
@@ -228,7 +228,7 @@ export interface ExpiredApp {
   readonly to: string;
 }
 
-/** What the age limits would remove from the sealed files of a table. */
+/** Counts of rows and sealed files of a table that the age limits would remove. */
 export interface ExpiryDryRun {
   readonly rows: number;
   readonly filesToRemove: number;

@@ -37,7 +37,7 @@ const keptOf: Readonly<Record<number, number>> = { 1: keptDays, 2: Infinity, 3: 
 const firstKept = (idApp: number): string => (keptOf[idApp] === Infinity ? '1970-01-01' : dateOf(keptOf[idApp] ?? 0));
 const keptSql = [1, 2, 3, 4].map((idApp) => `(id_app = ${idApp} AND date >= DATE '${firstKept(idApp)}')`).join(' OR ');
 
-/** Adds the events of a date: of app 4 in a file of its own, of the others in one. A user returns after some days. */
+/** Adds the events of a date: of app 4 in a separate file, of the others in one. A user returns after some days. */
 async function addDay(table: Table, age: number): Promise<void> {
   const date = dateOf(age);
   for (const [part, idApp] of [

@@ -26,6 +26,13 @@ describe('an export request of the command line', () => {
     expect(parse?.('order=time', '--where')).toEqual([['order', 'time']]);
   });
 
+  it('A request for the erasure list has no selectors, since the list has its own columns', () => {
+    const names = (where: GivenRequest['where']): readonly string[] =>
+      toRequest('payments', given({ where, sinceVersion: '8-1' }), undefined, nowMs).parameters.map(([name]) => name);
+    expect(names([['erasures', '1']])).not.toContain('selectors');
+    expect(names([])).toContain('selectors');
+  });
+
   it('The ids of a person become filters, with their commas and backslashes escaped', () => {
     const { parse } = requestOptions.person;
     const person = ['customUserId=a,b\\c=d', 'idfa=x'].flatMap((pair) => parse?.(pair, '--person') ?? []);

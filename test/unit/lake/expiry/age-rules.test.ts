@@ -47,7 +47,7 @@ test('An app has its own limit, else that of the service, and a kind of it its o
   expect(kinds.map((kind) => dateFor(7, kind))).toEqual(['2026-05-31', '2026-06-27']);
 });
 
-test('Rules without a limit of days are none', () => {
+test('Rules without a number of days limit no rows', () => {
   const none = { defaultDays: undefined, apps: [{ idApp: 1 }, { idApp: 2, days: 0, kinds: { login: 0 } }] };
   expect(hasAgeLimits(none)).toBe(false);
   expect(hasAgeLimits({ ...none, apps: [{ idApp: 2, kinds: { login: 1 } }] })).toBe(true);
