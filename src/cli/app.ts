@@ -80,15 +80,20 @@ const keep = defineDataCommand({
       'only rows of this kind of event, or of this table (all)',
       'KIND',
     ),
+    ...yesOption,
   },
   details: [
     "The compactor removes older rows in the background; 'tributary lake expire --dry-run' counts them first. Only a backup has removed rows.",
   ],
   examples: ['app keep 7 --days 400', 'app keep 7 --days 90 --kind login', 'app keep 7 --remove'],
-  async run({ ID: idApp, days, forever, remove: removes, kind }, { paths, printResult }) {
+  async run({ ID: idApp, days, forever, remove: removes, kind, yes }, context) {
     if ([days !== undefined, forever, removes].filter(Boolean).length !== 1)
       failUsage('pass one of --days, --forever and --remove');
-    printResult(await keepApp(paths, idApp, removes ? undefined : (days ?? 0), kind));
+    if (!forever) {
+      const limit = days === undefined ? 'the limit of the service' : `${days} days`;
+      await assertConfirmed(`Permanently remove rows of app ${idApp} that are older than ${limit}?`, yes, context);
+    }
+    context.printResult(await keepApp(context.paths, idApp, removes ? undefined : (days ?? 0), kind));
     return 0;
   },
 });

@@ -38,20 +38,20 @@ function dateOf({ publishedPath, path, maxValues: { event_time: last } }: DataFi
   return date ?? (typeof last === 'string' ? last.slice(0, 10) : undefined);
 }
 
-/** Returns the newest day up to `wall` that enough sealed rows prove; undefined without rows. */
-export function findProvenDay(files: readonly DataFile[], wall: string): string | undefined {
-  const rows = new Map<string, number>();
-  let all = 0;
+/** Returns the newest day up to `wall` that enough sealed rows of `allRows` prove; undefined without rows. */
+export function findProvenDay(files: readonly DataFile[], wall: string, allRows: number): string | undefined {
+  const byDate = new Map<string, DataFile[]>();
   for (const file of files) {
     const date = file.young ? undefined : dateOf(file);
     if (date === undefined || date > wall) continue;
-    rows.set(date, (rows.get(date) ?? 0) + (file.numRecords ?? 0));
-    all += file.numRecords ?? 0;
+    const group = byDate.get(date);
+    if (group === undefined) byDate.set(date, [file]);
+    else group.push(file);
   }
   let sum = 0;
-  for (const [date, count] of [...rows].toSorted(([a], [b]) => (a < b ? 1 : -1))) {
-    sum += count;
-    if (sum > 0 && sum >= Math.min(proof.rows, all * proof.share)) return date;
+  for (const [date, group] of [...byDate].toSorted(([a], [b]) => (a < b ? 1 : -1))) {
+    sum += group.reduce((rows, { numRecords = 0 }) => rows + numRecords, 0);
+    if (sum > 0 && sum >= Math.min(proof.rows, allRows * proof.share)) return date;
   }
   return undefined;
 }
@@ -78,10 +78,10 @@ export function createReferenceDay({ clock, recorded, uptimeMs = () => performan
   let known: string | undefined;
   const since = ({ day, atMs }: SeenDay, speed: number): string =>
     addDays(day, Math.floor((speed * (uptimeMs() - atMs)) / dayMs));
-  return (files: readonly DataFile[]): { readonly day: string; readonly wall: string } | undefined => {
+  return (files: readonly DataFile[], allRows: number): { readonly day: string; readonly wall: string } | undefined => {
     const atMs = uptimeMs();
     const wall = dayOf(clock.nowMs());
-    const newest = findProvenDay(files, wall);
+    const newest = findProvenDay(files, wall, allRows);
     if (newest === undefined) return undefined;
     if (proven === undefined || newest > since(proven, 1)) proven = { day: newest, atMs };
     const stored = recorded();
@@ -135,7 +135,9 @@ export function createAgeLimits(
       const found = await readRules();
       rules = hasAgeLimits(found) ? found : undefined;
       key = JSON.stringify(found);
-      const reached = rules && findDay(tables.flatMap(({ table }) => table.snapshot().files));
+      const allRows = tables.reduce((sum, { table }) => sum + table.state().size.rows, 0);
+      const files = tables.flatMap(({ table }) => table.snapshot().files);
+      const reached = rules && findDay(files, allRows);
       day = reached?.day;
       held = [];
       if (rules === undefined || reached === undefined) return;

@@ -1,18 +1,24 @@
 import { events } from '../../datasets/dataset.ts';
 import { expireFailed } from '../../lake/expiry/expire-failed.ts';
-import { expireSome, type Settled } from '../../lake/expiry/expire-files.ts';
+import { expireSome, listDue, type Settled } from '../../lake/expiry/expire-files.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import type { AgeLimits } from './age-limits.ts';
-import { withMaintenanceLock, type TableDependencies } from './maintenance-task.ts';
+import { withMaintenanceLock, type MaintenanceOptions, type TableDependencies } from './maintenance-task.ts';
 
 /** Work of one run, ms. The table idles as long afterwards, so that removals take half a core. */
 const budgetMs = 5000;
+/** Longest time between two searches for expired rows, ms. */
+const maxSearchMs = 30_000;
 
 type FoundLimits = NonNullable<ReturnType<AgeLimits['find']>>;
 
 /** Creates the runs that remove the expired rows of a table, a few files per commit. */
-export function createExpiryTask(dependencies: TableDependencies) {
+export function createExpiryTask(
+  dependencies: TableDependencies,
+  { sealAgeMs }: Pick<MaintenanceOptions, 'sealAgeMs'>,
+) {
   const { dataset, table, lakeDir, clock, crashPoint, paths, logger, ageLimits } = dependencies;
+  const searchEveryMs = Math.max(50, Math.min(sealAgeMs / 10, maxSearchMs));
   let settled: Settled = new Set();
   let settledKey = '';
   /** Version and limits without expired rows. */
@@ -58,8 +64,11 @@ export function createExpiryTask(dependencies: TableDependencies) {
       await removeFailed(found);
       if (done === `${table.state().version} ${found.key}`) return;
       const begunMs = performance.now();
-      while (!signal.aborted && performance.now() < begunMs + budgetMs) if (!(await step(duckdb, found))) break;
-      nextMs = performance.now() + (performance.now() - begunMs);
+      const isDue = (): boolean => listDue(table.snapshot().files, found.cutoffs, settled).length > 0;
+      while (!signal.aborted && performance.now() < begunMs + budgetMs)
+        if (!isDue() || !(await step(duckdb, found))) break;
+      const idleMs = isDue() ? 0 : searchEveryMs;
+      nextMs = performance.now() + Math.max(idleMs, performance.now() - begunMs);
     },
   };
 }

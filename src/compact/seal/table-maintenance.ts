@@ -67,7 +67,7 @@ export function createTableMaintenance(
   const cleaning = createCleanupTask(dependencies, retentionMs);
   const schema = createSchemaTask(dependencies, retentionMs);
   const merges = createMergeTask(dependencies, options);
-  const expiry = createExpiryTask(dependencies);
+  const expiry = createExpiryTask(dependencies, options);
 
   /** Runs work as a task; throws only when this compactor has lost the lake. Replaces an engine that failed. */
   async function run(task: MaintenanceTask, work: () => Promise<unknown>): Promise<void> {

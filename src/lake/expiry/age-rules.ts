@@ -37,30 +37,35 @@ export interface Cutoffs {
   readonly day: string;
   readonly kinds: readonly string[];
   readonly rules: AgeRules;
+  /** Apps with own limits. */
+  readonly ownApps: readonly number[];
+  /** The latest of all first kept dates, Unix ms. */
+  readonly latestMs: number;
   /** Returns the start of the first kept date, Unix ms; -Infinity without a limit. `idApp` undefined: an app without own limits. */
   readonly findMs: (idApp: number | undefined, kind: string) => number;
 }
 
 /** `kinds`: those of the table's rows; a table without the column `kind` has its own name as the only one. */
 export function createCutoffs(rules: AgeRules, day: string, kinds: readonly string[]): Cutoffs {
-  const own = new Map(rules.apps.map((rule) => [rule.idApp, rule]));
-  return {
-    day,
-    kinds,
-    rules,
-    findMs(idApp, kind) {
-      const rule = idApp === undefined ? undefined : own.get(idApp);
-      const days = rule?.kinds?.[kind] ?? rule?.days ?? rules.defaultDays ?? 0;
-      return days === 0 ? -Infinity : msOfDay(day) - days * dayMs;
-    },
+  const ofApps = rules.apps.filter((rule) => rule.days !== undefined || rule.kinds !== undefined);
+  const own = new Map(ofApps.map((rule) => [rule.idApp, rule]));
+  const findMs = (idApp: number | undefined, kind: string): number => {
+    const rule = idApp === undefined ? undefined : own.get(idApp);
+    const days = rule?.kinds?.[kind] ?? rule?.days ?? rules.defaultDays ?? 0;
+    return days === 0 ? -Infinity : msOfDay(day) - days * dayMs;
   };
+  const ownApps = [...own.keys()];
+  let latestMs = -Infinity;
+  for (const idApp of [undefined, ...ownApps])
+    for (const kind of kinds) latestMs = Math.max(latestMs, findMs(idApp, kind));
+  return { day, kinds, rules, ownApps, latestMs, findMs };
 }
 
 const timeSql = (ms: number): string =>
   ms === -Infinity ? 'NULL' : `TIMESTAMPTZ ${sqlText(new Date(ms).toISOString())}`;
 
 /** SQL of the first kept time of a row; NULL without a limit. */
-function cutoffSql({ kinds, findMs, rules }: Cutoffs): string {
+function cutoffSql({ kinds, findMs, ownApps }: Cutoffs): string {
   const ofKinds = (idApp: number | undefined): string => {
     const times = kinds.map((kind) => findMs(idApp, kind));
     const [first = -Infinity] = times;
@@ -69,7 +74,7 @@ function cutoffSql({ kinds, findMs, rules }: Cutoffs): string {
     return `CASE kind ${cases.join(' ')} END`;
   };
   const fallback = ofKinds(undefined);
-  const cases = rules.apps.flatMap(({ idApp }) => {
+  const cases = ownApps.flatMap((idApp) => {
     const sql = ofKinds(idApp);
     return sql === fallback ? [] : [`WHEN ${idApp} THEN ${sql}`];
   });

@@ -29,8 +29,8 @@ const limits = { removedFiles: 256, rewrittenFiles: 8, rewrittenBytes: 256 * 102
 const parseMs = (value: unknown): number => (typeof value === 'string' ? Date.parse(value) : Number.NaN);
 
 /** Returns the apps that a file may have: those with own limits, and undefined for any other. */
-function listApps({ rules }: Cutoffs, least: number, greatest: number): (number | undefined)[] {
-  const own = rules.apps.flatMap(({ idApp }) => (idApp >= least && idApp <= greatest ? [idApp] : []));
+function listApps({ ownApps }: Cutoffs, least: number, greatest: number): (number | undefined)[] {
+  const own = ownApps.filter((idApp) => idApp >= least && idApp <= greatest);
   return own.length > greatest - least ? own : [...own, undefined];
 }
 
@@ -45,10 +45,12 @@ function listKinds(
 
 /** Reports by the statistics of a file whether all, some or none of its rows may be expired. */
 export function findExpired(file: DataFile, cutoffs: Cutoffs): 'all' | 'some' | 'none' {
+  const { date } = parsePartitionPath(file.publishedPath ?? file.path) ?? {};
+  // Most files are recent: their statistics need not be parsed.
+  if (date !== undefined && msOfDay(date) >= cutoffs.latestMs) return 'none';
   const { minValues, maxValues, numRecords } = file;
   if (numRecords === 0) {
     // An erasure has left it for readers of folders.
-    const { date } = parsePartitionPath(file.publishedPath ?? file.path) ?? {};
     const firstKeptMs = Math.min(...cutoffs.kinds.map((kind) => cutoffs.findMs(undefined, kind)));
     return date !== undefined && msOfDay(date) < firstKeptMs ? 'all' : 'none';
   }

@@ -23,7 +23,7 @@ import { addMadeFile } from '../../helpers/sealed-file.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
 /** Days of events, days that are kept by default, and rows of a day. */
-const [days, keptDays, rowsOfDay] = isWhole ? [400, 30, 300] : [14, 6, 60];
+const [days, keptDays, rowsOfDay] = isWhole ? [400, 30, 300] : [10, 5, 60];
 const dayMs = 86_400_000;
 const clock = createClock(0);
 const today = dayOf(clock.nowMs());
@@ -31,9 +31,9 @@ const dateOf = (age: number): string => dayOf(Date.parse(today) - age * dayMs);
 /** App 2 keeps its rows, app 3 has a shorter limit, apps 1 and 4 that of the service. */
 const rules: AgeRules = {
   defaultDays: keptDays,
-  apps: [{ idApp: 1 }, { idApp: 2, days: 0 }, { idApp: 3, kinds: { custom_event: keptDays - 4 } }, { idApp: 4 }],
+  apps: [{ idApp: 1 }, { idApp: 2, days: 0 }, { idApp: 3, kinds: { custom_event: keptDays - 2 } }, { idApp: 4 }],
 };
-const keptOf: Readonly<Record<number, number>> = { 1: keptDays, 2: Infinity, 3: keptDays - 4, 4: keptDays };
+const keptOf: Readonly<Record<number, number>> = { 1: keptDays, 2: Infinity, 3: keptDays - 2, 4: keptDays };
 const firstKept = (idApp: number): string => (keptOf[idApp] === Infinity ? '1970-01-01' : dateOf(keptOf[idApp] ?? 0));
 const keptSql = [1, 2, 3, 4].map((idApp) => `(id_app = ${idApp} AND date >= DATE '${firstKept(idApp)}')`).join(' OR ');
 

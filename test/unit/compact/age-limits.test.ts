@@ -16,6 +16,9 @@ const day = (date: string, numRecords: number): DataFile => ({
   maxValues: {},
 });
 
+const sumRows = (files: readonly DataFile[]): number => files.reduce((sum, { numRecords = 0 }) => sum + numRecords, 0);
+const proven = (...files: readonly DataFile[]) => findProvenDay(files, '2026-06-30', sumRows(files));
+
 function start(now: string, stored?: string) {
   const clock = { now: Date.parse(now), nowMs: () => clock.now };
   const state = { stored, uptimeMs: 0 };
@@ -25,7 +28,7 @@ function start(now: string, stored?: string) {
     at(time: string, uptimeHours: number, files: readonly DataFile[]): string | undefined {
       clock.now = Date.parse(time);
       state.uptimeMs = uptimeHours * hourMs;
-      const found = find(files)?.day;
+      const found = find(files, sumRows(files))?.day;
       if (found !== undefined && found > (state.stored ?? '')) state.stored = found;
       return found;
     },
@@ -34,13 +37,11 @@ function start(now: string, stored?: string) {
 }
 
 test('A day is proven by a hundred rows, or by a hundredth of all, up to the clock', () => {
-  expect(findProvenDay([], '2026-06-30')).toBeUndefined();
-  expect(findProvenDay([day('2026-06-01', 1000), day('2026-06-20', 99), day('2026-07-04', 500)], '2026-06-30')).toBe(
-    '2026-06-20',
-  );
-  expect(findProvenDay([day('2026-06-01', 1000), day('2026-06-20', 9)], '2026-06-30')).toBe('2026-06-01');
-  expect(findProvenDay([day('2026-06-01', 100_000), day('2026-06-20', 100)], '2026-06-30')).toBe('2026-06-20');
-  expect(findProvenDay([day('2026-06-01', 3), day('2026-06-02', 1)], '2026-06-30')).toBe('2026-06-02');
+  expect(proven()).toBeUndefined();
+  expect(proven(day('2026-06-01', 1000), day('2026-06-20', 99), day('2026-07-04', 500))).toBe('2026-06-20');
+  expect(proven(day('2026-06-01', 1000), day('2026-06-20', 9))).toBe('2026-06-01');
+  expect(proven(day('2026-06-01', 100_000), day('2026-06-20', 100))).toBe('2026-06-20');
+  expect(proven(day('2026-06-01', 3), day('2026-06-02', 1))).toBe('2026-06-02');
 });
 
 test('The day follows the clock while rows of it arrive, also after a weekend without any', () => {
