@@ -2,7 +2,7 @@ import { removedBySql } from '../../lake/event-index/erasure-list.ts';
 import { parseCursor } from '../../lake/log/change-feed.ts';
 import type { ErasureListState } from '../../lake/log/lake-state.ts';
 import { erasureColumns, type ExportSpec } from '../jobs/export-spec.ts';
-import { filesSql, type ExportQuery } from './export-query.ts';
+import { filesSql, noDays, type ExportQuery } from './export-query.ts';
 import type { Cells } from './selector-sql.ts';
 
 /** SQL of each column of the erasure list, of its type. */
@@ -35,6 +35,7 @@ export function buildErasuresQuery(
   return {
     select: { sql: `SELECT ${selected.join(', ')} FROM (${rows}) ORDER BY id_app, event_id, kind, before`, values },
     count: { sql: `SELECT 0 AS file, count(*) AS rows FROM (${rows})`, values },
+    days: noDays,
     inline: false,
   };
 }

@@ -19,7 +19,7 @@ import {
 } from './conditions.ts';
 import { buildErasuresQuery } from './erasures-query.ts';
 import { buildDerivedQuery, readSpan } from './derived-query.ts';
-import { filesSql, orderByTime, type BoundValue, type ExportQuery } from './export-query.ts';
+import { filesSql, orderByTime, type BoundValue, type ExportQuery, noDays } from './export-query.ts';
 import { countByDate, emptyColumns, selectSql, selectTitled, showsTitles, type Cells } from './selector-sql.ts';
 
 /** The largest set that is compared value by value. */
@@ -199,7 +199,7 @@ export function buildEmptyQuery(request: ExportSpec, cells: Cells = 'text'): Exp
   return {
     select: { sql, values: {} },
     count: { sql: 'SELECT 0 AS file, 0 AS rows WHERE false', values: {} },
-    days: { sql: "SELECT '' AS date, 0 AS rows WHERE false", values: {} },
+    days: noDays,
     inline: true,
   };
 }
