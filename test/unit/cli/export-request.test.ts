@@ -15,6 +15,9 @@ function given(options: Partial<GivenRequest>): GivenRequest {
 
 const asked = (output: string) => toRequest('customEvents', given({}), output, nowMs).parameters;
 
+const namesOf = (where: GivenRequest['where']): readonly string[] =>
+  toRequest('payments', given({ where, sinceVersion: '8-1' }), undefined, nowMs).parameters.map(([name]) => name);
+
 describe('an export request of the command line', () => {
   it.each([
     ['sinceVersion=8-1', '--since-version'],
@@ -27,10 +30,8 @@ describe('an export request of the command line', () => {
   });
 
   it('A request for the erasure list has no selectors, since the list has its own columns', () => {
-    const names = (where: GivenRequest['where']): readonly string[] =>
-      toRequest('payments', given({ where, sinceVersion: '8-1' }), undefined, nowMs).parameters.map(([name]) => name);
-    expect(names([['erasures', '1']])).not.toContain('selectors');
-    expect(names([])).toContain('selectors');
+    expect(namesOf([['erasures', '1']])).not.toContain('selectors');
+    expect(namesOf([])).toContain('selectors');
   });
 
   it('The ids of a person become filters, with their commas and backslashes escaped', () => {
