@@ -153,7 +153,7 @@ export function toRequest(
     options.compression ?? (named === undefined || named.compression === 'none' ? undefined : named.compression);
   const days = findDays(event, options, timezone, nowMs);
   // The erasure list has its own columns.
-  const isList = selectors === undefined && where.some(([name]) => name === 'erasures');
+  const isList = selectors === undefined && where.some(([argument]) => argument === 'erasures');
   const optional = defined({
     dateFrom: days?.from,
     dateTo: days?.to,
