@@ -25,4 +25,3 @@ it.each([
 ])('A request %j is rejected with a reason', async (given, reason) => {
   expect(JSON.stringify(await parse(given))).toContain(reason);
 });
-
