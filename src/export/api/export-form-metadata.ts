@@ -83,6 +83,7 @@ const properWords: Readonly<Record<string, string>> = Object.fromEntries(
 const titleRules: readonly (readonly [pattern: RegExp, title: string])[] = [
   [/^ts(.+)$/, '$1 time'],
   [/^dt(.+)$/, '$1 date'],
+  [/^dateTime(.+)$/, '$1 date and time'],
   [/^count(.+)$/, '$1 count'],
   [/^is([A-Z].*)$/, '$1'],
   [/^params\.(.+)$/, 'Parameter $1s'],
@@ -124,6 +125,7 @@ const noFilters = new Set<string>([
   'selectors',
   ...versionParameters,
   'sinceVersion',
+  'erasures',
   'timezone',
   'format',
   'compression',

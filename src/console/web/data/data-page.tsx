@@ -123,7 +123,8 @@ function AppData({ idApp }: { readonly idApp: string }) {
         ) : (
           <>
             <VolumeCard volume={volume} shown={shown} />
-            <UsageCard idApp={idApp} days={days} />
+            {/* Later: the service runs one query of an account at a time. */}
+            {(volume.data ?? volume.error) !== undefined && <UsageCard idApp={idApp} days={days} />}
             <FieldsCard idApp={idApp} days={days} kinds={kindsOf(volume.data)} />
             <CatalogueCard idApp={idApp} days={days} />
           </>

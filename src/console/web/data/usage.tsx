@@ -94,7 +94,7 @@ function ChartPart({ id, title, definition, event, loaded: { data, error, isLoad
       <div class="spread">
         <h3 id={id}>{title}</h3>
         <Button kind="plain small" onClick={() => void act(() => exportRows(event, usage))}>
-          Export these rows<span class="hidden">: {title}</span>
+          Export these rows<span class="hidden"> of {title}</span>
         </Button>
       </div>
       <ErrorMessage error={error ?? exportError} />

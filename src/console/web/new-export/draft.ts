@@ -16,6 +16,10 @@ export interface Dictionary {
   readonly timezone: string;
   readonly formats: readonly FormatEntry[];
   readonly compressions: readonly string[];
+  /** Forms of CSV for spreadsheets. */
+  readonly dialects?: readonly string[];
+  /** Events that can have a column per parameter, and the most such columns. */
+  readonly paramColumns?: { readonly events: readonly string[]; readonly limit: number };
   /** Address of the import area that clients see; absent if it is only known by its port. */
   readonly importUrl?: string;
   readonly importPort: number;
@@ -117,6 +121,10 @@ export interface Draft {
   /** '' for the format's default. */
   readonly compression: string;
   readonly isByTime: boolean;
+  /** Form of CSV for spreadsheets; '' for programs. */
+  readonly dialect: string;
+  /** Whether each parameter has a column. */
+  readonly hasParamColumns: boolean;
   /** Arguments of a repeated export that the form has no field for. */
   readonly others: Readonly<Record<string, string | readonly string[]>>;
 }
@@ -159,7 +167,7 @@ export function columnsFor(event: string, { events, selectors }: Dictionary): re
   );
   if (remembered.length > 0) return remembered;
   const always = ['tsEvent', 'eventId', 'idApp', 'customUserId'];
-  const common = new Set(['dtEvent', 'tsInsert', 'countCustomEvent', ...always]);
+  const common = new Set(['dtEvent', 'dateTimeEvent', 'tsInsert', 'countCustomEvent', ...always]);
   const own = selectors.filter(({ name, group }) => group === 'event' && !common.has(name)).map(({ name }) => name);
   return [...always, ...own].filter((name) => possible.has(name));
 }
@@ -196,6 +204,7 @@ export function chooseEvent(event: string, dictionary: Dictionary): void {
     selectors: columnsFor(event, dictionary),
     filters: Object.fromEntries(Object.entries(filters).filter(([name]) => fitting.has(name))),
     params: fitting.has('eventName') ? params : [],
+    hasParamColumns: draft.value?.hasParamColumns === true && dictionary.paramColumns?.events.includes(event) === true,
     others: {},
   });
 }
@@ -226,6 +235,8 @@ export function emptyDraft(dictionary: Dictionary, event = 'customEvents'): Draf
     format: 'csv',
     compression: '',
     isByTime: false,
+    dialect: '',
+    hasParamColumns: false,
     others: {},
   };
 }

@@ -56,6 +56,7 @@ function toFilterValues(name: string, values: readonly string[], { filters }: Di
 /** Returns the arguments that request the draft's export. */
 export function toArguments(draft: Draft, dictionary: Dictionary): CallArguments {
   const { event, selectors, timezone, filters, params, format, compression, isByTime, others } = draft;
+  const { dialect, hasParamColumns } = draft;
   const setFilters = Object.entries(filters)
     .filter(([, values]) => values.length > 0)
     .map(([name, values]) => [name, toFilterValues(name, values, dictionary)] as const);
@@ -74,6 +75,8 @@ export function toArguments(draft: Draft, dictionary: Dictionary): CallArguments
     ...(format === 'csv' ? {} : { format }),
     ...(compression === '' ? {} : { compression }),
     ...(isByTime ? { order: 'time' } : {}),
+    ...(dialect === '' || format !== 'csv' ? {} : { dialect }),
+    ...(hasParamColumns ? { columns: 'params' } : {}),
     ...others,
   };
 }
@@ -125,7 +128,9 @@ export function toDraft(request: ExportRequestArguments, dictionary: Dictionary)
     const param = readParam(name);
     return param === undefined || !isTyped(values) ? [] : [{ ...param, values: asList(values) }];
   });
-  const fields = 'event selectors timezone dateFrom dateTo tsFrom tsTo format compression order'.split(' ');
+  const fields = 'event selectors timezone dateFrom dateTo tsFrom tsTo format compression order dialect columns'.split(
+    ' ',
+  );
   const others = Object.entries(request).filter(
     ([name, values]) =>
       !fields.includes(name) &&
@@ -143,6 +148,8 @@ export function toDraft(request: ExportRequestArguments, dictionary: Dictionary)
     format: asText(request['format']) || 'csv',
     compression: asText(request['compression']),
     isByTime: asText(request['order']) === 'time',
+    dialect: asText(request['dialect']),
+    hasParamColumns: asText(request['columns']) === 'params',
     others: Object.fromEntries(others),
   };
 }

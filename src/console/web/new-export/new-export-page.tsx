@@ -4,46 +4,18 @@ import { hrefOf, navigate } from '../shell/browser.ts';
 import { callApi, renderArguments, type CallArguments } from '../shell/client.ts';
 import { session, type SignedIn } from '../shell/session.ts';
 import { newestDays, useActivity } from '../components/activity.ts';
-import { Button, Check, Segments, Select } from '../components/controls.tsx';
-import { Card, EmptyCard, LoadingState, MessageBox, PageHead } from '../components/layout.tsx';
+import { Button } from '../components/controls.tsx';
+import { EmptyCard, LoadingState, MessageBox, PageHead } from '../components/layout.tsx';
 import { useAction, useLoaded } from '../components/load.ts';
 import { ColumnsField } from './columns-field.tsx';
-import { changeDraft, draft, loadDictionary, movePeriod, openDraft } from './draft.ts';
-import type { Dictionary, DraftProps } from './draft.ts';
+import { draft, loadDictionary, movePeriod, openDraft } from './draft.ts';
+import type { Dictionary } from './draft.ts';
 import { EventField, sumEvents } from './event-field.tsx';
+import { FilesField } from './files-field.tsx';
 import { FiltersField } from './filters-field.tsx';
 import { EstimateView, PreviewView, SnippetsView } from './dry-run.tsx';
 import { findDraftErrors, toArguments } from './export-arguments.ts';
 import { PeriodField, usualDays } from './period-field.tsx';
-
-function FilesField({ draft: { format, compression, isByTime }, dictionary }: DraftProps) {
-  const usual = dictionary.formats.find(({ name }) => name === format)?.usual ?? '';
-  return (
-    <Card id="files-title" title="Files">
-      <div class="row wide-gap">
-        <Segments
-          legend="Format"
-          name="format"
-          choices={dictionary.formats.map(({ name, title }) => [name, title] as const)}
-          value={format}
-          onChoose={(chosen) => changeDraft({ format: chosen })}
-        />
-        <Select
-          label="Compression"
-          kind="inline"
-          choices={[['', `Default (${usual})`], ...dictionary.compressions]}
-          value={compression}
-          onChange={(event) => changeDraft({ compression: event.currentTarget.value })}
-        />
-        <Check
-          label="Sort by event time"
-          checked={isByTime}
-          onChange={(event) => changeDraft({ isByTime: event.currentTarget.checked })}
-        />
-      </div>
-    </Card>
-  );
-}
 
 interface SummaryProps {
   readonly callArguments: CallArguments;
