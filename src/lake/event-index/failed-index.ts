@@ -132,17 +132,33 @@ export function createFailedIndex(folder: string, tableDir: string, maxFiles = I
     known = listing;
   }
 
+  async function findIn(listing: FailedListing, lookupTarget: LookupTarget, idApps: readonly number[]) {
+    const found: FoundFailed[] = [];
+    const hits = [...idApps, anyApp].flatMap((idApp) => hashes.find(...ownHalves(idApp, idStartOf(lookupTarget))));
+    for (const name of new Set(hits.flatMap((group) => names.get(group) ?? []))) {
+      const file = listing.get(name);
+      if (file !== undefined) found.push(...(await findInFile(file, lookupTarget)));
+      if (found.length >= maxFound) return found.slice(0, maxFound);
+    }
+    return found;
+  }
+
   return {
     /** Finds at most 256 failed events. Error: `overloaded` if files are unread, or failed events too many. */
     async find(lookupTarget: LookupTarget, idApps: readonly number[], deadlineMs: number) {
       const listing = await list();
       await catchUp(listing, deadlineMs);
+      return findIn(listing, lookupTarget, idApps);
+    },
+    /** Finds the failed events of many targets of an app, as `find`. Error: `overloaded`, also after the deadline. */
+    async findEach(lookupTargets: readonly LookupTarget[], idApp: number, deadlineMs: number) {
+      const listing = await list();
+      await catchUp(listing, deadlineMs);
       const found: FoundFailed[] = [];
-      const hits = [...idApps, anyApp].flatMap((idApp) => hashes.find(...ownHalves(idApp, idStartOf(lookupTarget))));
-      for (const name of new Set(hits.flatMap((group) => names.get(group) ?? []))) {
-        const file = listing.get(name);
-        if (file !== undefined) found.push(...(await findInFile(file, lookupTarget)));
-        if (found.length >= maxFound) return found.slice(0, maxFound);
+      for (const lookupTarget of lookupTargets) {
+        if (performance.now() >= deadlineMs)
+          throw new AppError('overloaded', 'too many failed events to search', { hint: 'Retry with fewer ids.' });
+        found.push(...(await findIn(listing, lookupTarget, [idApp])));
       }
       return found;
     },
