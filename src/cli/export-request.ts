@@ -12,6 +12,7 @@ import {
   type FileForm,
 } from '../datasets/file-formats.ts';
 import { commonFields } from '../datasets/row-fields.ts';
+import { personFields } from '../datasets/subject.ts';
 import type { OptionValues } from './command.ts';
 import { flag, many, oneOf, parsed, positive, failUsage, text } from './option-specs.ts';
 
@@ -39,6 +40,15 @@ function parseOther(value: string, what: string): readonly [string, string] {
   return option === undefined ? [name, value.slice(at + 1)] : failUsage(`${what} cannot set ${name}: use ${option}`);
 }
 
+function parsePerson(value: string, what: string): readonly [string, string] {
+  const [name = '', ...rest] = value.split('=');
+  if (rest.length === 0) failUsage(`${what} must be NAME=ID, not '${value}'`);
+  if (!personFields.includes(name))
+    failUsage(`${what} must name one of ${personFields.join(', ')}, not '${name}'; use --where for other parameters`);
+  // A set of the API is split at commas.
+  return [name, rest.join('=').replaceAll(/[\\,]/g, String.raw`\$&`)];
+}
+
 /** Options of an export request; `--where` takes the other parameters of the API. */
 export const requestOptions = {
   from: day('first day: YYYY-MM-DD, today or yesterday (yesterday; any day with --since-version)'),
@@ -48,6 +58,9 @@ export const requestOptions = {
   selectors: text('fields, comma-separated, in the order of the columns (depends on the event)', 'A,B'),
   app: many(positive('app id (all apps of the account)', 'ID')),
   eventName: many(text('name of a custom event (all)', 'NAME')),
+  person: many(
+    parsed('id of a person or device, such as customUserId=u-1; several of a name match any', 'NAME=ID', parsePerson),
+  ),
   where: many(
     parsed(
       'any other parameter of the API, such as idCountry=188, params[level]=3 or order=time',
@@ -119,7 +132,7 @@ export function toRequest(
   output: string | undefined,
   nowMs: number,
 ): ExportRequest {
-  const { app, eventName, where, selectors, sinceVersion, asOf } = options;
+  const { app, eventName, person, where, selectors, sinceVersion, asOf } = options;
   const machineZone = findTimezone(new Intl.DateTimeFormat().resolvedOptions().timeZone) ?? 'UTC';
   const timezone = options.timezone === undefined ? machineZone : findTimezone(options.timezone);
   if (timezone === undefined)
@@ -152,6 +165,7 @@ export function toRequest(
     ...Object.entries(optional),
     ...app.map((id) => ['idApp', String(id)] as const),
     ...eventName.map((name) => ['eventName', name ?? ''] as const),
+    ...person.map(([name, id]) => [name, id] as const),
     ...where,
   ];
   return { parameters, form: { format, compression: options.compression ?? 'none' }, days, timezone };

@@ -22,7 +22,7 @@ export interface FieldSchema {
   readonly description: string;
   readonly type?: string;
   readonly default?: number;
-  readonly oneOf?: readonly { readonly type: string }[];
+  readonly oneOf?: readonly { readonly type: string; readonly decimalRange?: DecimalRange }[];
   readonly 'x-column': string;
   readonly 'x-column-type': ColumnType;
   readonly 'x-unit'?: string;

@@ -37,7 +37,7 @@ function findFault(name: string, schema: object): string | undefined {
   if (dictionary !== undefined && !titleDictionaries.some((known) => known === dictionary))
     return `must have an x-dictionary of ${titleDictionaries.join(', ')}`;
   if (filter !== undefined && filter !== 'one' && filter !== 'set') return 'must have an x-filter of one or set';
-  const isFilterable = type === 'VARCHAR' || type === 'SMALLINT' || type === 'BIGINT';
+  const isFilterable = /^(?:VARCHAR|SMALLINT|BIGINT|DECIMAL\(\d+,0\))$/.test(type);
   if (filter !== undefined && !isFilterable) return 'can have an x-filter only with text or integer values';
   return undefined;
 }

@@ -11,6 +11,15 @@ export const deviceColumns: readonly { readonly name: string; readonly column: s
   return { name, column: field.schema['x-column'] };
 });
 
+/** Fields that identify a person: the user ids of the platforms, the device identifiers and the desktop's. */
+export const personFields: readonly string[] = [
+  'customUserId',
+  'customPlatformUserId',
+  'sezamUserId',
+  ...deviceFields,
+  'hwid',
+];
+
 /**
  * Builds the SQL of the text that identifies the subject of a row of `events` within its app; NULL if there is none. A
  * change needs a new form of first-seen parts.

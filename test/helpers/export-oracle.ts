@@ -126,6 +126,26 @@ function cell(selector: string, row: DerivedRow, app: OracleApp, zone: string): 
   }
 }
 
+/** Filters on ids of a person or a device. */
+export const personNames: readonly string[] = [
+  'customUserId',
+  'customPlatformUserId',
+  'sezamUserId',
+  'instanceId',
+  'lvid',
+  'gaid',
+  'advertisingId',
+  'androidId',
+  'appSetId',
+  'idfa',
+  'iosVendorId',
+  'hwid',
+];
+
+/** Writes a set of texts as one argument: commas separate its values. */
+export const encodeSet = (values: readonly string[]): string =>
+  values.map((value) => encodeURIComponent(value.replaceAll(/[\\,]/g, '\\$&'))).join(',');
+
 function passesFilters(request: OracleRequest, event: ImportedEvent, app: OracleApp): boolean {
   const set = (name: string): readonly string[] | undefined => request[name] as readonly string[] | undefined;
   const one = (name: string): string | undefined => request[name] as string | undefined;
@@ -148,7 +168,11 @@ function passesFilters(request: OracleRequest, event: ImportedEvent, app: Oracle
     (parameter) => set(parameter) === undefined,
   );
   const rooted = one('rooted') === undefined || one('rooted') === '0';
-  return byApp && account && project && name && hasParams && unknowable && rooted;
+  const ofPerson = personNames.every((id) => {
+    const value = event.fields[fieldOf[id] ?? id] as string | undefined;
+    return set(id)?.includes(value ?? '') ?? true;
+  });
+  return ofPerson && byApp && account && project && name && hasParams && unknowable && rooted;
 }
 
 /** Reports whether a time is within a request's timestamps, and its date in the zone within the request's days. */

@@ -3,7 +3,7 @@ import countryCodes from '../../schemas/dictionaries/country-codes.json' with { 
 import countries from '../../schemas/dictionaries/countries.json' with { type: 'json' };
 import purchaseTypes from '../../schemas/dictionaries/purchase-types.json' with { type: 'json' };
 import { oracleApps, type OracleApp } from './export-events.ts';
-import { dateInZone, isInTime, literalOf, type OracleRequest } from './export-oracle.ts';
+import { dateInZone, isInTime, literalOf, personNames, type OracleRequest } from './export-oracle.ts';
 import type { LoadedRow } from './loaded-rows.ts';
 
 /** The table of each event of spec/datasets.md that is loaded. */
@@ -129,6 +129,9 @@ const filters = [
   'idPurchaseType',
   'rooted',
   'idAdMediator',
+  ...personNames,
+  'idProfile',
+  'idDevice',
 ];
 const zeroIsUnknown = ['rooted', 'idAdMediator'];
 
@@ -145,7 +148,8 @@ function passesFilters(request: OracleRequest, row: LoadedRow, app: OracleApp): 
   const project = wanted('idProject')?.includes(String(app.idProject)) ?? true;
   const fields = filters.every((name) => {
     const values = wanted(name);
-    const own = (row[name] ?? (zeroIsUnknown.includes(name) ? 0 : undefined)) as number | undefined;
+    const given = row[name] ?? (name === 'advertisingId' ? row['gaid'] : undefined);
+    const own = (given ?? (zeroIsUnknown.includes(name) ? 0 : undefined)) as number | undefined;
     return values === undefined || (own !== undefined && values.includes(String(own)));
   });
   return byApp && account && project && fields;

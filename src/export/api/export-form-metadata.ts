@@ -19,6 +19,7 @@ import {
 import { eventFields } from '../../datasets/event-fields.ts';
 import type { ExportEvent } from '../../datasets/pipeline-file.ts';
 import { commonFields } from '../../datasets/row-fields.ts';
+import { personFields } from '../../datasets/subject.ts';
 import { filterNames, parameters, type Parameter, versionParameters } from './parameters.ts';
 import { defaultTimezone } from './parse-request.ts';
 
@@ -36,7 +37,10 @@ type Group = 'event' | 'app' | 'person' | 'attribution' | 'device' | 'place';
 export interface ExportFormFilter extends Pick<Parameter, 'name' | 'meaning' | 'shape'> {
   /** Allowed values with their titles; absent: ids or texts. */
   readonly choices?: TitleDictionary;
+  /** In a set of texts, a comma and a backslash of a value are sent after a backslash. */
   readonly isText: boolean;
+  /** Whether its values identify a person or a device. */
+  readonly isPerson?: true;
 }
 
 const noFilters = new Set<string>([
@@ -115,8 +119,9 @@ function describeFilter({ name, meaning, shape }: Parameter): ExportFormFilter {
   const allowed = schema?.enum;
   const plain = allowed === undefined ? undefined : Object.fromEntries(allowed.map((value) => [String(value), '']));
   const choices = name === 'eventNameInvert' ? { 0: 'only the named', 1: 'all but the named' } : (titles ?? plain);
-  const isText = textFilters.has(name) || (filterNames.includes(name) && schema?.type === 'string');
-  return { name, meaning, shape, isText, ...(choices === undefined ? {} : { choices }) };
+  const isText = textFilters.has(name) || (filterNames.includes(name) && schema?.['x-column-type'] === 'VARCHAR');
+  const ofPerson = personFields.includes(name) ? { isPerson: true as const } : {};
+  return { name, meaning, shape, isText, ...ofPerson, ...(choices === undefined ? {} : { choices }) };
 }
 
 /** Describes the choices of an export form, from the tables of the parser. */

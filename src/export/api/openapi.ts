@@ -31,11 +31,12 @@ function schemaOf({ shape }: Parameter): Schema {
 }
 
 export function describeParameter(one: Parameter): Schema {
-  const { name, meaning, shape, rule, events } = one;
+  const { name, meaning, shape, rule, events, hasEscapes } = one;
   const notes = [
     meaning,
     `Allowed: ${rule.allowed}.`,
     ...(shape === 'set' ? ['Several values: a,b or repeated.'] : []),
+    ...(hasEscapes === true ? [String.raw`A comma in a value: \,; a backslash: \\.`] : []),
     ...(events === undefined ? [] : [`Only for ${events.join(', ')}.`]),
   ];
   return {

@@ -31,6 +31,8 @@ export interface Parameter {
   readonly meaning: string;
   /** `one`: a single value. `set`: several, `a,b` or repeated. `list`: only repeated, as values may contain commas. */
   readonly shape: 'one' | 'set' | 'list';
+  /** Whether texts of a set may contain commas, written `\,`; a backslash is `\\` then. */
+  readonly hasEscapes?: true;
   readonly rule: ValueRule;
   /** Absent: all events. */
   readonly events?: readonly string[];
@@ -87,6 +89,34 @@ const eventNameRule: ValueRule = {
 export const paramsName = 'params[NAME]';
 export const paramRule: ValueRule = { ...eventNameRule, allowed: 'texts of 1 to 255 characters' };
 
+const characters = (value: string): number => Array.from(value).length;
+
+/** Longest text of a filter on a field whose schema has no limit, characters: a body has no longer one. */
+const maxTextLength = 10_240;
+
+function textRule({ minLength = 1, maxLength = maxTextLength }: FieldSchema): ValueRule {
+  const least = Math.max(1, minLength);
+  return {
+    allowed: least === maxLength ? `texts of ${least} characters` : `texts of ${least} to ${maxLength} characters`,
+    accept: (value) => (characters(value) >= least && characters(value) <= maxLength ? value : undefined),
+  };
+}
+
+/** Accepts whole numbers in their shortest form, as far as a column has them. */
+function integerRule({ oneOf: forms, decimalRange }: FieldSchema): ValueRule {
+  const range = decimalRange ?? forms?.flatMap(({ decimalRange: own }) => own ?? [])[0];
+  if (range === undefined) return idRule;
+  const [minimum, maximum] = [BigInt(range.minimum), BigInt(range.maximum)];
+  return {
+    allowed: `whole numbers from ${minimum} to ${maximum}`,
+    accept(value) {
+      if (!/^-?\d{1,20}$/.test(value)) return undefined;
+      const number = BigInt(value);
+      return number >= minimum && number <= maximum ? String(number) : undefined;
+    },
+  };
+}
+
 /** `createRequestParser` checks that the caller has the segment. */
 const segmentRule: ValueRule = { ...idRule, allowed: 'the id of an available segment' };
 
@@ -125,17 +155,17 @@ const storedEvents: readonly string[] = [...datasets.values()].flatMap(({ export
   [...exports].flatMap(([name, event]) => ('derive' in event ? [] : [name])),
 );
 
-function eventsWith(name: string): string[] {
-  return [...datasets.values()]
-    .filter(({ fields }) => fields.some((field) => field.name === name))
-    .flatMap(({ exports }) => [...exports.keys()]);
+/** Lists the events whose rows have the column of a field; undefined if all have it. */
+function eventsWith({ 'x-column': column }: FieldSchema): string[] | undefined {
+  const having = [...datasets.values()].filter(({ columns }) => columns.some(({ name }) => name === column));
+  return having.length === datasets.size ? undefined : having.flatMap(({ exports }) => [...exports.keys()]);
 }
 
 function filterRule(schema: FieldSchema): ValueRule {
   const titles = findDictionary(schema);
   if (titles !== undefined) return idOf(titles);
   if (schema.enum !== undefined) return oneOf(schema.enum.map(String));
-  return schema.type === 'string' ? paramRule : idRule;
+  return schema['x-column-type'] === 'VARCHAR' ? textRule(schema) : integerRule(schema);
 }
 
 /** Describes the filter on a field. Throws if the field has none. */
@@ -143,12 +173,16 @@ function filterOn(name: string, meaning?: string): Parameter {
   const schema = rowFields.get(name);
   const shape = schema?.['x-filter'];
   if (schema === undefined || shape === undefined) throw new Error(`schemas: ${name} is not a filter`);
+  // The contract has the named ones for every event, also for those without the column.
+  const events = meaning !== undefined && isCommon(name) ? undefined : eventsWith(schema);
+  const isText = schema['x-column-type'] === 'VARCHAR' && schema.enum === undefined;
   return {
     name,
     meaning: meaning ?? schema.description,
     shape,
     rule: filterRule(schema),
-    ...(isCommon(name) ? {} : { events: eventsWith(name) }),
+    ...(isText && shape === 'set' ? { hasEscapes: true } : {}),
+    ...(events === undefined ? {} : { events }),
     isFilter: true,
   };
 }

@@ -40,9 +40,19 @@ function refuseValue(parameter: Parameter, value: string): ExportApiError {
   return badRequest(`Argument ${name} is invalid: ${given}; allowed: ${rule.allowed}`);
 }
 
+/** Splits a set at its commas, except those after a backslash if a parameter has escapes. */
+function splitSet(text: string, { hasEscapes }: Parameter): readonly string[] {
+  if (hasEscapes !== true || !text.includes('\\')) return text.split(',');
+  const items = [''];
+  for (const [token] of text.matchAll(/\\[\\,]|[^]/gu))
+    if (token === ',') items.push('');
+    else items[items.length - 1] += token.length > 1 && token.startsWith('\\') ? token.slice(1) : token;
+  return items;
+}
+
 function parseValues(parameter: Parameter, argumentTexts: readonly string[]): readonly string[] | ExportApiError {
   const { name, shape, rule } = parameter;
-  const texts = new Set(shape === 'set' ? argumentTexts.flatMap((text) => text.split(',')) : argumentTexts);
+  const texts = new Set(shape === 'set' ? argumentTexts.flatMap((text) => splitSet(text, parameter)) : argumentTexts);
   if (shape === 'one' && texts.size > 1)
     return badRequest(
       `Argument ${name} takes one value, ${texts.size} are given: ${[...texts].slice(0, 5).map(quote).join(', ')}`,

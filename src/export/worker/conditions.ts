@@ -1,6 +1,6 @@
 import type { Dataset } from '../../datasets/dataset.ts';
 import { findDictionary, rowFields } from '../../datasets/dictionaries.ts';
-import type { FieldSchema } from '../../datasets/field-schema.ts';
+import type { ColumnType, FieldSchema } from '../../datasets/field-schema.ts';
 import type { StoredExport } from '../../datasets/pipeline-file.ts';
 import { deviceColumns } from '../../datasets/subject.ts';
 import type { SegmentKind } from '../../segments/segment-store.ts';
@@ -8,16 +8,21 @@ import type { ExportSpec, SecondsSpan } from '../jobs/export-spec.ts';
 import { filesSql, type BoundValue } from './export-query.ts';
 import { zoneDate } from './selector-sql.ts';
 
-/** Builds a condition that a column is in a set; each value is a parameter, so that files can be skipped. */
+/**
+ * Builds a condition that a column of a type is in a set; each value is a parameter, so that row groups can be skipped.
+ */
 export function inSet(
   column: string,
   prefix: string,
-  set: readonly (string | bigint)[],
+  set: readonly string[],
   values: Record<string, BoundValue>,
+  type: ColumnType = 'VARCHAR',
 ): string {
   const names = set.map((value, index) => {
-    values[`${prefix}${index}`] = value;
-    return `$${prefix}${index}`;
+    const name = `${prefix}${index}`;
+    const isWide = type.startsWith('DECIMAL');
+    values[name] = type === 'VARCHAR' || isWide ? value : BigInt(value);
+    return isWide ? `CAST($${name} AS ${type})` : `$${name}`;
   });
   return `${column} IN (${names.join(', ')})`;
 }
@@ -64,8 +69,7 @@ export function fieldConditions(
       if (emptyPasses) continue;
       return undefined;
     }
-    const set = schema['x-column-type'] === 'VARCHAR' ? wanted : wanted.map(BigInt);
-    const condition = inSet(`events.${column}`, `filter_${filter}_`, set, values);
+    const condition = inSet(`events.${column}`, `filter_${filter}_`, wanted, values, schema['x-column-type']);
     conditions.push(emptyPasses ? `(${condition} OR events.${column} IS NULL)` : condition);
   }
   return conditions;

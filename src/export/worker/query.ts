@@ -129,8 +129,8 @@ function isJoined(request: ExportSpec, { segment, titles }: JoinedLists): boolea
   return segment !== undefined || showsTitles(request, titles);
 }
 
-const hasSmallSets = (request: ExportSpec, apps: readonly ExportApp[]): boolean =>
-  apps.length <= inlineSetSize && (request.eventName?.length ?? 0) <= inlineSetSize;
+const hasSmallSets = ({ eventName = [], filters }: ExportSpec, apps: readonly ExportApp[]): boolean =>
+  [apps, eventName, ...Object.values(filters)].every(({ length }) => length <= inlineSetSize);
 
 /**
  * Returns the apps whose row groups are all that the engine reads of a file, because statements compare `id_app` with

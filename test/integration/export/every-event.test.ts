@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { eventNames, selectors } from '../../../src/datasets/dictionaries.ts';
 import { createExportArea, type Credentials, type RunningArea } from '../../helpers/export-area.ts';
 import { importedEvents, oracleApps, toFixtureEvent } from '../../helpers/export-events.ts';
-import { expectedRows, parseCsv, type OracleRequest } from '../../helpers/export-oracle.ts';
+import { encodeSet, expectedRows, parseCsv, personNames, type OracleRequest } from '../../helpers/export-oracle.ts';
 import { temporaryFolder } from '../../helpers/folder.ts';
 import { isWhole } from '../../helpers/in-turn.ts';
 import { writeLake } from '../../helpers/lake-fixture.ts';
@@ -41,6 +41,15 @@ const commonFilters: readonly Filter[] = [
   { tsFrom: '1747000000', tsTo: '1748000000' },
 ];
 
+/** A filter on an id of a person or device, a different one for each event, with values of two rows. */
+function personFilter(event: string, rows: readonly LoadedRow[]): Filter {
+  const ids = [...personNames, 'idProfile', 'idDevice'];
+  const name = ids[loadedEvents.indexOf(event) % ids.length] ?? '';
+  const field = name === 'advertisingId' ? 'gaid' : name;
+  const given = rows.flatMap((row) => (row[field] ?? '') as string).filter((id) => id !== '');
+  return { [name]: given.slice(0, 2) };
+}
+
 function ownFilters(event: string): Filter[] {
   return [
     ...(paymentsOnly.includes(event) ? [{ isVerified: '1' }, { idPurchaseType: '2' }] : []),
@@ -54,7 +63,7 @@ function encode(request: OracleRequest): string {
       if (typeof value === 'string') return [`${name}=${encodeURIComponent(value)}`];
       return name === 'eventName'
         ? (value ?? []).map((item) => `eventName[]=${encodeURIComponent(item)}`)
-        : [`${name}=${(value ?? []).map(encodeURIComponent).join(',')}`];
+        : [`${name}=${encodeSet(value ?? [])}`];
     })
     .join('&');
 }
@@ -141,7 +150,7 @@ describe('every event of the dictionary', () => {
       const turn = loadedEvents.indexOf(event);
       const common = commonFilters.filter((_, index) => (index + turn) % askedOnceIn.common === 0);
       const own = ownFilters(event).filter((_, index) => (index + turn) % askedOnceIn.own === 0);
-      for (const filter of [...common, ...own]) {
+      for (const filter of [...common, ...own, personFilter(event, rows)]) {
         const request = {
           event,
           selectors: ['tsEvent', 'idApp', 'idCampaign'],

@@ -235,10 +235,12 @@ describe('exports of new users and devices with first-seen parts', () => {
       const rebuilding = (async () => {
         while (!done.signal.aborted) await rebuild(parts);
       })();
-      await compare(20).finally(() => {
+      try {
+        await compare(20);
+      } finally {
         done.abort();
-        return rebuilding;
-      });
+        await rebuilding;
+      }
       expect(await countFiles(await readFound(lakeDir), now)).toMatchObject({ read: 0 });
     },
     longestMs,

@@ -3,7 +3,7 @@ import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createExportArea, type Call, type Credentials, type RunningArea } from '../../helpers/export-area.ts';
 import { importedEvents, oracleApps, toFixtureEvent } from '../../helpers/export-events.ts';
-import { dateInZone, expectedRows, parseCsv, type OracleRequest } from '../../helpers/export-oracle.ts';
+import { dateInZone, encodeSet, expectedRows, parseCsv, type OracleRequest } from '../../helpers/export-oracle.ts';
 import { temporaryFolder } from '../../helpers/folder.ts';
 import { inTurn } from '../../helpers/in-turn.ts';
 import { writeLake } from '../../helpers/lake-fixture.ts';
@@ -35,9 +35,14 @@ function readCases<T>(name: string): T[] {
   ) as T[];
 }
 
-const resultCases = ['events.json', 'selectors.json', 'parameters.json', 'daylight.json', 'forms.json'].flatMap(
-  (name) => readCases<ResultCase>(name),
-);
+const resultCases = [
+  'events.json',
+  'selectors.json',
+  'parameters.json',
+  'daylight.json',
+  'forms.json',
+  'people.json',
+].flatMap((name) => readCases<ResultCase>(name));
 /** Cases that this run tests. */
 const askedCases = inTurn(resultCases, 5);
 const refusalCases = readCases<RefusalCase>('refusals.json');
@@ -63,7 +68,7 @@ function encode(request: OracleRequest): string {
         return (value ?? []).map((item) => `${encodeURIComponent(name)}=${encodeURIComponent(item)}`);
       return name === 'eventName'
         ? (value ?? []).map((item) => `eventName[]=${encodeURIComponent(item)}`)
-        : [`${name}=${(value ?? []).map(encodeURIComponent).join(',')}`];
+        : [`${name}=${encodeSet(value ?? [])}`];
     })
     .join('&');
 }

@@ -26,6 +26,17 @@ describe('an export request of the command line', () => {
     expect(parse?.('order=time', '--where')).toEqual([['order', 'time']]);
   });
 
+  it('The ids of a person become filters, with their commas and backslashes escaped', () => {
+    const { parse } = requestOptions.person;
+    const person = ['customUserId=a,b\\c=d', 'idfa=x'].flatMap((pair) => parse?.(pair, '--person') ?? []);
+    expect(toRequest('hits', given({ person }), undefined, nowMs).parameters.slice(-2)).toEqual([
+      ['customUserId', String.raw`a\,b\\c=d`],
+      ['idfa', 'x'],
+    ]);
+    expect(() => parse?.('u-1', '--person')).toThrow('must be NAME=ID');
+    expect(() => parse?.('idAd=1', '--person')).toThrow('use --where for other parameters');
+  });
+
   it('An IANA alias is converted to the time zone of the service', () => {
     const { parameters, days } = toRequest(
       'customEvents',

@@ -16,6 +16,7 @@ describe('the schema of a row’s field', () => {
           maxLength: 1024,
           'x-column': 'custom_user_id',
           'x-column-type': 'VARCHAR',
+          'x-filter': 'set',
         },
       },
     ]);

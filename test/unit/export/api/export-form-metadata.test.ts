@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { eventNames, selectors } from '../../../../src/datasets/dictionaries.ts';
+import { eventNames, rowFields, selectors } from '../../../../src/datasets/dictionaries.ts';
 import { isApiError } from '../../../../src/export/api/envelope.ts';
 import type { Calendar } from '../../../../src/export/api/calendar.ts';
 import { describeExportForm, type ExportFormFilter } from '../../../../src/export/api/export-form-metadata.ts';
@@ -8,8 +8,9 @@ import { parseExportRequest } from '../../../../src/export/api/parse-request.ts'
 const orders = describeExportForm();
 const noDays = {} as Calendar;
 
-function valueOf({ choices, isText }: ExportFormFilter): string {
-  return choices === undefined ? (isText ? 'text' : '7') : (Object.keys(choices)[0] ?? '');
+function valueOf({ name, choices, isText }: ExportFormFilter): string {
+  const text = isText ? 't'.repeat(rowFields.get(name)?.minLength ?? 4) : '7';
+  return choices === undefined ? text : (Object.keys(choices)[0] ?? '');
 }
 
 /** Result of parsing a request for an event with a filter, over seconds, which need no calendar. */
