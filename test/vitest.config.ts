@@ -1,3 +1,4 @@
+import { randomInt } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { defineConfig } from 'vitest/config';
@@ -58,7 +59,10 @@ export default defineConfig({
     // Of sources that no test loads, vitest counts only those below the root, and leaves the others out of the total.
     root: isCoverage ? checkout : import.meta.dirname,
     ...testsOfRun(),
-    ...(memoryFolder === undefined ? {} : { env: { TMPDIR: memoryFolder } }),
+    env: {
+      TRIBUTARY_TEST_TURN: process.env['TRIBUTARY_TEST_TURN'] ?? String(randomInt(60)),
+      ...(memoryFolder === undefined ? {} : { TMPDIR: memoryFolder }),
+    },
     testTimeout: 60_000,
     hookTimeout: 60_000,
     expect: { poll: { timeout: 30_000 } },

@@ -15,7 +15,7 @@ export type Readiness = ReturnType<typeof createReadiness>;
  * service drains, the role is not ready for `drainMs`, in which balancers notice. Then its ports close. Connections that
  * clients and proxies keep are served for another `drainMs`, each until its next response.
  */
-export function createReadiness(drainMs: number) {
+export function createReadiness(drainMs: number, wait: typeof delay = delay) {
   let current: ServiceView = { ready: false };
   let updatedAtMs = -Infinity;
   let isClosing = false;
@@ -23,11 +23,11 @@ export function createReadiness(drainMs: number) {
   const servers: PublicServer[] = [];
 
   async function drain(): Promise<void> {
-    await delay(drainMs);
+    await wait(drainMs);
     isClosing = true;
     const late = new AbortController();
     const ended = Promise.all(servers.map(({ server }) => stopAccepting(server)));
-    await Promise.race([ended, delay(drainMs, undefined, { signal: late.signal })]);
+    await Promise.race([ended, wait(drainMs, undefined, { signal: late.signal })]);
     late.abort();
   }
   return {

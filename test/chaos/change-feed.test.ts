@@ -1,6 +1,6 @@
 import { once } from 'node:events';
 import path from 'node:path';
-import { expect, onTestFinished, test } from 'vitest';
+import { beforeEach, expect, onTestFinished, test } from 'vitest';
 import type { Compactor } from '../../src/compact/wait-for-repair.ts';
 import { createRandom, type Random } from '../../src/demo/random.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
@@ -16,10 +16,12 @@ import { chaosFigure, chaosSeed } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
 import { openFeed, readFeed, type FeedChain } from '../helpers/feed.ts';
 import { testFolder } from '../helpers/folder.ts';
-import { inTurn } from '../helpers/in-turn.ts';
+import { inTurn, oneTestIn } from '../helpers/in-turn.ts';
 import { eventLine, readTotals, startTestCompact } from '../helpers/lake.ts';
 import { createMemoryStream } from '../helpers/memory-stream.ts';
 import { waitFor } from '../helpers/wait.ts';
+
+beforeEach(oneTestIn(2));
 
 const histories = chaosFigure('TRIBUTARY_TEST_FEED_HISTORIES', { short: 1, long: 20 });
 /** Maximum number of further histories while none has tested a watermark. */

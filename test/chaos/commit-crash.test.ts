@@ -1,5 +1,5 @@
 import path from 'node:path';
-import { expect, test } from 'vitest';
+import { beforeEach, expect, test } from 'vitest';
 import { createRandom, type Random } from '../../src/demo/random.ts';
 import { eraseSteps } from '../../src/admin/erase/erase.ts';
 import { flushSteps } from '../../src/compact/batch/flush.ts';
@@ -20,11 +20,13 @@ import {
   publishRevenue,
   waitForAll,
 } from '../helpers/compact-process.ts';
-import { inTurn } from '../helpers/in-turn.ts';
+import { inTurn, oneTestIn } from '../helpers/in-turn.ts';
 import { readTotals } from '../helpers/lake.ts';
 import { readPayments, readPaymentTotals } from '../helpers/revenue.ts';
 import { startLakeReaders } from '../helpers/lake-readers.ts';
 import { waitFor } from '../helpers/wait.ts';
+
+beforeEach(oneTestIn(2));
 
 /** Number of kills at each step; later sweeps use another order and a random pass. */
 const sweeps = chaosFigure('TRIBUTARY_TEST_SWEEPS', { short: 1, long: 2 });

@@ -6,6 +6,7 @@ import { chaosFigure, chaosSeed } from '../helpers/chaos.ts';
 import { recordDamage, runDamages } from '../helpers/damage.ts';
 import { listStoreFiles, lookAtStore, makeStore } from '../helpers/damaged-store.ts';
 import { temporaryFolder } from '../helpers/folder.ts';
+import { inTurn } from '../helpers/in-turn.ts';
 
 /**
  * The broker's store, damaged while the service was down: the lake has the first messages, the stream the others, all
@@ -39,7 +40,7 @@ const kinds = {
   'its checksum': /meta\.sum$/,
 };
 
-test.for(Object.entries(kinds))(
+test.for(inTurn(Object.entries(kinds), 2))(
   'With damaged files of the broker (%s) every event is in the lake, or an alarm is raised',
   { timeout: 3_600_000 },
   async ([what, pattern]) => {

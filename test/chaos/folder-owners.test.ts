@@ -1,18 +1,20 @@
 import { cpSync, existsSync, mkdirSync, readdirSync, renameSync, rmSync, statSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
-import { afterAll, describe, expect, it, onTestFinished } from 'vitest';
+import { afterAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { createRandom } from '../../src/demo/random.ts';
 import { waitUntilWorkedOff } from '../helpers/accounting.ts';
 import { chaosFigure, chaosSeed, isLongRun } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
 import { copyRunningFolder, testFolder } from '../helpers/folder.ts';
-import { inTurn } from '../helpers/in-turn.ts';
+import { inTurn, oneTestIn } from '../helpers/in-turn.ts';
 import { createLedger, reconcileLake, type Ledger } from '../helpers/ledger.ts';
 import { startLoad, type Load } from '../helpers/load.ts';
 import { isAlive, listTree, signalProcess } from '../helpers/processes.ts';
 import { startTestService, type TestService } from '../helpers/service.ts';
 import { startWithApp } from '../helpers/service-access.ts';
 import { waitFor } from '../helpers/wait.ts';
+
+beforeEach(oneTestIn(2));
 
 /**
  * Two services on one folder, by any sequence of events: the second is rejected, or the first stops accepting events.

@@ -21,6 +21,7 @@ import { openConnection } from '../../src/stream/connection.ts';
 import { basic, send, targetOf } from '../helpers/export-area.ts';
 import { createExportClient, exportQuery } from '../helpers/export-client.ts';
 import { temporaryFolder } from '../helpers/folder.ts';
+import { inWholeRun } from '../helpers/in-turn.ts';
 import { countLake } from '../helpers/ledger.ts';
 import { natsBinary, silentLogger } from '../helpers/nats.ts';
 import { addTestApp, addTestUser } from '../helpers/service-access.ts';
@@ -289,6 +290,7 @@ describe('an ordinary user', () => {
   const nobody = 65_534;
 
   it('An ordinary user runs the whole job, from import to the download of an export, without being root', async (context) => {
+    inWholeRun(context.skip);
     if (process.getuid?.() !== 0) context.skip('the other tests run as an ordinary user already');
     const home = mkdtempSync(path.join(tmpdir(), 'tributary-nobody-'));
     onTestFinished(() => rmSync(home, { recursive: true, force: true }));

@@ -17,7 +17,7 @@ import { addTestApp, addTestUser } from '../helpers/service-access.ts';
 import { waitFor } from '../helpers/wait.ts';
 import { watchWatermark } from '../helpers/watched-watermark.ts';
 
-const kills = chaosFigure('TRIBUTARY_TEST_KILLS', { short: 8, long: 1000 });
+const kills = chaosFigure('TRIBUTARY_TEST_KILLS', { short: 5, long: 1000 });
 const seed = chaosSeed();
 /**
  * Acknowledged events after which the service counts as recovered, at random between these two; the short form is

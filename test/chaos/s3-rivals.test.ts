@@ -10,7 +10,7 @@ import { errorAnswer, forwardTo, startS3Proxy, type S3Fault } from '../helpers/s
 import { startGateway, type S3Server } from '../helpers/s3-servers.ts';
 
 const rivals = 12;
-const creates = chaosFigure('TRIBUTARY_TEST_CREATES', { short: 300, long: 10_000 });
+const creates = chaosFigure('TRIBUTARY_TEST_CREATES', { short: 100, long: 10_000 });
 const seed = chaosSeed();
 const again = `make chaos PART=s3-rivals SEED=${seed}`;
 

@@ -1,15 +1,18 @@
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { execFileSync } from 'node:child_process';
 import path from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { openDuckdb } from '../../src/lake/sql/duckdb.ts';
 import { sqlList } from '../../src/lake/sql/literals.ts';
 import { readSnapshot } from '../../src/lake/log/snapshot.ts';
 import { packageRoot } from '../../src/runtime/files/package-files.ts';
 import { createExportClient, type ExportClient } from '../helpers/export-client.ts';
 import { temporaryFolder } from '../helpers/folder.ts';
+import { oneTestIn } from '../helpers/in-turn.ts';
 import { addTestApp, addTestUser } from '../helpers/service-access.ts';
 import { runCommand, startTestService, type TestService } from '../helpers/service.ts';
+
+beforeEach(oneTestIn(2));
 
 const folder = temporaryFolder();
 const dataDir = path.join(folder, 'data');

@@ -1,15 +1,18 @@
 import { readdirSync, rmSync, statSync } from 'node:fs';
 import path from 'node:path';
-import { expect, onTestFinished, test } from 'vitest';
+import { beforeEach, expect, onTestFinished, test } from 'vitest';
 import { createRandom } from '../../src/demo/random.ts';
 import { balanceAccounts, waitUntilWorkedOff } from '../helpers/accounting.ts';
 import { startTestBroker, startTestBucket } from '../helpers/bucket.ts';
 import { createExportClient, exportQuery } from '../helpers/export-client.ts';
 import { testFolder } from '../helpers/folder.ts';
+import { oneFileIn } from '../helpers/in-turn.ts';
 import { createLedger } from '../helpers/ledger.ts';
 import { sendLoad } from '../helpers/load.ts';
 import { runCommand, startTestService, type TestServiceOptions } from '../helpers/service.ts';
 import { waitFor } from '../helpers/wait.ts';
+
+beforeEach(oneFileIn(3, 2));
 
 /** Starts a service, and an app and a user by its commands. */
 async function startOnBucket(options: TestServiceOptions) {

@@ -2,11 +2,11 @@ import { execFile, spawnSync } from 'node:child_process';
 import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { promisify } from 'node:util';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { packageRoot } from '../../src/runtime/files/package-files.ts';
 import { isLongRun } from '../helpers/chaos.ts';
 import { temporaryFolder } from '../helpers/folder.ts';
-import { inWholeRun } from '../helpers/in-turn.ts';
+import { inWholeRun, oneTestIn } from '../helpers/in-turn.ts';
 import { findPythonClient, findPythonGenerator } from '../helpers/python-engines.ts';
 import { startTestService, type TestService } from '../helpers/service.ts';
 import { addTestApp, addTestUser } from '../helpers/service-access.ts';
@@ -190,3 +190,5 @@ while True:
 print(f"files {len(export.files)}, rows {export.files[0].rows}")
 print(httpx.get(export.files[0].link).text)
 `;
+
+beforeEach(oneTestIn(2));

@@ -3,12 +3,14 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { gzipSync } from 'node:zlib';
-import { describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { ensureLake } from '../../src/lake/lake.ts';
 import { createClock } from '../../src/runtime/clock.ts';
 import { renderChecksummed } from '../../src/runtime/files/checksummed-json.ts';
 import { testFolder } from '../helpers/folder.ts';
-import { inTurn } from '../helpers/in-turn.ts';
+import { inTurn, oneTestIn } from '../helpers/in-turn.ts';
+
+beforeEach(oneTestIn(3));
 
 const program = path.resolve(import.meta.dirname, '../../dist/main.js');
 const run = promisify(execFile);

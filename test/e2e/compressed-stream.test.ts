@@ -1,10 +1,13 @@
 import path from 'node:path';
-import { expect, it, onTestFinished } from 'vitest';
+import { beforeEach, expect, it, onTestFinished } from 'vitest';
 import { totalsOf, waitUntilWorkedOff } from '../helpers/accounting.ts';
 import { testFolder } from '../helpers/folder.ts';
+import { oneTestIn } from '../helpers/in-turn.ts';
 import { startTestCluster } from '../helpers/nats-cluster.ts';
 import { addTestApp } from '../helpers/service-access.ts';
 import { startTestService } from '../helpers/service.ts';
+
+beforeEach(oneTestIn(2));
 
 const eventsOfRequest = 20;
 

@@ -2,17 +2,20 @@ import { execFile } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { promisify } from 'node:util';
-import { expect, it, onTestFinished } from 'vitest';
+import { beforeEach, expect, it, onTestFinished } from 'vitest';
 import { naturalKeyEventIds } from '../../src/datasets/event-id.ts';
 import { openLakeReader } from '../../src/demo/demo-report.ts';
 import { waitUntilWorkedOff } from '../helpers/accounting.ts';
 import { testFolder } from '../helpers/folder.ts';
+import { oneTestIn } from '../helpers/in-turn.ts';
 import { isStopped, signalProcess } from '../helpers/processes.ts';
 import { addTestApp } from '../helpers/service-access.ts';
 import { runCommand, startTestService } from '../helpers/service.ts';
 import { noCurl } from '../helpers/shell.ts';
 import { createRandom } from '../../src/demo/random.ts';
 import { waitFor } from '../helpers/wait.ts';
+
+beforeEach(oneTestIn(3));
 
 type Answer = Readonly<{ state: string; events: readonly Readonly<Record<string, unknown>>[] }>;
 

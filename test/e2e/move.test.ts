@@ -1,17 +1,19 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';
-import { expect, it, onTestFinished } from 'vitest';
+import { beforeEach, expect, it, onTestFinished } from 'vitest';
 import { toPlace } from '../../src/composition/storage.ts';
 import { acquireLock } from '../../src/runtime/files/lock.ts';
 import { openS3Place } from '../../src/runtime/store/s3-folders.ts';
 import { bucketSettings, shareCredentials } from '../helpers/bucket.ts';
 import { createExportClient, exportQuery } from '../helpers/export-client.ts';
 import { testFolder } from '../helpers/folder.ts';
-import { isWhole } from '../helpers/in-turn.ts';
+import { isWhole, oneFileIn } from '../helpers/in-turn.ts';
 import { startGateway, startMemoryServer, startMoto } from '../helpers/s3-servers.ts';
 import { sendEvents, startWithUser, waitForRows } from '../helpers/service-access.ts';
 import { runCommand, startTestService } from '../helpers/service.ts';
+
+beforeEach(oneFileIn(3, 1));
 
 type Settings = Readonly<Record<string, string>>;
 

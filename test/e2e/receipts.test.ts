@@ -1,14 +1,17 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { readSnapshot } from '../../src/lake/log/snapshot.ts';
 import { packageRoot } from '../../src/runtime/files/package-files.ts';
 import { waitUntilWorkedOff } from '../helpers/accounting.ts';
 import { temporaryFolder } from '../helpers/folder.ts';
+import { oneTestIn } from '../helpers/in-turn.ts';
 import { addTestApp } from '../helpers/service-access.ts';
 import { startTestService, type TestService } from '../helpers/service.ts';
 import { makeShell, noCurl } from '../helpers/shell.ts';
 import { waitFor } from '../helpers/wait.ts';
+
+beforeEach(oneTestIn(2));
 
 /** The commands of docs/verification.md's section on receipts. */
 function readExample(): string {

@@ -4,7 +4,7 @@ import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { request, type IncomingMessage } from 'node:http';
 import path from 'node:path';
 import { promisify } from 'node:util';
-import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { addApp } from '../../src/access/apps.ts';
 import { addUser } from '../../src/access/users.ts';
 import { dataPaths } from '../../src/config.ts';
@@ -14,11 +14,13 @@ import type { RefusalRecord } from '../../src/refusals/refusal-files.ts';
 import { readEvents, type ServerSentEvent } from '../helpers/event-stream.ts';
 import { findFilesWith } from '../helpers/find-bytes.ts';
 import { temporaryFolder, testFolder } from '../helpers/folder.ts';
-import { inWholeRun } from '../helpers/in-turn.ts';
+import { inWholeRun, oneTestIn } from '../helpers/in-turn.ts';
 import { startTestService } from '../helpers/service.ts';
 import { addTestApp, addTestUser, startWithUser, type ServiceWithUser } from '../helpers/service-access.ts';
 import { noCurl } from '../helpers/shell.ts';
 import { waitFor } from '../helpers/wait.ts';
+
+beforeEach(oneTestIn(2));
 
 const run = promisify(execFile);
 const program = path.join(packageRoot, 'dist/main.js');

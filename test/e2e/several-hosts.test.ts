@@ -1,15 +1,19 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { expect, onTestFinished, test } from 'vitest';
+import { beforeEach, expect, onTestFinished, test } from 'vitest';
 import { packageRoot } from '../../src/runtime/files/package-files.ts';
+import { shareCredentials } from '../helpers/bucket.ts';
 import { createExportClient, exportQuery, type ExportClient } from '../helpers/export-client.ts';
 import { testFolder } from '../helpers/folder.ts';
+import { oneFileIn } from '../helpers/in-turn.ts';
 import { startTestCluster } from '../helpers/nats-cluster.ts';
 import { forwardTo, startS3Proxy } from '../helpers/s3-proxy.ts';
 import { startGateway, startMemoryServer } from '../helpers/s3-servers.ts';
 import { sendEvents, startWithUser, waitForRows } from '../helpers/service-access.ts';
 import { runCommand, startTestService, type TestService } from '../helpers/service.ts';
 import { waitFor } from '../helpers/wait.ts';
+
+beforeEach(oneFileIn(3, 0));
 
 type Settings = Readonly<Record<string, string>>;
 
@@ -73,6 +77,7 @@ test('The documented steps lead from one machine to several hosts and back, and 
     TRIBUTARY_STREAM_MAX_BYTES: String(1024 ** 3),
   };
   const settings: Settings = { ...documented, ...access, ...quiet };
+  shareCredentials(settings);
   const { TRIBUTARY_NATS_URL: natsUrl = '', TRIBUTARY_STORAGE_URL: address } = documented;
 
   const dataDir = path.join(root, 'data');
@@ -111,7 +116,7 @@ test('The documented steps lead from one machine to several hosts and back, and 
 
   let shown: HostsStatus = { problems: [] };
   await waitFor('all hosts are seen alive', async () => {
-    shown = (await others.command('status')) as HostsStatus;
+    shown = (await others.status()) as HostsStatus;
     return shown.hosts?.length === 3 && shown.hosts.every(({ isAlive }) => isAlive === true);
   });
   expect(shown.hosts?.map(({ roles }) => roles.join()).toSorted()).toEqual([

@@ -4,13 +4,16 @@ import { existsSync, mkdirSync } from 'node:fs';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { promisify } from 'node:util';
-import { afterEach, describe, expect, it, onTestFinished } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { readSnapshot } from '../../src/lake/log/snapshot.ts';
 import { settlePorts } from '../../src/runtime/http/ports.ts';
 import { temporaryFolder, testFolder } from '../helpers/folder.ts';
+import { oneTestIn } from '../helpers/in-turn.ts';
 import { listServiceProcesses, listTree, isAlive, signalProcess } from '../helpers/processes.ts';
 import { startTestService, type TestService } from '../helpers/service.ts';
 import { waitFor, within } from '../helpers/wait.ts';
+
+beforeEach(oneTestIn(2));
 
 /** Every start fails with one sentence or runs, and waits only for what it needs. */
 

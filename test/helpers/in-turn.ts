@@ -18,3 +18,28 @@ export function inTurn<T>(cases: readonly T[], every: number): readonly T[] {
   const first = randomInt(Math.max(1, Math.min(every, cases.length)));
   return cases.filter((_, index) => index % every === first);
 }
+
+/**
+ * Returns a hook for `beforeEach` of a file whose tests are expensive and independent of each other: one in `every`
+ * runs, beginning with a random one. All run in a complete run.
+ */
+export function oneTestIn(every: number): (context: { readonly skip: (note: string) => void }) => void {
+  const first = randomInt(every);
+  let tests = 0;
+  return ({ skip }) => {
+    const isSelected = tests % every === first;
+    tests += 1;
+    if (!isWhole && !isSelected) skip(`one in ${every} of this file runs, at random; all in the nightly run`);
+  };
+}
+
+/**
+ * Returns a hook for `beforeEach` of one of several files whose tests cover the same in part. Of these files, `make
+ * test` runs a random one: that whose number `at`, from 0, is that of the run. All run in a complete run.
+ */
+export function oneFileIn(files: number, at: number): (context: { readonly skip: (note: string) => void }) => void {
+  const drawn = Number(process.env['TRIBUTARY_TEST_TURN'] ?? at) % files;
+  return ({ skip }) => {
+    if (!isWhole && drawn !== at) skip(`a similar file runs instead, at random; both in the nightly run`);
+  };
+}

@@ -78,16 +78,21 @@ export async function sendEvents({ s2s }: TestService, token: string, users: rea
   }
 }
 
-/** Waits until the lake has some rows. The service must have no problem. Returns the codes of its warnings. */
+/**
+ * Waits until the lake has some rows. The service must have no problem. Returns the codes of its warnings. The
+ * credentials of a bucket must be shared with the tests' process.
+ */
 export async function waitForRows(service: TestService, rows: number): Promise<readonly string[]> {
-  let status: Record<string, unknown> = {};
   await waitFor(
     `the lake has ${rows} rows`,
     async () => {
-      status = await service.command('status');
-      return (status['lake'] as { readonly rows: number }).rows === rows;
+      const { lake, problems } = await service.status();
+      expect(problems).toEqual([]);
+      return (lake as { readonly rows: number }).rows === rows;
     },
     60_000,
   );
-  return (status['warnings'] as readonly { readonly code: string }[]).map(({ code }) => code);
+  // The command fails if there is a problem.
+  const { warnings } = await service.command('status');
+  return (warnings as readonly { readonly code: string }[]).map(({ code }) => code);
 }

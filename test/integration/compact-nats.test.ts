@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
+import { afterAll, beforeAll, beforeEach, expect, onTestFinished, test } from 'vitest';
 import { lakePaths } from '../../src/lake/lake.ts';
 import { readSnapshot } from '../../src/lake/log/snapshot.ts';
 import { openPublisher } from '../../src/stream/publisher.ts';
@@ -8,11 +8,13 @@ import { openReader } from '../../src/stream/reader.ts';
 import { streamName } from '../../src/stream/stream.ts';
 import { ensureStream } from '../../src/stream/stream-admin.ts';
 import { startDamagedBroker } from '../helpers/damaged-broker.ts';
-import { inTurn } from '../helpers/in-turn.ts';
+import { inTurn, oneTestIn } from '../helpers/in-turn.ts';
 import { startTestNats, type TestNats } from '../helpers/nats.ts';
 import { eventLine, readRows, startTestCompact } from '../helpers/lake.ts';
 import { testFolder } from '../helpers/folder.ts';
 import { waitFor } from '../helpers/wait.ts';
+
+beforeEach(oneTestIn(3));
 
 let nats: TestNats;
 beforeAll(async () => {

@@ -4,7 +4,7 @@ import { connect } from 'node:net';
 import path from 'node:path';
 import { headers } from '@nats-io/transport-node';
 import { jetstreamManager } from '@nats-io/jetstream';
-import { expect, onTestFinished, test } from 'vitest';
+import { beforeEach, expect, onTestFinished, test } from 'vitest';
 import { createEventFinder } from '../../src/event-lookup/finder.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
 import { readSnapshot } from '../../src/lake/log/snapshot.ts';
@@ -14,9 +14,12 @@ import { readBacklog } from '../../src/stream/read-backlog.ts';
 import { eventSubject, streamName } from '../../src/stream/stream.ts';
 import { backUp, expectEvents, restore } from '../helpers/backup.ts';
 import { testFolder } from '../helpers/folder.ts';
+import { oneTestIn } from '../helpers/in-turn.ts';
 import { eventLine, readTotals, startTestCompact } from '../helpers/lake.ts';
 import { startTestNats } from '../helpers/nats.ts';
 import { waitFor } from '../helpers/wait.ts';
+
+beforeEach(oneTestIn(2));
 
 const eventsOfMessage = 20;
 

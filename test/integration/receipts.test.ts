@@ -1,7 +1,7 @@
 import { rmSync } from 'node:fs';
 import path from 'node:path';
 import { gzipSync } from 'node:zlib';
-import { expect, onTestFinished, test } from 'vitest';
+import { beforeEach, expect, onTestFinished, test } from 'vitest';
 import { verifyReceipt, type ReceiptVerdict } from '../../src/cli/verify.ts';
 import { importMethods } from '../../src/datasets/dataset.ts';
 import { platforms, type Platform } from '../../src/datasets/field-schema.ts';
@@ -16,10 +16,13 @@ import { createClock } from '../../src/runtime/clock.ts';
 import { noCrashPoint } from '../../src/runtime/crash-point.ts';
 import { testFolder } from '../helpers/folder.ts';
 import { bodyOf, readImportCases } from '../helpers/import-cases.ts';
+import { oneTestIn } from '../helpers/in-turn.ts';
 import { startTestCompact, type TestCompactOptions } from '../helpers/lake.ts';
 import { createMemoryStream, type MemoryStream } from '../helpers/memory-stream.ts';
 import { newReceiptKey } from '../helpers/receipts.ts';
 import { waitFor } from '../helpers/wait.ts';
+
+beforeEach(oneTestIn(3));
 
 const key = newReceiptKey();
 

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { describe, expect, it, onTestFinished, vi } from 'vitest';
+import { beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import type { AccessPaths } from '../../../src/access/access-file.ts';
 import { addApp } from '../../../src/access/apps.ts';
 import { addUser } from '../../../src/access/users.ts';
@@ -10,6 +10,9 @@ import { selectApps, type ExportApp, type ExportSpec } from '../../../src/export
 import { renderChecksummed } from '../../../src/runtime/files/checksummed-json.ts';
 import { createLogger } from '../../../src/runtime/logger.ts';
 import { testFolder } from '../../helpers/folder.ts';
+import { oneTestIn } from '../../helpers/in-turn.ts';
+
+beforeEach(oneTestIn(2));
 
 /**
  * Access data with thousands of apps in one account. Work is counted, not timed: sorted and searched elements, and

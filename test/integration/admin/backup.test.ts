@@ -1,6 +1,6 @@
 import { existsSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { addApp } from '../../../src/access/apps.ts';
 import { addUser } from '../../../src/access/users.ts';
 import { eraseEvents } from '../../../src/admin/erase/erase.ts';
@@ -23,11 +23,14 @@ import type { StreamReader } from '../../../src/stream/stream.ts';
 import { backUp, expectEvents, restore } from '../../helpers/backup.ts';
 import { filesNaming, hashFiles, listFiles } from '../../helpers/folder-bytes.ts';
 import { testFolder } from '../../helpers/folder.ts';
+import { oneTestIn } from '../../helpers/in-turn.ts';
 import { addTestSegment, loadTestTitles } from '../../helpers/lists.ts';
 import { eventLine, query, readRows, startTestCompact } from '../../helpers/lake.ts';
 import { createMemoryStream, type MemoryStream } from '../../helpers/memory-stream.ts';
 import { mountSmallDisk } from '../../helpers/small-disk.ts';
 import { waitFor } from '../../helpers/wait.ts';
+
+beforeEach(oneTestIn(3));
 
 const clock = createClock(0);
 

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { gzipSync } from 'node:zlib';
 import path from 'node:path';
-import { expect, onTestFinished, test } from 'vitest';
+import { beforeEach, expect, onTestFinished, test } from 'vitest';
 import { checkLake } from '../../../src/lake/check.ts';
 import { lakePaths, listTables, tablePaths } from '../../../src/lake/lake.ts';
 import { readFailedFile, failedRowsFolder, listFailedRows } from '../../../src/lake/files/failed-events.ts';
@@ -19,10 +19,13 @@ import { backUp, expectEvents, restore } from '../../helpers/backup.ts';
 import { addRows, getDataset, type TestRow } from '../../helpers/dataset-rows.ts';
 import { findFilesWith } from '../../helpers/find-bytes.ts';
 import { testFolder } from '../../helpers/folder.ts';
+import { oneTestIn } from '../../helpers/in-turn.ts';
 import { eventLine, query, startTestCompact } from '../../helpers/lake.ts';
 import { openLoadArea } from '../../helpers/loads.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { waitFor } from '../../helpers/wait.ts';
+
+beforeEach(oneTestIn(3));
 
 const clock = createClock(0);
 const payments = getDataset('payments');

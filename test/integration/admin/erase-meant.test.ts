@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';
-import { expect, onTestFinished, test } from 'vitest';
+import { beforeEach, expect, onTestFinished, test } from 'vitest';
 import { assertUnambiguousIds, parseErasure, type AccountOfApp } from '../../../src/cli/erase.ts';
 import { eraseEvents, dryRunErasure } from '../../../src/admin/erase/erase.ts';
 import type { ErasureTarget } from '../../../src/admin/erase/erase-target.ts';
@@ -11,10 +11,13 @@ import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { openTable } from '../../../src/lake/log/table.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
 import { noCrashPoint, type CrashPoint } from '../../../src/runtime/crash-point.ts';
+import { oneTestIn } from '../../helpers/in-turn.ts';
 import { eventLine, readRows, startTestCompact } from '../../helpers/lake.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { waitFor } from '../../helpers/wait.ts';
+
+beforeEach(oneTestIn(2));
 
 const apps: readonly AccountOfApp[] = [
   { idApp: '1', idAccount: '1' },

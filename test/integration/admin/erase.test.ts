@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { copyFile, cp, readdir } from 'node:fs/promises';
 import path from 'node:path';
-import { expect, test } from 'vitest';
+import { beforeEach, expect, test } from 'vitest';
 import { eraseEvents, type Erased, type EraseOptions } from '../../../src/admin/erase/erase.ts';
 import type { ErasureTarget } from '../../../src/admin/erase/erase-target.ts';
 import { checkLake } from '../../../src/lake/check.ts';
@@ -20,9 +20,11 @@ import { createMemoryStream, type MemoryStream } from '../../helpers/memory-stre
 import { eventLine, query, readRows, startTestCompact } from '../../helpers/lake.ts';
 import { findFilesWith } from '../../helpers/find-bytes.ts';
 import { testFolder } from '../../helpers/folder.ts';
-import { isWhole } from '../../helpers/in-turn.ts';
+import { isWhole, oneTestIn } from '../../helpers/in-turn.ts';
 import { addSealedFile } from '../../helpers/sealed-file.ts';
 import { waitFor } from '../../helpers/wait.ts';
+
+beforeEach(oneTestIn(3));
 
 interface EraseSetting {
   readonly clock?: Clock;

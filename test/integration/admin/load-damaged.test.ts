@@ -4,7 +4,10 @@ import { beforeEach, describe, expect, it } from 'vitest';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import { sqlText } from '../../../src/lake/sql/literals.ts';
 import { testFolder } from '../../helpers/folder.ts';
+import { oneTestIn } from '../../helpers/in-turn.ts';
 import { openLoadArea, type LoadArea } from '../../helpers/loads.ts';
+
+beforeEach(oneTestIn(3));
 
 let area: LoadArea;
 

@@ -11,7 +11,10 @@ import { isLocked } from '../../../src/runtime/files/lock.ts';
 import { listLoads } from '../../../src/admin/load/undo-load.ts';
 import type { LoadOutcome } from '../../../src/admin/load/load.ts';
 import { testFolder } from '../../helpers/folder.ts';
+import { oneTestIn } from '../../helpers/in-turn.ts';
 import { at, openLoadArea, type LoadArea } from '../../helpers/loads.ts';
+
+beforeEach(oneTestIn(3));
 
 let folder: string;
 let area: LoadArea;

@@ -1,8 +1,8 @@
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { existsSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { addApp } from '../../../src/access/apps.ts';
 import { addUser } from '../../../src/access/users.ts';
 import { moveSteps } from '../../../src/admin/move/move.ts';
@@ -27,7 +27,7 @@ import { bundleChild } from '../../helpers/bundled.ts';
 import { startFakeS3, type FakeS3 } from '../../helpers/fake-s3.ts';
 import { hashFiles } from '../../helpers/folder-bytes.ts';
 import { temporaryFolder, testFolder } from '../../helpers/folder.ts';
-import { inTurn } from '../../helpers/in-turn.ts';
+import { inTurn, oneTestIn } from '../../helpers/in-turn.ts';
 import { eventLine, readRows, startTestCompact } from '../../helpers/lake.ts';
 import { addTestSegment, loadTestTitles } from '../../helpers/lists.ts';
 import { createMemoryStream, type MemoryStream } from '../../helpers/memory-stream.ts';
@@ -35,6 +35,8 @@ import type { MoveChildSettings } from '../../helpers/move-child.ts';
 import { reportJob } from '../../helpers/report-job.ts';
 import { readPayments, revenueLine } from '../../helpers/revenue.ts';
 import { waitFor } from '../../helpers/wait.ts';
+
+beforeEach(oneTestIn(2));
 
 const root = temporaryFolder();
 const address = 's3://lake/moved/here';
@@ -66,8 +68,8 @@ async function takeIn(folder: string, stream: MemoryStream): Promise<void> {
 }
 
 /** Creates a data folder with data of every kind, and the stream that its lake has followed. */
-async function createScene() {
-  const data = path.join(testFolder(), 'data');
+async function createScene(folder = testFolder()) {
+  const data = path.join(folder, 'data');
   const paths = dataPaths(data);
   const stream = createMemoryStream();
   for (const name of ['a', 'b']) {
@@ -98,6 +100,29 @@ async function createScene() {
   mkdirSync(paths.refusals);
   writeFileSync(path.join(paths.refusals, 'one'), '');
   return { data, paths, stream, server: await startFakeS3() };
+}
+
+let unchangedSource: ReturnType<typeof createScene> | undefined;
+let movedSource: ReturnType<typeof createMoved> | undefined;
+
+/** Returns a source that the tests share and leave as it is. Each has its own bucket. */
+async function openUnchanged() {
+  return { ...(await (unchangedSource ??= createScene(path.join(root, 'unchanged')))), server: await startFakeS3() };
+}
+
+/** Moves a source to a bucket, for tests that only read it there or move it on. */
+async function createMoved() {
+  const scene = await createScene(path.join(root, 'moved'));
+  const tables = await listTables(scene.paths.lake);
+  const result = await move(scene.server, { dataDir: scene.data, to: address });
+  return { ...scene, tables, result };
+}
+
+/** Returns what was moved, behind a server of the test. */
+async function openMoved() {
+  const scene = await (movedSource ??= createMoved());
+  const { asked } = scene.server;
+  return { ...scene, asked, server: await startFakeS3({}, scene.server.objects) };
 }
 
 /** What a move leaves: links of sealed files, caches, work, what names its place, and the damaged report. */
@@ -216,52 +241,50 @@ describe('a move', () => {
     expect(await readRows(to)).toHaveLength(6);
   }, 600_000);
 
+  it('A move that is not interrupted returns its figures, and writes the newest entry of the events after all others of the lake', async () => {
+    const { paths, server, asked, tables, result } = await openMoved();
+    const objects = Object.keys(objectsOf(server)).length;
+    const files = Object.keys(objectsOf(server)).filter((name) => /\/_(young|sealed)\//.test(name)).length;
+    expect(result).toEqual({ tables: 2, files, reports: 2, objects, bytes: expect.any(Number) as number });
+    expect(tables).toHaveLength(2);
+    const written = asked.flatMap((one) => /^PUT moved\/here\/lake\/(.*)$/.exec(one)?.[1] ?? []);
+    const { version } = await readSnapshot(tablePaths(paths.lake, { table: 'events' }).table);
+    expect(written.at(-1)).toBe(`events/_delta_log/${String(version).padStart(20, '0')}.json`);
+  });
+
   it('A move to another place in a bucket that is killed at each step and repeated moves every object', async () => {
-    const { data, server } = await createScene();
-    await move(server, { dataDir: data, to: address });
-    const [moved, to] = [objectsOf(server), 's3://lake/moved/on'];
+    const { server } = await openMoved();
+    const [objects, to] = [objectsOf(server), 's3://lake/moved/on'];
     const onwards = { dataDir: path.join(testFolder(), 'scratch'), from: address, to };
-    for (const step of inTurn(moveSteps, 2)) {
-      const crashAt = step === 'object-copied' ? 'object-copied:5' : step;
+    for (const crashAt of drawSteps()) {
       expect([crashAt, await move(server, { ...onwards, crashAt })]).toEqual([crashAt, 'SIGKILL']);
-      const isMarked = step === 'source-marked';
+      const isMarked = crashAt === 'source-marked';
       expect(formatOf(server)).toMatchObject(isMarked ? { movedTo: to } : { movedTo: undefined, restoring: false });
       expect(formatOf(server, 'moved/on')).toMatchObject({ restoring: true });
     }
     expect(await move(server, onwards)).toBe(null);
     expect(formatOf(server, 'moved/on')).toMatchObject({ restoring: false, movedTo: undefined });
     for (const key of server.objects.keys()) if (key.startsWith('moved/here/')) server.objects.delete(key);
-    expect(objectsOf(server, 'moved/on/')).toEqual(moved);
+    expect(objectsOf(server, 'moved/on/')).toEqual(objects);
   }, 600_000);
 
-  it('A move that is not interrupted returns its figures, and writes the newest entry of the events after all others of the lake', async () => {
-    const { data, paths, server } = await createScene();
-    const tables = await listTables(paths.lake);
-    const result = await move(server, { dataDir: data, to: address });
-    const objects = Object.keys(objectsOf(server)).length;
-    const files = Object.keys(objectsOf(server)).filter((name) => /\/_(young|sealed)\//.test(name)).length;
-    expect(result).toEqual({ tables: 2, files, reports: 2, objects, bytes: expect.any(Number) as number });
-    expect(tables).toHaveLength(2);
-    const written = server.asked.flatMap((asked) => /^PUT moved\/here\/lake\/(.*)$/.exec(asked)?.[1] ?? []);
-    const { version } = await readSnapshot(tablePaths(paths.lake, { table: 'events' }).table);
-    expect(written.at(-1)).toBe(`events/_delta_log/${String(version).padStart(20, '0')}.json`);
-  });
-
   it('A damaged data file ends a move, and nothing is marked as moved', async () => {
-    const { data, paths, server } = await createScene();
+    const { data, paths, server } = await openUnchanged();
     const [file] = (await readSnapshot(path.join(paths.lake, 'events'))).files;
+    const whole = readFileSync(file?.absolutePath ?? '');
     writeFileSync(file?.absolutePath ?? '', Buffer.alloc(file?.sizeBytes ?? 0));
     expect(await move(server, { dataDir: data, to: address })).toMatchObject({ code: 'file_damaged' });
     rmSync(file?.absolutePath ?? '');
     const missing = { code: 'file_damaged', message: `${file?.absolutePath} is missing` };
     expect(await move(server, { dataDir: data, to: address })).toEqual(missing);
+    writeFileSync(file?.absolutePath ?? '', whole);
     start(data)();
     expect(formatOf(server).restoring).toBe(true);
   });
 
   it('A move to a place with other data, with the unfinished move of another source, or from which data was moved is refused', async () => {
     const { data, server } = await createScene();
-    const other = await createScene();
+    const other = await openUnchanged();
     const etag = '"1"';
     server.objects.set('moved/here/reports/1/job.json', { bytes: Buffer.from('{}'), etag, metadata: {} });
     const taken = { code: 'conflict', message: `${address} has data already` };
@@ -296,7 +319,7 @@ describe('a move', () => {
   });
 
   it('A move that another one has taken over ends without marking its source', async () => {
-    const { data, server } = await createScene();
+    const { data, server } = await openUnchanged();
     let second: Promise<unknown> | undefined;
     server.faultOf = ({ method, url }) => {
       const isOfState = method === 'PUT' && url.includes('/state/') && !url.includes('format.json');

@@ -1,6 +1,6 @@
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
-import { expect, test } from 'vitest';
+import { beforeEach, expect, test } from 'vitest';
 import { replayFailedEvents, type Replayed } from '../../../src/admin/replay.ts';
 import { checkLake } from '../../../src/lake/check.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
@@ -12,12 +12,14 @@ import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { commitSteps, openTable } from '../../../src/lake/log/table.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
 import { noCrashPoint, type CrashPoint } from '../../../src/runtime/crash-point.ts';
-import { inTurn } from '../../helpers/in-turn.ts';
+import { inTurn, oneTestIn } from '../../helpers/in-turn.ts';
 import { linesOf, type TestRequest } from '../../helpers/keyed-requests.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { eventLine, readRows, startTestCompact, type TestCompactOptions } from '../../helpers/lake.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { waitFor } from '../../helpers/wait.ts';
+
+beforeEach(oneTestIn(3));
 
 /** Opens a lake with a compactor, and the actions of a test on them. */
 async function openPlace(options: TestCompactOptions = {}) {

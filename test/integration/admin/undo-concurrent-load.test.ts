@@ -1,7 +1,10 @@
 import { beforeEach, expect, test } from 'vitest';
 import type { LoadOutcome } from '../../../src/admin/load/load.ts';
 import { testFolder } from '../../helpers/folder.ts';
+import { oneTestIn } from '../../helpers/in-turn.ts';
 import { at, openLoadArea, type LoadArea } from '../../helpers/loads.ts';
+
+beforeEach(oneTestIn(2));
 
 let area: LoadArea;
 

@@ -1,14 +1,17 @@
 import { copyFileSync, existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { gzipSync } from 'node:zlib';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import type { ImportArea } from '../../../src/client/import-area.ts';
 import { statePath } from '../../../src/client/import-state.ts';
 import { totalsOf, waitUntilWorkedOff } from '../../helpers/accounting.ts';
 import { areaOf, eventLines, importHere } from '../../helpers/client-import.ts';
 import { temporaryFolder } from '../../helpers/folder.ts';
+import { oneTestIn } from '../../helpers/in-turn.ts';
 import { addTestApp, type ServiceWithApp } from '../../helpers/service-access.ts';
 import { startTestService } from '../../helpers/service.ts';
+
+beforeEach(oneTestIn(2));
 
 const folder = temporaryFolder();
 const dataDir = path.join(folder, 'data');

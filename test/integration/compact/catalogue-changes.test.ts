@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { copyFile, readFile, rm, writeFile } from 'node:fs/promises';
-import { describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { cataloguePaths, writeNotices } from '../../../src/lake/catalogue/catalogue-files.ts';
 import { readCatalogue } from '../../../src/lake/catalogue/read-catalogue.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
@@ -14,9 +14,12 @@ import { findTextFile } from '../../../src/runtime/files/durable-file.ts';
 import { findNames } from '../../../src/runtime/files/folder-names.ts';
 import { findFilesWith } from '../../helpers/find-bytes.ts';
 import { testFolder } from '../../helpers/folder.ts';
+import { oneTestIn } from '../../helpers/in-turn.ts';
 import { eventLine, startTestCompact } from '../../helpers/lake.ts';
 import { type MemoryStream, createMemoryStream } from '../../helpers/memory-stream.ts';
 import { waitFor } from '../../helpers/wait.ts';
+
+beforeEach(oneTestIn(3));
 
 const dayMs = 86_400_000;
 /** The newest day whose events are sealed. */

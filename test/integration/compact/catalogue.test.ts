@@ -2,17 +2,19 @@ import { readFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { gunzipSync } from 'node:zlib';
 import { DuckDBInstance, type DuckDBConnection } from '@duckdb/node-api';
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { cataloguePaths } from '../../../src/lake/catalogue/catalogue-files.ts';
 import { readCatalogue, type CatalogueParameter } from '../../../src/lake/catalogue/read-catalogue.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { findNames } from '../../../src/runtime/files/folder-names.ts';
 import { describeEvents, typeOf, type OracleParameter, type SentEvent } from '../../helpers/catalogue-oracle.ts';
 import { testFolder } from '../../helpers/folder.ts';
-import { inWholeRun } from '../../helpers/in-turn.ts';
+import { inWholeRun, oneTestIn } from '../../helpers/in-turn.ts';
 import { eventLine, startTestCompact, type TestCompactOptions } from '../../helpers/lake.ts';
 import { createMemoryStream, type MemoryStream } from '../../helpers/memory-stream.ts';
 import { waitFor } from '../../helpers/wait.ts';
+
+beforeEach(oneTestIn(2));
 
 const toLine = ({ idApp, name, params, time, user }: SentEvent): Record<string, unknown> =>
   eventLine({

@@ -1,5 +1,5 @@
 import path from 'node:path';
-import { expect, test } from 'vitest';
+import { beforeEach, expect, test } from 'vitest';
 import { clockToleranceMs } from '../../../src/lake/log/lake-state.ts';
 import { checkLake } from '../../../src/lake/check.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
@@ -8,9 +8,12 @@ import { repairLake, type LakeRepair } from '../../../src/lake/repair/repair-lak
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { noCrashPoint, type CrashPoint } from '../../../src/runtime/crash-point.ts';
 import { testFolder } from '../../helpers/folder.ts';
+import { oneTestIn } from '../../helpers/in-turn.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { eventLine, readRows, startTestCompact } from '../../helpers/lake.ts';
 import { waitFor } from '../../helpers/wait.ts';
+
+beforeEach(oneTestIn(2));
 
 /** A clock that was ahead: its times in the lake are reported at once, and repaired by `tributary lake repair`. */
 

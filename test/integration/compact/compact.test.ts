@@ -1,14 +1,17 @@
 import { readdir } from 'node:fs/promises';
 import path from 'node:path';
-import { expect, test } from 'vitest';
+import { beforeEach, expect, test } from 'vitest';
 import { readFailedFile, listFailedFiles } from '../../../src/lake/files/failed-events.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import type { Totals } from '../../../src/lake/log/lake-state.ts';
+import { oneTestIn } from '../../helpers/in-turn.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { eventLine, query, readRows, startTestCompact } from '../../helpers/lake.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { waitFor } from '../../helpers/wait.ts';
+
+beforeEach(oneTestIn(2));
 
 async function totals(folder: string): Promise<Totals | undefined> {
   return (await readSnapshot(lakePaths(path.join(folder, 'lake')).table)).lake?.totals;

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import path from 'node:path';
-import { expect, test } from 'vitest';
+import { beforeEach, expect, test } from 'vitest';
 import { listFailedFiles, readFailedFile } from '../../../src/lake/files/failed-events.ts';
 import { identityPath } from '../../../src/lake/identity.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
@@ -9,12 +9,14 @@ import { keyedEventIds, maskOfLake } from '../../../src/datasets/event-id.ts';
 import { findMissingRanges, joinRanges } from '../../../src/lake/batch/idempotency-keys.ts';
 import { renderChecksummed } from '../../../src/runtime/files/checksummed-json.ts';
 import { createExclusive, ensureFolder } from '../../../src/runtime/files/durable-file.ts';
-import { inTurn } from '../../helpers/in-turn.ts';
+import { inTurn, oneTestIn } from '../../helpers/in-turn.ts';
 import { linesOf, type TestRequest } from '../../helpers/keyed-requests.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { eventLine, readRows, startTestCompact } from '../../helpers/lake.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { waitFor } from '../../helpers/wait.ts';
+
+beforeEach(oneTestIn(2));
 
 type Line = Record<string, unknown>;
 

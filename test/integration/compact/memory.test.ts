@@ -1,7 +1,7 @@
 import path from 'node:path';
 import { randomUUID } from 'node:crypto';
 import { mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
-import { expect, onTestFinished, test } from 'vitest';
+import { beforeEach, expect, onTestFinished, test } from 'vitest';
 import { createFlushLimits } from '../../../src/compact/batch/flush-limits.ts';
 import { openBatchTables } from '../../../src/lake/batch/batch-tables.ts';
 import { extractOversizedLines } from '../../../src/lake/batch/spool-lines.ts';
@@ -15,10 +15,13 @@ import { openTable } from '../../../src/lake/log/table.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
 import { noCrashPoint } from '../../../src/runtime/crash-point.ts';
 import type { Problem } from '../../../src/runtime/problems/problem.ts';
+import { oneTestIn } from '../../helpers/in-turn.ts';
 import { type MemoryStream, createMemoryStream } from '../../helpers/memory-stream.ts';
 import { eventLine, startTestCompact } from '../../helpers/lake.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { waitFor } from '../../helpers/wait.ts';
+
+beforeEach(oneTestIn(2));
 
 async function openFiles(lakeDir: string) {
   return (await readSnapshot(lakePaths(lakeDir).table)).files;

@@ -1,6 +1,6 @@
 import { readdir } from 'node:fs/promises';
 import path from 'node:path';
-import { expect, test } from 'vitest';
+import { beforeEach, expect, test } from 'vitest';
 import { checkLake } from '../../../src/lake/check.ts';
 import { changeSteps, recoverChanges } from '../../../src/lake/files/change.ts';
 import { assertFilesIntact } from '../../../src/lake/files/data-file.ts';
@@ -11,7 +11,7 @@ import type { Table } from '../../../src/lake/log/table.ts';
 import type { CrashPoint } from '../../../src/runtime/crash-point.ts';
 import { createRandom } from '../../../src/demo/random.ts';
 import { damageFile } from '../../helpers/damage.ts';
-import { inTurn } from '../../helpers/in-turn.ts';
+import { inTurn, oneTestIn } from '../../helpers/in-turn.ts';
 import {
   addHour,
   dayFolder,
@@ -21,6 +21,8 @@ import {
   readLog,
   retentionMs,
 } from '../../helpers/sealed-day.ts';
+
+beforeEach(oneTestIn(2));
 
 const listShown = async (table: Table): Promise<string[]> =>
   (await readdir(path.join(table.dir, dayFolder))).toSorted();

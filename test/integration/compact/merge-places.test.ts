@@ -1,6 +1,6 @@
 import { cp, readdir } from 'node:fs/promises';
 import path from 'node:path';
-import { expect, onTestFinished, test } from 'vitest';
+import { beforeEach, expect, onTestFinished, test } from 'vitest';
 import { eraseEvents } from '../../../src/admin/erase/erase.ts';
 import { checkLake } from '../../../src/lake/check.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
@@ -16,10 +16,13 @@ import { connectS3Folders } from '../../../src/runtime/store/s3-folders.ts';
 import { backUp, restore } from '../../helpers/backup.ts';
 import { fakeBucket, startFakeS3 } from '../../helpers/fake-s3.ts';
 import { testFolder } from '../../helpers/folder.ts';
+import { oneTestIn } from '../../helpers/in-turn.ts';
 import { eventLine, query, startTestCompact } from '../../helpers/lake.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { dayFolder, openMergeableDay, readGlob, readLog } from '../../helpers/sealed-day.ts';
 import { waitFor } from '../../helpers/wait.ts';
+
+beforeEach(oneTestIn(3));
 
 const isMerged = ({ publishedPath = '' }: DataFile): boolean => isMergedPath(publishedPath);
 const listShown = (lakeDir: string): Promise<string[]> => readdir(path.join(lakePaths(lakeDir).table, dayFolder));

@@ -1,7 +1,7 @@
 import { execFileSync } from 'node:child_process';
 import { readdir, symlink } from 'node:fs/promises';
 import path from 'node:path';
-import { expect, onTestFinished, test, vi } from 'vitest';
+import { beforeEach, expect, onTestFinished, test, vi } from 'vitest';
 import { checkLake } from '../../../src/lake/check.ts';
 import { changeSteps } from '../../../src/lake/files/change.ts';
 import { mergedFolderSteps } from '../../../src/lake/files/merged-folders.ts';
@@ -11,11 +11,14 @@ import { readSnapshot, type DataFile } from '../../../src/lake/log/snapshot.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
 import type { Problem } from '../../../src/runtime/problems/problem.ts';
 import { testFolder } from '../../helpers/folder.ts';
+import { oneTestIn } from '../../helpers/in-turn.ts';
 import { eventLine, readRows, startTestCompact } from '../../helpers/lake.ts';
 import { startLakeReaders } from '../../helpers/lake-readers.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { addHour, dayFolder, expectSortedByApp, openSealedDay, readGlob, readLog } from '../../helpers/sealed-day.ts';
 import { waitFor } from '../../helpers/wait.ts';
+
+beforeEach(oneTestIn(2));
 
 const clock = createClock(0);
 const listFiles = async (lakeDir: string): Promise<readonly DataFile[]> =>

@@ -1,5 +1,5 @@
 import path from 'node:path';
-import { expect, onTestFinished, test } from 'vitest';
+import { beforeEach, expect, onTestFinished, test } from 'vitest';
 import { datasets, events, type Dataset } from '../../../src/datasets/dataset.ts';
 import { checkLake } from '../../../src/lake/check.ts';
 import { openDatasetTable, openLake, tablePaths } from '../../../src/lake/lake.ts';
@@ -10,11 +10,14 @@ import { noCrashPoint } from '../../../src/runtime/crash-point.ts';
 import { createRandom } from '../../../src/demo/random.ts';
 import { damageFile } from '../../helpers/damage.ts';
 import { testFolder } from '../../helpers/folder.ts';
+import { oneTestIn } from '../../helpers/in-turn.ts';
 import { query, readRows, startTestCompact } from '../../helpers/lake.ts';
 import { startLakeReaders } from '../../helpers/lake-readers.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { addMadeFile, sealedValues } from '../../helpers/sealed-file.ts';
 import { waitFor } from '../../helpers/wait.ts';
+
+beforeEach(oneTestIn(2));
 
 const clock = createClock(0);
 const payments = datasets.get('payments') ?? events;

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';
-import { expect, onTestFinished, test } from 'vitest';
+import { beforeEach, expect, onTestFinished, test } from 'vitest';
 import { divideMemory } from '../../../src/compact/compact-options.ts';
 import { createDueRows } from '../../../src/compact/seal/seal-policy.ts';
 import { sealDueFiles } from '../../../src/compact/seal/seal.ts';
@@ -11,6 +11,9 @@ import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
 import { noCrashPoint } from '../../../src/runtime/crash-point.ts';
 import { testFolder } from '../../helpers/folder.ts';
+import { oneTestIn } from '../../helpers/in-turn.ts';
+
+beforeEach(oneTestIn(2));
 
 const clock = createClock(0);
 const today = new Date().toISOString().slice(0, 10);

@@ -1,5 +1,5 @@
 import path from 'node:path';
-import { expect, onTestFinished, test } from 'vitest';
+import { beforeEach, expect, onTestFinished, test } from 'vitest';
 import { findLeastAhead } from '../../../src/compact/batch/secondary-table.ts';
 import type { Compactor } from '../../../src/compact/wait-for-repair.ts';
 import { lakePaths, openDatasetTable, tablePaths } from '../../../src/lake/lake.ts';
@@ -10,13 +10,15 @@ import { eraseEvents } from '../../../src/admin/erase/erase.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
 import { noCrashPoint, type CrashPoint } from '../../../src/runtime/crash-point.ts';
 import { AppError } from '../../../src/runtime/errors.ts';
-import { inTurn } from '../../helpers/in-turn.ts';
+import { inTurn, oneTestIn } from '../../helpers/in-turn.ts';
 import { eventLine, readRows, readTotals, startTestCompact, type TestCompactOptions } from '../../helpers/lake.ts';
 import { openLoadArea } from '../../helpers/loads.ts';
 import { createMemoryStream, type MemoryStream } from '../../helpers/memory-stream.ts';
 import { payments, readPayments, readPaymentTotals, revenueLine } from '../../helpers/revenue.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { waitFor } from '../../helpers/wait.ts';
+
+beforeEach(oneTestIn(3));
 
 const clock = createClock(0);
 /** Long enough on a busy machine. */

@@ -1,6 +1,6 @@
 import { readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
-import { expect, test } from 'vitest';
+import { beforeEach, expect, test } from 'vitest';
 import { skipGap } from '../../../src/compact/position/stream-position.ts';
 import { checkLake } from '../../../src/lake/check.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
@@ -9,10 +9,13 @@ import { openTable } from '../../../src/lake/log/table.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
 import { noCrashPoint } from '../../../src/runtime/crash-point.ts';
 import type { StreamReader } from '../../../src/stream/stream.ts';
+import { oneTestIn } from '../../helpers/in-turn.ts';
 import { createMemoryStream, type MemoryStream } from '../../helpers/memory-stream.ts';
 import { eventLine, readRows, startTestCompact } from '../../helpers/lake.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { waitFor } from '../../helpers/wait.ts';
+
+beforeEach(oneTestIn(3));
 
 const facts = (compact: { facts(): Readonly<Record<string, unknown>> }) =>
   (compact.facts()['streamFaults'] as { fault: string }[]).map(({ fault }) => fault);

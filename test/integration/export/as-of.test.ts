@@ -1,7 +1,7 @@
 import { cpSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { setImmediate } from 'node:timers/promises';
-import { expect, onTestFinished, test } from 'vitest';
+import { beforeEach, expect, onTestFinished, test } from 'vitest';
 import type { WorkerOutcome, WorkerPlan } from '../../../src/export/jobs/worker-messages.ts';
 import { toReportVersion, resolveReadVersion } from '../../../src/export/worker/read-version.ts';
 import { runExport } from '../../../src/export/worker/run-export.ts';
@@ -22,10 +22,12 @@ import { chaosFigure, chaosSeed } from '../../helpers/chaos.ts';
 import { recordFinding } from '../../helpers/chaos-report.ts';
 import { readFeed } from '../../helpers/feed.ts';
 import { testFolder } from '../../helpers/folder.ts';
-import { isWhole } from '../../helpers/in-turn.ts';
+import { isWhole, oneTestIn } from '../../helpers/in-turn.ts';
 import { eventLine, startTestCompact } from '../../helpers/lake.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { waitFor } from '../../helpers/wait.ts';
+
+beforeEach(oneTestIn(3));
 
 const hourMs = 3_600_000;
 const repeats = chaosFigure('TRIBUTARY_TEST_AS_OF_REPEATS', { short: isWhole ? 30 : 12, long: 1000 });

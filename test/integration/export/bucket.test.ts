@@ -10,6 +10,7 @@ import { connectS3Folders } from '../../../src/runtime/store/s3-folders.ts';
 import { createExportArea, send, targetOf, type Answer } from '../../helpers/export-area.ts';
 import { fakeBucket, startFakeS3 } from '../../helpers/fake-s3.ts';
 import { testFolder } from '../../helpers/folder.ts';
+import { inTurn } from '../../helpers/in-turn.ts';
 import { writeLake, type FixtureEvent } from '../../helpers/lake-fixture.ts';
 import { startGateway, startMemoryServer } from '../../helpers/s3-servers.ts';
 import { readZip } from '../../helpers/zip.ts';
@@ -55,10 +56,12 @@ async function startArea(server: S3Settings, downloads: ExportOptions['downloads
 
 const hashOf = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex');
 
-test.each([
+const servers = [
   { name: 'a server in memory', startServer: startMemoryServer },
   { name: 'versitygw', startServer: () => startGateway(testFolder()) },
-])('On $name, valid links lead to the bucket for a minute at most, and all others to nothing', async (one) => {
+];
+
+test.each(inTurn(servers, 2))('On $name, valid links lead to the bucket for a minute at most, and all others to nothing', async (one) => {
   const server = await one.startServer();
   if (server === undefined) return;
   onTestFinished(() => server.stop());

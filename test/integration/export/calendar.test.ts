@@ -5,7 +5,7 @@ import { openDuckdb, type Duckdb } from '../../../src/lake/sql/duckdb.ts';
 import { timezones } from '../../../src/datasets/dictionaries.ts';
 import { chaosFigure, chaosSeed } from '../../helpers/chaos.ts';
 import { dateInZone, firstInstant } from '../../helpers/export-oracle.ts';
-import { isWhole } from '../../helpers/in-turn.ts';
+import { inTurn, isWhole } from '../../helpers/in-turn.ts';
 
 let duckdb: Duckdb;
 let days: Calendar;
@@ -31,7 +31,7 @@ describe('the first instant of a day', () => {
     expect((await days.beginOf(zone, date)).firstSeconds).toBe(seconds(expected));
   });
 
-  it.each([...timezones])('The first instant of a day is the same in JavaScript for %s', async (zone) => {
+  it.each(inTurn([...timezones], 3))('The first instant of a day is the same in JavaScript for %s', async (zone) => {
     for (const date of ['2019-06-15', '2021-12-31']) {
       const first = firstInstant(zone, date);
       expect(await days.beginOf(zone, date)).toEqual({ firstSeconds: first, settledSeconds: first });

@@ -150,7 +150,7 @@ describe('derived events', () => {
   }, 180_000);
   afterAll(() => running.stop());
 
-  it.each(inTurn(derivedEvents, 2))(
+  it.each(inTurn(derivedEvents, 3))(
     'The export of %s has the rows of the oracle in ten zones, over spans that cut days and sessions',
     async (event) => {
       let rowCount = 0;

@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import path from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { exportExamples } from '../../../src/export/api/openapi-examples.ts';
 import type { DryRunEnd, RunDryRun } from '../../../src/export/jobs/worker-process.ts';
 import { packageRoot } from '../../../src/runtime/files/package-files.ts';
@@ -9,9 +9,12 @@ import { createExportArea, basic, type Answer, type Credentials, type RunningAre
 import { parseCsv } from '../../helpers/export-oracle.ts';
 import { runDryRunJob as lookHere } from '../../../src/export/worker/dry-run/run-dry-run.ts';
 import { temporaryFolder, testFolder } from '../../helpers/folder.ts';
+import { oneTestIn } from '../../helpers/in-turn.ts';
 import { writeLake, type FixtureEvent } from '../../helpers/lake-fixture.ts';
 import { waitFor } from '../../helpers/wait.ts';
 import { runHere } from '../../helpers/worker-here.ts';
+
+beforeEach(oneTestIn(2));
 
 const time = Date.parse('2025-05-02T00:00:00Z') / 1000;
 const event = (n: number, idApp: number): FixtureEvent => ({

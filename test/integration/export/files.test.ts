@@ -1,7 +1,7 @@
 import { execFileSync, spawnSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { openDuckdb, type Duckdb } from '../../../src/lake/sql/duckdb.ts';
 import { sqlText } from '../../../src/lake/sql/literals.ts';
 import { selectors } from '../../../src/datasets/dictionaries.ts';
@@ -9,10 +9,12 @@ import { createExportArea, type Credentials, type RunningArea } from '../../help
 import { hostileTexts, importedEvents, oracleApps, toFixtureEvent } from '../../helpers/export-events.ts';
 import { expectedRows, parseCsv } from '../../helpers/export-oracle.ts';
 import { temporaryFolder } from '../../helpers/folder.ts';
-import { inTurn } from '../../helpers/in-turn.ts';
+import { inTurn, oneTestIn } from '../../helpers/in-turn.ts';
 import { writeLake } from '../../helpers/lake-fixture.ts';
 import { specParameters } from '../../helpers/export-parameters.ts';
 import { runHere } from '../../helpers/worker-here.ts';
+
+beforeEach(oneTestIn(2));
 
 const may = 'dateFrom=2025-05-01&dateTo=2025-05-11&timezone=UTC';
 const create = '/api/raw/v1/export/create.json';

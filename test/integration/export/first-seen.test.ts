@@ -30,7 +30,7 @@ import {
 } from '../../helpers/first-seen.ts';
 import { temporaryFolder, testFolder } from '../../helpers/folder.ts';
 import { query, startTestCompact } from '../../helpers/lake.ts';
-import { isWhole } from '../../helpers/in-turn.ts';
+import { inTurn, isWhole } from '../../helpers/in-turn.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { waitFor } from '../../helpers/wait.ts';
 import { runHere } from '../../helpers/worker-here.ts';
@@ -66,6 +66,9 @@ function encode(request: OracleRequest): string {
     )
     .join('&');
 }
+
+/** What happens to the parts; `make test` selects one. */
+const selected = new Set(inTurn(['erased', 'damaged', 'removed'], 3));
 
 describe('exports of new users and devices with first-seen parts', () => {
   const folder = temporaryFolder();
@@ -146,7 +149,7 @@ describe('exports of new users and devices with first-seen parts', () => {
     longestMs,
   );
 
-  it(
+  it.runIf(selected.has('erased'))(
     'An erased user is in no part, and a part from before the erasure is not used',
     async () => {
       const before = path.join(testFolder(), 'before');
@@ -182,7 +185,7 @@ describe('exports of new users and devices with first-seen parts', () => {
     longestMs,
   );
 
-  it(
+  it.runIf(selected.has('damaged'))(
     'The files of damaged and missing parts are read, and the next compactor recreates these parts',
     async () => {
       const names = await listParts(lakeDir);
@@ -209,7 +212,7 @@ describe('exports of new users and devices with first-seen parts', () => {
     longestMs,
   );
 
-  it(
+  it.runIf(selected.has('removed'))(
     'They equal the oracle while parts are removed, added and merged, and after a failure at each step',
     async () => {
       const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });

@@ -1,7 +1,7 @@
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { gunzipSync } from 'node:zlib';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { selectors } from '../../../src/datasets/dictionaries.ts';
 import { openDuckdb, type Duckdb } from '../../../src/lake/sql/duckdb.ts';
 import { sqlList, sqlName } from '../../../src/lake/sql/literals.ts';
@@ -9,8 +9,11 @@ import { createExportArea, send, targetOf, type Credentials, type RunningArea } 
 import { importedEvents, oracleApps, toFixtureEvent } from '../../helpers/export-events.ts';
 import { expectedRows, type OracleRequest } from '../../helpers/export-oracle.ts';
 import { temporaryFolder } from '../../helpers/folder.ts';
+import { oneTestIn } from '../../helpers/in-turn.ts';
 import { writeLake } from '../../helpers/lake-fixture.ts';
 import { runHere } from '../../helpers/worker-here.ts';
+
+beforeEach(oneTestIn(3));
 
 // Tests the files, not the process that writes them.
 

@@ -1,5 +1,5 @@
 import path from 'node:path';
-import { expect, onTestFinished, test } from 'vitest';
+import { beforeEach, expect, onTestFinished, test } from 'vitest';
 import { connectTestBucket } from '../../helpers/connected-bucket.ts';
 import {
   createExportArea,
@@ -12,9 +12,11 @@ import {
 import { createRandom } from '../../helpers/export-events.ts';
 import { startFakeS3 } from '../../helpers/fake-s3.ts';
 import { testFolder } from '../../helpers/folder.ts';
-import { isWhole } from '../../helpers/in-turn.ts';
+import { isWhole, oneTestIn } from '../../helpers/in-turn.ts';
 import { writeLake, type FixtureEvent } from '../../helpers/lake-fixture.ts';
 import { waitFor } from '../../helpers/wait.ts';
+
+beforeEach(oneTestIn(2));
 
 const seed = Number(process.env['TRIBUTARY_TEST_SEED'] ?? 7);
 const kills = isWhole ? 12 : 2;

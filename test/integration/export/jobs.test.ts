@@ -5,9 +5,12 @@ import type { ExportOptions } from '../../../src/export/export.ts';
 import { runInWorker } from '../../../src/export/jobs/worker-process.ts';
 import { createExportArea, type Credentials, type ExportArea, type RunningArea } from '../../helpers/export-area.ts';
 import { testFolder } from '../../helpers/folder.ts';
+import { oneTestIn } from '../../helpers/in-turn.ts';
 import { writeLake, type FixtureEvent } from '../../helpers/lake-fixture.ts';
 import { waitFor } from '../../helpers/wait.ts';
 import { runHere } from '../../helpers/worker-here.ts';
+
+beforeEach(oneTestIn(3));
 
 const create = '/api/raw/v1/export/create.json';
 const query = 'event=customEvents&selectors=eventId,eventName&dateFrom=2025-05-01&dateTo=2025-05-31';

@@ -1,7 +1,7 @@
 import { mkdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { Ajv2020 } from 'ajv/dist/2020.js';
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { openAccessReader } from '../../../src/access/store.ts';
 import { describeAccountApi } from '../../../src/export/api/account-openapi.ts';
 import { startNoticeNotifier } from '../../../src/export/notify/notice-notifier.ts';
@@ -12,8 +12,11 @@ import { createLogger } from '../../../src/runtime/logger.ts';
 import { addWebhook, removeWebhook } from '../../../src/webhooks/webhook-store.ts';
 import { createExportArea } from '../../helpers/export-area.ts';
 import { testFolder } from '../../helpers/folder.ts';
+import { oneTestIn } from '../../helpers/in-turn.ts';
 import { waitFor } from '../../helpers/wait.ts';
 import { startAnsweringReceiver, startReceiver, type Receiver } from '../../helpers/webhook-receiver.ts';
+
+beforeEach(oneTestIn(2));
 
 const logger = createLogger('silent');
 const local = createEgressPolicy(['127.0.0.0/8']) as EgressPolicy;

@@ -1,6 +1,6 @@
 import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { removeApp, restoreApp } from '../../../src/access/apps.ts';
 import { removeUser } from '../../../src/access/users.ts';
 import type { CommandContext } from '../../../src/cli/command.ts';
@@ -10,12 +10,15 @@ import { packageRoot } from '../../../src/runtime/files/package-files.ts';
 import { backUp, restore } from '../../helpers/backup.ts';
 import { createExportArea, type Credentials, type RunningArea } from '../../helpers/export-area.ts';
 import { testFolder } from '../../helpers/folder.ts';
+import { oneTestIn } from '../../helpers/in-turn.ts';
 import { eventLine, startTestCompact } from '../../helpers/lake.ts';
 import { writeLake } from '../../helpers/lake-fixture.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { waitFor } from '../../helpers/wait.ts';
 import { runHere } from '../../helpers/worker-here.ts';
 import { runCommandHere } from '../../helpers/run-command.ts';
+
+beforeEach(oneTestIn(3));
 
 const dayMs = 86_400_000;
 const hourMs = 3_600_000;

@@ -1,7 +1,7 @@
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { gunzipSync } from 'node:zlib';
-import { beforeAll, describe, expect, it } from 'vitest';
+import { beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import type { ExportApp, ExportSpec } from '../../../src/export/jobs/export-spec.ts';
 import type { WorkerLimits, WorkerOutcome } from '../../../src/export/jobs/worker-messages.ts';
 import { runExport } from '../../../src/export/worker/run-export.ts';
@@ -12,7 +12,9 @@ import { readSnapshot, type DataFile } from '../../../src/lake/log/snapshot.ts';
 import { openBenchLake } from '../../bench/bench-lake.ts';
 import { addDays, appCount } from '../../bench/export-lake.ts';
 import { temporaryFolder, testFolder } from '../../helpers/folder.ts';
-import { inTurn } from '../../helpers/in-turn.ts';
+import { inTurn, oneTestIn } from '../../helpers/in-turn.ts';
+
+beforeEach(oneTestIn(3));
 
 /*
  * Results in slices, on several engines: a lake of one file with three row groups and of many small files, so that each

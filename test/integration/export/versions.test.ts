@@ -1,6 +1,6 @@
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import type { CommandContext } from '../../../src/cli/command.ts';
 import { readChanges } from '../../../src/cli/lake.ts';
 import { verifyCommand } from '../../../src/cli/verify.ts';
@@ -21,11 +21,14 @@ import {
   type RunningArea,
 } from '../../helpers/export-area.ts';
 import { temporaryFolder, testFolder } from '../../helpers/folder.ts';
+import { oneTestIn } from '../../helpers/in-turn.ts';
 import { eventLine, query, startTestCompact } from '../../helpers/lake.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { waitFor } from '../../helpers/wait.ts';
 import { runHere } from '../../helpers/worker-here.ts';
 import { runCommandHere } from '../../helpers/run-command.ts';
+
+beforeEach(oneTestIn(2));
 
 const create = '/api/raw/v1/export/create.json';
 const hourMs = 3_600_000;
@@ -243,6 +246,7 @@ describe('versions of the data', () => {
   });
 
   it('A version with erased rows is refused', async () => {
+    await store('erased');
     const { data } = await order(everything());
     const duckdb = await openDuckdb({ memoryMb: 128, threads: 1 });
     const options = { clock, crashPoint: noCrashPoint };
@@ -254,10 +258,10 @@ describe('versions of the data', () => {
       publisher: stream.publisher,
       signal: new AbortController().signal,
     };
-    await eraseEvents(dependencies, { users: ['k'] }, { retentionMs });
+    await eraseEvents(dependencies, { users: ['erased'] }, { retentionMs });
     duckdb.close();
     expect(await refusal(`${everything()}&asOf=${String(data['version'])}`)).toContain('has rows that were erased');
-    expect((await order(everything())).text).not.toContain('k\n');
+    expect((await order(everything())).text).not.toContain('erased\n');
   });
 
   it.each([

@@ -1,7 +1,7 @@
 import { createHmac } from 'node:crypto';
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { startNotifier } from '../../../src/export/notify/notifier.ts';
 import type { DeliveryOptions } from '../../../src/export/notify/retry-schedule.ts';
 import { readDeliveries } from '../../../src/reports/report-records.ts';
@@ -15,10 +15,12 @@ import { addWebhook, listWebhooks, removeWebhook } from '../../../src/webhooks/w
 import { backUp, restore } from '../../helpers/backup.ts';
 import { createExportArea } from '../../helpers/export-area.ts';
 import { testFolder } from '../../helpers/folder.ts';
-import { inWholeRun } from '../../helpers/in-turn.ts';
+import { inWholeRun, oneTestIn } from '../../helpers/in-turn.ts';
 import { writeLake } from '../../helpers/lake-fixture.ts';
 import { waitFor } from '../../helpers/wait.ts';
 import { startHangingReceiver, startReceiver, type Received, type Receiver } from '../../helpers/webhook-receiver.ts';
+
+beforeEach(oneTestIn(2));
 
 const realClock = createClock(0);
 const logger = createLogger('silent');

@@ -1,6 +1,6 @@
 import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { expect, onTestFinished, test } from 'vitest';
+import { beforeEach, expect, onTestFinished, test } from 'vitest';
 import { events } from '../../../src/datasets/dataset.ts';
 import { keyedEventIds, requestKeyOf } from '../../../src/datasets/event-id.ts';
 import type { EventLookupResult } from '../../../src/event-lookup/lookup-result.ts';
@@ -20,10 +20,12 @@ import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { AppError } from '../../../src/runtime/errors.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import { testFolder } from '../../helpers/folder.ts';
-import { inTurn } from '../../helpers/in-turn.ts';
+import { inTurn, oneTestIn } from '../../helpers/in-turn.ts';
 import { eventLine, readTotals, startTestCompact } from '../../helpers/lake.ts';
 import { createMemoryStream, type MemoryStream } from '../../helpers/memory-stream.ts';
 import { waitFor } from '../../helpers/wait.ts';
+
+beforeEach(oneTestIn(2));
 
 const keyOf = (key: string): string =>
   requestKeyOf(keyedEventIds({ idApp: 1, key, method: 'login', eventTexts: ['x'] })(0));

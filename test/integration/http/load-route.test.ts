@@ -12,7 +12,10 @@ import { dataPaths } from '../../../src/config.ts';
 import { addLoadRoute } from '../../../src/ops/load-routes.ts';
 import { startOpsServer } from '../../../src/ops/ops-server.ts';
 import { testFolder } from '../../helpers/folder.ts';
+import { oneTestIn } from '../../helpers/in-turn.ts';
 import { addTestApp } from '../../helpers/service-access.ts';
+
+beforeEach(oneTestIn(3));
 
 const entry = path.resolve(import.meta.dirname, '../../../dist/main.js');
 const file = 'eventId,tsEvent,idApp,idCampaign\na,1750000000,1,66\nb,1750000001,1,67\n';

@@ -1,6 +1,6 @@
 import { appendFile, copyFile, link, mkdir, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
 import path from 'node:path';
-import { expect, test } from 'vitest';
+import { beforeEach, expect, test } from 'vitest';
 import { checkLake } from '../../../src/lake/check.ts';
 import { checkVersionLedger } from '../../../src/lake/check-log.ts';
 import { readHistory, readLakeStats } from '../../../src/lake/history.ts';
@@ -9,10 +9,13 @@ import { commitName, tableStore } from '../../../src/lake/log/log-files.ts';
 import { appendLines, ledgerFile, type LedgerLine } from '../../../src/lake/log/version-ledger.ts';
 import { renderSteps } from '../../../src/lake/log/version-points.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
+import { oneTestIn } from '../../helpers/in-turn.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { eventLine, startTestCompact } from '../../helpers/lake.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { waitFor } from '../../helpers/wait.ts';
+
+beforeEach(oneTestIn(2));
 
 async function flip(file: string): Promise<void> {
   const bytes = await readFile(file);

@@ -1,7 +1,7 @@
 import { existsSync } from 'node:fs';
 import { cp, mkdir, readdir, rename, symlink, writeFile } from 'node:fs/promises';
 import path from 'node:path';
-import { expect, test } from 'vitest';
+import { beforeEach, expect, test } from 'vitest';
 import { checkLake } from '../../../src/lake/check.ts';
 import { changeSteps } from '../../../src/lake/files/change.ts';
 import { assertInsideLake } from '../../../src/lake/files/change-record.ts';
@@ -16,10 +16,13 @@ import { noCrashPoint } from '../../../src/runtime/crash-point.ts';
 import { renderChecksummed } from '../../../src/runtime/files/checksummed-json.ts';
 import { filesNaming, hashFiles } from '../../helpers/folder-bytes.ts';
 import { testFolder } from '../../helpers/folder.ts';
+import { oneTestIn } from '../../helpers/in-turn.ts';
 import { createMemoryStream, type MemoryStream } from '../../helpers/memory-stream.ts';
 import { eventLine, readRows, startTestCompact } from '../../helpers/lake.ts';
 import { addSealedFile } from '../../helpers/sealed-file.ts';
 import { waitFor } from '../../helpers/wait.ts';
+
+beforeEach(oneTestIn(2));
 
 /** A copied folder is a separate service, without references to the original path. */
 

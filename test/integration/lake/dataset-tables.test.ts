@@ -1,6 +1,6 @@
 import { copyFileSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { expect, onTestFinished, test } from 'vitest';
+import { beforeEach, expect, onTestFinished, test } from 'vitest';
 import type { Dataset } from '../../../src/datasets/dataset.ts';
 import { checkLake } from '../../../src/lake/check.ts';
 import { openChange } from '../../../src/lake/files/change.ts';
@@ -17,9 +17,12 @@ import { noCrashPoint } from '../../../src/runtime/crash-point.ts';
 import { acquireLock } from '../../../src/runtime/files/lock.ts';
 import { addRows, addWideRows, getDataset, type TestRow } from '../../helpers/dataset-rows.ts';
 import { testFolder } from '../../helpers/folder.ts';
+import { oneTestIn } from '../../helpers/in-turn.ts';
 import { eventLine, query, startTestCompact } from '../../helpers/lake.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { waitFor } from '../../helpers/wait.ts';
+
+beforeEach(oneTestIn(3));
 
 const payments = getDataset('payments');
 const installs = getDataset('installs');

@@ -1,6 +1,6 @@
 import { copyFile, readdir, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
-import { expect, test } from 'vitest';
+import { beforeEach, expect, test } from 'vitest';
 import { checkLake } from '../../../src/lake/check.ts';
 import { checkpointWhenDue, trimLog } from '../../../src/lake/cleanup.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
@@ -21,10 +21,12 @@ import {
   type ForeignEngine,
 } from '../../helpers/foreign-engine.ts';
 import { testFolder } from '../../helpers/folder.ts';
-import { inTurn } from '../../helpers/in-turn.ts';
+import { inTurn, oneTestIn } from '../../helpers/in-turn.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { eventLine, query, readRows, startTestCompact } from '../../helpers/lake.ts';
 import { waitFor } from '../../helpers/wait.ts';
+
+beforeEach(oneTestIn(3));
 
 /** Foreign commits without changes are skipped. All others wait for `tributary lake repair`. */
 

@@ -1,7 +1,7 @@
 import { spawnSync } from 'node:child_process';
 import { chmodSync, existsSync, lstatSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { expect, onTestFinished, test } from 'vitest';
+import { beforeEach, expect, onTestFinished, test } from 'vitest';
 import { restoreCommand } from '../../../src/cli/restore.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import {
@@ -14,10 +14,13 @@ import { lakePaths } from '../../../src/lake/lake.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { backUp } from '../../helpers/backup.ts';
 import { testFolder } from '../../helpers/folder.ts';
+import { oneTestIn } from '../../helpers/in-turn.ts';
 import { eventLine, startTestCompact } from '../../helpers/lake.ts';
 import { createMemoryStream, type MemoryStream } from '../../helpers/memory-stream.ts';
 import { waitFor } from '../../helpers/wait.ts';
 import { runCommandHere } from '../../helpers/run-command.ts';
+
+beforeEach(oneTestIn(2));
 
 const isRoot = process.geteuid?.() === 0;
 

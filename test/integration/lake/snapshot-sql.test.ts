@@ -1,7 +1,7 @@
 import { cp, readFile, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
 import { DuckDBInstance, type DuckDBConnection } from '@duckdb/node-api';
-import { expect, onTestFinished, test } from 'vitest';
+import { beforeEach, expect, onTestFinished, test } from 'vitest';
 import { lakeCommand } from '../../../src/cli/lake.ts';
 import { checkLake } from '../../../src/lake/check.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
@@ -10,11 +10,14 @@ import { commitName, listLog, logFolder } from '../../../src/lake/log/log-files.
 import { findWrittenAt } from '../../../src/lake/sql/snapshot-sql.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { eventColumns } from '../../../src/datasets/event-fields.ts';
+import { oneTestIn } from '../../helpers/in-turn.ts';
 import { createMemoryStream, type MemoryStream } from '../../helpers/memory-stream.ts';
 import { eventLine, startTestCompact } from '../../helpers/lake.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { waitFor } from '../../helpers/wait.ts';
 import { runCommandHere } from '../../helpers/run-command.ts';
+
+beforeEach(oneTestIn(3));
 
 /** Opens a plain engine, like that of an analyst. */
 async function openEngine(file = ':memory:', options: Record<string, string> = {}): Promise<DuckDBInstance> {

@@ -1,11 +1,14 @@
 import { spawn } from 'node:child_process';
 import { pino } from 'pino';
-import { describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { stopChild, watchExit, type RunningChild } from '../../../src/runtime/processes/child.ts';
 import { AppError } from '../../../src/runtime/errors.ts';
 import { startSupervisor } from '../../../src/runtime/processes/supervisor.ts';
 import { createLogger } from '../../../src/runtime/logger.ts';
+import { oneTestIn } from '../../helpers/in-turn.ts';
 import { isAlive, signalProcess } from '../../helpers/processes.ts';
+
+beforeEach(oneTestIn(2));
 
 const logger = createLogger('silent');
 const never = new AbortController().signal;

@@ -1,16 +1,19 @@
 import { mkdirSync } from 'node:fs';
 import path from 'node:path';
 import { jetstreamManager } from '@nats-io/jetstream';
-import { expect, onTestFinished, test } from 'vitest';
+import { beforeEach, expect, onTestFinished, test } from 'vitest';
 import { findFolderLocation } from '../../../src/runtime/files/folder-id.ts';
 import { watchClusterSync } from '../../../src/stream/broker-monitor.ts';
 import { awaitLeader, openConnection, type StreamConnection } from '../../../src/stream/connection.ts';
 import { openGuard } from '../../../src/stream/guard.ts';
 import { ownStream, type StreamOwner } from '../../../src/stream/owner.ts';
 import { openPublisher } from '../../../src/stream/publisher.ts';
+import { oneTestIn } from '../../helpers/in-turn.ts';
 import { startTestCluster, type TestCluster } from '../../helpers/nats-cluster.ts';
 import { silentLogger } from '../../helpers/nats.ts';
 import { testFolder } from '../../helpers/folder.ts';
+
+beforeEach(oneTestIn(3));
 
 const streamName = 'SHARED';
 const payload = Buffer.from('{}\n');

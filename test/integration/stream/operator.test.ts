@@ -1,9 +1,12 @@
 import { jetstreamManager, type JetStreamManager, type StreamConfig } from '@nats-io/jetstream';
-import { describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
+import { oneTestIn } from '../../helpers/in-turn.ts';
 import { claimFor, enterFor, findLost, prepareOperatedBroker, startPublishing } from '../../helpers/owned-stream.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import type { TestNats } from '../../helpers/nats.ts';
 import { waitFor } from '../../helpers/wait.ts';
+
+beforeEach(oneTestIn(2));
 
 /** A stream changed by its operator while events are published. */
 

@@ -1,6 +1,6 @@
 import { cpSync, rmSync } from 'node:fs';
 import path from 'node:path';
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import type { StreamFaultRecord } from '../../../src/compact/compact-status.ts';
 import { ensureLakeId, findFollowedStream } from '../../../src/lake/identity.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
@@ -11,11 +11,13 @@ import { streamName, type StreamPublisher, type StreamReader } from '../../../sr
 import { ensureStream } from '../../../src/stream/stream-admin.ts';
 import { backUp, expectEvents, restore } from '../../helpers/backup.ts';
 import { testFolder } from '../../helpers/folder.ts';
-import { inTurn } from '../../helpers/in-turn.ts';
+import { inTurn, oneTestIn } from '../../helpers/in-turn.ts';
 import { eventLine, startTestCompact } from '../../helpers/lake.ts';
 import { startTestNats, type TestNats } from '../../helpers/nats.ts';
 import { claimFor, enterFor, operatorOf } from '../../helpers/owned-stream.ts';
 import { waitFor } from '../../helpers/wait.ts';
+
+beforeEach(oneTestIn(3));
 
 /** Publishes a message of one event; returns its id. */
 async function publishOne(publisher: StreamPublisher): Promise<string> {

@@ -1,12 +1,15 @@
 import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { jetstreamManager } from '@nats-io/jetstream';
-import { expect, test } from 'vitest';
+import { beforeEach, expect, test } from 'vitest';
 import { backUpStreamMetadata, restoreStreamMetadata } from '../../../src/stream/stream-metadata-backup.ts';
 import { openPublisher } from '../../../src/stream/publisher.ts';
 import { streamName } from '../../../src/stream/stream.ts';
 import { ensureStream } from '../../../src/stream/stream-admin.ts';
+import { oneTestIn } from '../../helpers/in-turn.ts';
 import { silentLogger, startTestNats, type TestNats } from '../../helpers/nats.ts';
+
+beforeEach(oneTestIn(2));
 
 const streamFolder = (nats: TestNats): string =>
   path.join(nats.folder, 'store', 'jetstream', '$G', 'streams', streamName);

@@ -1,11 +1,14 @@
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { jetstreamManager, DiscardPolicy, RetentionPolicy, StorageType } from '@nats-io/jetstream';
 import { openPublisher } from '../../../src/stream/publisher.ts';
 import { openReader } from '../../../src/stream/reader.ts';
 import { eventSubject, maxMessageBytes, streamName, type StreamMessage } from '../../../src/stream/stream.ts';
 import { ensureStream } from '../../../src/stream/stream-admin.ts';
+import { oneTestIn } from '../../helpers/in-turn.ts';
 import { startTestNats, type TestNats, type TestNatsOptions } from '../../helpers/nats.ts';
 import { waitFor, within } from '../../helpers/wait.ts';
+
+beforeEach(oneTestIn(3));
 
 const mebibyte = 1024 * 1024;
 

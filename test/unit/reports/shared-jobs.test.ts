@@ -12,7 +12,7 @@ import { waitFor } from '../../helpers/wait.ts';
 
 const report: NewReport = { idUser: '1', idAccount: 1, event: 'customEvents', request: {} };
 const failed = { state: 'failed', error: 'why' } as const;
-const seeds = isWhole ? 200 : 4;
+const seeds = isWhole ? 200 : 2;
 
 /** Opens the requests on some hosts. */
 async function openStores(count: number, server?: FakeS3) {

@@ -1,6 +1,6 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { rename } from 'node:fs/promises';
-import { expect, test } from 'vitest';
+import { beforeEach, expect, test } from 'vitest';
 import type { ExportSpec } from '../../../../src/export/jobs/export-spec.ts';
 import { openFirstSeenParts } from '../../../../src/lake/first-seen/first-seen-parts.ts';
 import { listUncovered } from '../../../../src/lake/first-seen/plan-parts.ts';
@@ -10,8 +10,11 @@ import { createClock } from '../../../../src/runtime/clock.ts';
 import { noCrashPoint } from '../../../../src/runtime/crash-point.ts';
 import { exportHere } from '../../../helpers/export-here.ts';
 import { testFolder } from '../../../helpers/folder.ts';
+import { oneTestIn } from '../../../helpers/in-turn.ts';
 import { query } from '../../../helpers/lake.ts';
 import { addMadeFile, sealedValues } from '../../../helpers/sealed-file.ts';
+
+beforeEach(oneTestIn(2));
 
 const rows = 50_000;
 

@@ -10,7 +10,7 @@ import { describeLeases } from './leases-suite.ts';
 const leaseMs = 3000;
 /** The time limit of a take-over. */
 const takeOverMs = leaseMs + 5000;
-const seeds = isWhole ? 1000 : 200;
+const seeds = isWhole ? 1000 : 80;
 
 describe('on S3', () => {
   describeLeases(async () => {
