@@ -49,7 +49,7 @@ async function answer(methods: Readonly<Record<string, Given>>): Promise<void> {
 }
 
 async function fillSignIn(page: Page, { idUser, secret }: Credentials): Promise<void> {
-  await page.getByLabel('User id', { exact: true }).fill(idUser);
+  await page.getByLabel('Name or user id', { exact: true }).fill(idUser);
   await page.getByLabel('Secret').fill(secret);
   await page.getByLabel('Secret').press('Enter');
   await page.getByRole('navigation', { name: 'Pages' }).waitFor();

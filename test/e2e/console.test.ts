@@ -409,7 +409,7 @@ describe('the session of an analyst', () => {
         page.getByRole('button', { name: 'Sign in' }).click(),
       ]);
       expect(answer.status()).toBe(turn < 5 ? 401 : 429);
-      await page.getByText(turn < 5 ? 'The id or the secret is wrong' : 'Too many wrong secrets: wait 5 s').waitFor();
+      await page.getByText(turn < 5 ? 'The user or the secret is wrong' : 'Too many wrong secrets: wait 5 s').waitFor();
       await page.getByRole('button', { name: 'Sign in', exact: true }).waitFor();
     }
     await page.getByLabel('Secret').fill(cem.secret);

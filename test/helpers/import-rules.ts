@@ -21,6 +21,7 @@ export const stores = [
   'webhooks',
   'schedules',
   'enrichment',
+  'audit',
   'refusals',
   'live',
   'receipts',

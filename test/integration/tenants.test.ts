@@ -322,7 +322,7 @@ const openPaths = [
 ];
 
 const operatorPaths = [
-  ...['status', 'apps', 'users'].map((name) => `get /api/operations/v1/${name}.json`),
+  ...['status', 'apps', 'users', 'audit'].map((name) => `get /api/operations/v1/${name}.json`),
   ...['add', 'set', 'token', 'revoke', 'remove', 'restore'].map((name) => `post /api/operations/v1/app/${name}.json`),
   ...['add', 'set', 'secret', 'remove'].map((name) => `post /api/operations/v1/user/${name}.json`),
 ];
@@ -382,7 +382,7 @@ const table: Readonly<Record<string, Row>> = {
     { ask: ({ idApp, mark }) => query({ idApp, customEventName: `event ${mark}` }), stranger: 404 },
   ]),
   ...rowsOf(
-    ['get', 'post', 'delete'].map((verb) => `${verb} /console/session`),
+    [...['get', 'post', 'delete'].map((verb) => `${verb} /console/session`), 'post /console/password'],
     checkSession,
   ),
   'post /api/webhook/v1/create.json': 'creates',
@@ -428,6 +428,7 @@ const storeRows: Readonly<Record<string, readonly string[] | string>> = {
   stream: ['get /v1/event', 'get /v1/live'],
   lake: ['get /v1/event', 'post /api/raw/v1/export/create.json', 'get /api/catalogue/v1/get.json'],
   reports: ['get /api/raw/v1/export/get.json', 'get /files/{id}/{name}'],
+  audit: ['get /api/operations/v1/audit.json'],
   access: ['get /api/data/v1/apps.json', 'get /console/session', 'get /api/operations/v1/users.json'],
   segments: ['post /api/raw/v1/export/create.json'],
   titles: 'those of all apps are the same',

@@ -249,6 +249,7 @@ const idApp = '1';
 const idUser = '1';
 const token = '8k2mPq4Zc1vX7nB5tY9sL3hJ6dF0gRwAeUiOoQzNxK4';
 const prefix = token.slice(0, 8);
+const action = 'download';
 const app = { idApp, platform: 'web', title: 'My game', idAccount: '1', sdkKey: 'my-game' };
 const user = { idUser, name: 'ann', canExport: true, files: 'gzip' };
 
@@ -272,6 +273,25 @@ const ofApp = { given: { idApp }, answer: done({ idApp, token }) };
 
 export const operationsExamples: Examples = {
   '/api/operations/v1/status.json': { answer: done(status) },
+  '/api/operations/v1/audit.json': {
+    given: { limit: 1 },
+    answer: done({
+      entries: [
+        {
+          time: at,
+          action,
+          outcome: 'ok',
+          idUser,
+          name: user.name,
+          address: '192.0.2.7',
+          subject: 'export 12',
+          detail: 'customEvents-12.csv',
+          id: '5f0c9d2ab7e31846',
+        },
+      ],
+      hasMore: true,
+    }),
+  },
   '/api/operations/v1/apps.json': {
     given: { search: 'game', limit: 100 },
     answer: done({ apps: [{ ...app, tokens: [{ prefix, createdAt: at }] }], total: 1 }),

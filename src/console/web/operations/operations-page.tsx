@@ -4,6 +4,7 @@ import { Chart } from '../components/chart.tsx';
 import { formatAway, formatBytes, formatCount, formatShort, formatSpan, formatTime } from '../components/format.ts';
 import { Card, createTabs, LoadingState, MessageBox } from '../components/layout.tsx';
 import { AppsTab } from './apps-tab.tsx';
+import { AuditTab } from './audit-tab.tsx';
 import { DisksCard, WarningsCard, ProcessesCard, RefusalsCard, useStatus } from './service-cards.tsx';
 import type { Problem, Sample, Status } from './service-cards.tsx';
 import { UsersTab } from './users-tab.tsx';
@@ -151,4 +152,5 @@ export const OperationsPage = createTabs('Operations', [
   { path: 'operations', title: 'Service', component: ServicePart },
   { path: 'operations/apps', title: 'Apps', component: AppsTab },
   { path: 'operations/users', title: 'Users', component: UsersTab },
+  { path: 'operations/audit', title: 'Audit', component: AuditTab },
 ]);
