@@ -43,7 +43,8 @@ export async function openConsole(
     addRoutes: (server: ApiServer): void => {
       const options = { publicUrl, version, timezone: defaultTimezone, hasClientAddresses };
       addSessionRoutes(server, { access, sessions, browsers, guard, audit, setPassword: store, isReady }, options);
-      addPageRoutes(server, openPageFiles(), describeExportForm);
+      const importAddress = { importUrl: config.publicS2sUrl, importPort: config.s2sPort };
+      addPageRoutes(server, openPageFiles(), () => ({ ...describeExportForm(), ...importAddress }));
     },
   };
 }

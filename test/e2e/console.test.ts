@@ -327,6 +327,7 @@ describe('an analyst', () => {
     inWholeForm(skip);
     const page = await openSignedIn(ben);
     const filters = page.getByRole('combobox', { name: 'Add a filter' });
+    await page.getByLabel('Show events without data').check();
     await page.getByRole('combobox', { name: 'Event', exact: true }).selectOption('payments');
     expect(await filters.innerText()).toContain('isVerified');
     expect(await filters.innerText()).not.toContain('eventName');

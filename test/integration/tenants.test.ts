@@ -212,7 +212,7 @@ const orders: readonly UserRow[] = [
   {
     ask: ({ idSegment }) => order({ idSegment, selectors: 'eventId' }, 'installs'),
     stranger: 400,
-    shows: () => /eventId|"rows":/,
+    shows: () => /eventId|"rows":|"days":/,
   },
 ];
 
@@ -359,6 +359,10 @@ const table: Readonly<Record<string, Row>> = {
     inTurn(orders, 3).map((row) => ({ shows: hasRows, ...row })),
   ),
   ...ofOrders('/api/raw/v1/export/preview.json', inTurn(orders, 3)),
+  ...ofOrders(
+    '/api/raw/v1/export/daily.json',
+    inTurn(orders, 3).map((row) => ({ shows: () => /"rows":[1-9]/, ...row })),
+  ),
   ...byBoth('/api/raw/v1/export/get.json', [
     { ask: ({ idRawExport }) => query({ idRawExport }), stranger: 404, shows: () => /Success!/ },
   ]),
@@ -372,6 +376,10 @@ const table: Readonly<Record<string, Row>> = {
     { ask: nothing, stranger: 200 },
     { ask: ({ mark }) => query({ search: mark }), stranger: 200 },
     { ask: ofApp, stranger: 404 },
+  ],
+  'get /api/data/v1/activity.json': [
+    { ask: nothing, stranger: 200 },
+    { ask: ofApp, stranger: 404, shows: countsEvents },
   ],
   'get /api/data/v1/volume.json': [{ ask: ofApp, stranger: 404, shows: countsEvents }],
   'get /api/data/v1/fields.json': [
