@@ -73,12 +73,13 @@ async function importSample(http: HttpClient, { profile, nowMs, signal }: Sample
   return count;
 }
 
+const day = (ms: number): string => new Date(ms).toISOString().slice(0, 10);
+
 /** Creates an export of the sample's custom events, and a paused daily one. */
 async function exportSample(http: HttpClient, { profile, nowMs, signal }: SampleOptions): Promise<void> {
   const { idUser, secret, exportUrl: url, idApp } = profile;
   if (idUser === undefined || secret === undefined) return;
   const area = createExportArea(http, { url, idUser, secret }, { signal, onWait: () => undefined });
-  const day = (ms: number): string => new Date(ms).toISOString().slice(0, 10);
   const selectors = 'eventId,tsEvent,customUserId,eventName,params.name,params.value';
   const order: ExportArguments = [
     ['event', 'customEvents'],
