@@ -5,7 +5,7 @@ import { parseImportRequest } from '../../../src/ingest/import-request.ts';
 
 const until = Date.UTC(2026, 5, 1) / 1000;
 
-it('Every event of the sample is valid for a website, and lies within the two weeks before', () => {
+it('Every event of the sample is valid for a website, and is of the two weeks before', () => {
   const sample = makeSample(until);
   expect(sample.get('customEventBatch')).toHaveLength(2000);
   for (const [method, bodies] of sample) {
