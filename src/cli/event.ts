@@ -33,7 +33,7 @@ import { openList } from './segment.ts';
 /** Timeout of a lookup, with the first indexing of ids, ms. */
 const answerWithinMs = 120_000;
 
-/** Lookups of one pass over the lake. */
+/** Lookups that read the lake together. */
 const lookupsAtOnce = 1000;
 const listedBy = ['id', 'key', 'transaction'] as const;
 

@@ -17,7 +17,7 @@ import {
 } from './lookup-result.ts';
 
 /**
- * Looks up many events of an app at once: one pass over the failed events, the lake and the stream for all of them.
+ * Looks up many events of an app at once: failed events, lake and stream are read once for all of them.
  * What cannot be searched in time is named, and an event that was not found then is `unknown`, not `never_seen`.
  */
 

@@ -2,12 +2,14 @@
  * Tasks of the export stage that one host runs for all that share its stores.
  *
  * In: schedules, webhooks, notices, and requests that have ended on any host. Out: requests of slots, messages to
- * webhooks, and the removal of expired requests.
+ * webhooks, and the removal of expired requests
+ * and audit entries.
  * Where several hosts share the stores, the holder of the lease `tasks` runs them. Two holders may overlap for a
  * moment: the records refuse a second request of a slot, and a message may be sent twice under its id, as after a crash.
  * Crash: another host runs them after the lease time; each task finds what is left to do.
  */
 import { once } from 'node:events';
+import type { AuditLog } from '../audit/audit-log.ts';
 import { startSweeper } from '../reports/store.ts';
 import { withAnySignal } from '../runtime/async/in-parallel.ts';
 import { startPollLoop } from '../runtime/async/poll-loop.ts';
@@ -25,6 +27,8 @@ interface TasksDependencies extends SlotRunnerDependencies {
   readonly webhooks: Omit<NotifierDependencies, 'store'>;
   /** The leases of the hosts that share the stores; undefined: only this process runs the tasks. */
   readonly leases: Leases | undefined;
+  /** Its expired entries are removed. */
+  readonly audit?: Pick<AuditLog, 'sweep'> | undefined;
 }
 
 export interface Tasks extends Stoppable {
@@ -35,10 +39,12 @@ export interface Tasks extends Stoppable {
 
 /** Interval of the removal of claims that killed hosts have left, ms. */
 const oldClaimsEveryMs = 600_000;
+/** Interval of the removal of old entries of the audit log, ms. */
+const auditSweepMs = 3_600_000;
 /** Wait before the lease is tried again after an error or a loss, ms. */
 const retryMs = 1000;
 
-function startHere({ webhooks, leases, ...dependencies }: TasksDependencies): Tasks {
+function startHere({ webhooks, leases, audit, ...dependencies }: TasksDependencies): Tasks {
   const { store, clock, logger, loaded, lakeDir, access } = dependencies;
   const notifier = startNotifier({ ...webhooks, store });
   const noticeNotifier = startNoticeNotifier({ ...webhooks, lakeDir, access });
@@ -53,6 +59,10 @@ function startHere({ webhooks, leases, ...dependencies }: TasksDependencies): Ta
     pausesFirst: true,
     onError: (error) => logger.warn({ error: describeError(error) }, 'cannot remove old claims, will retry'),
   });
+  const sweepingAudit = startPollLoop(() => audit?.sweep(), {
+    everyMs: auditSweepMs,
+    onError: (error) => logger.warn({ error: describeError(error) }, 'cannot remove old audit entries, will retry'),
+  });
   return {
     onEnd(id) {
       notifier.deliver(id);
@@ -60,7 +70,7 @@ function startHere({ webhooks, leases, ...dependencies }: TasksDependencies): Ta
     },
     notices: () => [...slots.notices(), ...notifier.notices()],
     async stop() {
-      for (const part of [tidying, sweeper, slots, noticeNotifier, notifier]) await part.stop();
+      for (const part of [sweepingAudit, tidying, sweeper, slots, noticeNotifier, notifier]) await part.stop();
       await missed;
     },
   };

@@ -109,7 +109,7 @@ export function describeEventsLookup(refusals: OpenApiObject): OpenApiObject {
   return {
     tags,
     summary: 'Look up many events',
-    description: `In one pass over the lake. At most ${eventsQuota.limit} requests per second and app.`,
+    description: `All are looked up at once. At most ${eventsQuota.limit} requests per second and app.`,
     security,
     parameters: [idApp],
     requestBody: {

@@ -212,7 +212,7 @@ const orders: readonly UserRow[] = [
   {
     ask: ({ idSegment }) => order({ idSegment, selectors: 'eventId' }, 'installs'),
     stranger: 400,
-    shows: () => /eventId|"rows":/,
+    shows: () => /eventId|"rows":|"days":/,
   },
 ];
 
@@ -286,24 +286,27 @@ async function checkLoad(): Promise<void> {
   }
 }
 
+/** Looks up the events of a tenant at an app, with the token of an app. */
+const askMany = ({ idApp }: Tenant, { token }: Tenant, { eventId, failedId, key, idTransaction }: Tenant) =>
+  call(service.importPort, `/v1/events?idApp=${idApp}`, {
+    method: 'POST',
+    headers: { authorization: token },
+    body: JSON.stringify([{ eventId }, { eventId: failedId }, { key }, { idTransaction }]),
+  });
+
+const statesOf = ({ body }: Answer): string[] =>
+  (JSON.parse(body.toString()) as { readonly events: readonly { readonly state: string }[] }).events.map(
+    (event) => event.state,
+  );
+
 /** Looks up the events of each app as itself, and as the others. */
 async function checkEvents(): Promise<void> {
-  const ask = ({ idApp }: Tenant, { token }: Tenant, { eventId, failedId, key, idTransaction }: Tenant) =>
-    call(service.importPort, `/v1/events?idApp=${idApp}`, {
-      method: 'POST',
-      headers: { authorization: token },
-      body: JSON.stringify([{ eventId }, { eventId: failedId }, { key }, { idTransaction }]),
-    });
-  const statesOf = ({ body }: Answer): string[] =>
-    (JSON.parse(body.toString()) as { readonly events: readonly { readonly state: string }[] }).events.map(
-      (event) => event.state,
-    );
   for (const owner of tenants) {
-    expect(statesOf(await ask(owner, owner, owner))).toEqual(['in_lake', 'failed', 'in_lake', 'in_lake']);
+    expect(statesOf(await askMany(owner, owner, owner))).toEqual(['in_lake', 'failed', 'in_lake', 'in_lake']);
     for (const other of tenants.filter((tenant) => tenant !== owner)) {
-      const foreign = await ask(other, other, owner);
+      const foreign = await askMany(other, other, owner);
       expect(statesOf(foreign)).toEqual(['never_seen', 'never_seen', 'never_seen', 'never_seen']);
-      expect((await ask(owner, other, owner)).status).toBe(403);
+      expect((await askMany(owner, other, owner)).status).toBe(403);
     }
   }
 }
@@ -322,7 +325,7 @@ const openPaths = [
 ];
 
 const operatorPaths = [
-  ...['status', 'apps', 'users'].map((name) => `get /api/operations/v1/${name}.json`),
+  ...['status', 'apps', 'users', 'audit'].map((name) => `get /api/operations/v1/${name}.json`),
   ...['add', 'set', 'token', 'revoke', 'remove', 'restore'].map((name) => `post /api/operations/v1/app/${name}.json`),
   ...['add', 'set', 'secret', 'remove'].map((name) => `post /api/operations/v1/user/${name}.json`),
 ];
@@ -359,6 +362,10 @@ const table: Readonly<Record<string, Row>> = {
     inTurn(orders, 3).map((row) => ({ shows: hasRows, ...row })),
   ),
   ...ofOrders('/api/raw/v1/export/preview.json', inTurn(orders, 3)),
+  ...ofOrders(
+    '/api/raw/v1/export/daily.json',
+    inTurn(orders, 3).map((row) => ({ shows: () => /"rows":[1-9]/, ...row })),
+  ),
   ...byBoth('/api/raw/v1/export/get.json', [
     { ask: ({ idRawExport }) => query({ idRawExport }), stranger: 404, shows: () => /Success!/ },
   ]),
@@ -373,6 +380,10 @@ const table: Readonly<Record<string, Row>> = {
     { ask: ({ mark }) => query({ search: mark }), stranger: 200 },
     { ask: ofApp, stranger: 404 },
   ],
+  'get /api/data/v1/activity.json': [
+    { ask: nothing, stranger: 200 },
+    { ask: ofApp, stranger: 404, shows: countsEvents },
+  ],
   'get /api/data/v1/volume.json': [{ ask: ofApp, stranger: 404, shows: countsEvents }],
   'get /api/data/v1/fields.json': [
     { ask: ({ idApp }) => query({ idApp, kind: 'custom_event' }), stranger: 404, shows: () => /"nonNullEvents":[1-9]/ },
@@ -382,7 +393,7 @@ const table: Readonly<Record<string, Row>> = {
     { ask: ({ idApp, mark }) => query({ idApp, customEventName: `event ${mark}` }), stranger: 404 },
   ]),
   ...rowsOf(
-    ['get', 'post', 'delete'].map((verb) => `${verb} /console/session`),
+    [...['get', 'post', 'delete'].map((verb) => `${verb} /console/session`), 'post /console/password'],
     checkSession,
   ),
   'post /api/webhook/v1/create.json': 'creates',
@@ -428,6 +439,7 @@ const storeRows: Readonly<Record<string, readonly string[] | string>> = {
   stream: ['get /v1/event', 'get /v1/live'],
   lake: ['get /v1/event', 'post /api/raw/v1/export/create.json', 'get /api/catalogue/v1/get.json'],
   reports: ['get /api/raw/v1/export/get.json', 'get /files/{id}/{name}'],
+  audit: ['get /api/operations/v1/audit.json'],
   access: ['get /api/data/v1/apps.json', 'get /console/session', 'get /api/operations/v1/users.json'],
   segments: ['post /api/raw/v1/export/create.json'],
   titles: 'those of all apps are the same',

@@ -6,7 +6,7 @@ import type { Span, Tracing } from '../../runtime/tracing/tracing.ts';
 import { badRequest, isApiError, notFound, success, type ExportApiError } from './envelope.ts';
 import type { Exports } from './exports.ts';
 import { type AddMethod, parseId, parseLimit, single } from './methods-routes.ts';
-import { paramsName } from './parameters.ts';
+import { paramArgumentOf } from './parse-params.ts';
 import { type ApiServer, sendError } from './server.ts';
 import type { Quotas } from './quotas.ts';
 import type { ExportViews } from './views.ts';
@@ -138,6 +138,6 @@ function describeRepeatArguments(spec: ExportSpec): RepeatArguments {
       : { dateFrom: localDates.from, dateTo: localDates.to }),
     ...describeSpan(['availabilityTsFrom', 'availabilityTsTo'], availableAt),
     ...(eventNameInvert ? { eventNameInvert: '1' } : {}),
-    ...Object.fromEntries(params.map(({ name, values }) => [paramsName.replace('NAME', () => name), values])),
+    ...Object.fromEntries(params.map((param) => [paramArgumentOf(param), param.values])),
   };
 }

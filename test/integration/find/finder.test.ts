@@ -385,10 +385,11 @@ test('Many lookups at once give the states of single ones, in their order, and n
   expect(found.unchecked).toBeUndefined();
   expect(found.events.at(-1)).toMatchObject({ events: { in_lake: 2 }, table: 'events' });
   const single = openFinder(folder, see);
-  for (const at of [0, 5, 303, 450]) {
+  for (const at of [0, 5, 203]) {
     const [first] = (await ask(single, idOf(plain[at] ?? {}))).events;
-    const { version: _, ...others } = first ?? { version: undefined };
-    if (first !== undefined) expect(found.events.toReversed()[300 + at]).toEqual(others);
+    const listed = found.events.toReversed()[300 + at];
+    // The version of the table is only in a single result.
+    expect(first === undefined ? [] : { ...listed, version: first.version }).toEqual(first ?? []);
   }
   end = 'limited';
   const limited = await find();

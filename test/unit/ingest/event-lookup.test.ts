@@ -24,7 +24,9 @@ const eventId = timeOrderedEventIds(1_700_000_000_123)(0);
 
 /** Queries without their app. */
 const readEach = (queries: ReturnType<typeof parseEventQuery>): unknown =>
-  'reason' in queries ? queries : queries.map(({ idApp: _, ...target }) => target);
+  'reason' in queries
+    ? queries
+    : queries.map((query) => ('eventId' in query ? { eventId: query.eventId } : { requestKey: query.requestKey }));
 
 describe('a question after an event', () => {
   it('An id of version 7 says when its event was received, and no other does', () => {
@@ -88,9 +90,9 @@ describe('a question after an event', () => {
   });
 });
 
-describe('a list of questions', () => {
-  const parse = (value: unknown) => parseEventsBody(Buffer.from(JSON.stringify(value)), 1);
+const parse = (value: unknown) => parseEventsBody(Buffer.from(JSON.stringify(value)), 1);
 
+describe('a list of questions', () => {
   it('Each question has the targets of a single one, in the order of the list', () => {
     const key = { key: 'é' };
     expect(parse([key, { eventId }, { idTransaction: 't' }])).toEqual([
