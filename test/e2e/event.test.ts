@@ -173,8 +173,14 @@ it('A lookup by event id or key reports pending, stored, failed and erased event
     'erased',
     'never_seen',
   ]);
-  for (const body of ['', '{}', '[]', '["x"]', [{}], [{ key: 'a', eventId: plainId }], [{ key: '' }], 'x'])
-    expect([body, (await requestMany(body)).status]).toEqual([body, 400]);
+  for (const body of ['', '{}', '[]', '["x"]', [{}], [{ key: 'a', eventId: plainId }], [{ key: '' }], 'x']) {
+    let { status } = await requestMany(body);
+    await waitFor(`a response to ${JSON.stringify(body)}`, async () => {
+      if (status === 429) ({ status } = await requestMany(body));
+      return status !== 429;
+    });
+    expect([body, status]).toEqual([body, 400]);
+  }
   const [backup, restored] = [path.join(testFolder(), 'backup'), path.join(testFolder(), 'restored')];
   await service.command('backup', backup);
   await runCommand(['restore', backup, '--data', restored]);
