@@ -28,6 +28,7 @@ const ownOptions: Readonly<Record<string, string>> = {
   timezone: '--timezone',
   sinceVersion: '--since-version',
   asOf: '--as-of',
+  name: '--name',
   format: '--format',
   compression: '--compression',
 };
@@ -57,6 +58,7 @@ export const requestOptions = {
   timezone: text("time zone of the days (this machine's)", 'ZONE'),
   selectors: text('fields, comma-separated, in the order of the columns (depends on the event)', 'A,B'),
   app: many(positive('app id (all apps of the account)', 'ID')),
+  name: text('name of the export in lists', 'TEXT'),
   eventName: many(text('name of a custom event (all)', 'NAME')),
   person: many(
     parsed('id of a person or device, such as customUserId=u-1; several of a name match any', 'NAME=ID', parsePerson),
@@ -132,7 +134,7 @@ export function toRequest(
   output: string | undefined,
   nowMs: number,
 ): ExportRequest {
-  const { app, eventName, person, where, selectors, sinceVersion, asOf } = options;
+  const { app, eventName, name, person, where, selectors, sinceVersion, asOf } = options;
   const machineZone = findTimezone(new Intl.DateTimeFormat().resolvedOptions().timeZone) ?? 'UTC';
   const timezone = options.timezone === undefined ? machineZone : findTimezone(options.timezone);
   if (timezone === undefined)
@@ -156,6 +158,7 @@ export function toRequest(
     sinceVersion: options.all && days === undefined ? '0' : sinceVersion,
     asOf,
     compression,
+    name,
   });
   const parameters: ExportArguments = [
     ['event', event],
@@ -164,8 +167,8 @@ export function toRequest(
     ['format', format],
     ...Object.entries(optional),
     ...app.map((id) => ['idApp', String(id)] as const),
-    ...eventName.map((name) => ['eventName', name ?? ''] as const),
-    ...person.map(([name, id]) => [name, id] as const),
+    ...eventName.map((one) => ['eventName', one ?? ''] as const),
+    ...person.map(([field, id]) => [field, id] as const),
     ...where,
   ];
   return { parameters, form: { format, compression: options.compression ?? 'none' }, days, timezone };

@@ -2,6 +2,7 @@ import { createHttpClient } from '../client/http-client.ts';
 import { assertOutputWritable, fetchExport, getManifestKey } from '../client/export-output.ts';
 import { waitForExport, type ExportArguments, type ExportReport } from '../client/export-area.ts';
 import { parseManifest } from '../reports/manifest.ts';
+import { membersOf } from '../runtime/files/checksummed-json.ts';
 import { isAppError, isDiskFull } from '../runtime/errors.ts';
 import { acceptFormerNames, withFormerNames } from '../runtime/former-names.ts';
 import { removeFile } from '../runtime/files/durable-file.ts';
@@ -224,17 +225,38 @@ const dryRun = (name: 'estimate' | 'preview', summary: string) =>
       }),
   });
 
+const listUrl = '/api/raw/v1/export/list.json';
+
+/** Returns the exports of a list for a table. */
+function namedRows(exports: unknown): readonly object[] {
+  if (!Array.isArray(exports)) return [];
+  return exports.map((row: object) => {
+    const { arguments: _, ...shown } = membersOf(row);
+    return withCurrentNames('export', shown);
+  });
+}
+
 const list = defineCommand({
   name: 'list',
   summary: 'list your exports, newest first',
   isList: true,
   isWithoutData: true,
-  options: userOptions,
-  examples: ['export list'],
-  run: (given, context) =>
+  options: {
+    search: text('only exports with this text in name, id, event, event name, schedule or app (all)', 'TEXT'),
+    ...userOptions,
+  },
+  examples: ['export list', 'export list --search revenue'],
+  run: ({ search, ...given }, context) =>
     withExportClient(given, context, async ({ area }) => {
-      const { reports } = await area.call('/api/report/v1/file/list.json', []);
-      return Array.isArray(reports) ? reports.map((report: object) => withCurrentNames('export', report)) : [];
+      if (search === undefined) return namedRows((await area.call('/api/report/v1/file/list.json', [])).reports);
+      const rows: object[] = [];
+      for (let before: string | undefined; ;) {
+        const older = before === undefined ? [] : [['before', before] as const];
+        const page = await area.call(listUrl, [['search', search], ['limit', '200'], ...older]);
+        rows.push(...namedRows(page.exports));
+        if (typeof page.before !== 'string') return rows;
+        ({ before } = page);
+      }
     }),
 });
 

@@ -126,15 +126,28 @@ const changeVerb = (name: string, summary: string, change: Change) =>
       }),
   });
 
+const orRefused: Change = async (schedules, idAccount, idSchedule) => {
+  const asked = await schedules.run(idAccount, idSchedule);
+  if (asked !== undefined) assertDone(asked);
+  return asked;
+};
+
+const runs = {
+  ...changeVerb('runs', 'list the newest runs of a schedule', (schedules, ...id) => schedules.runs(...id)),
+  isList: true,
+};
+
 export const scheduleCommand: CommandGroup = {
   name: 'schedule',
-  summary: 'create, list, remove, pause and resume schedules of recurring exports',
+  summary: 'create, list, run, pause, resume and remove schedules of recurring exports',
   commands: [
     add,
     list,
     changeVerb('remove', 'remove a schedule', async (schedules, idAccount, idSchedule) =>
       (await schedules.remove(idAccount, idSchedule)) ? { idSchedule, removed: true } : undefined,
     ),
+    changeVerb('run', 'run a schedule now; the service creates the export within seconds', orRefused),
+    runs,
     changeVerb('pause', 'pause a schedule', (schedules, ...id) => schedules.pause(...id)),
     changeVerb('resume', 'resume a schedule', (schedules, ...id) => schedules.resume(...id)),
   ],

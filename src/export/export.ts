@@ -19,8 +19,7 @@ import type { Metrics } from '../runtime/metrics.ts';
 import type { Tracing } from '../runtime/tracing/tracing.ts';
 import { findLeases } from '../runtime/store/open-store.ts';
 import { listSegmentIds } from '../segments/segment-store.ts';
-import { createLastAttempts } from '../webhooks/webhook-store.ts';
-import { addAppRoutes, type AppView, addWebhookRoutes } from './api/account-routes.ts';
+import { addAppRoutes, type AppView } from './api/account-routes.ts';
 import { createCalendar } from './api/calendar.ts';
 import { addCatalogueRoutes, addDataRoutes, addDryRunRoutes } from './api/data-routes.ts';
 import { addExportRoutes, addListRoutes } from './api/export-routes.ts';
@@ -42,6 +41,8 @@ import {
   type RunDryRun,
   type RunDataQuery,
 } from './jobs/worker-process.ts';
+import { createAccountWebhooks } from './notify/account-webhooks.ts';
+import { addWebhookRoutes } from './api/webhook-routes.ts';
 import { addOperationsMethods, type OperationsDependencies } from './admin-api/operations.ts';
 import { addScheduleRoutes, createAccountSchedules } from './schedules/account-schedules.ts';
 import { createSlotClock } from './schedules/slot-clock.ts';
@@ -171,7 +172,6 @@ async function startWork(
   const webhooks = {
     paths: { webhooks: webhooksDir, keys: keysDir },
     rules: getOutgoingRules(options),
-    tries: createLastAttempts(),
     clock,
     logger,
   };
@@ -216,7 +216,7 @@ async function startWork(
     if (job !== undefined && !isInProgress(job)) tasks.onEnd(id);
   });
   closers.add('requests of other hosts', () => following.stop());
-  const schedules = createAccountSchedules(ofSchedules);
+  const schedules = createAccountSchedules({ ...ofSchedules, onAsked: () => tasks.onAsked() });
   const interactiveJobs = createInteractiveJobs({ access, clock, runDryRun, runDataQuery, onDamage }, runnerOptions);
   return { exports, runner, tasks, schedules, looks: interactiveJobs, damages, webhooks, metrics };
 }
@@ -237,9 +237,12 @@ function addRoutes(
   const ofMethods = { access, quotas, sessions, audit, onAnswer: metrics.answered };
   const addMethod = createAddMethod(server, ofMethods, { publicUrl, hasClientAddresses });
   addExportRoutes(server, { exports, exportViews, quotas, tracing }, addMethod);
-  addListRoutes(addMethod, { exports, exportViews });
+  addListRoutes(addMethod, { exports, exportViews, access });
   addDryRunRoutes(addMethod, { exports, interactiveJobs, access });
-  addWebhookRoutes(addMethod, webhooks);
+  const { lakeDir, schedulesDir } = options;
+  const findJob = (id: number) => reports.store.find(id);
+  const ofWebhooks = { ...webhooks, lakeDir, schedules: schedulesDir, access, findJob };
+  addWebhookRoutes(addMethod, { ...ofWebhooks, webhooks: createAccountWebhooks(ofWebhooks) });
   addScheduleRoutes(addMethod, schedules);
   if (appView !== undefined) addAppRoutes(addMethod, access, appView);
   addDataRoutes(addMethod, { access, interactiveJobs, clock });

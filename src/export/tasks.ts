@@ -34,6 +34,8 @@ interface TasksDependencies extends SlotRunnerDependencies {
 export interface Tasks extends Stoppable {
   /** Called with a request that has ended, on any host. */
   onEnd(id: number): void;
+  /** Called when a run of a schedule was asked for here. Another host finds it at its next check. */
+  onAsked(): void;
   notices(): readonly Problem[];
 }
 
@@ -47,12 +49,12 @@ const retryMs = 1000;
 function startHere({ webhooks, leases, audit, ...dependencies }: TasksDependencies): Tasks {
   const { store, clock, logger, loaded, lakeDir, access } = dependencies;
   const notifier = startNotifier({ ...webhooks, store });
-  const noticeNotifier = startNoticeNotifier({ ...webhooks, lakeDir, access });
   let missed: Promise<void> | undefined;
   void loaded.then(() => {
     missed = notifier.deliverMissed();
   });
   const slots = startSlotRunner(dependencies);
+  const noticeNotifier = startNoticeNotifier({ ...webhooks, lakeDir, access, listStops: () => slots.stops() });
   const sweeper = startSweeper(store, clock, logger, (job) => slots.isHeld(job));
   const tidying = startPollLoop(() => (leases === undefined ? undefined : removeOldClaims(store, leases)), {
     everyMs: oldClaimsEveryMs,
@@ -68,6 +70,7 @@ function startHere({ webhooks, leases, audit, ...dependencies }: TasksDependenci
       notifier.deliver(id);
       slots.onEnd();
     },
+    onAsked: () => slots.onEnd(),
     notices: () => [...slots.notices(), ...notifier.notices()],
     async stop() {
       for (const part of [sweepingAudit, tidying, sweeper, slots, noticeNotifier, notifier]) await part.stop();
@@ -108,6 +111,7 @@ export function startTasks(dependencies: TasksDependencies): Tasks {
   });
   return {
     onEnd: (id) => running?.onEnd(id),
+    onAsked: () => running?.onAsked(),
     notices: () => running?.notices() ?? [],
     stop: () => holding.stop(),
   };

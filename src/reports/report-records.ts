@@ -18,6 +18,7 @@ const hasShape = shapeOf<ReportJob>({
   attempts: isCount,
   interruptions: optional(isCount),
   event: matching(/^\w+$/),
+  name: optional(isText),
   nonce: matching(/^[0-9a-f]{32}$/),
   attemptNonce: optional(matching(/^[0-9a-f]{16}$/)),
   request: (request) => typeof request === 'object' && request !== null,

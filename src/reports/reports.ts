@@ -65,6 +65,8 @@ export interface ReportSlot {
   readonly slot: number;
   /** Its name in responses: its date or hour. */
   readonly name: string;
+  /** The run that a user asked for, 16 hex digits; absent: the run of its time. */
+  readonly run?: string;
   /** Whether events acknowledged before the end of its period may be missing. */
   readonly mayBeIncomplete?: true;
 }
@@ -86,6 +88,7 @@ export const isReportSlot = shapeOf<ReportSlot>({
   idSchedule: isText,
   slot: isInteger,
   name: isText,
+  run: optional(matching(/^[0-9a-f]{16}$/)),
   mayBeIncomplete: oneOf([undefined, true]),
 });
 
@@ -101,6 +104,8 @@ export interface ReportJob {
   /** Attempts whose worker or process was killed; absent: none. */
   readonly interruptions?: number;
   readonly event: string;
+  /** Name that its user gave it; absent: none. */
+  readonly name?: string;
   /** 32 hex digits that make the file names unguessable, the same for every attempt. */
   readonly nonce: string;
   /** 16 hex digits of the current attempt, in the keys of its files; absent if `parts/` has them directly. */
@@ -121,7 +126,7 @@ export interface ReportJob {
   readonly basis?: ReportVersion;
 }
 
-export type NewReport = Pick<ReportJob, 'idUser' | 'idAccount' | 'event' | 'request' | 'slot' | 'traceparent'>;
+export type NewReport = Pick<ReportJob, 'idUser' | 'idAccount' | 'event' | 'name' | 'request' | 'slot' | 'traceparent'>;
 
 export type ReportEnd =
   | { readonly state: 'success'; readonly files: readonly ReportFile[]; readonly basis?: ReportVersion }

@@ -21,6 +21,7 @@ import {
   type ScheduleProgress,
   type Schedule,
   type Recurrence,
+  type ScheduleRun,
   type SlotSpan,
 } from './schedules.ts';
 
@@ -56,14 +57,44 @@ const scheduleKind: RecordKind<Schedule> = {
   damaged,
 };
 
+const isScheduleRun = shapeOf<ScheduleRun>({
+  idReport: isCount,
+  slot: isText,
+  isAsked: optional(isFlag),
+  createdMs: isCount,
+  state: optional(isText),
+  finishedMs: optional(isCount),
+  rows: optional(isCount),
+  bytes: optional(isCount),
+  error: optional(isText),
+});
+
+/** A run that a user has asked for, until its request is created. */
+interface AskedRun {
+  /** 16 hex digits; the request has it too. */
+  readonly run: string;
+}
+
+const askedKind: RecordKind<AskedRun> = {
+  isValid: shapeOf<AskedRun>({ run: matching(/^[0-9a-f]{16}$/) }),
+  idForm: /\/sc_[0-9a-f]{16}$/,
+  ending: '.run.json',
+  damaged,
+};
+
 const progressKind: RecordKind<ScheduleProgress> = {
   isValid: shapeOf<ScheduleProgress>({
     made: listOf((span: unknown): span is SlotSpan => listOf(isInteger)(span) && span.length === 2),
     endedReport: isCount,
     lastReport: isCount,
     place: optional(isText),
-    reserved: optional(shapeOf<NonNullable<ScheduleProgress['reserved']>>({ slot: isInteger, idReport: isCount })),
-    stopped: optional(shapeOf<NonNullable<ScheduleProgress['stopped']>>({ reason: isText, resumes: isCount })),
+    reserved: optional(
+      shapeOf<NonNullable<ScheduleProgress['reserved']>>({ slot: isInteger, idReport: isCount, run: optional(isText) }),
+    ),
+    stopped: optional(
+      shapeOf<NonNullable<ScheduleProgress['stopped']>>({ reason: isText, resumes: isCount, atMs: optional(isCount) }),
+    ),
+    runs: optional(listOf(isScheduleRun)),
   }),
   idForm: /\/sc_[0-9a-f]{16}$/,
   ending: '.progress.json',
@@ -71,6 +102,7 @@ const progressKind: RecordKind<ScheduleProgress> = {
 };
 
 const openSchedules = (schedules: string): MarkedRecords<Schedule> => openMarkedRecords(schedules, scheduleKind);
+const openAsked = (schedules: string): Records<AskedRun> => createRecords(openStore(schedules), askedKind);
 const openProgress = (schedules: string): Records<ScheduleProgress> =>
   createRecords(openStore(schedules), progressKind);
 
@@ -113,14 +145,41 @@ export async function addSchedule(schedules: string, added: NewSchedule, most: n
   });
 }
 
-/** Lists the ids of all schedules, in no order, and of those whose progress alone a delete has left. */
-export async function listScheduleIds(
-  schedules: string,
-): Promise<{ readonly ids: readonly ScheduleId[]; readonly left: readonly ScheduleId[] }> {
+interface ScheduleIds {
+  readonly ids: readonly ScheduleId[];
+  /** Those whose progress or asked run alone a delete has left. */
+  readonly left: readonly ScheduleId[];
+  /** Ids of schedules with an asked run. */
+  readonly asked: ReadonlySet<string>;
+}
+
+/** Lists the ids of all schedules, in no order. */
+export async function listScheduleIds(schedules: string): Promise<ScheduleIds> {
   const ids = await openSchedules(schedules).ids();
   const known = new Set(ids);
-  const left = (await openProgress(schedules).ids()).filter((id) => !known.has(id));
-  return { ids: ids.map(parseId), left: left.map(parseId) };
+  const asked = await openAsked(schedules).ids();
+  const left = [...asked, ...(await openProgress(schedules).ids())].filter((id) => !known.has(id));
+  return {
+    ids: ids.map(parseId),
+    left: left.map(parseId),
+    asked: new Set(asked.map((id) => parseId(id).idSchedule)),
+  };
+}
+
+/** Asks for a run, durably. Another one that is asked for and not created yet is the same. */
+export async function askForRun(schedules: string, id: ScheduleId): Promise<void> {
+  await openAsked(schedules).create(toId(id), { run: randomBytes(8).toString('hex') });
+}
+
+/** Finds the run that is asked for; undefined if there is none, or its record is damaged, which is removed. */
+export async function findAskedRun(schedules: string, id: ScheduleId): Promise<string | undefined> {
+  const found = await orDamaged(openAsked(schedules).get(toId(id)));
+  if (found === 'damaged') await removeAskedRun(schedules, id);
+  return found === 'damaged' ? undefined : found?.run;
+}
+
+export async function removeAskedRun(schedules: string, id: ScheduleId): Promise<void> {
+  await openAsked(schedules).remove(toId(id));
 }
 
 export async function findSchedule(
@@ -194,6 +253,7 @@ export async function changeScheduleProgress(
 
 export async function removeScheduleProgress(schedules: string, id: ScheduleId): Promise<void> {
   await openProgress(schedules).remove(toId(id));
+  await removeAskedRun(schedules, id);
 }
 
 /** Removes a schedule, durably, damaged or not; returns whether there was one. Its exports stay. Error: `locked`. */

@@ -2,12 +2,15 @@
  * Schedules: recurring exports.
  *
  * In: calls and commands, which write schedules; the export role, which writes their progress. Out: both.
- * Layout: `schedules/<account>/<id>.json`, a record; `<id>.progress.json` next to it. Ids are random and never repeat.
+ * Layout: `schedules/<account>/<id>.json`, a record; next to it `<id>.progress.json`, and `<id>.run.json` while a run is
+ * asked for. Ids are random and never repeat.
  * Invariant: a slot has one export. The progress and the export requests both name the slots that have one. A request
  * is durable before the progress that has its slot, and is deleted only after it. Where several hosts share the
  * requests, the progress reserves the id of a slot's request before it is created. So two hosts create one request.
  * Crash: between the request and the progress, the next start finds the request.
  */
+
+import { defined } from '../runtime/files/checksummed-json.ts';
 
 /** A schedule as its user created it. Only pauses change it. */
 export interface Schedule {
@@ -28,6 +31,32 @@ export interface Schedule {
   readonly resumes: number;
 }
 
+/** The result of a schedule's export. The export itself expires; its run stays. */
+export interface ScheduleRun {
+  readonly idReport: number;
+  /** Name of its slot. */
+  readonly slot: string;
+  /** Whether a user asked for it. */
+  readonly isAsked?: true;
+  readonly createdMs: number;
+  /** State of the request when it ended; absent while it is in progress. */
+  readonly state?: string;
+  readonly finishedMs?: number;
+  readonly rows?: number;
+  readonly bytes?: number;
+  /** Error for the user. */
+  readonly error?: string;
+}
+
+/** Runs that are kept, the newest. */
+const keptRuns = 20;
+
+/** Adds a run, or replaces it by its newer state. A run with a lower id than others is of a restored store. */
+export function addRun(runs: readonly ScheduleRun[], run: ScheduleRun): readonly ScheduleRun[] {
+  const others = runs.filter(({ idReport, slot }) => idReport !== run.idReport || slot !== run.slot);
+  return [...others, run].toSorted((a, b) => a.createdMs - b.createdMs || a.idReport - b.idReport).slice(-keptRuns);
+}
+
 export interface ScheduleProgress {
   /** The slots that have their export, sorted and apart. */
   readonly made: readonly SlotSpan[];
@@ -37,9 +66,11 @@ export interface ScheduleProgress {
   /** Of a change feed: the cursor of its last success. */
   readonly place?: string;
   /** The newest slot of which a host creates the export, and the id of its request. Absent without other hosts. */
-  readonly reserved?: { readonly slot: number; readonly idReport: number };
-  /** Why no export is created; valid for the same number of resumes. */
-  readonly stopped?: { readonly reason: string; readonly resumes: number };
+  readonly reserved?: { readonly slot: number; readonly idReport: number; readonly run?: string };
+  /** Why no export is created; valid for the same number of resumes. Without a time in records of 0.3. */
+  readonly stopped?: { readonly reason: string; readonly resumes: number; readonly atMs?: number };
+  /** The newest runs, oldest first; absent in records of 0.3. */
+  readonly runs?: readonly ScheduleRun[];
 }
 
 export const noProgress: ScheduleProgress = { made: [], endedReport: 0, lastReport: 0 };
@@ -47,6 +78,33 @@ export const noProgress: ScheduleProgress = { made: [], endedReport: 0, lastRepo
 /** Returns why a schedule creates no export; undefined if it does. */
 export function stopReason({ resumes }: Schedule, { stopped }: ScheduleProgress): string | undefined {
   return stopped?.resumes === resumes ? stopped.reason : undefined;
+}
+
+/** Returns the name of a schedule and its exports; undefined without one. */
+export function nameOf(schedule: Pick<Schedule, 'arguments'>): string | undefined {
+  return new Map(schedule.arguments).get('name')?.[0]?.trim();
+}
+
+/** A schedule that creates no exports until its user resumes it. */
+export interface ScheduleStop {
+  readonly idAccount: number;
+  readonly idSchedule: string;
+  readonly name?: string;
+  readonly event: string;
+  readonly reason: string;
+  /** Unix ms. */
+  readonly atMs: number;
+}
+
+/** Returns the stop of a schedule; undefined if it runs, or was stopped by a version before 0.4. */
+export function findStop(schedule: Schedule, scheduleProgress: ScheduleProgress): ScheduleStop | undefined {
+  const { idAccount, idSchedule } = schedule;
+  const given = new Map(schedule.arguments);
+  const reason = stopReason(schedule, scheduleProgress);
+  const atMs = scheduleProgress.stopped?.atMs;
+  if (reason === undefined || atMs === undefined) return undefined;
+  const [event = ''] = given.get('event') ?? [];
+  return { idAccount, idSchedule, ...defined({ name: nameOf(schedule) }), event, reason, atMs };
 }
 
 /**

@@ -1,8 +1,8 @@
 /**
  * Webhooks: addresses that get the ended exports and the notices of an account.
  *
- * Layout: `webhooks/<account>/<id>.json`, one record each; the signing secret is encrypted under `keys/webhooks.key`.
- * Ids are random and never repeat. `notices.json` next to them (`told-notices.ts`).
+ * Layout: `webhooks/<account>/<id>.json`, one record each; the signing secrets are encrypted under `keys/webhooks.key`.
+ * Ids are random and never repeat. Next to it `<id>.deliveries.json`, its last messages, and the account's `notices.json`.
  * Invariant: a damaged record affects no other webhook of its account.
  * Crash: a record is the previous or the new one.
  */
@@ -13,7 +13,8 @@ import { ensureKey, openKeys } from '../runtime/store/keys.ts';
 import { openMarkedRecords, type MarkedRecords } from '../runtime/store/marked-records.ts';
 import { openStore } from '../runtime/store/open-store.ts';
 import { createRecords, type RecordKind, type Records } from '../runtime/store/records.ts';
-import { isCount, isText, listOf, shapeOf } from '../runtime/store/shape.ts';
+import { isCount, isText, listOf, optional, shapeOf } from '../runtime/store/shape.ts';
+import { removeDeliveryLog } from './delivery-log.ts';
 
 export interface Webhook {
   /** `wh_` and 16 hex digits. */
@@ -22,6 +23,13 @@ export interface Webhook {
   readonly url: string;
   readonly createdMs: number;
   readonly sealedSecret: string;
+  /** The secret before a rotation, which also signs until a time, Unix ms. */
+  readonly formerSecret?: FormerSecret;
+}
+
+interface FormerSecret {
+  readonly sealedSecret: string;
+  readonly untilMs: number;
 }
 
 export interface WebhookPaths {
@@ -34,6 +42,9 @@ export interface AccountWebhooks {
   readonly damaged: readonly string[];
 }
 
+/** Hours for which the former secret also signs after a rotation, by default and at most. */
+export const rotationHours = { fallback: 24, most: 168 } as const;
+
 const secretBytes = 32;
 const webhookKind: RecordKind<Webhook> = {
   isValid: shapeOf<Webhook>({
@@ -42,6 +53,7 @@ const webhookKind: RecordKind<Webhook> = {
     url: (url) => typeof url === 'string' && URL.canParse(url),
     createdMs: isCount,
     sealedSecret: isText,
+    formerSecret: optional(shapeOf<FormerSecret>({ sealedSecret: isText, untilMs: isCount })),
   }),
   idOf: ({ idAccount, idWebhook }) => `${idAccount}/${idWebhook}`,
   idForm: /^\d+\/wh_[0-9a-f]{16}$/,
@@ -60,6 +72,14 @@ const getKey = ({ keys }: WebhookPaths): Promise<Buffer> =>
     'webhooks',
   );
 
+async function createSecret(
+  paths: WebhookPaths,
+  idWebhook: string,
+): Promise<{ readonly secret: string; readonly sealedSecret: string }> {
+  const secret = `whsec_${randomBytes(secretBytes).toString('base64')}`;
+  return { secret, sealedSecret: encryptText(await getKey(paths), secret, idWebhook) };
+}
+
 /**
  * Adds a webhook, durably; returns it with its signing secret, which cannot be read again. Errors: `conflict` if the
  * account has `most`, damaged ones included; `locked`.
@@ -76,8 +96,7 @@ export async function addWebhook(
         hint: 'Remove one first.',
       });
     const idWebhook = `wh_${randomBytes(8).toString('hex')}`;
-    const secret = `whsec_${randomBytes(secretBytes).toString('base64')}`;
-    const sealedSecret = encryptText(await getKey(paths), secret, idWebhook);
+    const { secret, sealedSecret } = await createSecret(paths, idWebhook);
     const webhook: Webhook = { idWebhook, idAccount, url, createdMs: nowMs, sealedSecret };
     await webhooks.create(`${idAccount}/${idWebhook}`, webhook);
     return { webhook, secret };
@@ -102,47 +121,46 @@ export async function listWebhooks(paths: WebhookPaths, idAccount: number): Prom
 
 /** Removes a webhook, durably, damaged or not; returns whether there was one. Error: `locked`. */
 export async function removeWebhook(paths: WebhookPaths, idAccount: number, idWebhook: string): Promise<boolean> {
-  return await openWebhooks(paths).remove(`${idAccount}/${idWebhook}`);
+  const wasThere = await openWebhooks(paths).remove(`${idAccount}/${idWebhook}`);
+  if (wasThere) await removeDeliveryLog(paths, { idAccount, idWebhook });
+  return wasThere;
 }
 
-/** Decrypts the secret of a webhook. Error: `record_damaged` if its key is another one. */
-export async function decryptWebhookSecret(paths: WebhookPaths, { idWebhook, sealedSecret }: Webhook): Promise<string> {
+/**
+ * Replaces the secret of a webhook, durably. The former one also signs until `formerUntilMs`, Unix ms; an earlier former
+ * one ends. Returns undefined without the webhook.
+ */
+export async function rotateWebhookSecret(
+  paths: WebhookPaths,
+  idAccount: number,
+  idWebhook: string,
+  formerUntilMs: number,
+): Promise<{ readonly webhook: Webhook; readonly secret: string } | undefined> {
+  const created = await createSecret(paths, idWebhook);
+  const webhook = await openWebhooks(paths).change(`${idAccount}/${idWebhook}`, (before) => {
+    if (before === undefined) return undefined;
+    const formerSecret = { sealedSecret: before.sealedSecret, untilMs: formerUntilMs };
+    return { ...before, sealedSecret: created.sealedSecret, formerSecret };
+  });
+  return webhook && { webhook, secret: created.secret };
+}
+
+/** Decrypts the secrets that sign at a time, the current one first. Error: `record_damaged` if their key is another one. */
+export async function decryptWebhookSecrets(
+  paths: WebhookPaths,
+  { idWebhook, sealedSecret, formerSecret }: Webhook,
+  nowMs: number,
+): Promise<readonly string[]> {
   const key = await getKey(paths);
+  const former = formerSecret !== undefined && nowMs < formerSecret.untilMs ? [formerSecret.sealedSecret] : [];
   try {
-    return decryptText(key, sealedSecret, idWebhook);
+    return [sealedSecret, ...former].map((sealed) => decryptText(key, sealed, idWebhook));
   } catch (error) {
     throw new AppError('record_damaged', `the secret of webhook ${idWebhook} cannot be decrypted`, {
       cause: error,
       hint: 'Restore the webhooks and keys/webhooks.key from the same backup, or add the webhook again.',
     });
   }
-}
-
-export interface DeliveryAttempt {
-  readonly atMs: number;
-  /** Absent if it was delivered. It has no resolved address, which is internal to the network. */
-  readonly problem?: string;
-}
-
-export interface LastAttempts {
-  take(idWebhook: string, last: DeliveryAttempt): void;
-  find(idWebhook: string): DeliveryAttempt | undefined;
-}
-
-/** More than there are webhooks; the oldest are dropped. */
-const most = 10_000;
-
-export function createLastAttempts(): LastAttempts {
-  const deliveryAttempts = new Map<string, DeliveryAttempt>();
-  return {
-    take(idWebhook, last) {
-      deliveryAttempts.delete(idWebhook);
-      deliveryAttempts.set(idWebhook, last);
-      const [oldest] = deliveryAttempts.size > most ? deliveryAttempts.keys() : [];
-      if (oldest !== undefined) deliveryAttempts.delete(oldest);
-    },
-    find: (idWebhook) => deliveryAttempts.get(idWebhook),
-  };
 }
 
 /** The notices that a webhook has received, and the next attempt. */

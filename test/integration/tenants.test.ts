@@ -92,7 +92,7 @@ interface UserRow {
   /** A text in the owner's response only; the mark by default. */
   readonly shows?: (of: Tenant) => RegExp;
   /** Status for the owner; 200 by default. */
-  readonly owner?: 400;
+  readonly owner?: 400 | 404;
   readonly read?: (target: string, call: Call) => Promise<Answer>;
 }
 
@@ -101,7 +101,7 @@ interface SenderRow {
   /** A record of the tenant, requested in addition to the app. */
   readonly sender: (of: Tenant) => string;
   readonly shows?: (of: Tenant) => RegExp;
-  readonly owner?: 400;
+  readonly owner?: 400 | 404;
   readonly read?: (target: string, call: Call, of: Tenant) => Promise<Answer>;
 }
 
@@ -401,6 +401,8 @@ const table: Readonly<Record<string, Row>> = {
   'post /api/schedule/v1/create.json': 'creates',
   'get /api/schedule/v1/list.json': [{ ask: nothing, stranger: 200 }],
   'get /api/schedule/v1/get.json': [{ ask: ofSchedule, stranger: 404 }],
+  'get /api/schedule/v1/runs.json': [{ ask: ofSchedule, stranger: 404, shows: () => /"runs":/ }],
+  'post /api/schedule/v1/run.json': [{ ask: ofSchedule, stranger: 404 }],
   'post /api/schedule/v1/pause.json': [{ ask: ofSchedule, stranger: 404 }],
   'post /api/schedule/v1/resume.json': [{ ask: ofSchedule, stranger: 404 }],
   'post /api/load/v1/:dataset': checkLoad,
@@ -413,13 +415,25 @@ const table: Readonly<Record<string, Row>> = {
       shows: () => /already completed/,
     },
   ]),
+  'get /api/webhook/v1/deliveries.json': [{ ask: ofWebhook, stranger: 404, shows: () => /"deliveries":/ }],
+  'post /api/webhook/v1/test.json': [
+    { ask: ofWebhook, stranger: 404, shows: ({ idWebhook }) => new RegExp(idWebhook) },
+  ],
+  'post /api/webhook/v1/resend.json': [
+    { ask: ofWebhook, stranger: 404, owner: 404, shows: () => /not in the last deliveries/ },
+  ],
+  'post /api/webhook/v1/rotate.json': [{ ask: ofWebhook, stranger: 404, shows: () => /whsec_/ }],
   'post /api/webhook/v1/delete.json': [
-    { ask: ({ idWebhook }) => query({ idWebhook }), stranger: 404, shows: ({ idWebhook }) => new RegExp(idWebhook) },
+    { ask: ofWebhook, stranger: 404, shows: ({ idWebhook }) => new RegExp(idWebhook) },
   ],
   'post /api/schedule/v1/delete.json': [
     { ask: ofSchedule, stranger: 404, shows: ({ idSchedule }) => new RegExp(idSchedule) },
   ],
 };
+
+function ofWebhook({ idWebhook }: Tenant): string {
+  return query({ idWebhook });
+}
 
 function ofSchedule({ idSchedule }: Tenant): string {
   return query({ idSchedule });

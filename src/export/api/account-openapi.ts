@@ -1,4 +1,4 @@
-/** The API reference on an account: apps and their data, webhooks and their messages. */
+/** The API reference on an account: apps and their data. */
 import { membersOf } from '../../runtime/files/checksummed-json.ts';
 import { platforms } from '../../datasets/field-schema.ts';
 import { noticeKinds } from '../../lake/catalogue/catalogue-files.ts';
@@ -22,8 +22,8 @@ import {
 } from '../../runtime/http/openapi.ts';
 import { activityDays } from '../jobs/worker-messages.ts';
 import { dataKinds, maxDates } from './data-routes.ts';
-import { appExamples, dataExamples, webhookExamples } from './openapi-examples.ts';
-import { members, slot } from './openapi-schemas.ts';
+import { appExamples, dataExamples } from './openapi-examples.ts';
+import { members } from './openapi-schemas.ts';
 import { method, notFoundResponse, retryAfter } from './openapi.ts';
 
 const upTo = (maximum: number, more: Schema = {}): Schema => ({ type: 'integer', minimum: 1, maximum, ...more });
@@ -68,7 +68,7 @@ const noticeMembers = {
   'lastDate?': note(date, 'Newest date on which the condition held.'),
   'isResolved?': note(flag, 'Whether the notice is resolved.'),
 };
-const notice = describeFormerNames('notice', object(noticeMembers));
+export const notice = describeFormerNames('notice', object(noticeMembers));
 
 function describeCatalogue(): Record<string, Schema> {
   const seen = { firstSeen: moment, lastSeen: moment };
@@ -200,75 +200,11 @@ function describeData(): Record<string, Schema> {
   };
 }
 
-const endedExportMembers = {
-  ...members(text, 'idRawExport', 'idReportFile', 'event', 'status'),
-  ...slot,
-  'errorMessage?': text,
-  ...members(count, 'files?', 'rows?', 'bytes?'),
-  'version?': text,
-  'nextSinceVersion?': text,
-};
-const endedExport = describeFormerNames('export', object(endedExportMembers));
-
-const describeMessage = (types: readonly string[], data: Schema): Schema =>
-  object({ id: text, type: choice(types), timestamp: moment, data });
-
-const message = {
-  '{$request.query.url}': {
-    post: {
-      summary: 'An export of the account has ended, or the catalogue has a new notice for one of its apps.',
-      parameters: ['webhook-id', 'webhook-timestamp', 'webhook-signature'].map((name) =>
-        parameter(name, text, undefined, 'header'),
-      ),
-      requestBody: {
-        required: true,
-        content: {
-          'application/json': {
-            schema: {
-              oneOf: [
-                describeMessage(['export.finished', 'export.failed'], endedExport),
-                describeMessage(['catalogue.notice'], notice),
-              ],
-            },
-          },
-        },
-      },
-      responses: {
-        '2XX': { description: 'Acknowledges the message. Any other status except 410 is retried.' },
-        410: { description: 'Disables retries of the message.' },
-      },
-    },
-  },
-};
-
-function describeWebhooks(): Record<string, Schema> {
-  const webhook = { idWebhook: text, url: { type: 'string', format: 'uri' }, timestampCreated: text };
-  const itemMembers = {
-    ...webhook,
-    'timestampLastAttempt?': note(text, 'Time of the last delivery attempt since the service started, Unix seconds.'),
-    'lastError?': note(text, 'Error of that attempt; absent if it was acknowledged.'),
-  };
-  const items = describeFormerNames('webhook', object(itemMembers));
-  const damaged = listOf(text, 'Ids of webhooks with damaged records; they receive no messages.');
-  const secret = note(text, 'Signing secret of the messages; shown once.');
-  const summary = 'Create a webhook for ended exports and catalogue notices of the account.';
-  const create = method(summary, [parameter('url', text)], object({ ...webhook, secret }));
-  const list = object({ webhooks: listOf(items), 'damaged?': damaged });
-  const removed = object({ idWebhook: text });
-  return {
-    '/api/webhook/v1/create.json': { post: { ...create, callbacks: { message } } },
-    '/api/webhook/v1/list.json': { get: method('List the webhooks of the account.', [], list) },
-    '/api/webhook/v1/delete.json': {
-      post: method('Delete a webhook.', [parameter('idWebhook', text)], removed, notFoundResponse),
-    },
-  };
-}
-
 export function describeAccountApi(): OpenApiPart {
   return {
     area: 'export',
-    paths: { ...describeWebhooks(), ...describeCatalogue(), ...describeApps(), ...describeData() },
-    examples: { ...webhookExamples, ...appExamples, ...dataExamples },
+    paths: { ...describeCatalogue(), ...describeApps(), ...describeData() },
+    examples: { ...appExamples, ...dataExamples },
     components: { schemas: {}, securitySchemes: {} },
   };
 }

@@ -1,21 +1,7 @@
 import type { AccessReader, User } from '../../access/access.ts';
 import type { LiveHub, LiveUnavailableReason } from '../../live/live-hub.ts';
 import type { FoundRefusals } from '../../refusals/refusal-files.ts';
-import { withFormerNames } from '../../runtime/former-names.ts';
-import type { Clock } from '../../runtime/clock.ts';
-import { isAppError } from '../../runtime/errors.ts';
-import { validateUrl } from '../../runtime/http/post-untrusted.ts';
-import type { EgressPolicy } from '../../runtime/http/egress-policy.ts';
-import {
-  addWebhook,
-  listWebhooks,
-  removeWebhook,
-  type LastAttempts,
-  type DeliveryAttempt,
-  type Webhook,
-  type WebhookPaths,
-} from '../../webhooks/webhook-store.ts';
-import { quote, type Arguments } from './arguments.ts';
+import type { Arguments } from './arguments.ts';
 import {
   accessDenied,
   badRequest,
@@ -78,73 +64,5 @@ export function addAppRoutes(addMethod: AddMethod, access: AccessReader, { readR
         return notServed && refusals[notServed];
       },
     };
-  });
-}
-
-export const maxWebhooks = 10;
-const maxUrlLength = 2048;
-
-interface WebhookRouteDependencies {
-  readonly paths: WebhookPaths;
-  readonly rules: EgressPolicy;
-  readonly clock: Clock;
-  readonly tries: Pick<LastAttempts, 'find'>;
-}
-
-/** Parses the address of a webhook, or returns why it cannot be one. */
-export function parseWebhookUrl(text: string | undefined, rules: EgressPolicy): URL | string {
-  if (text === undefined || text === '') return 'is expected but not set';
-  if (text.length > maxUrlLength || !URL.canParse(text)) return `is invalid: ${quote(text)} is not a URL`;
-  const url = new URL(text);
-  const refusal = validateUrl(url, rules);
-  return refusal === undefined ? url : `is invalid: ${quote(text)}: ${refusal}`;
-}
-
-const toSeconds = (ms: number): string => String(Math.floor(ms / 1000));
-
-function describe({ idWebhook, url, createdMs }: Webhook, last?: DeliveryAttempt): Record<string, string> {
-  return withFormerNames('webhook', {
-    idWebhook,
-    url,
-    timestampCreated: toSeconds(createdMs),
-    ...(last === undefined ? {} : { timestampLastAttempt: toSeconds(last.atMs) }),
-    ...(last?.problem === undefined ? {} : { lastError: last.problem }),
-  });
-}
-
-export function addWebhookRoutes(addMethod: AddMethod, { paths, rules, clock, tries }: WebhookRouteDependencies): void {
-  addMethod(
-    ['POST'],
-    '/api/webhook/v1/create.json',
-    'webhook_create',
-    async ({ idAccount, canExport }, callArguments) => {
-      if (!canExport) return lacksPermission;
-      const url = parseWebhookUrl(single(callArguments, 'url'), rules);
-      if (typeof url === 'string') return badRequest(`Argument url ${url}`);
-      try {
-        const added = await addWebhook(
-          paths,
-          { idAccount, url: url.href },
-          { nowMs: clock.nowMs(), most: maxWebhooks },
-        );
-        return { data: { ...describe(added.webhook), secret: added.secret } };
-      } catch (error) {
-        if (isAppError(error, 'conflict')) return badRequest(`The account already has ${maxWebhooks} webhooks`);
-        throw error;
-      }
-    },
-  );
-
-  addMethod(['GET'], '/api/webhook/v1/list.json', 'webhook_list', async ({ idAccount }) => {
-    const { known, damaged } = await listWebhooks(paths, idAccount);
-    const webhooks = known.map((webhook) => describe(webhook, tries.find(webhook.idWebhook)));
-    return { data: { webhooks, ...(damaged.length === 0 ? {} : { damaged }) } };
-  });
-
-  addMethod(['POST'], '/api/webhook/v1/delete.json', 'webhook_delete', async ({ idAccount }, given) => {
-    const idWebhook = single(given, 'idWebhook') ?? '';
-    return (await removeWebhook(paths, idAccount, idWebhook))
-      ? { data: { idWebhook } }
-      : notFound('The webhook is not found');
   });
 }

@@ -1,6 +1,8 @@
+import type { AccessReader, User } from '../../access/access.ts';
 import { dictionaries, dictionaryNames } from '../../datasets/dictionaries.ts';
 import { isInProgress, type ReportJob } from '../../reports/reports.ts';
-import { type ExportSpec, parseExportSpec } from '../jobs/export-spec.ts';
+import { defined } from '../../runtime/files/checksummed-json.ts';
+import { type ExportApp, type ExportSpec, parseExportSpec } from '../jobs/export-spec.ts';
 import { quote } from './arguments.ts';
 import type { Span, Tracing } from '../../runtime/tracing/tracing.ts';
 import { badRequest, isApiError, notFound, success, type ExportApiError } from './envelope.ts';
@@ -9,6 +11,7 @@ import { type AddMethod, parseId, parseLimit, single } from './methods-routes.ts
 import { paramArgumentOf } from './parse-params.ts';
 import { type ApiServer, sendError } from './server.ts';
 import type { Quotas } from './quotas.ts';
+import { summarizeExport } from './summary.ts';
 import type { ExportViews } from './views.ts';
 
 interface ExportRouteDependencies {
@@ -80,33 +83,67 @@ export function addExportRoutes(server: ApiServer, dependencies: ExportRouteDepe
 
 export const listLimits = { fallback: 25, most: 200 } as const;
 
-async function describeJob(job: ReportJob, exportViews: ExportViews): Promise<Record<string, unknown>> {
-  const spec = parseExportSpec(job.request);
-  return {
-    ...(await exportViews.summary(job)),
-    ...(isInProgress(job) ? { isCancellable: true } : {}),
-    ...(job.finishedMs === undefined ? {} : { timestampFinished: String(Math.floor(job.finishedMs / 1000)) }),
-    // Another version may have written a request that this one cannot parse.
-    ...(spec === undefined ? {} : { arguments: describeRepeatArguments(spec) }),
-  };
+/** Returns the arguments and the summary of a request; nothing if another version wrote it and it cannot be parsed. */
+function describeRequest(
+  { name, request }: ReportJob,
+  apps: readonly ExportApp[],
+): { readonly arguments?: RepeatArguments; readonly summary?: string } {
+  const spec = parseExportSpec(request);
+  if (spec === undefined) return {};
+  const given = { ...describeRepeatArguments(spec), ...defined({ name }) };
+  return { arguments: given, summary: summarizeExport(Object.entries(given), apps) };
 }
 
-export function addListRoutes(
-  addMethod: AddMethod,
-  { exports, exportViews }: Pick<ExportRouteDependencies, 'exports' | 'exportViews'>,
-): void {
+/** Returns the texts by which a request is found: its id, name, schedule, event, event names, and apps with titles. */
+function textsOf(job: ReportJob, titles: ReadonlyMap<string, string>): readonly string[] {
+  const { idApp = [], SDKKey = [], eventName = [] } = parseExportSpec(job.request) ?? {};
+  const apps = [...idApp, ...SDKKey];
+  const named = [job.name ?? '', String(job.id), job.slot?.idSchedule ?? '', job.event];
+  return [...named, ...eventName, ...apps, ...apps.map((app) => titles.get(app) ?? '')];
+}
+
+interface ListRouteDependencies extends Pick<ExportRouteDependencies, 'exports' | 'exportViews'> {
+  readonly access: AccessReader;
+}
+
+/** Longest text of a search, characters. */
+const maxSearchLength = 100;
+
+export function addListRoutes(addMethod: AddMethod, { exports, exportViews, access }: ListRouteDependencies): void {
+  const appsOf = ({ idAccount }: User): readonly ExportApp[] => access.current().appsOfAccount(idAccount);
+
+  async function describeJob(job: ReportJob, apps: readonly ExportApp[]): Promise<Record<string, unknown>> {
+    return {
+      ...(await exportViews.summary(job)),
+      ...(isInProgress(job) ? { isCancellable: true } : {}),
+      ...(job.finishedMs === undefined ? {} : { timestampFinished: String(Math.floor(job.finishedMs / 1000)) }),
+      ...describeRequest(job, apps),
+    };
+  }
+
   addMethod(['GET'], '/api/raw/v1/export/list.json', 'raw_list', async (user, callArguments) => {
-    const unknown = [...callArguments.keys()].find((name) => name !== 'limit' && name !== 'before');
-    if (unknown !== undefined) return badRequest(`Argument ${quote(unknown)} is unknown; allowed: limit, before`);
+    const allowed = ['limit', 'before', 'search'];
+    const unknown = [...callArguments.keys()].find((name) => !allowed.includes(name));
+    if (unknown !== undefined)
+      return badRequest(`Argument ${quote(unknown)} is unknown; allowed: ${allowed.join(', ')}`);
+    const wanted = (single(callArguments, 'search') ?? '').toLowerCase();
+    if (wanted.length > maxSearchLength)
+      return badRequest(`Argument search must have at most ${maxSearchLength} characters`);
+    const apps = appsOf(user);
+    const titles = new Map(
+      apps.flatMap(({ idApp, sdkKey, title }) => [String(idApp), sdkKey].map((id) => [id, title])),
+    );
+    const isWanted = (job: ReportJob): boolean =>
+      wanted === '' || textsOf(job, titles).some((one) => one.toLowerCase().includes(wanted));
     const limit = parseLimit(callArguments, listLimits.fallback, listLimits.most);
     if (typeof limit !== 'number') return limit;
     const before = callArguments.has('before') ? parseId(single(callArguments, 'before')) : Infinity;
     if (before === undefined) return badRequest('Argument before must be the idRawExport of a request');
-    const page = await exports.page(user, limit, before);
+    const page = await exports.page(user, limit, before, isWanted);
     if (isApiError(page)) return page;
     const { jobs, total, hasMore } = page;
     const next = hasMore ? { before: String(jobs.at(-1)?.id) } : {};
-    const listed = await Promise.all(jobs.map((job) => describeJob(job, exportViews)));
+    const listed = await Promise.all(jobs.map((job) => describeJob(job, apps)));
     return { data: { exports: listed, total, ...next } };
   });
 }

@@ -64,6 +64,11 @@ function refuseOverLimits(
   return refuse(ofAccount, ofAccounts) ?? (maxExports === undefined ? undefined : refuse(ofUser, maxExports));
 }
 
+/** Returns the name of an export in arguments that were parsed; undefined without one. */
+export function readName(given: Arguments): string | undefined {
+  return given.get('name')?.[0]?.trim();
+}
+
 function withUsersFiles(request: ExportSpec, { files }: User): ExportSpec {
   const isOpen = request.compression === undefined && getFormat(request.format ?? defaultFormat).kind === 'text';
   return files === 'gzip' && isOpen ? { ...request, compression: 'gzip' } : request;
@@ -80,7 +85,7 @@ export function createExports(
   async function createWithin(
     user: User,
     parsed: ExportSpec,
-    { slot, traceparent }: Pick<NewReport, 'slot' | 'traceparent'>,
+    { name, slot, traceparent }: Pick<NewReport, 'name' | 'slot' | 'traceparent'>,
     reserve: () => Promise<number | undefined> = async () => undefined,
   ): Promise<ReportJob | ExportApiError> {
     const { idUser, idAccount } = user;
@@ -90,7 +95,7 @@ export function createExports(
     const request = withUsersFiles(parsed, user);
     const { event } = request;
     const id = await reserve();
-    return store.create({ idUser, idAccount, event, request, ...defined({ slot, traceparent }) }, id);
+    return store.create({ idUser, idAccount, event, request, ...defined({ name, slot, traceparent }) }, id);
   }
 
   async function readRequest(user: User, given: Arguments): Promise<ExportSpec | ExportApiError> {
@@ -113,7 +118,7 @@ export function createExports(
     if (isApiError(parsed)) return parsed;
     const job = await creates.run(async () => {
       if (isGone()) return clientGone;
-      const created = await createWithin(user, parsed, defined({ traceparent }));
+      const created = await createWithin(user, parsed, defined({ name: readName(callArguments), traceparent }));
       if (isApiError(created) || !isGone()) return created;
       await store.remove(created.id);
       return clientGone;
@@ -132,10 +137,10 @@ export function createExports(
     async createForSlot(
       user: User,
       request: ExportSpec,
-      slot: ReportSlot,
+      { slot, name }: { readonly slot: ReportSlot; readonly name: string | undefined },
       reserve?: () => Promise<number | undefined>,
     ): Promise<ReportJob | undefined> {
-      const job = await creates.run(() => createWithin(user, request, { slot }, reserve));
+      const job = await creates.run(() => createWithin(user, request, defined({ slot, name }), reserve));
       runner.wake();
       return isApiError(job) ? undefined : job;
     },
@@ -178,11 +183,11 @@ function createRequestLists(
       await store.refresh((job) => isOwn(job, user));
       return newestFirst(await store.select((job) => isOwn(job, user)));
     },
-    /** Lists at most `limit` requests with ids below `before`, newest first, and counts all. */
-    async page(user: User, limit: number, before: number) {
+    /** Lists at most `limit` wanted requests with ids below `before`, newest first, and counts all that are wanted. */
+    async page(user: User, limit: number, before: number, isWanted: (job: ReportJob) => boolean) {
       if (!(await isHistoryRead())) return unavailable;
       await store.refresh((job) => isOwn(job, user));
-      const own = store.list().filter((job) => isOwn(job, user));
+      const own = store.list().filter((job) => isOwn(job, user) && isWanted(job));
       const older = newestFirst(own.filter(({ id }) => id < before));
       const wanted = new Set(older.slice(0, limit).map(({ id }) => id));
       // Only what is sent must be durable.

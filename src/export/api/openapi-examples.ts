@@ -2,18 +2,18 @@ import path from 'node:path';
 import type { OpenApiExample } from '../../runtime/http/openapi.ts';
 
 /** Examples by path; a test validates each against its schema. */
-type Examples = Readonly<Record<string, OpenApiExample>>;
+export type Examples = Readonly<Record<string, OpenApiExample>>;
 
-const done = (data: unknown): unknown => ({ code: 200, message: 'Ok', data });
+export const done = (data: unknown): unknown => ({ code: 200, message: 'Ok', data });
 
-const order = {
+export const order = {
   event: 'customEvents',
   selectors: ['tsEvent', 'eventName', 'params.name'],
   dateFrom: '2026-01-01',
   dateTo: '2026-01-07',
   timezone: 'UTC',
 };
-const idRawExport = '17';
+export const idRawExport = '17';
 const idReportFile = '17';
 const basis = { version: '812', nextSinceVersion: '812-9f0c41d2', timestampKeptUntil: '1767312000' };
 const sha256 = '9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08';
@@ -178,50 +178,6 @@ export const appExamples: Examples = {
     given: { idApp: '1' },
     answer: `event: event\ndata: {"kind":"custom_event","custom_event_name":"level_up"}\n\nevent: refusal\ndata: ${JSON.stringify(refusal)}\n\n`,
   },
-};
-
-const url = 'https://hooks.example.com/tributary';
-const webhook = { idWebhook: 'wh_f2013a4e83da6ef3', url, timestampCreated: '1767225600' };
-const { idWebhook } = webhook;
-
-export const webhookExamples: Examples = {
-  '/api/webhook/v1/create.json': {
-    given: { url },
-    answer: done({ ...webhook, secret: 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw' }),
-  },
-  '/api/webhook/v1/list.json': {
-    answer: done({
-      webhooks: [{ ...webhook, timestampLastAttempt: '1767229200', lastError: 'the receiver returned HTTP 503' }],
-    }),
-  },
-  '/api/webhook/v1/delete.json': { given: { idWebhook }, answer: done({ idWebhook }) },
-};
-
-const idSchedule = 'sc_8b7f9a0b78ee61cb';
-const schedule = {
-  idSchedule,
-  idUser: '1',
-  every: 'day',
-  at: '04:00',
-  timezone: 'UTC',
-  catchUp: '31',
-  arguments: { event: [order.event], selectors: order.selectors },
-  status: 'Active',
-  timestampCreated: '1767225600',
-  timestampNextSlot: '1767240000',
-};
-const ofSchedule = { given: { idSchedule }, answer: done(schedule) };
-
-export const scheduleExamples: Examples = {
-  '/api/schedule/v1/create.json': {
-    given: { every: 'day', at: '04:00', event: order.event, selectors: order.selectors, timezone: 'UTC' },
-    answer: done(schedule),
-  },
-  '/api/schedule/v1/list.json': { answer: done({ schedules: [schedule] }) },
-  '/api/schedule/v1/get.json': ofSchedule,
-  '/api/schedule/v1/pause.json': { ...ofSchedule, answer: done({ ...schedule, status: 'Paused' }) },
-  '/api/schedule/v1/resume.json': ofSchedule,
-  '/api/schedule/v1/delete.json': { given: { idSchedule }, answer: done({ idSchedule }) },
 };
 
 const { version } = basis;

@@ -150,6 +150,7 @@ export const exportSchemas: Readonly<Record<string, Schema>> = {
     object({
       idRawExport: text,
       idReportFile: text,
+      'name?': text,
       status: choice([...states, 'User error occurred', 'Canceled by user']),
       ...slot,
       'isCancellable?': isCancellable,
@@ -160,7 +161,7 @@ export const exportSchemas: Readonly<Record<string, Schema>> = {
   ReportSummary: describeFormerNames(
     'export',
     object({
-      ...members(text, 'idReportFile', 'idRawExport', 'event', 'status'),
+      ...members(text, 'idReportFile', 'idRawExport', 'event', 'name?', 'status'),
       ...slot,
       timestampCreated: text,
       'progress?': progress,
@@ -179,6 +180,7 @@ export const exportSchemas: Readonly<Record<string, Schema>> = {
           properties: {
             isCancellable,
             timestampFinished: text,
+            summary: note(text, 'Filters and columns in one line.'),
             arguments: {
               type: 'object',
               description: 'Arguments that repeat the request; days are seconds.',
@@ -188,7 +190,7 @@ export const exportSchemas: Readonly<Record<string, Schema>> = {
         },
       ],
     }),
-    total: note(count, 'Number of requests in the whole list.'),
+    total: note(count, 'Number of requests in the whole list, or of those found by search.'),
     'before?': note(text, 'Value of `before` for the next page; absent on the last page.'),
   }),
 };

@@ -80,6 +80,7 @@ const listParameters: readonly Schema[] = [
     { type: 'integer', minimum: 1, maximum: listLimits.most },
     `Maximum number of requests. Default: ${listLimits.fallback}.`,
   ),
+  parameter('search?', text, 'Text in the name, id, event, event names, schedule or filtered apps of the request.'),
   parameter('before?', numberText, 'Only requests older than this one; `before` of the previous page.'),
 ];
 

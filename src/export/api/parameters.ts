@@ -208,6 +208,16 @@ const selectorsRule: ValueRule = {
       : selectorRule.suggest?.(value),
 };
 
+/** Names of exports and schedules, for people. */
+const nameRule: ValueRule = {
+  allowed: 'a text of 1 to 100 characters without line breaks',
+  accept(value) {
+    const text = value.trim();
+    const { length } = Array.from(text);
+    return length >= 1 && length <= 100 && !/\p{Cc}/u.test(text) ? text : undefined;
+  },
+};
+
 const ownParameters: readonly Parameter[] = [
   one('event', 'Event to export.', eventRule),
   set('selectors', 'Fields to export, in the order of the columns.', selectorsRule),
@@ -253,6 +263,7 @@ const ownParameters: readonly Parameter[] = [
     "time: rows sorted by event time, then by event id. Default: the order of the lake's files.",
     oneOf(['time']),
   ),
+  one('name', 'Name of the export or schedule in lists; changes no row.', nameRule),
   one('idSegment', "Segment of the caller's account: rows of its users or devices.", segmentRule, ['hits', 'installs']),
 ];
 

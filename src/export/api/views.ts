@@ -12,6 +12,7 @@ import {
   type ReportVersion,
   type ReportJob,
 } from '../../reports/reports.ts';
+import { defined } from '../../runtime/files/checksummed-json.ts';
 import { type LinkHolder, signLink, type SigningKeys } from '../../reports/signed-links.ts';
 
 export type ExportViews = ReturnType<typeof createExportViews>;
@@ -73,6 +74,7 @@ export function createExportViews(keys: SigningKeys, progress: (job: ReportJob) 
     raw: async (job: ReportJob, user: User, baseUrl: string) => ({
       idRawExport: String(job.id),
       idReportFile: String(job.id),
+      ...defined({ name: job.name }),
       status: rawStatus(job),
       ...describeSlot(job),
       ...(isInProgress(job) ? { isCancellable: true } : {}),
@@ -83,6 +85,7 @@ export function createExportViews(keys: SigningKeys, progress: (job: ReportJob) 
       idReportFile: String(job.id),
       idRawExport: String(job.id),
       event: job.event,
+      ...defined({ name: job.name }),
       status: rawStatus(job),
       ...describeSlot(job),
       timestampCreated: seconds(job.createdMs),

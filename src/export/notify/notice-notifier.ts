@@ -1,9 +1,9 @@
 /**
- * Sends the catalogue notices of an account's apps to its webhooks.
+ * Sends the catalogue notices of an account's apps, and the stops of its schedules, to its webhooks.
  *
- * In: the notices of the lake (lake/catalogue/catalogue-files.ts). Out: one message per webhook that existed when a notice
- * was found, at least once, under one id, signed, retried with backoff for a week. A webhook that hangs delays its own
- * account alone.
+ * In: the notices of the lake (lake/catalogue/catalogue-files.ts); stopped schedules. Out: one message per webhook that
+ * existed when it was found, at least once, under one id, signed, retried with backoff for a week, or until the schedule
+ * is resumed. A webhook that hangs delays its own account alone.
  * Crash: a delivery is recorded after it, so a message may be sent twice; the next start finds the notices without one.
  */
 import type { AccessReader } from '../../access/access.ts';
@@ -11,7 +11,6 @@ import { findNoticesTag, readNotices, type Notice } from '../../lake/catalogue/c
 import { startPollLoop } from '../../runtime/async/poll-loop.ts';
 import { describeError } from '../../runtime/errors.ts';
 import type { Stoppable } from '../../runtime/lifecycle.ts';
-import type { Logger } from '../../runtime/logger.ts';
 import {
   listWebhooks,
   readDeliveredNotices,
@@ -20,7 +19,8 @@ import {
   type DeliveredNotices,
   type Webhook,
 } from '../../webhooks/webhook-store.ts';
-import { renderNotice } from './message.ts';
+import type { ScheduleStop } from '../../schedules/schedules.ts';
+import { renderNotice, renderStop, stopId, type Message } from './message.ts';
 import { createSender, type WebhookSenderDependencies, type AttemptResult } from './sender.ts';
 import {
   createRetryLoops,
@@ -34,7 +34,16 @@ import {
 interface NoticeNotifierDependencies extends WebhookSenderDependencies {
   readonly lakeDir: string;
   readonly access: AccessReader;
-  readonly logger: Logger;
+  /** Returns the schedules that are stopped now. */
+  readonly listStops?: () => readonly ScheduleStop[];
+}
+
+/** A notice, or the stop of a schedule. */
+interface Announcement {
+  readonly id: string;
+  readonly idAccount: number;
+  readonly foundMs: number;
+  readonly render: (idWebhook: string) => Message;
 }
 
 interface NoticeNotifierOptions extends DeliveryOptions {
@@ -45,53 +54,59 @@ const defaultOptions: NoticeNotifierOptions = { ...defaultDeliveryOptions, every
 /** Maximum time of retries of a notice, ms. */
 const deliveryWindowMs = 7 * 86_400_000;
 
-/** Returns the notices to send to a webhook: the oldest first, those that failed last. */
+function toAnnouncement(notice: Notice, idAccount: number | undefined): readonly Announcement[] {
+  if (idAccount === undefined) return [];
+  const render = (idWebhook: string): Message => renderNotice(notice, idWebhook);
+  return [{ id: notice.id, idAccount, foundMs: Date.parse(notice.foundAt), render }];
+}
+
+function stopToAnnouncement(stop: ScheduleStop): Announcement {
+  const render = (idWebhook: string): Message => renderStop(stop, idWebhook);
+  return { id: stopId(stop), idAccount: stop.idAccount, foundMs: stop.atMs, render };
+}
+
+/** Returns what to send to a webhook: the oldest first, what failed last. */
 function listPending(
   { createdMs }: Webhook,
   { told, failed }: DeliveredNotices,
-  notices: readonly Notice[],
+  announcements: readonly Announcement[],
   nowMs: number,
-): Notice[] {
+): Announcement[] {
   const isTold = new Set(told);
-  const wanted = notices.filter(({ id, foundAt }) => {
-    const foundMs = Date.parse(foundAt);
-    return createdMs <= foundMs && nowMs - foundMs < deliveryWindowMs && !isTold.has(id);
-  });
+  const wanted = announcements.filter(
+    ({ id, foundMs }) => createdMs <= foundMs && nowMs - foundMs < deliveryWindowMs && !isTold.has(id),
+  );
   return wanted.toReversed().toSorted((a, b) => failed.indexOf(a.id) - failed.indexOf(b.id));
 }
 
 function recordSent(
   { told, failed, failures }: DeliveredNotices,
-  { id }: Notice,
+  { id }: Announcement,
   { state }: AttemptResult,
-  pending: readonly Notice[],
+  pending: readonly Announcement[],
 ): Omit<DeliveredNotices, 'nextMs'> {
-  const others = failed.filter((other) => other !== id && pending.some((notice) => notice.id === other));
+  const others = failed.filter((other) => other !== id && pending.some((one) => one.id === other));
   return state === 'waiting'
     ? { told, failed: [...others, id], failures: failures + 1 }
     : { told: [...told, id], failed: others, failures: 0 };
 }
 
-/** Starts the notifier. An attempt that a stop interrupts is not recorded. */
-export function startNoticeNotifier(dependencies: NoticeNotifierDependencies, options = defaultOptions): Stoppable {
-  const { lakeDir, access, paths, clock, logger } = dependencies;
-  const aborter = new AbortController();
-  const { signal } = aborter;
-  const send = createSender(dependencies, options.timeoutMs, signal);
-  const loops = createRetryLoops(clock, options, signal, (idAccount, error) =>
-    logger.error({ idAccount, error: describeError(error) }, 'cannot send notices to webhooks, will retry'),
-  );
-  let seen: string | undefined;
-  let notices: readonly Notice[] = [];
-
-  const accountOf = ({ idApp }: Notice): number | undefined => access.current().findApp(idApp)?.idAccount;
-
-  /** Sends the next message that is due for an account; returns when the next one is, undefined if none is left. */
-  async function attemptDelivery(idAccount: number): Promise<number | undefined> {
+/** Creates what sends the next message that is due for an account. */
+function createAccountDelivery(
+  { paths, clock, logger, ...dependencies }: NoticeNotifierDependencies,
+  options: DeliveryOptions,
+  signal: AbortSignal,
+  list: () => readonly Announcement[],
+): (idAccount: number) => Promise<number | undefined> {
+  const send = createSender({ paths, clock, logger, ...dependencies }, options.timeoutMs, signal);
+  /** Returns when the next one is; undefined if none is left. */
+  return async (idAccount) => {
     // Read for each message: a removed webhook or an erased notice is not sent.
     const { known: webhooks, damaged } = await listWebhooks(paths, idAccount);
     const known = await readDeliveredNotices(paths.webhooks, idAccount);
-    const own = notices.filter((notice) => accountOf(notice) === idAccount);
+    const own = list()
+      .filter((one) => one.idAccount === idAccount)
+      .toSorted((a, b) => b.foundMs - a.foundMs);
     const nowMs = clock.nowMs();
     const waiting = webhooks.flatMap((webhook) => {
       const before = deliveredTo(known, webhook.idWebhook);
@@ -108,7 +123,7 @@ export function startNoticeNotifier(dependencies: NoticeNotifierDependencies, op
     }
     const { webhook, before, pending, next } = due;
     const { idWebhook } = webhook;
-    const attemptResult = await send(webhook, renderNotice(next, idWebhook));
+    const attemptResult = await send(webhook, next.render(idWebhook));
     const hasFailed = attemptResult.state === 'waiting';
     if (signal.aborted && hasFailed) return undefined;
     const after = recordSent(before, next, attemptResult, pending);
@@ -122,20 +137,43 @@ export function startNoticeNotifier(dependencies: NoticeNotifierDependencies, op
         'webhook delivery failed, will retry',
       );
     return nowMs;
-  }
+  };
+}
+
+/** Starts the notifier. An attempt that a stop interrupts is not recorded. */
+export function startNoticeNotifier(dependencies: NoticeNotifierDependencies, options = defaultOptions): Stoppable {
+  const { lakeDir, access, clock, logger, listStops = () => [] } = dependencies;
+  const aborter = new AbortController();
+  const { signal } = aborter;
+  const loops = createRetryLoops(clock, options, signal, (idAccount, error) =>
+    logger.error({ idAccount, error: describeError(error) }, 'cannot send notices to webhooks, will retry'),
+  );
+  let seen: string | undefined;
+  let seenStops = '';
+  let notices: readonly Notice[] = [];
+
+  const accountOf = (notice: Notice): number | undefined => access.current().findApp(notice.idApp)?.idAccount;
+  const toAnnouncements = (): readonly Announcement[] => [
+    ...notices.flatMap((notice) => toAnnouncement(notice, accountOf(notice))),
+    ...listStops().map(stopToAnnouncement),
+  ];
+
+  const attemptDelivery = createAccountDelivery(dependencies, options, signal, toAnnouncements);
 
   async function readAgain(tag: string): Promise<void> {
     notices = await readNotices(lakeDir);
     // The account of an app may be unknown for now.
     if (!access.mayMissApps()) seen = tag;
-    for (const idAccount of new Set(notices.map(accountOf)))
-      if (idAccount !== undefined) loops.start(idAccount, () => attemptDelivery(idAccount));
   }
 
   async function check(): Promise<void> {
     const tag = await findNoticesTag(lakeDir);
-    if (tag !== seen) return await readAgain(tag);
-    loops.wakeDue();
+    const stops = listStops().map(stopId).toSorted().join(' ');
+    if (tag === seen && stops === seenStops) return loops.wakeDue();
+    if (tag !== seen) await readAgain(tag);
+    seenStops = stops;
+    for (const idAccount of new Set(toAnnouncements().map((one) => one.idAccount)))
+      loops.start(idAccount, () => attemptDelivery(idAccount));
   }
 
   const loop = startPollLoop(check, {

@@ -9,7 +9,6 @@ import { inParallel } from '../../runtime/async/in-parallel.ts';
 import { createKeyedSemaphore } from '../../runtime/async/semaphore.ts';
 import type { Problem } from '../../runtime/problems/problem.ts';
 import { describeError, isAppError } from '../../runtime/errors.ts';
-import type { Logger } from '../../runtime/logger.ts';
 import type { Delivery } from '../../reports/report-records.ts';
 import { isExpired, isInProgress, type ReportJob } from '../../reports/reports.ts';
 import type { ReportStore } from '../../reports/store.ts';
@@ -25,9 +24,8 @@ import {
   type DeliveryOptions,
 } from './retry-schedule.ts';
 
-export interface NotifierDependencies extends Omit<WebhookSenderDependencies, 'faults'> {
+export interface NotifierDependencies extends Omit<WebhookSenderDependencies, 'brokenWebhooks'> {
   readonly store: ReportStore;
-  readonly logger: Logger;
 }
 
 /** Maximum concurrent checks of requests that ended before this process started. */
@@ -102,7 +100,7 @@ export function startNotifier(dependencies: NotifierDependencies, options = defa
   const { store, paths, clock, logger } = dependencies;
   const aborter = new AbortController();
   const { signal } = aborter;
-  const brokenWebhooks = startBrokenWebhookLog(paths, logger);
+  const brokenWebhooks = startBrokenWebhookLog(dependencies);
   const attemptDelivery = createExportDelivery({ ...dependencies, brokenWebhooks }, options, signal);
   const loops = createRetryLoops(clock, options, signal, (key, error) => {
     const idReport = Number.parseInt(String(key), 10);

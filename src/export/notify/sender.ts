@@ -6,13 +6,8 @@ import { describeError, isAppError } from '../../runtime/errors.ts';
 import { postToUntrustedUrl } from '../../runtime/http/post-untrusted.ts';
 import type { EgressPolicy } from '../../runtime/http/egress-policy.ts';
 import type { Logger } from '../../runtime/logger.ts';
-import {
-  type LastAttempts,
-  findWebhook,
-  decryptWebhookSecret,
-  type Webhook,
-  type WebhookPaths,
-} from '../../webhooks/webhook-store.ts';
+import { recordAttempt, removeDeliveryLog } from '../../webhooks/delivery-log.ts';
+import { findWebhook, decryptWebhookSecrets, type Webhook, type WebhookPaths } from '../../webhooks/webhook-store.ts';
 import { signMessage, type Message } from './message.ts';
 
 type WebhookId = Pick<Webhook, 'idAccount' | 'idWebhook'>;
@@ -24,7 +19,7 @@ const faultsEveryMs = 5000;
  * Starts to track webhooks with unreadable records or secrets. Each is logged once, and read again until it is repaired
  * or removed.
  */
-export function startBrokenWebhookLog(paths: WebhookPaths, logger: Logger) {
+export function startBrokenWebhookLog({ paths, clock, logger }: WebhookSenderDependencies) {
   const brokenWebhooks = new Map<string, WebhookId & { readonly error: string }>();
 
   /** Sets or clears the fault of a webhook. */
@@ -41,7 +36,7 @@ export function startBrokenWebhookLog(paths: WebhookPaths, logger: Logger) {
   async function check(known: WebhookId): Promise<void> {
     try {
       const webhook = await findWebhook(paths, known.idAccount, known.idWebhook);
-      if (webhook !== undefined) await decryptWebhookSecret(paths, webhook);
+      if (webhook !== undefined) await decryptWebhookSecrets(paths, webhook, clock.nowMs());
       take(known, undefined);
     } catch (error) {
       if (!isAppError(error, 'record_damaged')) throw error;
@@ -74,8 +69,8 @@ export interface WebhookSenderDependencies {
   readonly paths: WebhookPaths;
   readonly rules: EgressPolicy;
   readonly clock: Clock;
+  readonly logger: Logger;
   readonly brokenWebhooks?: ReturnType<typeof startBrokenWebhookLog>;
-  readonly tries?: LastAttempts;
 }
 
 /** The result of an attempt: delivered; given up, since the receiver was removed; or to be sent again. */
@@ -83,22 +78,28 @@ export type AttemptResult =
   | { readonly state: 'delivered' }
   | { readonly state: 'given_up' | 'waiting'; readonly lastError: string };
 
+/** The record of an attempt. */
+interface AttemptNote {
+  readonly status?: number;
+  readonly problem?: string;
+}
+
 /** Messages sent to one webhook at a time; a receiver that hangs delays no other. */
 const sendsAtOnce = 2;
 
 /** Creates the sender of signed messages. An abort of the signal ends attempts; a failure is a result. */
 export function createSender(
-  { paths, rules, clock, brokenWebhooks, tries }: WebhookSenderDependencies,
+  { paths, rules, clock, logger, brokenWebhooks }: WebhookSenderDependencies,
   timeoutMs: number,
   signal: AbortSignal,
 ): (webhook: Webhook, message: Message) => Promise<AttemptResult> {
   const slots = createKeyedSemaphore(sendsAtOnce);
 
-  async function openSecret(webhook: Webhook): Promise<string> {
+  async function openSecrets(webhook: Webhook): Promise<readonly string[]> {
     try {
-      const secret = await decryptWebhookSecret(paths, webhook);
+      const secrets = await decryptWebhookSecrets(paths, webhook, clock.nowMs());
       brokenWebhooks?.take(webhook, undefined);
-      return secret;
+      return secrets;
     } catch (error) {
       if (isAppError(error, 'record_damaged')) brokenWebhooks?.take(webhook, describeError(error));
       throw error;
@@ -110,28 +111,46 @@ export function createSender(
     signal.throwIfAborted();
     const webhook = await findWebhook(paths, idAccount, idWebhook);
     if (webhook === undefined) return undefined;
-    const secret = await openSecret(webhook);
-    const headers = signMessage(secret, id, Math.floor(clock.nowMs() / 1000), body);
+    const secrets = await openSecrets(webhook);
+    const headers = signMessage(secrets, id, Math.floor(clock.nowMs() / 1000), body);
     const url = new URL(webhook.url);
     return await postToUntrustedUrl({ url, owner: String(idAccount), headers, body, timeoutMs, signal }, rules);
   }
 
-  async function send(webhook: Webhook, message: Message): Promise<AttemptResult & { readonly problem?: string }> {
+  async function send(
+    webhook: Webhook,
+    message: Message,
+  ): Promise<{ readonly result: AttemptResult; readonly attempt?: AttemptNote }> {
     try {
       const status = await slots.run(webhook.idWebhook, () => post(webhook, message));
-      if (status === undefined) return { state: 'given_up', lastError: 'the webhook was removed' };
-      if (status >= 200 && status < 300) return { state: 'delivered' };
+      if (status === undefined) return { result: { state: 'given_up', lastError: 'the webhook was removed' } };
+      if (status >= 200 && status < 300) return { result: { state: 'delivered' }, attempt: { status } };
       const problem = `the receiver returned HTTP ${status}`;
-      return { state: status === 410 ? 'given_up' : 'waiting', lastError: problem, problem };
+      const state = status === 410 ? 'given_up' : 'waiting';
+      return { result: { state, lastError: problem }, attempt: { status, problem } };
     } catch (error) {
-      return { state: 'waiting', lastError: describeError(error), problem: 'cannot reach the receiver' };
+      const result: AttemptResult = { state: 'waiting', lastError: describeError(error) };
+      return { result, attempt: { problem: 'cannot reach the receiver' } };
+    }
+  }
+
+  /** Records an attempt; a failure is logged. */
+  async function note(webhook: Webhook, attempt: Parameters<typeof recordAttempt>[2]): Promise<void> {
+    const { idAccount, idWebhook } = webhook;
+    try {
+      await recordAttempt(paths, webhook, attempt);
+      // It may have been removed concurrently.
+      if ((await findWebhook(paths, idAccount, idWebhook)) === undefined) await removeDeliveryLog(paths, webhook);
+    } catch (error) {
+      logger.warn({ idWebhook, error: describeError(error) }, 'cannot record webhook delivery');
     }
   }
 
   return async (webhook, message) => {
-    const { problem, ...sent } = await send(webhook, message);
-    const atMs = clock.nowMs();
-    if (!signal.aborted) tries?.take(webhook.idWebhook, problem === undefined ? { atMs } : { atMs, problem });
-    return sent;
+    const { result, attempt } = await send(webhook, message);
+    if (signal.aborted || attempt === undefined) return result;
+    const { id: idMessage, type, subject } = message;
+    await note(webhook, { idMessage, type, subject, atMs: clock.nowMs(), ...attempt });
+    return result;
   };
 }

@@ -4,6 +4,7 @@ import type { Clock } from '../../runtime/clock.ts';
 import { isAppError } from '../../runtime/errors.ts';
 import {
   addSchedule,
+  askForRun,
   changeSchedule,
   findSchedule,
   listSchedules,
@@ -11,16 +12,47 @@ import {
   readScheduleProgress,
   removeSchedule,
 } from '../../schedules/schedule-store.ts';
-import { findDueSlot, findNextSlot, slotName, stopReason, weekdays, type Schedule } from '../../schedules/schedules.ts';
+import {
+  findDueSlot,
+  findNextSlot,
+  nameOf,
+  slotName,
+  stopReason,
+  weekdays,
+  type Schedule,
+  type ScheduleRun,
+} from '../../schedules/schedules.ts';
 import type { Arguments } from '../api/arguments.ts';
 import { badRequest, isApiError, lacksPermission, notFound, type ExportApiError } from '../api/envelope.ts';
 import { single, type AddMethod, type MethodResult } from '../api/methods-routes.ts';
 import type { ParseRequest } from '../api/parse-request.ts';
+import { summarizeExport } from '../api/summary.ts';
 import { argumentsOfSlot, parseScheduleRequest } from './schedule-arguments.ts';
 import type { SlotClock } from './slot-clock.ts';
 import { validateApps } from './reconcile.ts';
 
 const maxSchedules = 20;
+
+const runStatuses: Readonly<Record<string, string>> = {
+  success: 'Success!',
+  user_failed: 'User error occurred',
+  canceled: 'Canceled by user',
+};
+
+/** Renders a run. `state` of its request is undefined while that is in progress. */
+function describeRun(run: ScheduleRun): ScheduleView {
+  const { idReport, slot, isAsked, createdMs, state, finishedMs, rows, bytes, error } = run;
+  const status = state === undefined ? 'In progress' : (runStatuses[state] ?? 'Error occurred');
+  return {
+    idRawExport: String(idReport),
+    slot,
+    isOnDemand: isAsked === true,
+    status,
+    timestampCreated: String(Math.floor(createdMs / 1000)),
+    ...defined({ rows, bytes, errorMessage: error }),
+    ...(finishedMs === undefined ? {} : { timestampFinished: String(Math.floor(finishedMs / 1000)) }),
+  };
+}
 
 type ScheduleView = Readonly<Record<string, unknown>>;
 export type AccountSchedules = ReturnType<typeof createAccountSchedules>;
@@ -31,14 +63,16 @@ interface AccountScheduleDependencies {
   readonly clock: Clock;
   readonly parseRequest: ParseRequest;
   readonly access: AccessReader;
+  /** Called when a run was asked for. */
+  readonly onAsked?: () => void;
 }
 
 /** Renders a schedule with its progress. Error: `record_damaged`. */
 async function describeSchedule(
   schedule: Schedule,
-  { schedules, slotClock, clock }: AccountScheduleDependencies,
+  { schedules, slotClock, clock, access }: AccountScheduleDependencies,
 ): Promise<ScheduleView> {
-  const { idSchedule, idUser, rule, catchUp, sinceVersion, createdMs, paused, firstSlot } = schedule;
+  const { idSchedule, idAccount, idUser, rule, catchUp, sinceVersion, createdMs, paused, firstSlot } = schedule;
   const scheduleProgress = await readScheduleProgress(schedules, schedule);
   const { made, lastReport, place } = scheduleProgress;
   const reason = stopReason(schedule, scheduleProgress);
@@ -49,6 +83,8 @@ async function describeSchedule(
   const runs = !paused && reason === undefined;
   return {
     idSchedule,
+    ...defined({ name: nameOf(schedule) }),
+    summary: summarizeExport(schedule.arguments, access.current().appsOfAccount(idAccount)),
     idUser,
     every: rule.every,
     at: rule.at,
@@ -61,6 +97,35 @@ async function describeSchedule(
     ...(runs ? { timestampNextSlot: String(Math.floor((await slotClock.timeOf(rule, next)) / 1000)) } : {}),
     ...(last === undefined ? {} : { lastSlot: slotName(rule, last), idRawExport: String(lastReport) }),
     ...(sinceVersion === undefined ? {} : { nextSinceVersion: place ?? sinceVersion }),
+  };
+}
+
+/** Creates the methods of users on the runs of schedules. */
+function createRunMethods(
+  { schedules, onAsked }: Pick<AccountScheduleDependencies, 'schedules' | 'onAsked'>,
+  describe: (schedule: Schedule) => Promise<ScheduleView>,
+) {
+  return {
+    /** Lists the newest runs of a schedule, newest first; undefined without the schedule. */
+    async runs(idAccount: number, idSchedule: string): Promise<readonly ScheduleView[] | undefined> {
+      const schedule = await findSchedule(schedules, idAccount, idSchedule);
+      if (schedule === undefined) return undefined;
+      const { runs = [] } = await readScheduleProgress(schedules, schedule);
+      return runs.toReversed().map(describeRun);
+    },
+    /**
+     * Asks for an export of the newest period, or of the rows since the last one, within seconds. The slots stay. A
+     * stopped schedule is refused.
+     */
+    async run(idAccount: number, idSchedule: string): Promise<ScheduleView | ExportApiError | undefined> {
+      const schedule = await findSchedule(schedules, idAccount, idSchedule);
+      if (schedule === undefined) return undefined;
+      const reason = stopReason(schedule, await readScheduleProgress(schedules, schedule));
+      if (reason !== undefined) return badRequest(`The schedule is stopped: ${reason}. Resume it first.`);
+      await askForRun(schedules, schedule);
+      onAsked?.();
+      return describe(schedule);
+    },
   };
 }
 
@@ -113,6 +178,7 @@ export function createAccountSchedules(dependencies: AccountScheduleDependencies
       const schedule = await findSchedule(schedules, idAccount, idSchedule);
       return schedule && describe(schedule);
     },
+    ...createRunMethods(dependencies, describe),
     /** Skips slots until the schedule is resumed. */
     pause: (idAccount: number, idSchedule: string): Promise<ScheduleView | undefined> =>
       change(idAccount, idSchedule, (schedule) => (schedule.paused ? schedule : { ...schedule, paused: true })),
@@ -146,13 +212,18 @@ export function addScheduleRoutes(addMethod: AddMethod, schedules: AccountSchedu
     const { schedules: listed, damaged } = await schedules.list(idAccount);
     return { data: { schedules: listed, ...(damaged.length === 0 ? {} : { damaged }) } };
   });
-  const add = (method: 'GET' | 'POST', name: string, act: 'find' | 'pause' | 'resume'): void =>
+  const add = (method: 'GET' | 'POST', name: string, act: 'find' | 'pause' | 'resume' | 'run'): void =>
     addMethod([method], `/api/schedule/v1/${name}.json`, `schedule_${name}`, async ({ idAccount }, callArguments) =>
       toResult(await schedules[act](idAccount, single(callArguments, 'idSchedule') ?? '')),
     );
   add('GET', 'get', 'find');
   add('POST', 'pause', 'pause');
   add('POST', 'resume', 'resume');
+  add('POST', 'run', 'run');
+  addMethod(['GET'], '/api/schedule/v1/runs.json', 'schedule_runs', async ({ idAccount }, callArguments) => {
+    const runs = await schedules.runs(idAccount, single(callArguments, 'idSchedule') ?? '');
+    return runs === undefined ? missing : { data: { runs } };
+  });
   addMethod(['POST'], '/api/schedule/v1/delete.json', 'schedule_delete', async ({ idAccount }, callArguments) => {
     const idSchedule = single(callArguments, 'idSchedule') ?? '';
     return (await schedules.remove(idAccount, idSchedule)) ? { data: { idSchedule } } : missing;

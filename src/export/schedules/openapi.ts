@@ -2,6 +2,8 @@ import {
   type OpenApiPart,
   type Schema,
   choice,
+  count,
+  flag,
   listOf,
   note,
   object,
@@ -10,13 +12,15 @@ import {
   text,
 } from '../../runtime/http/openapi.ts';
 import { frequencies, weekdays } from '../../schedules/schedules.ts';
-import { scheduleExamples } from '../api/openapi-examples.ts';
+import { scheduleExamples } from '../api/schedule-examples.ts';
 import { describeParameter, method, notFoundResponse, paramsParameter } from '../api/openapi.ts';
 import { parameters } from '../api/parameters.ts';
 import { ownArguments, setBySchedule } from './schedule-arguments.ts';
 
 const schedule = object({
   idSchedule: text,
+  'name?': text,
+  summary: note(text, 'Filters and columns in one line.'),
   idUser: note(text, 'User of the exports.'),
   every: choice(frequencies),
   at: text,
@@ -32,6 +36,18 @@ const schedule = object({
   'lastSlot?': note(text, 'Newest slot with an export: its date or hour.'),
   'idRawExport?': note(text, 'Newest export of the schedule.'),
   'nextSinceVersion?': note(text, 'Next cursor of a change feed, after its last successful export.'),
+});
+
+const run = object({
+  idRawExport: text,
+  slot: text,
+  isOnDemand: note(flag, 'Whether run.json created it.'),
+  status: choice(['In progress', 'Success!', 'Error occurred', 'User error occurred', 'Canceled by user']),
+  timestampCreated: text,
+  'timestampFinished?': text,
+  'rows?': count,
+  'bytes?': count,
+  'errorMessage?': text,
 });
 
 const own = ownArguments.map(({ name, meaning, allowed }) =>
@@ -57,6 +73,15 @@ export function describeScheduleApi(): OpenApiPart {
       '/api/schedule/v1/create.json': { post: create },
       '/api/schedule/v1/list.json': { get: method('List the schedules of the account.', [], list) },
       '/api/schedule/v1/get.json': { get: method('Get a schedule.', [id], answer, notFoundResponse) },
+      '/api/schedule/v1/runs.json': {
+        get: method(
+          'List the newest 20 runs of a schedule, newest first.',
+          [id],
+          object({ runs: listOf(run) }),
+          notFoundResponse,
+        ),
+      },
+      '/api/schedule/v1/run.json': change('Run a schedule now; its slots stay.'),
       '/api/schedule/v1/pause.json': change('Pause a schedule.'),
       '/api/schedule/v1/resume.json': change('Resume a schedule that is paused or stopped.'),
       '/api/schedule/v1/delete.json': {

@@ -1,16 +1,26 @@
 import type { AccessReader, User } from '../../access/access.ts';
-import { isInProgress, type ReportJob } from '../../reports/reports.ts';
+import { defined } from '../../runtime/files/checksummed-json.ts';
+import { isInProgress, sumFiles, type ReportJob } from '../../reports/reports.ts';
 import type { ReportStore } from '../../reports/store.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
-import { changeScheduleProgress, findSchedule, readScheduleProgress } from '../../schedules/schedule-store.ts';
 import {
+  changeScheduleProgress,
+  findAskedRun,
+  findSchedule,
+  readScheduleProgress,
+  removeAskedRun,
+} from '../../schedules/schedule-store.ts';
+import {
+  addRun,
   addSlot,
   findDueSlot,
   findNextSlot,
   hasExport,
+  nameOf,
   slotName,
   stopReason,
   type ScheduleProgress,
+  type ScheduleRun,
   type Schedule,
 } from '../../schedules/schedules.ts';
 import { isApiError } from '../api/envelope.ts';
@@ -46,11 +56,36 @@ interface ReconcileResult {
  * Records that a request was created. Ids grow: a new slot under a lower id means that the earlier requests are lost
  * and their ids allocated again, so what is known of them is dropped.
  */
-function recordMade(scheduleProgress: ScheduleProgress, { id, slot }: ReportJob): ScheduleProgress {
-  if (slot === undefined || (hasExport(scheduleProgress.made, slot.slot) && id <= scheduleProgress.lastReport))
-    return scheduleProgress;
-  const made = addSlot(scheduleProgress.made, slot.slot);
-  return { ...scheduleProgress, made, lastReport: id, endedReport: Math.min(scheduleProgress.endedReport, id - 1) };
+function recordMade(scheduleProgress: ScheduleProgress, job: ReportJob): ScheduleProgress {
+  const { made, lastReport, endedReport } = scheduleProgress;
+  const { id, slot } = job;
+  if (slot === undefined || (isMade(scheduleProgress, job) && id <= lastReport)) return scheduleProgress;
+  return {
+    ...recordRun(scheduleProgress, job),
+    made: slot.run === undefined ? addSlot(made, slot.slot) : made,
+    lastReport: id,
+    endedReport: Math.min(endedReport, id - 1),
+  };
+}
+
+/** Reports whether the slot of a request is completed. A run that a user asked for completes none. */
+function isMade({ made }: ScheduleProgress, { slot }: Pick<ReportJob, 'slot'>): boolean {
+  return slot === undefined || slot.run !== undefined || hasExport(made, slot.slot);
+}
+
+/** Records the state of a run for people. */
+function recordRun(scheduleProgress: ScheduleProgress, job: ReportJob): ScheduleProgress {
+  const { id, slot, createdMs, state, finishedMs, files, error } = job;
+  const { rows, bytes } = state === 'success' ? sumFiles(files ?? []) : {};
+  const run: ScheduleRun = {
+    idReport: id,
+    slot: slot?.name ?? '',
+    createdMs,
+    ...(slot?.run === undefined ? {} : { isAsked: true }),
+    ...(isInProgress(job) ? {} : defined({ state, finishedMs, rows, bytes })),
+    ...(state === 'user_failed' ? defined({ error }) : {}),
+  };
+  return { ...scheduleProgress, runs: addRun(scheduleProgress.runs ?? [], run) };
 }
 
 /**
@@ -59,12 +94,12 @@ function recordMade(scheduleProgress: ScheduleProgress, { id, slot }: ReportJob)
  */
 function recordEnd(schedule: Schedule, scheduleProgress: ScheduleProgress, job: ReportJob): ScheduleProgress {
   if (isInProgress(job) || job.id <= scheduleProgress.endedReport) return scheduleProgress;
-  const ended: ScheduleProgress = { ...scheduleProgress, endedReport: job.id };
+  const ended: ScheduleProgress = { ...recordRun(scheduleProgress, job), endedReport: job.id };
   if (schedule.sinceVersion === undefined) return ended;
   if (job.state === 'success' && job.basis !== undefined) return { ...ended, place: job.basis.nextSinceVersion };
   if (job.state !== 'user_failed') return ended;
   const reason = `export ${job.id} failed: ${job.error ?? ''}`;
-  return { ...ended, stopped: { reason, resumes: schedule.resumes } };
+  return { ...ended, stopped: { reason, resumes: schedule.resumes, ...defined({ atMs: job.finishedMs }) } };
 }
 
 /**
@@ -80,8 +115,8 @@ export function applyRequestResults(
 }
 
 /** Reports whether a progress has the end of a request, which may then be deleted. */
-export function isSettled({ made, endedReport }: ScheduleProgress, { id, slot }: ReportJob): boolean {
-  return slot === undefined || (hasExport(made, slot.slot) && id <= endedReport);
+export function isSettled(scheduleProgress: ScheduleProgress, job: ReportJob): boolean {
+  return job.slot === undefined || (isMade(scheduleProgress, job) && job.id <= scheduleProgress.endedReport);
 }
 
 /** Returns why a request selects no apps of the account; undefined if it selects some, or names none. */
@@ -118,27 +153,50 @@ export function createSlotExports(
   };
 }
 
-/** Creates what advances schedules by at most one export each. */
-export function createScheduleReconciler(dependencies: ReconcileDependencies) {
-  const { schedules, store, exports, slotClock, clock, onStop, onOverdue, crashPoint } = dependencies;
-  const order = createSlotExports(dependencies);
+/** A slot that is due, and the run if a user asked for it. */
+interface DueRun {
+  readonly slot: number;
+  readonly run: string | undefined;
+}
 
-  async function keep(schedule: Schedule, before: ScheduleProgress, after: ScheduleProgress): Promise<void> {
-    await changeScheduleProgress(schedules, schedule, before, after);
-    await crashPoint('slot-noted' satisfies SlotStep);
-  }
+function isReserved({ reserved }: ScheduleProgress, { slot, run }: DueRun): boolean {
+  return reserved?.slot === slot && reserved.run === run;
+}
 
+/** Creates the changes of progress, the reservations of ids, and the search for runs that users asked for. */
+function createProgressRecords({ schedules, store, onStop, crashPoint }: ReconcileDependencies) {
   /**
    * Reserves the id of a slot's request where hosts share the requests: another one that also believes that it runs the
    * schedules creates the same request, or none.
    */
-  async function reserve(schedule: Schedule, slot: number, before: ScheduleProgress): Promise<ScheduleProgress> {
-    if (before.reserved?.slot === slot) return before;
+  async function reserve(
+    schedule: Schedule,
+    { slot, run }: DueRun,
+    before: ScheduleProgress,
+  ): Promise<ScheduleProgress> {
+    if (isReserved(before, { slot, run })) return before;
     const idReport = await store.reserveId();
     if (idReport === undefined) return before;
-    const after = { ...before, reserved: { slot, idReport } };
+    const after = { ...before, reserved: { slot, idReport, ...defined({ run }) } };
     await changeScheduleProgress(schedules, schedule, before, after);
     return after;
+  }
+
+  /**
+   * Finds the run that a user asked for, paused schedule or not. Removes one that has its request, or that a stopped
+   * schedule cannot create.
+   */
+  async function findOpenRun(schedule: Schedule, isStopped: boolean): Promise<string | undefined> {
+    const run = await findAskedRun(schedules, schedule);
+    if (run === undefined) return undefined;
+    if (!isStopped && (await store.select(({ slot }) => slot?.run === run)).length === 0) return run;
+    await removeAskedRun(schedules, schedule);
+    return undefined;
+  }
+
+  async function keep(schedule: Schedule, before: ScheduleProgress, after: ScheduleProgress): Promise<void> {
+    await changeScheduleProgress(schedules, schedule, before, after);
+    await crashPoint('slot-noted' satisfies SlotStep);
   }
 
   /** Records changes of a schedule's requests. A crash before that loses nothing: each request names its slot. */
@@ -152,36 +210,63 @@ export function createScheduleReconciler(dependencies: ReconcileDependencies) {
     return after;
   }
 
-  /** Creates the export of the oldest due slot. */
-  async function make(schedule: Schedule, scheduleProgress: ScheduleProgress): Promise<ReconcileResult> {
-    const { rule, firstSlot, catchUp, idSchedule } = schedule;
+  return { keep, settle, reserve, findOpenRun };
+}
+
+/** Creates what advances schedules by at most one export each. */
+export function createScheduleReconciler(dependencies: ReconcileDependencies) {
+  const { schedules, store, exports, slotClock, clock, onStop, onOverdue, crashPoint } = dependencies;
+  const order = createSlotExports(dependencies);
+  const { keep, settle, reserve, findOpenRun } = createProgressRecords(dependencies);
+
+  /** Creates the export of the oldest due slot, or the run that a user asked for. */
+  async function make(
+    schedule: Schedule,
+    scheduleProgress: ScheduleProgress,
+    run: string | undefined,
+  ): Promise<ReconcileResult> {
+    const { rule, firstSlot, catchUp } = schedule;
     const slots = { firstSlot, catchUp, made: scheduleProgress.made };
-    const nowMs = clock.nowMs();
-    const newest = await slotClock.newest(rule, nowMs);
-    const slot = findDueSlot(slots, newest);
+    const newest = await slotClock.newest(rule, clock.nowMs());
+    const slot = run === undefined ? findDueSlot(slots, newest) : newest;
     if (slot === undefined)
       return { progress: scheduleProgress, nextMs: await slotClock.timeOf(rule, findNextSlot(slots, newest)) };
+    return await makeRun(schedule, scheduleProgress, { slot, run });
+  }
+
+  async function makeRun(
+    schedule: Schedule,
+    scheduleProgress: ScheduleProgress,
+    due: DueRun,
+  ): Promise<ReconcileResult> {
+    const { rule, idSchedule } = schedule;
+    const { slot, run } = due;
+    const nowMs = clock.nowMs();
     const ordered = await order(schedule, slot, scheduleProgress.place, nowMs);
     if (ordered === 'later') return { progress: scheduleProgress };
     if ('reason' in ordered) {
       const { reason } = ordered;
-      const stopped = { ...scheduleProgress, stopped: { reason, resumes: schedule.resumes } };
+      const stopped = { ...scheduleProgress, stopped: { reason, resumes: schedule.resumes, atMs: nowMs } };
       await keep(schedule, scheduleProgress, stopped);
       onStop(schedule, reason);
       return { progress: stopped };
     }
     const { user, request, isOverdue } = ordered;
-    const name = slotName(rule, slot);
-    const ofSlot = { idSchedule, slot, name, ...(isOverdue ? { mayBeIncomplete: true as const } : {}) };
+    const slotLabel = slotName(rule, slot);
+    const isIncomplete = isOverdue ? { mayBeIncomplete: true as const } : {};
+    const ofSlot = { idSchedule, slot, name: slotLabel, ...isIncomplete, ...defined({ run }) };
     let current = scheduleProgress;
-    const job = await exports.createForSlot(user, request, ofSlot, async () => {
-      current = await reserve(schedule, slot, current);
-      return current.reserved?.slot === slot ? current.reserved.idReport : undefined;
+    const named = { slot: ofSlot, name: nameOf(schedule) };
+    const job = await exports.createForSlot(user, request, named, async () => {
+      current = await reserve(schedule, due, current);
+      return isReserved(current, due) ? current.reserved?.idReport : undefined;
     });
     await crashPoint('slot-ordered' satisfies SlotStep);
     if (job === undefined) return { progress: current };
-    if (isOverdue) onOverdue(schedule, name);
-    return { progress: await settle(schedule, current) };
+    if (isOverdue) onOverdue(schedule, slotLabel);
+    const settled = await settle(schedule, current);
+    if (run !== undefined) await removeAskedRun(schedules, schedule);
+    return { progress: settled };
   }
 
   return {
@@ -197,8 +282,10 @@ export function createScheduleReconciler(dependencies: ReconcileDependencies) {
       const isWaiting = store.inProgress().some(({ slot }) => slot?.idSchedule === idSchedule);
       const scheduleProgress = await settle(schedule, await readScheduleProgress(schedules, schedule));
       if (isWaiting) return { progress: scheduleProgress };
-      const rests = schedule.paused || stopReason(schedule, scheduleProgress) !== undefined;
-      return rests ? { progress: scheduleProgress, nextMs: Infinity } : make(schedule, scheduleProgress);
+      const isStopped = stopReason(schedule, scheduleProgress) !== undefined;
+      const run = await findOpenRun(schedule, isStopped);
+      const rests = isStopped || (schedule.paused && run === undefined);
+      return rests ? { progress: scheduleProgress, nextMs: Infinity } : make(schedule, scheduleProgress, run);
     },
   };
 }

@@ -8,6 +8,7 @@
  * Crash: between a request and its progress, the next start finds the request by its slot.
  */
 import type { ReportJob } from '../../reports/reports.ts';
+import { defined } from '../../runtime/files/checksummed-json.ts';
 import { startPollLoop } from '../../runtime/async/poll-loop.ts';
 import type { Problem } from '../../runtime/problems/problem.ts';
 import { describeError, isAppError } from '../../runtime/errors.ts';
@@ -19,7 +20,7 @@ import {
   removeScheduleProgress,
   type ScheduleId,
 } from '../../schedules/schedule-store.ts';
-import type { ScheduleProgress } from '../../schedules/schedules.ts';
+import { findStop, type ScheduleProgress, type ScheduleStop } from '../../schedules/schedules.ts';
 import { createScheduleReconciler, isSettled, type ReconcileDependencies } from './reconcile.ts';
 
 export interface SlotRunnerDependencies extends Omit<ReconcileDependencies, 'onStop' | 'onOverdue'> {
@@ -40,6 +41,8 @@ interface Known {
   readonly nextMs: number;
   /** The members that its user changes, before the check. */
   readonly state: string;
+  /** Present while the schedule is stopped, unless a version before 0.4 has stopped it. */
+  readonly stop?: ScheduleStop;
   /** The error of the last check; `damage` if its records are damaged. */
   readonly failure?: string;
   readonly damage?: string;
@@ -68,7 +71,12 @@ function createTurn(
     const state = await findState(schedules, id);
     try {
       const end = await reconciler.take(idAccount, idSchedule);
-      return end && { progress: end.progress, lookedMs, nextMs: end.nextMs ?? 0, state };
+      if (end === undefined) return undefined;
+      const { progress, nextMs = 0 } = end;
+      const schedule =
+        progress.stopped === undefined ? undefined : await findSchedule(schedules, idAccount, idSchedule);
+      const stop = schedule === undefined ? undefined : findStop(schedule, progress);
+      return { progress, lookedMs, nextMs, state, ...defined({ stop }) };
     } catch (error) {
       const failure = describeError(error);
       if (before?.failure !== failure) logger.error({ idSchedule, error: failure }, 'cannot run schedule, will retry');
@@ -88,10 +96,11 @@ export function startSlotRunner(dependencies: SlotRunnerDependencies) {
   /** Reports whether a check is due; a clock that was set back may have slots that no check has seen. */
   const isDue = ({ nextMs, lookedMs }: Known, nowMs: number): boolean => nextMs <= nowMs || nowMs < lookedMs;
 
-  async function lookAtOne(id: ScheduleId): Promise<Known | undefined> {
+  async function lookAtOne(id: ScheduleId, isAsked: boolean): Promise<Known | undefined> {
     const before = known.get(id.idSchedule);
     const isSame =
       before !== undefined &&
+      !isAsked &&
       !isDue(before, clock.nowMs()) &&
       (before.nextMs < Infinity || (await findState(schedules, id)) === before.state);
     return isSame ? before : await takeTurn(id, before);
@@ -105,12 +114,12 @@ export function startSlotRunner(dependencies: SlotRunnerDependencies) {
     if (!store.isLoaded()) await store.load(signal);
     if (!store.isLoaded()) throw new Error('cannot read all export requests of earlier processes');
     hasLooked = false;
-    const { ids, left } = await listScheduleIds(schedules);
+    const { ids, left, asked } = await listScheduleIds(schedules);
     for (const id of left) await removeScheduleProgress(schedules, id);
     const found = new Map<string, Known>();
     for (const id of ids.toSorted((a, b) => lastReport(a) - lastReport(b))) {
       if (signal.aborted) return;
-      const after = await lookAtOne(id);
+      const after = await lookAtOne(id, asked.has(id.idSchedule));
       if (after !== undefined) found.set(id.idSchedule, after);
     }
     known = found;
@@ -127,7 +136,7 @@ export function startSlotRunner(dependencies: SlotRunnerDependencies) {
   });
 
   return {
-    /** Checks the schedules after a request has ended. */
+    /** Checks the schedules after a request has ended, or a run was asked for. */
     onEnd: (): void => loop.wake(),
     /** Reports whether an expired request must stay, since its schedule has not recorded its end. */
     isHeld(job: ReportJob): boolean {
@@ -138,6 +147,8 @@ export function startSlotRunner(dependencies: SlotRunnerDependencies) {
       if (schedule.damage !== undefined) return false;
       return schedule.progress === undefined || !isSettled(schedule.progress, job);
     },
+    /** Lists the schedules that are stopped. */
+    stops: (): readonly ScheduleStop[] => [...known.values()].flatMap(({ stop }) => stop ?? []),
     notices: (): readonly Problem[] =>
       [...known].flatMap(([idSchedule, { damage }]) => {
         const message = `schedule ${idSchedule} creates no exports: ${damage}`;

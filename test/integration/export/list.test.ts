@@ -119,4 +119,32 @@ describe('the paged list of requests', () => {
       expect((await running.call(user, `${list}?${given}`)).status).toBe(400);
     },
   );
+
+  it('An export is found by its name, event, event name, id and apps, and only by its user', async () => {
+    const other = await area.addUser({});
+    await area.addApp({ idApp: 70, platform: 'web', idAccount: 1, title: 'Paper Shop' });
+    const made = {
+      named: await running.create(other, `${query}&name=${encodeURIComponent(' Weekly Größe ')}`),
+      ofApp: await running.create(other, `${query}&idApp=70`),
+      ofNames: await running.create(other, `${query}&eventName=checkout`),
+      ofHits: await running.create(other, query.replace('customEvents', 'hits')),
+    };
+    const find = async (text: string): Promise<readonly string[]> =>
+      (await ask(other, `?search=${encodeURIComponent(text)}`)).exports.map(({ idRawExport }) => idRawExport);
+    expect(await find('größe')).toEqual([made.named]);
+    expect(await find('paper shop')).toEqual([made.ofApp]);
+    expect(await find('CHECKOUT')).toEqual([made.ofNames]);
+    expect(await find('hits')).toEqual([made.ofHits]);
+    expect(await find(made.ofHits)).toContain(made.ofHits);
+    expect(await find('nothing of it')).toEqual([]);
+    expect((await ask(user, '?search=paper')).total).toBe(0);
+    const page = await ask(other, '?search=custom&limit=2');
+    expect(page).toMatchObject({ total: 3, before: made.ofApp });
+    expect((await ask(other, `?search=custom&limit=2&before=${page.before}`)).exports).toMatchObject([
+      { name: 'Weekly Größe', arguments: { name: 'Weekly Größe' }, summary: 'Custom events; columns eventId; csv' },
+    ]);
+    expect((await running.call(other, `${list}?search=${'x'.repeat(101)}`)).status).toBe(400);
+    for (const name of ['', 'a%0Ab', 'x'.repeat(101)])
+      expect((await running.call(other, `/api/raw/v1/export/create.json?${query}&name=${name}`)).status).toBe(400);
+  });
 });

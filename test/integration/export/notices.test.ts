@@ -3,7 +3,7 @@ import path from 'node:path';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { openAccessReader } from '../../../src/access/store.ts';
-import { describeAccountApi } from '../../../src/export/api/account-openapi.ts';
+import { describeWebhookApi } from '../../../src/export/api/webhook-openapi.ts';
 import { startNoticeNotifier } from '../../../src/export/notify/notice-notifier.ts';
 import { readNotices, writeNotices, type Notice } from '../../../src/lake/catalogue/catalogue-files.ts';
 import { createEgressPolicy, type EgressPolicy } from '../../../src/runtime/http/egress-policy.ts';
@@ -138,7 +138,7 @@ describe('notices of the catalogue', () => {
     const message: unknown = JSON.parse(received[0]?.body ?? '');
     expect(message).toEqual({ ...example, id: `${idWebhook}.${example.data.id}` });
     const { callbacks } = (
-      describeAccountApi().paths['/api/webhook/v1/create.json'] as {
+      describeWebhookApi().paths['/api/webhook/v1/create.json'] as {
         readonly post: { readonly callbacks: { readonly message: Readonly<Record<string, Described>> } };
       }
     ).post;

@@ -114,6 +114,37 @@ describe('schedules', () => {
     await waitFor('nothing is left of it', () => !existsSync(record.replace('.json', '.progress.json')));
   });
 
+  it('A run that users ask for is made once, also when paused, leaves the slots, and is listed with its rows', async () => {
+    const { call, add, madeBy, waitForSlots, clock, area, stop, start } = await openPlace();
+    const id = await add(`${daily}&name=Morning`);
+    const view = { name: 'Morning', summary: 'Custom events; columns eventId; csv' };
+    expect((await call(`pause.json?idSchedule=${id}`)).data).toMatchObject({ ...view, status: 'Paused' });
+    expect((await call(`runs.json?idSchedule=${id}`, undefined, 'GET')).data).toEqual({ runs: [] });
+    const asked = await Promise.all([1, 2, 3].map(() => call(`run.json?idSchedule=${id}`)));
+    expect(asked.map(({ status }) => status)).toEqual([200, 200, 200]);
+    expect(await waitForSlots(id, 1)).toEqual(['2026-06-10']);
+    const [made] = await madeBy(id);
+    expect(made).toMatchObject({ name: 'Morning', rows: 24 });
+    const stranger = await area.addUser({ idAccount: 2 });
+    for (const name of ['run', 'runs'])
+      expect((await call(`${name}.json?idSchedule=${id}`, stranger, name === 'run' ? 'POST' : 'GET')).status).toBe(404);
+    expect((await call(`resume.json?idSchedule=${id}`)).status).toBe(200);
+    clock.now += dayMs;
+    expect(await waitForSlots(id, 2)).toEqual(['2026-06-10', '2026-06-11']);
+    await stop();
+    await start();
+    await waitFor('the end of the slot is recorded', async () => {
+      const { data } = await call(`runs.json?idSchedule=${id}`, undefined, 'GET');
+      return JSON.stringify(data).split('Success!').length === 3;
+    });
+    const { data } = await call(`runs.json?idSchedule=${id}`, undefined, 'GET');
+    expect(data?.['runs']).toMatchObject([
+      { slot: '2026-06-11', isOnDemand: false, status: 'Success!', rows: 24 },
+      { slot: '2026-06-10', isOnDemand: true, idRawExport: made?.['idRawExport'], rows: 24 },
+    ]);
+    expect(await madeBy(id)).toHaveLength(2);
+  });
+
   it('Missed slots are exported, the oldest first, up to the limit of the schedule', async () => {
     const { clock, start, stop, add, waitForSlots } = await openPlace();
     const [all, few] = [await add(daily), await add(`${daily}&catchUp=2`)];
@@ -371,8 +402,13 @@ describe('schedules', () => {
     expect(await run('list', '--account', '1')).toMatchObject([{ idSchedule: id, status: 'Active' }]);
     expect(await run('pause', id, '--account', '1')).toMatchObject([{ status: 'Paused' }]);
     expect(await run('resume', id, '--account', '1')).toMatchObject([{ status: 'Active' }]);
+    expect(await run('run', id, '--account', '1')).toMatchObject([{ status: 'Active' }]);
+    await waitFor('the run is made', async () => (await run('runs', id, '--account', '1')).length === 1);
+    await waitForSlots(id, 1);
+    const [asked] = await run('runs', id, '--account', '1');
     clock.now = Number(added?.['timestampNextSlot']) * 1000 + 60_000;
-    expect(await waitForSlots(id, 1)).toEqual([new Date(clock.now).toISOString().slice(0, 10)]);
+    const slot = new Date(clock.now).toISOString().slice(0, 10);
+    expect(await waitForSlots(id, 2)).toEqual([asked?.['slot'], slot]);
     expect(await run('remove', id, '--account', '1')).toEqual([{ idSchedule: id, removed: true }]);
     await expect(run('remove', id, '--account', '1')).rejects.toThrow('has no schedule');
     await expect(run('add', '--user', user.idUser, 'every=day')).rejects.toThrow('Argument event is expected');

@@ -1,7 +1,10 @@
 import { createHmac } from 'node:crypto';
-import { readFileSync, writeFileSync } from 'node:fs';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
+import { removeUser } from '../../../src/access/users.ts';
+import type { CommandContext } from '../../../src/cli/command.ts';
+import { webhookCommand } from '../../../src/cli/webhook.ts';
 import { startNotifier } from '../../../src/export/notify/notifier.ts';
 import type { DeliveryOptions } from '../../../src/export/notify/retry-schedule.ts';
 import { readDeliveries } from '../../../src/reports/report-records.ts';
@@ -17,6 +20,7 @@ import { createExportArea } from '../../helpers/export-area.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { inWholeRun, oneTestIn } from '../../helpers/in-turn.ts';
 import { writeLake } from '../../helpers/lake-fixture.ts';
+import { runCommandHere } from '../../helpers/run-command.ts';
 import { waitFor } from '../../helpers/wait.ts';
 import { startHangingReceiver, startReceiver, type Received, type Receiver } from '../../helpers/webhook-receiver.ts';
 
@@ -389,5 +393,107 @@ describe('webhooks', () => {
     for (let n = 0; n < 10; n += 1)
       expect((await post(`/api/webhook/v1/create.json?url=${encodeURIComponent(url)}`)).status).toBe(200);
     expect((await post(`/api/webhook/v1/create.json?url=${encodeURIComponent(url)}`)).status).toBe(400);
+  });
+
+  it('A user tests a webhook, sees its last messages, sends one again, and rotates its secret by API and command', async () => {
+    const { url, received } = await startReceiver(204, 503, 200);
+    const area = createExportArea(path.join(testFolder(), 'data'));
+    const [user, stranger] = [await area.addUser({}), await area.addUser({ idAccount: 2 })];
+    const running = await area.start({ webhooksAllow: ['127.0.0.0/8'] });
+    onTestFinished(() => running.stop());
+    const ask = async (target: string, method = 'POST', as = user): Promise<Readonly<Record<string, never>>> => {
+      const { body } = await running.call(as, `/api/webhook/v1/${target}`, { method });
+      return (JSON.parse(body.toString('utf8')) as { readonly data: Readonly<Record<string, never>> }).data;
+    };
+    const { idWebhook, secret } = await ask(`create.json?url=${encodeURIComponent(url)}`);
+    expect(await ask(`test.json?idWebhook=${String(idWebhook)}`)).toMatchObject({
+      type: 'webhook.test',
+      isDelivered: true,
+      responseCode: 204,
+      attempts: 1,
+    });
+    const id = await running.create(user, 'event=customEvents&selectors=eventId&tsFrom=0&tsTo=1');
+    await waitFor('the message of the export is refused', () => received.length === 2);
+    const deliveries = `deliveries.json?idWebhook=${String(idWebhook)}`;
+    const list = async (): Promise<readonly Readonly<Record<string, string>>[]> =>
+      (await ask(deliveries, 'GET'))['deliveries'] ?? [];
+    await waitFor('the refusal is recorded', async () => (await list()).length === 2);
+    const [refused] = await list();
+    expect(refused).toMatchObject({ type: 'export.finished', subject: id, isDelivered: false, responseCode: 503 });
+    const rotated = await ask(`rotate.json?idWebhook=${String(idWebhook)}&hours=1`);
+    expect(Number(rotated['timestampFormerSecretEnds']) * 1000 - Date.now()).toBeGreaterThan(3_500_000);
+    const resend = `resend.json?idWebhook=${String(idWebhook)}&idMessage=${refused?.['idMessage']}`;
+    expect(await ask(resend)).toMatchObject({ isDelivered: true, responseCode: 200, attempts: 2, subject: id });
+    expect(received.at(-1)?.body).toBe(received.at(-2)?.body);
+    const { headers, body } = received.at(-1) as Received;
+    const signed = `${String(headers['webhook-id'])}.${String(headers['webhook-timestamp'])}.${body}`;
+    const sign = (by: unknown): string =>
+      `v1,${createHmac('sha256', Buffer.from(String(by).slice('whsec_'.length), 'base64'))
+        .update(signed)
+        .digest('base64')}`;
+    expect(headers['webhook-signature']).toBe(`${sign(rotated['secret'])} ${sign(secret)}`);
+    for (const target of [resend, deliveries, `test.json?idWebhook=${String(idWebhook)}`])
+      expect(await ask(target, target === deliveries ? 'GET' : 'POST', stranger)).toHaveProperty('error');
+    expect(await ask(`rotate.json?idWebhook=${String(idWebhook)}&hours=169`)).toHaveProperty('error');
+    expect(await ask(resend.replace(/ex_\w+/, 'ex_0000000000000000'))).toHaveProperty('error');
+    const answers: Readonly<Record<string, unknown>>[] = [];
+    const context = {
+      environment: { TRIBUTARY_WEBHOOKS_ALLOW: '127.0.0.0/8' },
+      printResult: (value: Readonly<Record<string, unknown>>) => void answers.push(value),
+    } as unknown as CommandContext;
+    const run = (...words: string[]): Promise<number> =>
+      runCommandHere(webhookCommand, [...words, '--account', '1', '--data', area.dataDir], context);
+    expect(await run('test', String(idWebhook))).toBe(0);
+    expect(await run('resend', String(idWebhook), String(refused?.['idMessage']))).toBe(0);
+    expect(await run('rotate-secret', String(idWebhook), '--hours', '0')).toBe(0);
+    expect(answers).toMatchObject([{ isDelivered: true }, { isDelivered: true, attempts: 3 }, { idWebhook }]);
+    await run('test', String(idWebhook));
+    expect(String(received.at(-1)?.headers['webhook-signature'])).not.toContain(' ');
+    await run('deliveries', String(idWebhook));
+    expect(answers).toHaveLength(8);
+    await expect(run('test', 'wh_0000000000000000')).rejects.toThrow('has no webhook');
+    const log = path.join(area.dataDir, 'webhooks', '1', `${String(idWebhook)}.deliveries.json`);
+    expect(readFileSync(log, 'utf8')).not.toContain(String(secret));
+    writeFileSync(log, 'damaged');
+    expect(await list()).toEqual([]);
+    expect(await ask(`test.json?idWebhook=${String(idWebhook)}`)).toMatchObject({ isDelivered: true });
+    expect(await ask(`delete.json?idWebhook=${String(idWebhook)}`)).toEqual({ idWebhook });
+    expect(readdirSync(path.dirname(log))).not.toContain(path.basename(log));
+  });
+
+  it('A webhook receives one message that a schedule has stopped', async () => {
+    const { url, received } = await startReceiver(500, 200);
+    const area = createExportArea(path.join(testFolder(), 'data'));
+    await area.addApp({ idApp: 7, platform: 'web', idAccount: 1 });
+    const [user, other] = [await area.addUser({}), await area.addUser({})];
+    const clock = { aheadMs: 0, nowMs: () => realClock.nowMs() + clock.aheadMs };
+    const start = () => area.start({ webhooksAllow: ['127.0.0.0/8'], schedulesEveryMs: 20, clock });
+    const first = await start();
+    const post = (target: string) => first.call(user, target, { method: 'POST' });
+    await post(`/api/webhook/v1/create.json?url=${encodeURIComponent(url)}`);
+    const made = await first.call(other, '/api/schedule/v1/create.json', {
+      method: 'POST',
+      body: 'every=hour&event=customEvents&selectors=eventId&name=Hourly',
+    });
+    const { idSchedule } = (made.json?.data ?? {}) as Readonly<Record<string, string>>;
+    const paths = { access: path.join(area.dataDir, 'access.json'), keys: area.keysDir };
+    await removeUser(paths, Number(other.idUser));
+    clock.aheadMs = 3_600_000;
+    await waitFor('the stop is refused once', () => received.length > 0, 20_000);
+    clock.aheadMs += 60_000;
+    await waitFor('the stop is received', () => received.length === 2, 20_000);
+    await first.stop();
+    const second = await start();
+    await waitFor('the schedule is looked at again', async () => {
+      const { body } = await second.call(user, '/api/schedule/v1/list.json');
+      return body.toString('utf8').includes('"status":"Stopped"');
+    });
+    await second.stop();
+    expect(received.map(({ body }) => JSON.parse(body) as unknown)).toMatchObject(
+      Array.from({ length: 2 }, () => ({
+        type: 'schedule.stopped',
+        data: { idSchedule, name: 'Hourly', event: 'customEvents', reason: `user ${other.idUser} was removed` },
+      })),
+    );
   });
 });

@@ -2,12 +2,13 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 import { hrefOf, path } from '../shell/browser.ts';
 import { callApi } from '../shell/client.ts';
 import { readPeriod } from '../new-export/export-arguments.ts';
-import { Button } from '../components/controls.tsx';
+import { Button, SearchField } from '../components/controls.tsx';
 import { formatAway, formatBytes, formatCount, formatDate, formatTime } from '../components/format.ts';
-import { createTabs, EmptyCard, ErrorMessage, LoadingState, MessageBox, Table } from '../components/layout.tsx';
+import { createTabs, EmptyCard, ErrorMessage, LoadingState, MessageBox } from '../components/layout.tsx';
 import { useLoaded } from '../components/load.ts';
 import { isInProgress, RequestDetails, type ExportLine, type ExportPage } from './request-details.tsx';
 import { ScheduleList } from './schedules.tsx';
+import { WebhookList } from './webhooks.tsx';
 
 /** Refresh intervals while an export runs and otherwise. */
 const busyMs = 1500;
@@ -76,13 +77,13 @@ interface LineProps {
 }
 
 function Line({ line, isOpen, onChange }: LineProps) {
-  const { idRawExport, event, rows, bytes, timestampCreated, timestampExpires } = line;
+  const { idRawExport, name, event, summary, rows, bytes, timestampCreated, timestampExpires } = line;
   return (
     <li class={isOpen ? 'request open' : 'request'}>
       <div class="request-head">
         <h2>
           <a href={hrefOf(isOpen ? 'exports' : `exports/${idRawExport}`)} aria-expanded={isOpen}>
-            <span class="muted">#{idRawExport}</span> {event}
+            <span class="muted">#{idRawExport}</span> {name ?? event}
           </a>
         </h2>
         <div class="request-period muted">
@@ -104,6 +105,7 @@ function Line({ line, isOpen, onChange }: LineProps) {
             <span>links expire {formatAway(Number(timestampExpires))}</span>
           )}
         </div>
+        {summary !== undefined && <p class="request-summary small muted">{summary}</p>}
       </div>
       {isOpen && <RequestDetails line={line} onChange={onChange} />}
     </li>
@@ -112,11 +114,12 @@ function Line({ line, isOpen, onChange }: LineProps) {
 
 interface PiecesProps {
   readonly data: ExportPage;
+  readonly isSearch: boolean;
   readonly befores: Befores;
   readonly onMove: (befores: Befores) => void;
 }
 
-function Pieces({ data: { total, before }, befores, onMove }: PiecesProps) {
+function Pieces({ data: { total, before }, isSearch, befores, onMove }: PiecesProps) {
   const isFirst = befores.length === 1;
   const steps = [
     ['Newest', isFirst, [undefined]],
@@ -125,7 +128,10 @@ function Pieces({ data: { total, before }, befores, onMove }: PiecesProps) {
   ] as const;
   return (
     <nav class="spread pages" aria-label="Pagination">
-      <span class="muted">{total === 1 ? '1 export' : `${formatCount(total)} exports`}</span>
+      <span class="muted" role="status">
+        {total === 1 ? '1 export' : `${formatCount(total)} exports`}
+        {isSearch && ' found'}
+      </span>
       <span class="row">
         {!(isFirst && before === undefined) &&
           steps.map(([title, isAtEnd, to]) => (
@@ -142,10 +148,16 @@ function Pieces({ data: { total, before }, befores, onMove }: PiecesProps) {
 function RequestList() {
   const [, openId = ''] = path.value.split('/');
   const [befores, setBefores] = useState<Befores>([undefined]);
+  const [search, setSearch] = useState('');
   const before = befores.at(-1);
+  const onSearch = (text: string): void => {
+    if (text === search) return;
+    setSearch(text);
+    setBefores([undefined]);
+  };
   const loaded = useLoaded(
-    (signal) => callApi('/api/raw/v1/export/list.json', { callArguments: { limit: '25', before }, signal }),
-    [before],
+    (signal) => callApi('/api/raw/v1/export/list.json', { callArguments: { limit: '25', before, search }, signal }),
+    [before, search],
     (page) => (page.exports.some(isInProgress) ? busyMs : idleMs),
   );
   const { data, error, isLoading, reload } = loaded;
@@ -155,10 +167,11 @@ function RequestList() {
   useEffect(() => {
     if (data === undefined || isLoading || sought.current === openId) return;
     sought.current = openId;
-    if (!isThere && /^[1-9]\d{0,14}$/.test(openId)) setBefores([undefined, String(Number(openId) + 1)]);
+    if (!isThere && search === '' && /^[1-9]\d{0,14}$/.test(openId))
+      setBefores([undefined, String(Number(openId) + 1)]);
   }, [data, isLoading, openId]);
   if (data === undefined) return <LoadingState of={loaded} />;
-  if (data.total === 0)
+  if (data.total === 0 && search === '')
     return (
       <EmptyCard title="No exports yet">
         <p>Your exports appear here with progress and download links.</p>
@@ -169,45 +182,28 @@ function RequestList() {
     );
   return (
     <>
+      <div class="row find-row">
+        <SearchField label="Search by name, event or app" onSearch={onSearch} />
+      </div>
       <ErrorMessage error={error} />
       {!isLoading && !isThere && before === String(Number(openId) + 1) && (
         <MessageBox kind="info">Export #{openId} not found: it has expired, or belongs to another user.</MessageBox>
       )}
       <Announcements exports={data.exports} />
-      <ol class="requests card" aria-busy={isLoading}>
-        {data.exports.map((line) => (
-          <Line key={line.idRawExport} line={line} isOpen={line.idRawExport === openId} onChange={reload} />
-        ))}
-      </ol>
-      <Pieces data={data} befores={befores} onMove={(moved) => !isLoading && setBefores(moved)} />
+      {data.exports.length > 0 && (
+        <ol class="requests card" aria-busy={isLoading}>
+          {data.exports.map((line) => (
+            <Line key={line.idRawExport} line={line} isOpen={line.idRawExport === openId} onChange={reload} />
+          ))}
+        </ol>
+      )}
+      <Pieces
+        data={data}
+        isSearch={search !== ''}
+        befores={befores}
+        onMove={(moved) => !isLoading && setBefores(moved)}
+      />
     </>
-  );
-}
-
-/** Lists the webhook endpoints. The API adds them, and shows their secrets once. */
-function WebhookList() {
-  const loaded = useLoaded((signal) => callApi('/api/webhook/v1/list.json', { signal }), []);
-  if (loaded.data === undefined) return <LoadingState of={loaded} />;
-  const { webhooks } = loaded.data;
-  if (webhooks.length === 0)
-    return (
-      <EmptyCard title="No webhooks yet">
-        <p>
-          A URL added by <code>POST /api/webhook/v1/create.json</code> receives a message when an export ends.
-        </p>
-      </EmptyCard>
-    );
-  return (
-    <Table
-      label="Webhooks, scrollable"
-      kind="card flush"
-      columns={[
-        ['URL', ({ url }) => url, 'wrap'],
-        ['Added', ({ timestampCreated }) => formatTime(Number(timestampCreated)), 'nowrap'],
-      ]}
-      rows={webhooks}
-      keyOf={({ idWebhook }) => idWebhook}
-    />
   );
 }
 

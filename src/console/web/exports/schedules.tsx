@@ -3,17 +3,22 @@ import { hrefOf, navigate } from '../shell/browser.ts';
 import { callApi, type AnswerOf } from '../shell/client.ts';
 import type { ExportRequestArguments } from '../new-export/export-arguments.ts';
 import { Button, Check, Input, Select } from '../components/controls.tsx';
-import { formatAway, formatTime } from '../components/format.ts';
+import { formatAway, formatCount, formatTime } from '../components/format.ts';
 import { EmptyCard, ErrorMessage, LoadingState, MessageBox, useKeptFocus } from '../components/layout.tsx';
 import { useAction, useLoaded } from '../components/load.ts';
+
+/** Refresh intervals while a run is in progress and otherwise, ms. */
+const busyMs = 1500;
+const idleMs = 5000;
 
 const frequencies = ['hour', 'day', 'week'] as const;
 const weekdays = ['monday', 'tuesday', 'wednesday', 'thursday', 'friday', 'saturday', 'sunday'];
 /** Arguments that a schedule sets itself. */
-const setBySchedule = /^(date|ts|availabilityTs)(From|To)$|^(asOf|sinceVersion)$/;
+const setBySchedule = /^(date|ts|availabilityTs)(From|To)$|^(asOf|sinceVersion|name)$/;
 
 /** Creates a schedule from an export's arguments. */
 export function ScheduleForm({ ordered }: { readonly ordered: ExportRequestArguments }) {
+  const [name, setName] = useState(String(ordered['name'] ?? ''));
   const [every, setEvery] = useState<string>('day');
   const [at, setAt] = useState('04:00');
   const [weekday, setWeekday] = useState('monday');
@@ -23,12 +28,12 @@ export function ScheduleForm({ ordered }: { readonly ordered: ExportRequestArgum
 
   async function create(event: Event): Promise<void> {
     event.preventDefault();
-    const others = Object.entries(ordered).filter(([name]) => !setBySchedule.test(name));
     const callArguments = {
-      ...Object.fromEntries(others),
+      ...Object.fromEntries(Object.entries(ordered).filter(([argument]) => !setBySchedule.test(argument))),
       selectors: [ordered['selectors'] ?? []].flat().join(','),
       every,
       at: every === 'hour' ? at.slice(-3) : at,
+      name: name.trim() || undefined,
       ...(every === 'week' ? { weekday } : {}),
       ...(isFeed ? { sinceVersion: '0' } : {}),
     };
@@ -41,6 +46,12 @@ export function ScheduleForm({ ordered }: { readonly ordered: ExportRequestArgum
   return (
     <form class="stack inset" onSubmit={(event) => void create(event)}>
       <h3>New schedule</h3>
+      <Input
+        label="Name (optional)"
+        maxLength={100}
+        value={name}
+        onInput={(event) => setName(event.currentTarget.value)}
+      />
       <div class="columns-3">
         <Select
           label="Every"
@@ -88,24 +99,84 @@ function describeRule({ every, at, weekday, timezone }: Schedule): string {
   return `Every ${every}${on} at ${at} (${timezone})`;
 }
 
+type Run = AnswerOf<'/api/schedule/v1/runs.json'>['runs'][number];
+
+const runColours: Readonly<Record<Run['status'], string>> = {
+  'In progress': 'busy',
+  'Success!': 'good',
+  'Error occurred': 'bad',
+  'User error occurred': 'bad',
+  'Canceled by user': '',
+};
+
+function RunLine({ run }: { readonly run: Run }) {
+  const { idRawExport, slot, isOnDemand, status, timestampCreated, rows, errorMessage } = run;
+  return (
+    <li>
+      <div class="spread">
+        <span>
+          <a href={hrefOf(`exports/${idRawExport}`)}>{slot}</a>
+          {isOnDemand && <span class="chip small">run on demand</span>}
+        </span>
+        <span class={`badge ${runColours[status]}`}>{status === 'Success!' ? 'Ready' : status}</span>
+      </div>
+      <span class="muted small">
+        #{idRawExport}, {formatTime(Number(timestampCreated))}
+        {rows !== undefined && `, ${formatCount(rows)} rows`}
+      </span>
+      {errorMessage !== undefined && <p class="small">{errorMessage}</p>}
+    </li>
+  );
+}
+
+/** Shows the newest runs of a schedule; `state` changes when they may have changed. */
+function Runs({ idSchedule, state }: { readonly idSchedule: string; readonly state: unknown }) {
+  const loaded = useLoaded(
+    (signal) => callApi('/api/schedule/v1/runs.json', { callArguments: { idSchedule }, signal }),
+    [idSchedule, state],
+    ({ runs }) => (runs[0]?.status === 'In progress' ? busyMs : idleMs),
+  );
+  if (loaded.data === undefined) return <LoadingState of={loaded} />;
+  const { runs } = loaded.data;
+  if (runs.length === 0) return <p class="muted">No runs yet.</p>;
+  return (
+    <ul class="runs" aria-label="Last runs">
+      {runs.map((run) => (
+        <RunLine key={`${run.idRawExport} ${run.slot}`} run={run} />
+      ))}
+    </ul>
+  );
+}
+
 function ScheduleCard({ schedule, onChange }: { readonly schedule: Schedule; readonly onChange: () => void }) {
-  const { idSchedule, status, reason, arguments: exportArguments, timestampNextSlot, lastSlot, idRawExport } = schedule;
+  const { idSchedule, name, summary, status, reason, timestampNextSlot, lastSlot, idRawExport } = schedule;
   const { error, act } = useAction();
   const [isRemoving, setRemoving] = useState(false);
+  const [areRunsShown, setRunsShown] = useState(false);
+  const [asked, setAsked] = useState(0);
+  const callArguments = { idSchedule };
   const change = (verb: 'pause' | 'resume' | 'delete'): void =>
-    void act(() => callApi(`/api/schedule/v1/${verb}.json`, { method: 'POST', callArguments: { idSchedule } })).then(
-      onChange,
-    );
+    void act(() => callApi(`/api/schedule/v1/${verb}.json`, { method: 'POST', callArguments })).then(onChange);
+
+  async function run(): Promise<void> {
+    const isDone = await act(() => callApi('/api/schedule/v1/run.json', { method: 'POST', callArguments }));
+    if (!isDone) return;
+    setRunsShown(true);
+    setAsked((before) => before + 1);
+    onChange();
+  }
+
   return (
     <li class="card stack">
       <div class="spread">
-        <h2 tabIndex={-1}>{exportArguments['event']?.[0]}</h2>
+        <h2 tabIndex={-1}>{name ?? schedule.arguments['event']?.[0]}</h2>
         <span class={`badge ${colours[status]}`}>{status}</span>
       </div>
       <p>
         {describeRule(schedule)}
         {schedule.sinceVersion !== undefined && '; changes since the previous export'}
       </p>
+      <p class="small">{summary}</p>
       <p class="muted small">
         {timestampNextSlot !== undefined &&
           `Next ${formatAway(Number(timestampNextSlot))}, ${formatTime(Number(timestampNextSlot))}. `}
@@ -117,7 +188,20 @@ function ScheduleCard({ schedule, onChange }: { readonly schedule: Schedule; rea
       </p>
       {reason !== undefined && <MessageBox kind="warning">{reason}</MessageBox>}
       <ErrorMessage error={error} />
+      {asked > 0 && (
+        <p class="small" role="status">
+          Run requested. Its export appears below within seconds.
+        </p>
+      )}
       <div class="row">
+        {status !== 'Stopped' && (
+          <Button kind="small" onClick={() => void run()}>
+            Run now
+          </Button>
+        )}
+        <Button kind="small" aria-expanded={areRunsShown} onClick={() => setRunsShown(!areRunsShown)}>
+          Last runs
+        </Button>
         <Button kind="small" onClick={() => change(status === 'Active' ? 'pause' : 'resume')}>
           {status === 'Active' ? 'Pause' : 'Resume'}
         </Button>
@@ -130,6 +214,7 @@ function ScheduleCard({ schedule, onChange }: { readonly schedule: Schedule; rea
           {isRemoving ? 'Cancel' : 'Delete…'}
         </Button>
       </div>
+      {areRunsShown && <Runs idSchedule={idSchedule} state={`${asked} ${idRawExport}`} />}
     </li>
   );
 }

@@ -36,7 +36,8 @@ export interface NewSecret {
   readonly value: string;
 }
 
-function NewSecretDialog({
+/** Shows a new token or secret once. */
+export function NewSecretDialog({
   newSecret: { title, id, value },
   onClose,
 }: {

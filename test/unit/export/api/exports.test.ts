@@ -144,7 +144,10 @@ test('A client that disconnects before it gets its id leaves no request that cou
     expect(await exports.create(ann, wanted, () => false)).toMatchObject({ id, state: 'queued' });
 });
 
-const slotOf = (slot: number): ReportSlot => ({ idSchedule: 'sc_0', slot, name: String(slot) });
+const slotOf = (slot: number): { readonly slot: ReportSlot; readonly name: undefined } => ({
+  slot: { idSchedule: 'sc_0', slot, name: String(slot) },
+  name: undefined,
+});
 
 test('Slots of schedules leave one request of the limits of account and user to calls', async () => {
   const { exports, store } = await openExports();

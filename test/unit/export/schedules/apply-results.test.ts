@@ -38,3 +38,34 @@ test('A change feed continues after its reports are deleted and their ids are re
   expect(isSettled(after, anew)).toBe(true);
   expect(applyRequestResults(schedule, after, [anew])).toBe(after);
 });
+
+test('A run that a user asked for completes no slot, and continues a change feed from its own end', () => {
+  const before = applyRequestResults(schedule, noProgress, [succeeded(40, 1, '3-a')]);
+  const ofSlot = succeeded(41, 1, '5-b');
+  const run = {
+    ...ofSlot,
+    createdMs: 5,
+    slot: { idSchedule: schedule.idSchedule, slot: 1, name: '1', run: 'a'.repeat(16) },
+  };
+  const waiting = applyRequestResults(schedule, before, [{ ...run, state: 'running' }]);
+  expect(waiting).toMatchObject({ place: '3-a', lastReport: 41, endedReport: 40, made: [[1, 1]] });
+  expect(waiting.runs).toMatchObject([
+    { idReport: 40, state: 'success' },
+    { idReport: 41, isAsked: true },
+  ]);
+  expect(isSettled(waiting, run)).toBe(false);
+  const after = applyRequestResults(schedule, waiting, [run]);
+  expect(after).toMatchObject({ place: '5-b', endedReport: 41, made: [[1, 1]] });
+  expect(after.runs).toHaveLength(2);
+  expect(isSettled(after, run)).toBe(true);
+  expect(applyRequestResults(schedule, after, [run])).toBe(after);
+});
+
+test('The newest twenty runs are kept', () => {
+  const jobs = Array.from({ length: 30 }, (_, place) => ({
+    ...succeeded(place + 1, place, `${place}-a`),
+    createdMs: place,
+  }));
+  const { runs = [] } = applyRequestResults(schedule, noProgress, jobs);
+  expect(runs.map(({ idReport }) => idReport)).toEqual(Array.from({ length: 20 }, (_, place) => place + 11));
+});
