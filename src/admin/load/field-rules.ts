@@ -1,7 +1,6 @@
 import { isRecord } from '../../runtime/files/checksummed-json.ts';
 import { createTimeReader, namedTimeFormats } from '../../runtime/time-format.ts';
 import { sqlText } from '../../lake/sql/literals.ts';
-import type { FileCell } from './row-columns.ts';
 
 /**
  * The rules of a map (docs/load.md#files-of-rows): names of fields, forms of time, factors, country codes, constants.
@@ -137,10 +136,15 @@ function ruleSql(cell: string, { time, factor, country }: FieldRule): string {
   return cell;
 }
 
-/** Returns a cell with its rule applied. Numbers of Parquet are scaled or read as texts. */
-export function applyRule(cell: FileCell): FileCell {
-  const { rule } = cell;
-  if (rule === undefined || cell.kind === 'list' || (rule.time ?? rule.factor ?? rule.country) === undefined)
-    return cell;
-  return { ...cell, kind: 'text', sql: ruleSql(`CAST(${cell.sql} AS VARCHAR)`, rule) };
+interface RuledCell {
+  readonly kind: 'text' | 'number' | 'list';
+  readonly sql: string;
+  readonly rule?: FieldRule;
+}
+
+/** Returns a cell with its rule applied. Numbers of Parquet are read as texts. */
+export function applyRule<T extends RuledCell>(cell: T): T {
+  const { rule, kind, sql } = cell;
+  if (rule === undefined || kind === 'list' || (rule.time ?? rule.factor ?? rule.country) === undefined) return cell;
+  return { ...cell, kind: 'text', sql: ruleSql(`CAST(${sql} AS VARCHAR)`, rule) };
 }
