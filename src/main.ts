@@ -31,6 +31,7 @@ const commands: Readonly<Record<string, () => Promise<Command>>> = {
   failed: async () => (await import('./cli/failed.ts')).failedCommand,
   event: async () => (await import('./cli/event.ts')).eventCommand,
   erase: async () => (await import('./cli/erase.ts')).eraseCommand,
+  person: async () => (await import('./cli/person.ts')).personCommand,
   backup: async () => (await import('./cli/backup.ts')).backupCommand,
   restore: async () => (await import('./cli/restore.ts')).restoreCommand,
   verify: async () => (await import('./cli/verify.ts')).verifyCommand,

@@ -7,7 +7,8 @@ import { findLeases, openStore } from '../runtime/store/open-store.ts';
 import { askHosts } from '../stream/refusal-queries.ts';
 import { ensureLake, isCompactorRunning } from '../lake/lake.ts';
 import type { DrainDependencies } from '../admin/erase/drain.ts';
-import { eraseEvents, dryRunErasure, type ErasureDryRun } from '../admin/erase/erase.ts';
+import { eraseEvents } from '../admin/erase/erase.ts';
+import { dryRunErasure, type ErasureDryRun } from '../admin/erase/survey.ts';
 import type { UserIdScope } from '../admin/erase/erase-table.ts';
 import { userKinds, type ErasureTarget } from '../admin/erase/erase-target.ts';
 import { removeIdsFromSegments, type SegmentIdsToRemove } from '../admin/lists/add-segment.ts';
@@ -41,7 +42,7 @@ const eraseOptions = {
   skipRetention: flag('delete old versions at once; running queries may fail'),
 } as const;
 
-type EraseOptionValues = Partial<OptionValues<typeof eraseOptions>>;
+export type EraseOptionValues = Partial<OptionValues<typeof eraseOptions>>;
 
 /** The account of an app, removed apps included. */
 export interface AccountOfApp {
@@ -60,7 +61,7 @@ async function readIds(name: string): Promise<string[]> {
 }
 
 /** Returns the app of `--app`, or all apps of `--account`, removed ones included. */
-function parseApps(
+export function parseApps(
   app: number | undefined,
   account: number | undefined,
   listAllApps: () => readonly AccountOfApp[],
@@ -118,12 +119,13 @@ export function assertUnambiguousIds(
   found: readonly UserIdScope[],
   target: ErasureTarget,
   listAllApps: () => readonly AccountOfApp[],
+  consequence = 'nothing was erased',
 ): void {
   if (target.apps === undefined) {
     const accounts = new Map(listAllApps().map(({ idApp, idAccount }) => [Number(idApp), idAccount]));
     const several = findAmbiguous(found, ({ idApp }) => accounts.get(idApp) ?? `the account of app ${idApp}`);
     if (several.length > 0)
-      throw new AppError('usage', `${describeIds(several)} occurs in events of several accounts; nothing was erased`, {
+      throw new AppError('usage', `${describeIds(several)} occurs in events of several accounts; ${consequence}`, {
         hint: 'Pass --account or --app.',
       });
   }
@@ -132,7 +134,7 @@ export function assertUnambiguousIds(
   if (several.length > 0)
     throw new AppError(
       'usage',
-      `${describeIds(several)} occurs as user ids of several types (${[...new Set(found.map(({ kind }) => kind))].join(', ')}); nothing was erased`,
+      `${describeIds(several)} occurs as user ids of several types (${[...new Set(found.map(({ kind }) => kind))].join(', ')}); ${consequence}`,
       { hint: 'Pass --user-id-type.' },
     );
 }
@@ -153,7 +155,7 @@ export function findIdsToRemove(
 }
 
 /** Returns half of the memory setting: the rest is for the program and uncounted memory of the engine. */
-function engineLimits({ config: { duckdbMemoryMb } }: OpenData): { memoryMb: number; threads: number } {
+export function engineLimits({ config: { duckdbMemoryMb } }: OpenData): { memoryMb: number; threads: number } {
   return { memoryMb: Math.max(128, Math.ceil(duckdbMemoryMb / 2)), threads: duckdbMemoryMb < 1024 ? 1 : 2 };
 }
 
@@ -169,12 +171,14 @@ interface Erasure {
 /** Shows the number of matching events, and asks for confirmation. Error: `usage` unless confirmed. */
 async function confirmErasure({ now, context }: Erasure, survey: ErasureDryRun): Promise<void> {
   const { config, clock } = context;
-  const { rows, failedEvents, filesToRewrite } = survey;
+  const { rows, failedEvents, quarantinedRows = 0, filesToRewrite, tables = {} } = survey;
+  const perTable = Object.entries(tables).map(([table, found]) => `${table} ${found.rows}`);
+  const ofTables = perTable.length === 0 ? '' : ` (${perTable.join(', ')})`;
   const history = now
     ? 'at once; running queries fail'
     : `at ${new Date(clock.nowMs() + config.retentionMs).toISOString()}`;
   context.printMessage(
-    `${rows} events in ${filesToRewrite} files, ${failedEvents} failed events and matching events of the backlog will be erased permanently. Older versions of the lake are deleted ${history}.`,
+    `${rows} rows${ofTables} in ${filesToRewrite} files, ${failedEvents} failed events, ${quarantinedRows} rows in quarantine and matching events of the backlog will be erased permanently. Older versions of the lake are deleted ${history}.`,
   );
   if (!(await context.confirm?.('Erase them?')))
     throw new AppError('usage', 'nothing was erased', { hint: 'Answer yes, or pass --yes.' });
@@ -259,6 +263,16 @@ async function erase(
   };
 }
 
+/** Reads the apps of all accounts, removed ones included. An unreadable list is an error if it is needed. */
+export function readAllApps({ paths }: OpenData): Promise<() => readonly AccountOfApp[]> {
+  return Promise.all([listApps(paths), listApps(paths, true)]).then(
+    (lists) => () => lists.flat(),
+    (error: unknown) => () => {
+      throw error;
+    },
+  );
+}
+
 /** Runs a broker and a compactor for the erasure if the service is stopped. */
 export const eraseCommand = defineDataCommand({
   name: 'erase',
@@ -271,13 +285,7 @@ export const eraseCommand = defineDataCommand({
   examples: ['erase --user 4711 --dry-run', 'erase --file ids.txt --id-type device --account 1'],
   async run(commandOptions, context) {
     const { config, paths, clock } = context;
-    // An unreadable list is an error only if it is needed: not with --app.
-    const listAllApps = await Promise.all([listApps(paths), listApps(paths, true)]).then(
-      (lists) => () => lists.flat(),
-      (error: unknown) => () => {
-        throw error;
-      },
-    );
+    const listAllApps = await readAllApps(context);
     const target = await parseErasure(commandOptions, listAllApps);
     const erasure = {
       target,

@@ -4,6 +4,7 @@ import { getExport } from '../datasets/dataset.ts';
 import { findTimezone } from '../datasets/dictionaries.ts';
 import {
   compressions,
+  csvDialects,
   defaultFormat,
   endingOf,
   findForm,
@@ -28,6 +29,8 @@ const ownOptions: Readonly<Record<string, string>> = {
   timezone: '--timezone',
   sinceVersion: '--since-version',
   asOf: '--as-of',
+  columns: '--columns',
+  dialect: '--dialect',
   name: '--name',
   format: '--format',
   compression: '--compression',
@@ -73,12 +76,14 @@ export const requestOptions = {
   sinceVersion: text('only rows after this cursor: nextSinceVersion of the previous export', 'CURSOR'),
   asOf: text('data as of this cursor', 'CURSOR'),
   format: oneOf(formatNames, `file format (by the name of the output, else ${defaultFormat})`),
+  columns: oneOf(['params'], 'params: also a column per parameter of custom events'),
+  dialect: oneOf(csvDialects, 'CSV for spreadsheets'),
   compression: oneOf(compressions, 'compression of the files (by the name of the output)'),
 };
 
 export type GivenRequest = OptionValues<typeof requestOptions>;
 
-function usualSelectors(event: string): readonly string[] {
+function usualSelectors(event: string, hasParamColumns: boolean): readonly string[] {
   const { dataset, event: spec } = getExport(event);
   const common = new Set(commonFields.map(({ name }) => name));
   const own = dataset.isLoadable ? dataset.fields.map(({ name }) => name).filter((name) => !common.has(name)) : [];
@@ -89,7 +94,8 @@ function usualSelectors(event: string): readonly string[] {
     'idApp',
     'customUserId',
     ...('derive' in spec ? derived[spec.derive] : []),
-    ...('kind' in spec && spec.kind === 'custom_event' ? ['eventName', 'params.name', 'params.value'] : []),
+    ...('kind' in spec && spec.kind === 'custom_event' ? ['eventName'] : []),
+    ...('kind' in spec && spec.kind === 'custom_event' && !hasParamColumns ? ['params.name', 'params.value'] : []),
     ...own,
   ];
 }
@@ -157,12 +163,14 @@ export function toRequest(
     dateTo: days?.to,
     sinceVersion: options.all && days === undefined ? '0' : sinceVersion,
     asOf,
+    columns: options.columns,
+    dialect: options.dialect,
     compression,
     name,
   });
   const parameters: ExportArguments = [
     ['event', event],
-    ['selectors', selectors ?? usualSelectors(event).join(',')],
+    ['selectors', selectors ?? usualSelectors(event, options.columns === 'params').join(',')],
     ['timezone', timezone],
     ['format', format],
     ...Object.entries(optional),

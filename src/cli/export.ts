@@ -100,7 +100,7 @@ const userOptions = {
 const outputOption = {
   output: {
     ...text(
-      'output file, with the format by extension (.csv, .csv.gz, .jsonl, .parquet); a folder with a trailing slash; - for standard output',
+      'output file, with the format by extension (.csv, .csv.gz, .jsonl, .parquet, .xlsx); a folder with a trailing slash; - for standard output',
       'FILE',
     ),
     letter: 'o',

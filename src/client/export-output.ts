@@ -24,7 +24,7 @@ const knownEndings = new Intl.ListFormat('en', { type: 'disjunction' }).format(
 const neutralEnding = /\.(txt|tmp|part|gz|zst)$/i;
 
 /**
- * Rejects an output before the request is created: an unknown extension such as `.xlsx`, or a missing folder. Errors:
+ * Rejects an output before the request is created: an unknown extension such as `.xls`, or a missing folder. Errors:
  * `usage`, `not_found`.
  */
 export async function assertOutputWritable(output: string): Promise<void> {

@@ -16,6 +16,7 @@ type SelectorSource =
   | { readonly column: string; readonly titleOf?: string; readonly dictionary?: TitleDictionary }
   | { readonly seconds: string }
   | { readonly zoneDate: string }
+  | { readonly zoneTime: string }
   | { readonly mapKeys: string }
   | { readonly mapValues: string }
   | { readonly constant: string }

@@ -42,6 +42,15 @@ export interface BinaryFormat extends Shared {
   readonly usualCompression: Compression;
 }
 
+/** A workbook, made of the rows of CSV. */
+export interface SheetFormat extends Shared {
+  readonly kind: 'sheet';
+  /** Rows without the header. */
+  readonly maxRows: number;
+  /** Compression of the complete file. */
+  readonly usualCompression: 'none';
+}
+
 const newline = 0x0a;
 const quote = 0x22;
 
@@ -63,7 +72,26 @@ function findLineEnds(buffer: Buffer): number[] {
   return ends;
 }
 
-const csvCells = "DELIMITER ',', QUOTE '\"', ESCAPE '\"'";
+/** Forms of CSV for spreadsheets, with a byte order mark; `excel-semicolon` also has semicolons and decimal commas. */
+export const csvDialects = ['excel', 'excel-semicolon'] as const;
+export type CsvDialect = (typeof csvDialects)[number];
+
+export const byteOrderMark = '\uFEFF';
+
+const delimiterOf = (dialect: CsvDialect | undefined): string => (dialect === 'excel-semicolon' ? ';' : ',');
+
+function csvOptions(hasHeader: boolean, dialect?: CsvDialect): string {
+  return `csv, HEADER ${hasHeader}, DELIMITER '${delimiterOf(dialect)}', QUOTE '"', ESCAPE '"'`;
+}
+
+/** Returns the members of CSV's declaration that a dialect changes. The header of its query begins with the mark. */
+export function csvOf(dialect: CsvDialect): Pick<TextFormat, 'copyOptions' | 'appendOptions' | 'emptyText'> {
+  return {
+    copyOptions: csvOptions(true, dialect),
+    appendOptions: csvOptions(false, dialect),
+    emptyText: (columns) => `${byteOrderMark}${columns.join(delimiterOf(dialect))}\n`,
+  };
+}
 
 export const fileFormats = {
   /** CSV with a header row, RFC 4180 quoting and LF (docs/api.md#files). */
@@ -76,8 +104,8 @@ export const fileFormats = {
     contentType: 'text/csv; charset=utf-8',
     cells: 'text',
     hasHeader: true,
-    copyOptions: `csv, HEADER true, ${csvCells}`,
-    appendOptions: `csv, HEADER false, ${csvCells}`,
+    copyOptions: csvOptions(true),
+    appendOptions: csvOptions(false),
     // Selector names need no quotes.
     emptyText: (columns) => `${columns.join(',')}\n`,
     findRowEnds: findQuotedRowEnds,
@@ -109,7 +137,19 @@ export const fileFormats = {
     narrowOptions: 'ROW_GROUP_SIZE 20480',
     usualCompression: 'zstd',
   },
-} as const satisfies Readonly<Record<string, TextFormat | BinaryFormat>>;
+  xlsx: {
+    kind: 'sheet',
+    title: 'Excel',
+    about:
+      'One workbook of at most 1,000,000 rows. Texts are never formulas; numbers of more than 15 digits are texts.',
+    endings: ['.xlsx'],
+    contentType: 'application/vnd.openxmlformats-officedocument.spreadsheetml.sheet',
+    cells: 'text',
+    hasHeader: true,
+    maxRows: 1_000_000,
+    usualCompression: 'none',
+  },
+} as const satisfies Readonly<Record<string, TextFormat | BinaryFormat | SheetFormat>>;
 
 export type FileFormat = keyof typeof fileFormats;
 
@@ -121,7 +161,7 @@ export function isFileFormat(name: string): name is FileFormat {
 
 export const formatNames: readonly FileFormat[] = Object.keys(fileFormats).filter(isFileFormat);
 
-export function getFormat(name: FileFormat): TextFormat | BinaryFormat {
+export function getFormat(name: FileFormat): TextFormat | BinaryFormat | SheetFormat {
   return fileFormats[name];
 }
 

@@ -6,7 +6,7 @@ declare module 'archiver' {
     /**
      * `store`: entries are not compressed. `forceZip64`: sizes and offsets over 4 GiB have their place from the start.
      */
-    constructor(options: { store?: boolean; forceZip64?: boolean; forceUTC?: boolean });
+    constructor(options: { store?: boolean; forceZip64?: boolean; forceUTC?: boolean; zlib?: { level: number } });
     append(source: Readable, entry: { name: string; date?: Date; mode?: number }): this;
     finalize(): Promise<void>;
     abort(): this;

@@ -58,7 +58,7 @@ export function renderManifest(job: ReportJob, privateKey: KeyObject): string | 
     createdAt: new Date(job.createdMs).toISOString(),
     finishedAt: new Date(job.finishedMs ?? 0).toISOString(),
     data: basis,
-    columns: columnsOf(job.request),
+    columns: job.columns ?? columnsOf(job.request),
     rows: files.reduce((sum, file) => sum + file.rows, 0),
     files,
     key: publicKeyHex(privateKey),

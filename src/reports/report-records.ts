@@ -28,6 +28,7 @@ const hasShape = shapeOf<ReportJob>({
   finishedMs: optional(isCount),
   expiresSeconds: optional(isCount),
   files: optional(listOf(isReportFile)),
+  columns: optional(listOf(isText)),
   basis: optional(isReportBasis),
 });
 

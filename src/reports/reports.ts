@@ -122,6 +122,8 @@ export interface ReportJob {
   /** Expiry of the links and of the request, Unix s; set when it ends. */
   readonly expiresSeconds?: number;
   readonly files?: readonly ReportFile[];
+  /** Columns of the files; absent if they are the selectors of the request. */
+  readonly columns?: readonly string[];
   /** Of a successful request; absent in requests of early versions. */
   readonly basis?: ReportVersion;
 }
@@ -129,7 +131,7 @@ export interface ReportJob {
 export type NewReport = Pick<ReportJob, 'idUser' | 'idAccount' | 'event' | 'name' | 'request' | 'slot' | 'traceparent'>;
 
 export type ReportEnd =
-  | { readonly state: 'success'; readonly files: readonly ReportFile[]; readonly basis?: ReportVersion }
+  | ({ readonly state: 'success'; readonly files: readonly ReportFile[] } & Pick<ReportJob, 'columns' | 'basis'>)
   | { readonly state: 'failed' | 'user_failed'; readonly error: string }
   | { readonly state: 'canceled' };
 

@@ -31,6 +31,34 @@ export function dateInZone(zone: string, seconds: number): string {
   return `${parts['year']}-${parts['month']}-${parts['day']}`;
 }
 
+const clocks = new Map<string, Intl.DateTimeFormat>();
+
+const two = (number: number): string => String(number).padStart(2, '0');
+
+/** Returns a time in a zone as ISO 8601 with its offset, by JavaScript's calendar. */
+export function timeInZone(zone: string, seconds: number): string {
+  const clock =
+    clocks.get(zone) ??
+    new Intl.DateTimeFormat('en-US', {
+      timeZone: zone,
+      hourCycle: 'h23',
+      year: 'numeric',
+      month: '2-digit',
+      day: '2-digit',
+      hour: '2-digit',
+      minute: '2-digit',
+      second: '2-digit',
+    });
+  clocks.set(zone, clock);
+  const parts = Object.fromEntries(clock.formatToParts(seconds * 1000).map((part) => [part.type, part.value]));
+  const local = `${parts['year']}-${parts['month']}-${parts['day']}T${parts['hour']}:${parts['minute']}:${parts['second']}`;
+  const offset = Date.parse(`${local}Z`) / 1000 - seconds;
+  const [hours, minutes, rest] = [3600, 60, 1].map(
+    (unit) => Math.floor(Math.abs(offset) / unit) % (unit === 3600 ? 24 : 60),
+  );
+  return `${local}${offset < 0 ? '-' : '+'}${two(hours ?? 0)}:${two(minutes ?? 0)}${rest === 0 ? '' : `:${two(rest ?? 0)}`}`;
+}
+
 /**
  * Returns the first instant of a day: the earliest minute at which the zone's calendar shows that day or a later one.
  */
@@ -103,6 +131,8 @@ function cell(selector: string, row: DerivedRow, app: OracleApp, zone: string): 
       return app.platform;
     case 'dtEvent':
       return dateInZone(zone, event.eventTimestamp);
+    case 'dateTimeEvent':
+      return timeInZone(zone, event.eventTimestamp);
     case 'tsEvent':
       return event.eventTimestamp;
     case 'tsInsert':
@@ -236,16 +266,58 @@ export function expectedRows(request: OracleRequest, events: readonly ImportedEv
     const available = Math.floor(event.available);
     return isInTime(request, zone, event.eventTimestamp) && available >= availableFrom && available <= availableTo;
   });
+  const params = request['columns'] === 'params' ? nameParams(inTime) : new Map<string, string>();
+  const toText = request['dialect'] === undefined ? (text: string): string => text : toHarmless;
   return [
-    [...request.selectors],
-    ...inTime.map((row) =>
-      request.selectors.map((selector) => String(cell(selector, row, ownApp(row.event) as OracleApp, zone) ?? '')),
-    ),
+    [...request.selectors, ...params.values()],
+    ...inTime.map((row) => [
+      ...request.selectors.map((selector) => {
+        const value = cell(selector, row, ownApp(row.event) as OracleApp, zone) ?? '';
+        return typeof value === 'string' && !wholeNumbers.includes(selector) ? toText(value) : String(value);
+      }),
+      ...[...params.keys()].map((param) => toText(paramsOf(row).get(param) ?? '')),
+    ]),
   ];
 }
 
+/** Selectors of numbers that are imported as text. */
+const wholeNumbers = ['sezamUserId', 'hwid'];
+
+function paramsOf({ event }: DerivedRow): ReadonlyMap<string, string> {
+  const params = event.fields['customEventParams'] as Readonly<Record<string, string>> | undefined;
+  return new Map(Object.entries(params ?? {}));
+}
+
+/** Returns the column of each parameter of rows: visible names in their order, then the others; unique without case. */
+function nameParams(rows: readonly DerivedRow[]): Map<string, string> {
+  const all = [...new Set(rows.flatMap((row) => [...paramsOf(row).keys()]))].toSorted((a, b) => (a < b ? -1 : 1));
+  const hidden = /[\p{C}\p{Zl}\p{Zp}]/gu;
+  const taken = new Set(['params.name', 'params.value']);
+  const names = new Map<string, string>();
+  const give = (param: string, name: string): boolean => {
+    if (taken.has(name.toLowerCase())) return false;
+    taken.add(name.toLowerCase());
+    names.set(param, name);
+    return true;
+  };
+  const seen = (param: string): string => `params.${param.replaceAll(hidden, '_')}`;
+  const inOrder = [
+    ...all.filter((param) => seen(param) === `params.${param}`),
+    ...all.filter((param) => seen(param) !== `params.${param}`),
+  ];
+  const late = inOrder.filter((param) => !give(param, seen(param)));
+  for (const param of late) for (let next = 2; !give(param, `${seen(param)}_${next}`); next += 1);
+  return names;
+}
+
+/** Returns a text that no spreadsheet runs as a formula. */
+export function toHarmless(text: string): string {
+  const isFormula = /^[\p{C}\p{Z}]*[=+\-@＝＋－＠]/u.test(text) || ['\t', '\r', '\n'].includes(text[0] ?? '');
+  return isFormula && !/^-\d+(?:\.\d+)?$/.test(text) ? `'${text}` : text;
+}
+
 /** Parses RFC 4180 text into rows of cells: quotes doubled inside quotes, rows end in LF. */
-export function parseCsv(text: string): string[][] {
+export function parseCsv(text: string, separator = ','): string[][] {
   const rows: string[][] = [];
   let row: string[] = [];
   let value = '';
@@ -257,7 +329,7 @@ export function parseCsv(text: string): string[][] {
       else if (text[index + 1] === '"') value += text[(index += 1)];
       else quoted = false;
     } else if (character === '"') quoted = true;
-    else if (character === ',' || character === '\n') {
+    else if (character === separator || character === '\n') {
       row.push(value);
       value = '';
       if (character === '\n') {

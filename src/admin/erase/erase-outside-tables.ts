@@ -139,14 +139,14 @@ export async function rewriteFailed(
   return { moves, unlink };
 }
 
-interface QuarantinedHit {
+export interface QuarantinedHit {
   readonly file: string;
   readonly rows: number;
   readonly hits: number;
 }
 
 /** Runs work with the SQL of a quarantined file, with its table's columns if there is one, and of its rows to erase. */
-async function useQuarantined<T>(
+export async function useQuarantined<T>(
   lakeDir: string,
   file: string,
   target: ErasureTarget,
@@ -162,7 +162,7 @@ async function useQuarantined<T>(
 
 /** Finds quarantined files with rows to erase. Error: `file_damaged` for an unreadable file, which may have some. */
 export async function findQuarantinedHits(
-  { lakeDir, duckdb }: EraseOutsideTablesDependencies,
+  { lakeDir, duckdb }: Pick<EraseOutsideTablesDependencies, 'lakeDir' | 'duckdb'>,
   target: ErasureTarget,
 ): Promise<QuarantinedHit[]> {
   const found: QuarantinedHit[] = [];
@@ -176,7 +176,7 @@ export async function findQuarantinedHits(
     } catch (error) {
       throw new AppError('file_damaged', `cannot read ${file} in quarantine: ${describeError(error)}`, {
         cause: error,
-        hint: 'Remove it, or move it out of the data folder, then repeat the erasure: it may have rows to erase.',
+        hint: 'Remove it, or move it out of the data folder, then repeat the command: it may have such rows.',
       });
     }
   }

@@ -32,7 +32,7 @@ export interface FileToErase {
   readonly idApps: readonly number[];
 }
 
-function columnsOf({ schemaString }: Snapshot): ReadonlySet<string> {
+export function columnsOf({ schemaString }: Snapshot): ReadonlySet<string> {
   return new Set(schemaString === undefined ? [] : parseSchemaString(schemaString).map(({ name }) => name));
 }
 

@@ -12,20 +12,19 @@
 import { localFiles } from '../../runtime/store/open-store.ts';
 import type { ObjectLock } from '../../runtime/store/object-lock.ts';
 import type { Clock } from '../../runtime/clock.ts';
-import { events, type Dataset } from '../../datasets/dataset.ts';
+import { events } from '../../datasets/dataset.ts';
 import { mustDropErasedHistory } from '../../lake/cleanup.ts';
 import { isCatalogueCurrent } from '../../lake/catalogue/refresh.ts';
 import { areFirstSeenPartsCurrent } from '../../lake/first-seen/first-seen-parts.ts';
 import { addErasedIds, valuesSql } from '../../lake/event-index/erased-ids.ts';
-import { assertTablesNamed, lakePaths, listOtherTables, openDatasetTable, tablePaths } from '../../lake/lake.ts';
+import { assertTablesNamed, lakePaths, listOtherTables, openDatasetTable } from '../../lake/lake.ts';
 import { listLog } from '../../lake/log/log-files.ts';
-import { readSnapshot, withEmptyFile, type Snapshot } from '../../lake/log/snapshot.ts';
+import { readSnapshot, withEmptyFile } from '../../lake/log/snapshot.ts';
 import { drainStream, waitUntil, type DrainDependencies } from './drain.ts';
 import {
   eraseFailed,
   eraseQuarantined,
   findQuarantinedHits,
-  listFailedHits,
   listFailedIds,
   type EraseOutsideTablesDependencies,
   hadConcurrentLoad,
@@ -62,15 +61,6 @@ export interface EraseOptions {
   readonly assertMeant?: (found: readonly UserIdScope[]) => void;
 }
 
-/** Counts of what an erasure would remove from the lake now, without the backlog of the stream. */
-export interface ErasureDryRun {
-  readonly rows: number;
-  readonly failedEvents: number;
-  readonly filesToRewrite: number;
-  readonly meanings: readonly UserIdScope[];
-  readonly tables?: Readonly<Record<string, { readonly rows: number; readonly filesToRewrite: number }>>;
-}
-
 interface ErasedFromTable {
   readonly rows: number;
   /** Bad rows of loads; absent if none matched. */
@@ -91,45 +81,6 @@ export interface Erased {
   readonly historyFrom?: number;
   /** When the compactor removes the last traces, of earlier erasures too, ISO 8601; absent if nothing matched. */
   readonly finishesAt?: string;
-}
-
-function withTables<A extends object, T>(
-  answer: A,
-  tables: ReadonlyMap<string, T>,
-): A & { tables?: Record<string, T> } {
-  return tables.size === 0 ? answer : { ...answer, tables: Object.fromEntries(tables) };
-}
-
-/** Counts what an erasure would remove. Needs neither broker nor compactor. Errors: `file_damaged`, `conflict`. */
-export async function dryRunErasure(
-  { table, lakeDir, duckdb }: EraseOutsideTablesDependencies,
-  target: ErasureTarget,
-): Promise<ErasureDryRun> {
-  targetParts(target);
-  await assertTablesNamed(lakeDir);
-  await table.refresh();
-  const tables = new Map<string, { rows: number; filesToRewrite: number }>();
-  const meanings: UserIdScope[] = [];
-  let failedEvents = 0;
-  const look = async (dataset: Dataset, snapshot: Snapshot): Promise<{ rows: number; filesToRewrite: number }> => {
-    const fileToErases = await findFilesToErase(duckdb, snapshot, target);
-    for (const meaning of await findUserIdScopes(duckdb, snapshot, fileToErases, target)) meanings.push(meaning);
-    failedEvents += (await listFailedHits(lakeDir, dataset, snapshot, target)).length;
-    return { rows: sumHits(fileToErases), filesToRewrite: fileToErases.length };
-  };
-  const all = [await look(events, table.snapshot())];
-  for (const dataset of await listOtherTables(lakeDir)) {
-    const found = await look(dataset, await readSnapshot(tablePaths(lakeDir, dataset).table));
-    all.push(found);
-    if (found.rows > 0) tables.set(dataset.table, found);
-  }
-  const survey = {
-    rows: all.reduce((sum, { rows }) => sum + rows, 0),
-    failedEvents,
-    filesToRewrite: all.reduce((sum, one) => sum + one.filesToRewrite, 0),
-    meanings,
-  };
-  return withTables(survey, tables);
 }
 
 interface FoundInTable {
@@ -303,7 +254,8 @@ export async function eraseEvents(
       filesRewritten: found.reduce((sum, { hits }) => sum + hits.length, 0),
       ...(await listConcurrentLoads(found)),
     };
-    erased = withTables(result, listErasedTables(found));
+    const tables = listErasedTables(found);
+    erased = tables.size === 0 ? result : { ...result, tables: Object.fromEntries(tables) };
     if (found.every(({ historyFrom }) => historyFrom === undefined))
       return pendingMs === 0 ? erased : { ...erased, finishesAt: new Date(pendingMs).toISOString() };
     await crashPoint('erase-committed');

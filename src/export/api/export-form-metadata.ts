@@ -11,6 +11,7 @@ import {
 } from '../../datasets/dictionaries.ts';
 import {
   compressions,
+  csvDialects,
   describeUsualCompression,
   endingOf,
   formatNames,
@@ -20,7 +21,8 @@ import { eventFields } from '../../datasets/event-fields.ts';
 import type { ExportEvent } from '../../datasets/pipeline-file.ts';
 import { commonFields } from '../../datasets/row-fields.ts';
 import { personFields } from '../../datasets/subject.ts';
-import { filterNames, parameters, type Parameter, versionParameters } from './parameters.ts';
+import { paramColumnLimit } from '../jobs/export-spec.ts';
+import { customEvents, filterNames, parameters, type Parameter, versionParameters } from './parameters.ts';
 import { defaultTimezone } from './parse-request.ts';
 
 interface OrderEvent {
@@ -126,6 +128,8 @@ const noFilters = new Set<string>([
   'format',
   'compression',
   'order',
+  'columns',
+  'dialect',
   // A caller has one account.
   'idAccount',
 ]);
@@ -166,6 +170,7 @@ function canHave({ source, kinds }: Selector, dataset: Dataset, event: ExportEve
     );
   if ('seconds' in source) return hasColumn(source.seconds, dataset, event);
   if ('zoneDate' in source) return hasColumn(source.zoneDate, dataset, event);
+  if ('zoneTime' in source) return hasColumn(source.zoneTime, dataset, event);
   if ('mapKeys' in source) return hasColumn(source.mapKeys, dataset, event);
   if ('mapValues' in source) return hasColumn(source.mapValues, dataset, event);
   const { column, titleOf } = source;
@@ -231,5 +236,8 @@ export function describeExportForm() {
       endings: Object.fromEntries(compressions.map((each) => [each, endingOf({ format: name, compression: each })])),
     })),
     compressions,
+    dialects: csvDialects,
+    /** Events that can have a column per parameter, and the most such columns. */
+    paramColumns: { events: customEvents, limit: paramColumnLimit },
   };
 }

@@ -8,6 +8,7 @@ import type { Span, Tracing } from '../../runtime/tracing/tracing.ts';
 import { badRequest, isApiError, notFound, success, type ExportApiError } from './envelope.ts';
 import type { Exports } from './exports.ts';
 import { type AddMethod, parseId, parseLimit, single } from './methods-routes.ts';
+import { parametersByName } from './parameters.ts';
 import { paramArgumentOf } from './parse-params.ts';
 import { type ApiServer, sendError } from './server.ts';
 import type { Quotas } from './quotas.ts';
@@ -158,13 +159,25 @@ function describeSpan([from, to]: readonly [string, string], span: ExportSpec['e
   };
 }
 
+/** Escapes the values of sets that are split at commas. */
+function escapeSets(filters: ExportSpec['filters']): ExportSpec['filters'] {
+  return Object.fromEntries(
+    Object.entries(filters).map(([name, values]) =>
+      parametersByName.get(name)?.hasEscapes === true
+        ? [name, values.map((value) => value.replaceAll(/[\\,]/g, String.raw`\$&`))]
+        : [name, values],
+    ),
+  );
+}
+
 /** Returns the arguments that repeat a request. Days are seconds, or days if clocks that went back matter. */
 function describeRepeatArguments(spec: ExportSpec): RepeatArguments {
   const { eventTime, availableAt, localDates, params = [], filters, eventNameInvert, ...others } = spec;
-  const { event, selectors, timezone, sinceVersion, asOf, idSegment, format, compression, order } = others;
+  const { event, selectors, timezone, sinceVersion, asOf, idSegment, format, compression, order, columns, dialect } =
+    others;
   const { idApp, SDKKey, idAccount, idProject, eventName } = others;
-  const one = { event, timezone, sinceVersion, asOf, idSegment, format, compression, order };
-  const many = { selectors, idApp, SDKKey, idAccount, idProject, eventName, ...filters };
+  const one = { event, timezone, sinceVersion, asOf, idSegment, format, compression, order, columns, dialect };
+  const many = { selectors, idApp, SDKKey, idAccount, idProject, eventName, ...escapeSets(filters) };
   return {
     ...Object.fromEntries(Object.entries(one).filter((entry): entry is [string, string] => entry[1] !== undefined)),
     ...Object.fromEntries(

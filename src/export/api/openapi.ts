@@ -96,7 +96,7 @@ const download = {
   responses: {
     200: {
       description:
-        'The file: text/csv, application/jsonl, application/gzip, application/zstd, application/vnd.apache.parquet or application/zip; a Manifest is application/json.',
+        'The file: text/csv, application/jsonl, application/gzip, application/zstd, application/vnd.apache.parquet, the type of .xlsx, or application/zip; a Manifest is application/json.',
     },
     206: { description: 'The requested range of the file.' },
     302: { description: 'The file is at a URL of the bucket, for a minute: TRIBUTARY_DOWNLOADS is redirect.' },

@@ -1,5 +1,11 @@
 import { datasets } from '../../datasets/dataset.ts';
-import { compressions, defaultFormat, describeUsualCompression, formatNames } from '../../datasets/file-formats.ts';
+import {
+  compressions,
+  csvDialects,
+  defaultFormat,
+  describeUsualCompression,
+  formatNames,
+} from '../../datasets/file-formats.ts';
 import {
   eventAliases,
   eventNames,
@@ -16,6 +22,7 @@ import { commonFields } from '../../datasets/row-fields.ts';
 import { findNearest } from '../../runtime/nearest-name.ts';
 import { isSdkKey } from '../../access/apps.ts';
 import { parseCursor } from '../../lake/log/change-feed.ts';
+import { paramColumnLimit } from '../jobs/export-spec.ts';
 
 /** The rule of a value. `accept` returns its canonical form, or undefined if it is forbidden. */
 interface ValueRule {
@@ -257,6 +264,17 @@ const ownParameters: readonly Parameter[] = [
   filterOn('rooted', 'Jailbreak or root access.'),
   filterOn('idAdMediator', 'Ad mediator.'),
   one('format', `File format. Default: ${defaultFormat}.`, oneOf(formatNames)),
+  one(
+    'columns',
+    `params: after the selectors, a column per parameter of the events, at most ${paramColumnLimit}. Default: none.`,
+    oneOf(['params']),
+    customEvents,
+  ),
+  one(
+    'dialect',
+    'CSV for spreadsheets: byte order mark, formulas made harmless; excel-semicolon: also semicolons and decimal commas.',
+    oneOf(csvDialects),
+  ),
   one('compression', `Compression of the files. Default: ${usualCompressions}.`, oneOf(compressions)),
   one(
     'order',

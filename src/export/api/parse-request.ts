@@ -1,5 +1,5 @@
 import { defined } from '../../runtime/files/checksummed-json.ts';
-import { compressions, isFileFormat } from '../../datasets/file-formats.ts';
+import { compressions, csvDialects, defaultFormat, isFileFormat } from '../../datasets/file-formats.ts';
 import { parseCursor, findVersionUnavailableReason, type AvailableVersions } from '../../lake/log/change-feed.ts';
 import { isAppError } from '../../runtime/errors.ts';
 import { findNearest } from '../../runtime/nearest-name.ts';
@@ -155,6 +155,16 @@ function refuseBoundedFeed(values: Values): ExportApiError | undefined {
   );
 }
 
+function refuseDialect(values: Values): ExportApiError | undefined {
+  const [format = defaultFormat] = values.get('format') ?? [];
+  const [compression = 'none'] = values.get('compression') ?? [];
+  if (format === 'xlsx' && compression !== 'none')
+    return badRequest(`Argument compression is invalid: ${quote(compression)}; allowed for xlsx: none`);
+  return values.has('dialect') && format !== 'csv'
+    ? badRequest(`Argument dialect is not allowed for format ${format}; it is only for csv`)
+    : undefined;
+}
+
 function refusePairs(values: Values): ExportApiError | undefined {
   // A cursor replaces a pair: it is a bound, and late events may have any date.
   let pairs = values.has('sinceVersion') ? 1 : 0;
@@ -194,6 +204,7 @@ export async function parseExportRequest(
   const timestamps = readBounds(values, 'tsFrom', 'tsTo');
   const availability = readBounds(values, 'availabilityTsFrom', 'availabilityTsTo');
   const exportApiError =
+    refuseDialect(values) ??
     refuseBoundedFeed(values) ??
     refusePairs(values) ??
     refuseBounds(timestamps, nowSeconds, `not after the current timestamp, ${nowSeconds}`) ??
@@ -224,6 +235,8 @@ export async function parseExportRequest(
       idSegment: one('idSegment'),
       format: values.get('format')?.find(isFileFormat),
       compression: compressions.find((each) => each === one('compression')),
+      columns: values.has('columns') ? ('params' as const) : undefined,
+      dialect: csvDialects.find((each) => each === one('dialect')),
       order: values.has('order') ? ('time' as const) : undefined,
     }),
     filters: pick(filterNames),

@@ -13,6 +13,7 @@ import { withAnySignal } from '../../runtime/async/in-parallel.ts';
 import { pause } from '../../runtime/async/retry.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import { describeError, isAppError } from '../../runtime/errors.ts';
+import { defined } from '../../runtime/files/checksummed-json.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import type { Tracing } from '../../runtime/tracing/tracing.ts';
 import { startAttemptSpans, type AttemptSpans } from './attempt-spans.ts';
@@ -69,7 +70,9 @@ function judgeFailure(
 export function settleAttempt(outcome: AttemptOutcome, attempt: FinishedAttempt): AttemptDecision {
   switch (outcome.kind) {
     case 'done':
-      return { end: { state: 'success', files: outcome.files, basis: outcome.basis } };
+      return {
+        end: { state: 'success', files: outcome.files, basis: outcome.basis, ...defined({ columns: outcome.columns }) },
+      };
     case 'aborted':
       // Stopped, or restarted after a change of access.
       return { release: 'nothing' };

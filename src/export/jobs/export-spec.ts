@@ -1,4 +1,11 @@
-import { compressions, isFileFormat, type Compression, type FileFormat } from '../../datasets/file-formats.ts';
+import {
+  compressions,
+  csvDialects,
+  isFileFormat,
+  type Compression,
+  type CsvDialect,
+  type FileFormat,
+} from '../../datasets/file-formats.ts';
 import { parseCursor } from '../../lake/log/change-feed.ts';
 import { isRecord } from '../../runtime/files/checksummed-json.ts';
 import {
@@ -55,11 +62,18 @@ export interface ExportSpec {
   readonly format?: FileFormat;
   /** Absent: the default of the format; of text by its size. */
   readonly compression?: Compression;
+  /** `params`: also a column per parameter of custom events; absent: the selectors alone. */
+  readonly columns?: 'params';
+  /** Form of CSV; absent: RFC 4180. */
+  readonly dialect?: CsvDialect;
   /** `time`: by event time, then by id; absent: the cheapest order. */
   readonly order?: 'time';
   /** Accepted values by field. */
   readonly filters: Readonly<Record<string, readonly string[]>>;
 }
+
+/** Columns of parameters in one export. */
+export const paramColumnLimit = 200;
 
 const isPlace: ShapeCheck = (value) => typeof value === 'string' && parseCursor(value) !== undefined;
 const isTextList = listOf(isText);
@@ -91,6 +105,8 @@ const members: Readonly<Record<keyof ExportSpec, ShapeCheck>> = {
   idSegment: optional(isText),
   format: optional((value) => typeof value === 'string' && isFileFormat(value)),
   compression: optional(oneOf(compressions)),
+  columns: optional(oneOf(['params'])),
+  dialect: optional(oneOf(csvDialects)),
   order: optional(oneOf(['time'])),
   filters: (value) => isRecord(value) && Object.values(value).every(isTextList),
 };

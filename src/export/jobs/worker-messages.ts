@@ -2,7 +2,7 @@ import { isKeyOf, membersOf } from '../../runtime/files/checksummed-json.ts';
 import type { CatalogueDates, CurrentCatalogue } from '../../lake/catalogue/current-catalogue.ts';
 import { isReportBasis, isReportFile, type ReportVersion, type ReportFile } from '../../reports/reports.ts';
 import type { RecordedFile } from '../../runtime/store/file-records.ts';
-import { isInteger, isText, listOf, oneOf, shapeOf, type ShapeCheck } from '../../runtime/store/shape.ts';
+import { isInteger, isText, listOf, oneOf, optional, shapeOf, type ShapeCheck } from '../../runtime/store/shape.ts';
 import type { SegmentKind } from '../../segments/segment-store.ts';
 import type { ExportApp, ExportSpec } from './export-spec.ts';
 
@@ -185,6 +185,7 @@ export type WorkerOutcome =
   | {
       readonly kind: 'done';
       readonly files: readonly ReportFile[];
+      readonly columns?: readonly string[];
       readonly basis: ReportVersion;
       readonly filesRead: number;
     }
@@ -229,7 +230,12 @@ function isMessage<T extends { readonly kind: string }>(
 const workerMessages = {
   progress: having({ percent: (percent) => Number.isFinite(percent) }),
   phase: having({ phase: oneOf(workerPhases) }),
-  done: having({ files: listOf(isReportFile), basis: isReportBasis, filesRead: isInteger }),
+  done: having({
+    files: listOf(isReportFile),
+    columns: optional(listOf(isText)),
+    basis: isReportBasis,
+    filesRead: isInteger,
+  }),
   failed: failedWith('user', 'disk', 'damage', 'error'),
 };
 const dryRunOutcomes = {

@@ -19,6 +19,8 @@ export interface ExportQuery {
   readonly inline: boolean;
   /** `select` for the rows from `$fromRow` up to `$beforeRow` of their file; absent if rows are not streamed. */
   readonly selectRows?: ExportStatement;
+  /** Lists the parameters of the rows, of which `select` lacks the columns; absent if it lacks none. */
+  readonly listParams?: ExportStatement;
   /** Runs before the other statements, which read its table. */
   readonly preparation?: Preparation;
 }

@@ -19,6 +19,7 @@ import {
 } from './conditions.ts';
 import { buildDerivedQuery, readSpan } from './derived-query.ts';
 import { filesSql, orderByTime, type BoundValue, type ExportQuery } from './export-query.ts';
+import { listParamsStatement, needsParamTypes, type ParamColumn } from './param-columns.ts';
 import { countByDate, emptyColumns, selectSql, selectTitled, showsTitles, type Cells } from './selector-sql.ts';
 
 /** The largest set that is compared value by value. */
@@ -105,6 +106,8 @@ interface QueryOptions {
   /** Its file is at a path that the engine may read. */
   readonly segment?: PlanSegment | undefined;
   readonly titles?: PlanTitles | undefined;
+  /** Columns of parameters; undefined: not known yet. */
+  readonly params?: readonly ParamColumn[] | undefined;
   /** Only rows that became available later, Unix ms. */
   readonly sinceMs?: number | undefined;
   /** Undefined: all earlier rows are read. */
@@ -146,7 +149,7 @@ export function appsRead({ request, apps, ...lists }: ReadPlan): readonly AppRan
 export function buildQuery(
   request: ExportSpec,
   apps: readonly ExportApp[],
-  { lean = false, cells = 'text', columns: present, segment, titles, sinceMs, firstSeen }: QueryOptions = {},
+  { lean = false, cells = 'text', columns: present, segment, titles, params, sinceMs, firstSeen }: QueryOptions = {},
 ): ExportQuery {
   const { dataset: declared, event } = getExport(request.event);
   const dataset = present === undefined ? declared : withColumns(declared, present);
@@ -175,7 +178,7 @@ export function buildQuery(
     joins.push(segmentJoin(segment.kind, dataset, [...conditions, 'events.id_app IN (SELECT id_app FROM apps)']));
   }
   const selectValues: Record<string, BoundValue> = { ...values };
-  const plan = { request, values: selectValues, dataset, event, apps, inline, cells };
+  const plan = { request, values: selectValues, dataset, event, apps, inline, cells, params };
   const { columns, titleJoins } = selectTitled(plan, titles);
   const from = (added: readonly string[]): string =>
     `FROM ${filesSql} AS events ${[...joins, ...added].join(' ')} WHERE ${['true', ...conditions].join(' AND ')}`;
@@ -186,14 +189,17 @@ export function buildQuery(
     count: { sql: `SELECT events.file_index AS file, count(*) AS rows ${from([])} GROUP BY ALL`, values },
     days: countByDate(from([]), request.timezone, values),
     inline,
+    ...(request.columns === 'params' && params === undefined
+      ? { listParams: listParamsStatement(from([]), values, needsParamTypes(request)) }
+      : {}),
     ...(order === ''
       ? { selectRows: { sql: selectSql(columns, `${from(titleJoins)} AND ${ofSlice}`), values: selectValues } }
       : {}),
   };
 }
 
-export function buildEmptyQuery(request: ExportSpec): ExportQuery {
-  const sql = `SELECT ${emptyColumns(request).join(', ')} WHERE false`;
+export function buildEmptyQuery(request: ExportSpec, params: readonly ParamColumn[] = []): ExportQuery {
+  const sql = `SELECT ${emptyColumns(request, params).join(', ')} WHERE false`;
   return {
     select: { sql, values: {} },
     count: { sql: 'SELECT 0 AS file, 0 AS rows WHERE false', values: {} },
@@ -205,7 +211,7 @@ export function buildEmptyQuery(request: ExportSpec): ExportQuery {
 export function planQuery(
   { request, apps, segment, titles }: ReadPlan,
   { snapshot: { schemaString }, sinceMs, firstSeen }: ReadTable,
-  options: Required<Pick<QueryOptions, 'lean' | 'cells'>>,
+  options: Required<Pick<QueryOptions, 'lean' | 'cells'>> & Pick<QueryOptions, 'params'>,
 ): ExportQuery {
   if (schemaString === undefined || isEmptyResult(request, apps)) return buildEmptyQuery(request);
   const columns = parseSchemaString(schemaString);

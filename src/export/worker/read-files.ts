@@ -5,6 +5,7 @@ import type { ReadPlan } from '../jobs/worker-messages.ts';
 import { leaveOutCovered, type UsedParts } from './first-seen.ts';
 import { assertReadVersionIntact, type ReadVersion } from './read-version.ts';
 import type { ExportQuery } from './export-query.ts';
+import { toParamColumns, type ParamColumn } from './param-columns.ts';
 import { appsRead, fileFilter } from './query.ts';
 import type { QueryEngine } from './query-engine.ts';
 import { runWatched, type OnProgress, type WatchedJob } from './watch-statement.ts';
@@ -88,4 +89,16 @@ export async function prepare(
     });
     if (isDone) return;
   }
+}
+
+/** Finds the columns of parameters of a prepared query; undefined if it lacks none. Errors: `LimitError`, the engine's. */
+export async function findParams(
+  { engines: [engine], read, verify }: Source,
+  { listParams }: ExportQuery,
+  requested: RequestedFiles,
+): Promise<readonly ParamColumn[] | undefined> {
+  if (listParams === undefined) return undefined;
+  await verify(read.files);
+  const listing = usePaths(requested, read, (paths) => engine.rows(listParams, paths));
+  return toParamColumns(await runWatched(engine, withoutRows(requested), () => undefined, listing));
 }

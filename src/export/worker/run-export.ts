@@ -18,10 +18,13 @@ import { chooseFormat, type Format } from './formats/format.ts';
 import { startResultFiles, type ResultFiles } from './formats/result-files.ts';
 import { openQueryEngine, type QueryEngine } from './query-engine.ts';
 import { fileFilter, isEmptyResult, isFiltered, planQuery } from './query.ts';
+import type { ParamColumn } from './param-columns.ts';
+import { listNumberColumns } from './selector-sql.ts';
 import {
   withoutRows,
   createReadFiles,
   createVerify,
+  findParams,
   prepare,
   usePaths,
   type ReadFiles,
@@ -57,6 +60,8 @@ interface WrittenRows {
   readonly bytes: number;
   readonly result: ResultFiles;
   readonly filesRead: number;
+  /** Columns of parameters; undefined: the request has none. */
+  readonly params?: readonly ParamColumn[] | undefined;
 }
 
 /** Error: `LimitError` if the query has more rows than the plan allows. */
@@ -65,23 +70,38 @@ async function assertFewRows(
   { count }: ExportQuery,
   job: QueryJob,
 ): Promise<void> {
-  const { maxRows } = job.plan.limits;
+  const { plan, format } = job;
+  const ofSheet = format.sheet?.maxRows ?? Infinity;
+  const maxRows = Math.min(plan.limits.maxRows, ofSheet);
   const atMost = read.files.reduce((sum, { numRecords }) => sum + (numRecords ?? Infinity), 0);
   if (atMost <= maxRows) return;
   await verify(read.files);
   const sum = { ...count, sql: `SELECT coalesce(sum(rows), 0) FROM (${count.sql})` };
   const counting = usePaths(job, read, (paths) => engine.run(sum, paths));
   if ((await runWatched(engine, withoutRows(job), () => undefined, counting)) > maxRows)
-    throw new LimitError(tooManyRows);
+    throw new LimitError(ofSheet === maxRows ? `${tooManyRows}: xlsx has at most ${ofSheet}` : tooManyRows);
 }
 
-function startFiles(job: QueryJob, slices: number): { paths: [string, ...string[]]; result: ResultFiles } {
+function startFiles(
+  job: QueryJob,
+  slices: number,
+  params: readonly ParamColumn[] = [],
+): { paths: [string, ...string[]]; result: ResultFiles } {
   const { plan, format, tempDir, onFileShare } = job;
   const { folder, stem, limits } = plan;
   const pathOf = (slice: number): string => path.join(tempDir, `result.${slice}${format.ending}`);
   const paths: [string, ...string[]] = [pathOf(0)];
   for (let slice = 1; slice < slices; slice += 1) paths.push(pathOf(slice));
-  return { paths, result: startResultFiles(paths, format, { folder, stem, limits, onProgress: onFileShare }) };
+  return {
+    paths,
+    result: startResultFiles(paths, format, {
+      folder,
+      stem,
+      limits,
+      isNumber: listNumberColumns(plan.request, params),
+      onProgress: onFileShare,
+    }),
+  };
 }
 
 /** Copies the rows into work files while the files of the result are made. */
@@ -91,17 +111,18 @@ async function copyRows(
   job: QueryJob,
   slices: readonly Slice[],
   onProgress: OnProgress,
+  params?: readonly ParamColumn[],
 ): Promise<WrittenRows> {
   const { plan, format, snapshot } = job;
   const { emptyFile } = snapshot;
-  const { paths, result } = startFiles(job, slices.length);
+  const { paths, result } = startFiles(job, slices.length, params);
   try {
     const sliceCopyJob = copySlices({ engines, query, format, emptyFile, slices, paths, verify }, result);
     const { writtenBytes } = sliceCopyJob;
     const rows = await runWatched(sliceCopyJob, { plan, writtenBytes }, onProgress, sliceCopyJob.rows, () =>
       result.fault(),
     );
-    return { rows, bytes: await writtenBytes(), result, filesRead: read.files.length };
+    return { rows, bytes: await writtenBytes(), result, filesRead: read.files.length, params };
   } catch (error) {
     await result.abandon();
     // A retry must start without files of the first.
@@ -182,8 +203,11 @@ async function runQuery(job: QueryJob, onProgress: OnProgress, lean: boolean, ve
     const prepared = query.preparation === undefined ? 0 : preparationShare;
     await prepare(source, query, job, (share) => onProgress(share * prepared));
     await assertFewRows(source, query, job);
+    const params = await findParams(source, query, job);
+    const selecting = params === undefined ? query : planQuery(plan, job, { lean, cells: format.cells, params });
     job.onPhase('write');
-    return await copyRows(source, query, job, slices, (share) => onProgress(prepared + share * (1 - prepared)));
+    const onShare = (share: number): void => onProgress(prepared + share * (1 - prepared));
+    return await copyRows(source, selecting, job, slices, onShare, params);
   } catch (error) {
     // A sort may use as much disk as a result.
     if (isAppError(error, 'disk') && error.message.includes('max_temp_directory_size'))
@@ -264,9 +288,11 @@ async function makeFiles(
   const files = await finishFiles(job, written);
   await removeTree(tempDir);
   await syncFolder(folder);
+  const { params } = written;
   return {
     kind: 'done',
     files,
+    ...(params === undefined ? {} : { columns: [...plan.request.selectors, ...params.map(({ name }) => name)] }),
     basis: await toReportVersion(plan, readVersion),
     filesRead: written.filesRead,
   };

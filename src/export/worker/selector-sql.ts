@@ -1,9 +1,12 @@
 import type { Dataset, DatasetExport } from '../../datasets/dataset.ts';
 import { getSelector, listTitleFields, type AppAttribute, type Selector } from '../../datasets/dictionaries.ts';
+import { byteOrderMark } from '../../datasets/file-formats.ts';
 import { sqlName, sqlText } from '../../lake/sql/literals.ts';
 import type { ExportApp, ExportSpec } from '../jobs/export-spec.ts';
 import type { PlanTitles } from '../jobs/worker-messages.ts';
 import type { BoundValue, ExportStatement } from './export-query.ts';
+import { paramExpression, type ParamColumn } from './param-columns.ts';
+import { spreadsheetCell } from './spreadsheet-cells.ts';
 
 interface TitleLookup {
   /** Joins after the relation `events` in FROM; at most one title per row; they lose the order of rows. */
@@ -97,6 +100,7 @@ interface SelectorPlan extends DatasetExport {
   readonly apps: readonly ExportApp[];
   readonly inline: boolean;
   readonly lookUps?: ReadonlyMap<string, TitleLookup>;
+  readonly params?: readonly ParamColumn[] | undefined;
 }
 
 /** Builds a property of the row's app, by comparison or from the joined relation. Texts are bound; ids are numbers. */
@@ -118,6 +122,23 @@ export function zoneDate(column: string): string {
 /** Builds the date of a time in UTC by arithmetic: a zone lookup costs as much as all other cells of a row. */
 function utcDate(column: string): string {
   return `CAST(make_timestamp(epoch_us(events.${column})) AS DATE)`;
+}
+
+const digits = (number: string): string => `lpad(CAST(${number} AS VARCHAR), 2, '0')`;
+
+/**
+ * Builds the text of a time in the request's zone with its offset, ISO 8601. Offsets of former times may have seconds.
+ */
+function zoneTime(column: string, { request, values }: SelectorPlan): string {
+  const form = "'%Y-%m-%dT%H:%M:%S'";
+  if (request.timezone === 'UTC') return `strftime(make_timestamp(epoch_us(events.${column})), ${form}) || '+00:00'`;
+  values['timezone'] = request.timezone;
+  const local = `timezone($timezone, events.${column})`;
+  const offset = `((epoch_us(${local}) - epoch_us(events.${column})) // 1000000)`;
+  const [hours, minutes, seconds] = [`abs(${offset}) // 3600`, `abs(${offset}) // 60 % 60`, `abs(${offset}) % 60`];
+  const sign = `CASE WHEN ${offset} < 0 THEN '-' ELSE '+' END`;
+  const rest = `CASE WHEN ${seconds} = 0 THEN '' ELSE ':' || ${digits(seconds)} END`;
+  return `strftime(${local}, ${form}) || ${sign} || ${digits(hours)} || ':' || ${digits(minutes)} || ${rest}`;
 }
 
 /** Builds the statement that counts rows by date in a time zone. `from`: the FROM clause with the relation `events`. */
@@ -169,6 +190,7 @@ function sourceExpression({ name, source }: Selector, plan: SelectorPlan): strin
     values['timezone'] = request.timezone;
     return zoneDate(source.zoneDate);
   }
+  if ('zoneTime' in source) return zoneTime(source.zoneTime, plan);
   if ('mapKeys' in source) return listExpression(`map_keys(events.${source.mapKeys})`);
   if ('mapValues' in source) return listExpression(`map_values(events.${source.mapValues})`);
   if ('constant' in source) return sqlText(source.constant);
@@ -214,27 +236,71 @@ function isLiteral({ source }: Selector, { cells }: SelectorPlan): boolean {
   return cells === 'text' && ('mapKeys' in source || 'mapValues' in source);
 }
 
+/** Lists for each column of a result whether its values are numbers. */
+export function listNumberColumns(request: ExportSpec, params: readonly ParamColumn[]): boolean[] {
+  return [
+    ...getSelectors(request).map(({ type }) => ['integer', 'number', 'timestamp'].includes(type)),
+    ...params.map(({ type }) => ['integer', 'long', 'decimal'].includes(type)),
+  ];
+}
+
+/** Returns what a spreadsheet makes of a selector's value. */
+function spreadsheetKind({ type, columnType = 'VARCHAR' }: Selector): 'text' | 'decimal' | 'other' {
+  if (columnType === 'DOUBLE' || /^DECIMAL\(\d+,[1-9]/.test(columnType)) return 'decimal';
+  return columnType === 'VARCHAR' && type === 'string' ? 'text' : 'other';
+}
+
+/** Names a column as in the header. Each part begins with the header, and so with the mark of a dialect. */
+function headerName(name: string, index: number, { dialect }: ExportSpec): string {
+  return sqlName(index === 0 && dialect !== undefined ? `${byteOrderMark}${name}` : name);
+}
+
+/** A column of a result: what the first step reads, and its cell in the second. */
+interface NamedColumn {
+  readonly name: string;
+  readonly read: readonly string[];
+  readonly cell: string;
+}
+
+function selectorColumn(selector: Selector, plan: SelectorPlan, isLone: boolean): NamedColumn {
+  const { cells, request } = plan;
+  // DuckDB writes a lone empty value as an empty line, which CSV readers skip: "" keeps the row.
+  const toCell = (value: string): string =>
+    isLone && cells === 'text' ? `coalesce(CAST(${value} AS VARCHAR), '')` : value;
+  const { name } = selector;
+  const column = sqlName(name);
+  const expression = expressionOf(selector, plan);
+  if (isLiteral(selector, plan) && expression !== 'NULL') {
+    const joined = sqlName(`${name} joined`);
+    const read = [`${expression} AS ${column}`, `${joinItems(expression)} AS ${joined}`];
+    return { name, read, cell: toCell(arrayLiteral(column, joined)) };
+  }
+  if (cells === 'typed')
+    return { name, read: [`CAST(${expression} AS ${typeOf(selector)}) AS ${column}`], cell: column };
+  const { dialect } = request;
+  const own =
+    dialect === undefined || expression === 'NULL'
+      ? expression
+      : spreadsheetCell(expression, spreadsheetKind(selector), dialect);
+  return { name, read: [`${toCell(own)} AS ${column}`], cell: column };
+}
+
 /** Builds the columns of the result, and adds their values. */
 function selectColumns(plan: SelectorPlan): ResultColumns {
   const selected = getSelectors(plan.request);
-  const isLone = selected.length === 1;
-  // DuckDB writes a lone empty value as an empty line, which CSV readers skip: "" keeps the row.
-  const toCell = (expression: string): string =>
-    isLone && plan.cells === 'text' ? `coalesce(CAST(${expression} AS VARCHAR), '')` : expression;
-  const columns = selected.map((selector) => {
-    const name = sqlName(selector.name);
-    const expression = expressionOf(selector, plan);
-    if (!isLiteral(selector, plan) || expression === 'NULL') {
-      const value = plan.cells === 'typed' ? `CAST(${expression} AS ${typeOf(selector)})` : toCell(expression);
-      return { read: [`${value} AS ${name}`], written: name };
-    }
-    const joined = sqlName(`${selector.name} joined`);
-    return {
-      read: [`${expression} AS ${name}`, `${joinItems(expression)} AS ${joined}`],
-      written: `${toCell(arrayLiteral(name, joined))} AS ${name}`,
-    };
-  });
-  return { read: columns.flatMap(({ read }) => read), written: columns.map(({ written }) => written) };
+  const params = plan.params ?? [];
+  const isLone = selected.length + params.length === 1;
+  const columns: readonly NamedColumn[] = [
+    ...selected.map((selector) => selectorColumn(selector, plan, isLone)),
+    ...params.map((param, index) => {
+      const column = sqlName(`param ${index}`);
+      return { name: param.name, read: [`${paramExpression(param, index, plan)} AS ${column}`], cell: column };
+    }),
+  ];
+  return {
+    read: columns.flatMap(({ read }) => read),
+    written: columns.map(({ name, cell }, index) => `${cell} AS ${headerName(name, index, plan.request)}`),
+  };
 }
 
 export function showsTitles({ selectors }: ExportSpec, titles: PlanTitles | undefined): boolean {
@@ -270,6 +336,10 @@ export function selectSql({ read, written }: ResultColumns, from: string): strin
   return `SELECT ${written.join(', ')} FROM (SELECT ${read.join(', ')} ${from})`;
 }
 
-export function emptyColumns(request: ExportSpec): string[] {
-  return getSelectors(request).map((selector) => `CAST(NULL AS ${typeOf(selector)}) AS ${sqlName(selector.name)}`);
+export function emptyColumns(request: ExportSpec, params: readonly ParamColumn[]): string[] {
+  const columns = [
+    ...getSelectors(request).map((selector) => ({ name: selector.name, type: typeOf(selector) })),
+    ...params.map(({ name }) => ({ name, type: 'VARCHAR' })),
+  ];
+  return columns.map(({ name, type }, index) => `CAST(NULL AS ${type}) AS ${headerName(name, index, request)}`);
 }

@@ -27,7 +27,7 @@ const toPlain = (text: string): string => text.replaceAll(/[\p{C}\p{Zl}\p{Zp}]/g
 type Named<T> = readonly [one: T, name: string];
 
 /** Assigns unique names, ignoring case. The first of equal texts keeps its name, others get numbers. */
-function nameEach<T>(
+export function nameEach<T>(
   items: readonly T[],
   toText: (one: T) => string,
   reservedNames: readonly string[] = [],

@@ -95,7 +95,7 @@ describe('CSV parts', () => {
             toCsv([header, ...rows]),
             partMaxBytes,
           );
-          const parts = texts.map(parseCsv);
+          const parts = texts.map((part) => parseCsv(part));
           for (const [index, part] of parts.entries()) {
             expect(part[0]).toEqual(header);
             expect(part.length - 1).toBe(counts[index]);

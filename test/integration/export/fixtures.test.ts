@@ -42,6 +42,7 @@ const resultCases = [
   'daylight.json',
   'forms.json',
   'people.json',
+  'spreadsheets.json',
 ].flatMap((name) => readCases<ResultCase>(name));
 /** Cases that this run tests. */
 const askedCases = inTurn(resultCases, 8);
@@ -118,7 +119,11 @@ describe('export cases', () => {
     it(`The export has the rows of the oracle: ${example.title}`, async () => {
       const parts = await running.download(user, ids.get(example) ?? '');
       expect(parts).toHaveLength(1);
-      expect(parseCsv(parts[0] ?? '')).toEqual(expectedRows(example.request, importedEvents));
+      const { dialect } = example.request;
+      const [text = ''] = parts;
+      expect(text.startsWith('\uFEFF')).toBe(dialect !== undefined);
+      const found = parseCsv(dialect === undefined ? text : text.slice(1), dialect === 'excel-semicolon' ? ';' : ',');
+      expect(found).toEqual(expectedRows(example.request, importedEvents));
     }, 120_000);
   }
 

@@ -11,6 +11,7 @@ import { expectedRows, type OracleRequest } from '../../helpers/export-oracle.ts
 import { temporaryFolder } from '../../helpers/folder.ts';
 import { oneTestIn } from '../../helpers/in-turn.ts';
 import { writeLake } from '../../helpers/lake-fixture.ts';
+import { readSheet } from '../../helpers/read-sheet.ts';
 import { runHere } from '../../helpers/worker-here.ts';
 
 beforeEach(oneTestIn(3));
@@ -30,10 +31,12 @@ interface Downloaded {
   readonly body: Buffer;
 }
 
-const readers: Readonly<Record<string, (files: readonly string[]) => string>> = {
+const readers: Readonly<Record<string, (files: readonly string[], columns: readonly string[]) => string>> = {
   csv: (files) =>
     `read_csv(${sqlList(files)}, header = true, all_varchar = true, delim = ',', quote = '"', escape = '"', nullstr = '')`,
-  jsonl: (files) => `read_json(${sqlList(files)}, format = 'newline_delimited', maximum_object_size = 16777216)`,
+  // Without the types, the reader would take times for timestamps.
+  jsonl: (files, columns) =>
+    `read_json(${sqlList(files)}, format = 'newline_delimited', maximum_object_size = 16777216, columns = {${columns.map((name) => `${sqlName(name)}: '${selectors.get(name)?.type === 'array' ? 'VARCHAR[]' : 'VARCHAR'}'`).join(', ')}})`,
   parquet: (files) => `read_parquet(${sqlList(files)})`,
 };
 /** Converts a list back to a cell of CSV. */
@@ -67,6 +70,8 @@ describe('the formats of export files', () => {
     format: string,
     columns: readonly string[],
   ): Promise<string[][]> {
+    if (format === 'xlsx')
+      return files.flatMap(({ body }) => readSheet(body).slice(1)).map((row) => row.map(({ text }) => text));
     const paths = files.map(({ name, body }) => {
       const file = path.join(area.dataDir, name);
       writeFileSync(file, body);
@@ -78,7 +83,7 @@ describe('the formats of export files', () => {
       return `coalesce(${isList ? `CASE WHEN eventName IS NOT NULL THEN ${listCell(column)} END` : `${column}::VARCHAR`}, '')`;
     });
     const rows = await duckdb.rows(
-      `SELECT to_json([${cells.join(', ')}])::VARCHAR AS cells FROM ${readers[format]?.(paths) ?? ''}`,
+      `SELECT to_json([${cells.join(', ')}])::VARCHAR AS cells FROM ${readers[format]?.(paths, columns) ?? ''}`,
     );
     return rows.map((row) => JSON.parse(String(row['cells'])) as string[]);
   }
@@ -119,6 +124,7 @@ describe('the formats of export files', () => {
     ['parquet', 'none', /^parquet$/, 'application/vnd.apache.parquet'],
     ['parquet', 'gzip', /^parquet$/, 'application/vnd.apache.parquet'],
     ['parquet', 'zstd', /^parquet$/, 'application/vnd.apache.parquet'],
+    ['xlsx', undefined, /^xlsx$/, 'application/vnd.openxmlformats-officedocument.spreadsheetml.sheet'],
   ])(
     'An export as %s with compression %s has every cell of every selector, in the order of time',
     async (format, compression, name, type) => {
@@ -174,10 +180,36 @@ describe('the formats of export files', () => {
     },
   );
 
-  it.each(['csv', 'jsonl', 'parquet'])('An export of one selector as %s has a row for each event', async (format) => {
-    const files = await download(user, { event: 'customEvents', selectors: 'customUserId', ...span, format });
-    const rows = await readRows(files, format, ['customUserId']);
-    expect(rows.length).toBe(inOrderOfTime.length);
+  it.each(['csv', 'jsonl', 'parquet', 'xlsx'])(
+    'An export of one selector as %s has a row for each event',
+    async (format) => {
+      const files = await download(user, { event: 'customEvents', selectors: 'customUserId', ...span, format });
+      const rows = await readRows(files, format, ['customUserId']);
+      expect(rows.length).toBe(inOrderOfTime.length);
+    },
+  );
+
+  it('A workbook has numbers as far as a spreadsheet keeps them, texts for the others, and the same bytes again', async () => {
+    const query = {
+      event: 'customEvents',
+      selectors: 'customUserId,tsEvent,hwid,age',
+      ...span,
+      format: 'xlsx',
+      columns: 'params',
+    };
+    const [file, ...others] = await download(user, query);
+    expect(others).toEqual([]);
+    const [header = [], ...rows] = readSheet(file?.body ?? Buffer.alloc(0));
+    expect(header.slice(0, 4).map(({ text }) => text)).toEqual(['customUserId', 'tsEvent', 'hwid', 'age']);
+    expect(header.length).toBeGreaterThan(10);
+    for (const cells of rows) {
+      const [id, time, hwid, age] = cells;
+      expect([id?.isNumber, time?.isNumber, hwid?.isNumber]).toEqual([false, true, false]);
+      expect(age?.isNumber).toBe(age?.text !== '');
+    }
+    expect(rows.filter(([, , hwid]) => hwid?.text === '18446744073709551615').length).toBeGreaterThan(0);
+    const [again] = await download(user, query);
+    expect(again?.body.equals(file?.body ?? Buffer.alloc(0))).toBe(true);
   });
 
   it('A user with gzip files gets every file compressed, except if a request sets another compression', async () => {

@@ -15,6 +15,9 @@ function given(options: Partial<GivenRequest>): GivenRequest {
 
 const asked = (output: string) => toRequest('customEvents', given({}), output, nowMs).parameters;
 
+const selectorsOf = (options: Partial<GivenRequest>): string | undefined =>
+  toRequest('customEvents', given(options), undefined, nowMs).parameters.find(([name]) => name === 'selectors')?.[1];
+
 describe('an export request of the command line', () => {
   it.each([
     ['sinceVersion=8-1', '--since-version'],
@@ -37,6 +40,12 @@ describe('an export request of the command line', () => {
     expect(() => parse?.('idAd=1', '--person')).toThrow('use --where for other parameters');
   });
 
+  it('Columns of parameters replace the selectors of all parameters, unless these are named', () => {
+    const [plain = '', withColumns = ''] = [selectorsOf({}), selectorsOf({ columns: 'params' })];
+    expect(plain).toBe(`${withColumns},params.name,params.value`);
+    expect(selectorsOf({ columns: 'params', selectors: 'params.name' })).toBe('params.name');
+  });
+
   it('An IANA alias is converted to the time zone of the service', () => {
     const { parameters, days } = toRequest(
       'customEvents',
@@ -56,11 +65,11 @@ describe('an export request of the command line', () => {
   it('A file name of an unknown format and a missing folder are rejected before the export is created', async () => {
     const folder = testFolder();
     const at = (name: string): string => path.join(folder, name);
-    for (const name of ['x.xlsx', 'x.json', 'x.csv.zip'])
+    for (const name of ['x.xls', 'x.json', 'x.csv.zip'])
       await expect(assertOutputWritable(at(name)), name).rejects.toThrow(/is not an export format/);
     for (const name of ['none/x.csv', 'none/deep/'])
       await expect(assertOutputWritable(at(name)), name).rejects.toThrow(`folder ${at('none')} does not exist`);
-    for (const name of ['x.csv', 'x.parquet', 'x.jsonl.zst', 'x', 'x.2026-05-01', 'x.txt', 'new/', ''])
+    for (const name of ['x.csv', 'x.parquet', 'x.jsonl.zst', 'x.xlsx', 'x', 'x.2026-05-01', 'x.txt', 'new/', ''])
       await expect(assertOutputWritable(at(name)), name).resolves.toBeUndefined();
     expect(readdirSync(folder)).toEqual([]);
   });

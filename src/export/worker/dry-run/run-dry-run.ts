@@ -7,7 +7,6 @@
  * Crash: nothing is left.
  */
 import path from 'node:path';
-import { getSelector } from '../../../datasets/dictionaries.ts';
 import { inParallel } from '../../../runtime/async/in-parallel.ts';
 import { describeError, isAppError, isDamage } from '../../../runtime/errors.ts';
 import { findStoredSize, foldersOfFiles } from '../../../runtime/store/open-store.ts';
@@ -26,12 +25,14 @@ import { toReportVersion, resolveReadVersion, useLists, type ReadVersion } from 
 import { planSlices, type Slice } from '../copy-slices.ts';
 import { filesSql, type ExportQuery, type ExportStatement } from '../export-query.ts';
 import { chooseFormat } from '../formats/format.ts';
+import type { ParamColumn } from '../param-columns.ts';
 import { openReadEngine, type QueryEngine } from '../query-engine.ts';
 import { buildEmptyQuery, planQuery } from '../query.ts';
 import {
   withoutRows,
   createReadFiles,
   createVerify,
+  findParams,
   prepare,
   usePaths,
   type ReadFiles,
@@ -61,6 +62,8 @@ export interface DryRun {
   readonly plan: ReadPlan;
   readonly readVersion: ReadVersion;
   readonly query: ExportQuery;
+  /** Columns of parameters; absent: the request has none. */
+  readonly params?: readonly ParamColumn[] | undefined;
   readonly engine: QueryEngine;
   readonly read: ReadFiles;
   readonly verify: Verify;
@@ -130,7 +133,7 @@ async function sampleBytes(dryRun: DryRun, counted: Counted | undefined, ms: num
     return { rows, bytes: await file.size() };
   }
   try {
-    const { bytes: empty } = await measure(buildEmptyQuery(plan.request).select, []);
+    const { bytes: empty } = await measure(buildEmptyQuery(plan.request, dryRun.params).select, []);
     const { sql, values } = query.select;
     let [rows, bytes, measured] = [0, 0, 0];
     for (const sample of counted === undefined ? [] : listSamples(dryRun, partOptions !== undefined, counted)) {
@@ -193,7 +196,8 @@ function over(limit: OverLimit['limit'], allowed: number, { atLeast, atMost }: E
  */
 export async function estimate(dryRun: DryRun, times = defaultTimes): Promise<Omit<Estimate, 'basis'>> {
   const { plan, read, verify } = dryRun;
-  const { limits } = plan;
+  const { limits, request } = plan;
+  const maxRows = Math.min(limits.maxRows, chooseFormat(request).sheet?.maxRows ?? Infinity);
   await verify(read.files);
   const counted = await countRows(dryRun, times);
   const rows = boundRows(counted);
@@ -205,7 +209,7 @@ export async function estimate(dryRun: DryRun, times = defaultTimes): Promise<Om
     bytes,
     parts: boundParts(plan, bytes),
     seconds: Math.ceil(seconds * 10) / 10,
-    overLimits: [...over('rows', limits.maxRows, rows), ...over('bytes', limits.maxBytes, bytes)],
+    overLimits: [...over('rows', maxRows, rows), ...over('bytes', limits.maxBytes, bytes)],
   };
 }
 
@@ -222,7 +226,7 @@ function piecesOf({ plan: { request }, query: { preparation }, read: { files } }
 
 /** Reads the first rows of a result, cells as in CSV, from as few files as possible. */
 async function preview(dryRun: DryRun): Promise<Omit<Preview, 'basis'>> {
-  const { plan, readVersion, query, engine, read, verify } = dryRun;
+  const { plan, readVersion, query, params = [], engine, read, verify } = dryRun;
   await prepare({ engines: [engine], read, verify }, query, { plan, ...readVersion });
   const { sql, values } = query.select;
   // One more row shows whether there are more.
@@ -237,7 +241,7 @@ async function preview(dryRun: DryRun): Promise<Omit<Preview, 'basis'>> {
     const found = await runWatched(engine, withoutRows({ plan }), () => undefined, reading);
     rows.push(...found.map((row) => Object.values(row).map((cell) => (typeof cell === 'string' ? cell : null))));
   }
-  const columns = plan.request.selectors.map((name) => getSelector(name).name);
+  const columns = [...plan.request.selectors, ...params.map(({ name }) => name)];
   return { columns, rows: rows.slice(0, previewRows), isTruncated: rows.length > previewRows };
 }
 
@@ -267,9 +271,17 @@ async function runDryRun(plan: DryRunPlan, readVersion: ReadVersion): Promise<Dr
   const isEstimate = plan.look !== 'preview';
   // A sample and a count are the same in any order.
   const { order: _order, ...unordered } = request;
-  const query = isEstimate
-    ? planQuery({ ...plan, request: unordered }, readVersion, { lean: true, cells: chooseFormat(request).cells })
-    : planQuery(plan, readVersion, { lean: true, cells: 'text' });
+  // A preview shows the values without what a dialect adds.
+  const { dialect: _dialect, ...plain } = request;
+  const toQuery = (params?: readonly ParamColumn[]): ExportQuery =>
+    isEstimate
+      ? planQuery({ ...plan, request: unordered }, readVersion, {
+          lean: true,
+          cells: chooseFormat(request).cells,
+          params,
+        })
+      : planQuery({ ...plan, request: plain }, readVersion, { lean: true, cells: 'text', params });
+  const query = toQuery();
   const folders = [
     ...foldersOfFiles(tableDir),
     unnamedFolder,
@@ -279,7 +291,10 @@ async function runDryRun(plan: DryRunPlan, readVersion: ReadVersion): Promise<Dr
   try {
     const read = createReadFiles({ plan, ...readVersion }, query);
     const verify = createVerify({ plan, ...readVersion });
-    const about = { plan, readVersion, query, engine, read, verify: isEstimate ? createSizeCheck(verify) : verify };
+    const checked = isEstimate ? createSizeCheck(verify) : verify;
+    const params = await findParams({ engines: [engine], read, verify: checked }, query, { plan, ...readVersion });
+    const complete = params === undefined ? query : toQuery(params);
+    const about = { plan, readVersion, query: complete, params, engine, read, verify: checked };
     const describe = () => toReportVersion(plan, readVersion);
     if (!isEstimate) return { kind: 'preview', preview: { ...(await preview(about)), basis: await describe() } };
     if (plan.look === 'daily')

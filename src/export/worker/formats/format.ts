@@ -1,4 +1,11 @@
-import { defaultFormat, endingOf, getFormat, type TextFormat } from '../../../datasets/file-formats.ts';
+import {
+  csvOf,
+  defaultFormat,
+  endingOf,
+  fileFormats,
+  getFormat,
+  type TextFormat,
+} from '../../../datasets/file-formats.ts';
 import type { ExportSpec } from '../../jobs/export-spec.ts';
 import type { WorkerLimits } from '../../jobs/worker-messages.ts';
 import type { Cells } from '../selector-sql.ts';
@@ -24,12 +31,14 @@ export interface Format {
   readonly appendOptions?: string;
   /** The file of a result without rows, if no query is needed. */
   readonly emptyText?: (columns: readonly string[]) => string;
+  /** Present for a workbook, which is made of the engine's text. */
+  readonly sheet?: { readonly maxRows: number };
   /** Absent: the engine's file is downloaded as it is. */
   readonly partOptions?: PartOptions;
 }
 
 /** Chooses the format of a request. By default a small text is one plain file, and a large one gzip parts. */
-export function chooseFormat({ format: name = defaultFormat, compression }: ExportSpec): Format {
+export function chooseFormat({ format: name = defaultFormat, compression, dialect }: ExportSpec): Format {
   const declared = getFormat(name);
   const { cells } = declared;
   const ending = endingOf({ format: name, compression: compression === 'zstd' ? 'zstd' : 'none' });
@@ -43,7 +52,11 @@ export function chooseFormat({ format: name = defaultFormat, compression }: Expo
       byOneThread: true,
     };
   }
-  const { copyOptions, appendOptions, emptyText } = declared;
+  if (declared.kind === 'sheet') {
+    const { copyOptions, appendOptions, emptyText } = fileFormats.csv;
+    return { ending, cells, copyOptions, appendOptions, emptyText, sheet: { maxRows: declared.maxRows } };
+  }
+  const { copyOptions, appendOptions, emptyText } = dialect === undefined ? declared : csvOf(dialect);
   if (compression === 'zstd') return { ending, cells, copyOptions: `${copyOptions}, COMPRESSION zstd` };
   const partOptions: PartOptions = {
     rows: declared,

@@ -98,7 +98,7 @@ interface RowBlock {
 }
 
 /** Reads a text in blocks of complete rows, independent of its files. A long row makes a longer block. */
-async function* readRows(text: GrowingText, form: TextFormat): AsyncGenerator<RowBlock> {
+export async function* readRows(text: GrowingText, form: Pick<TextFormat, 'findRowEnds'>): AsyncGenerator<RowBlock> {
   try {
     let partialRow: Buffer = Buffer.alloc(0);
     for (let length = blockBytes; length === blockBytes;) {

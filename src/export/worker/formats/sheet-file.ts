@@ -1,0 +1,170 @@
+import { createHash } from 'node:crypto';
+import path from 'node:path';
+import { Readable } from 'node:stream';
+import { fileFormats } from '../../../datasets/file-formats.ts';
+import type { ReportFile } from '../../../reports/reports.ts';
+import { openZip } from '../../../reports/zip.ts';
+import { removeFile } from '../../../runtime/files/durable-file.ts';
+import { openNewFile } from '../../../runtime/files/open-file.ts';
+import { LimitError } from '../watch-statement.ts';
+import type { GrowingText } from './growing-text.ts';
+import { readRows } from './text-parts.ts';
+
+/**
+ * Workbooks (.xlsx) of one sheet, from the CSV of a query, row by row. Texts are inline strings, which spreadsheets never
+ * run as formulas. Of the libraries, write-excel-file holds all rows in memory, and exceljs is not maintained: archiver
+ * writes the zip, and the sheet is simple XML. The same rows give the same bytes.
+ */
+
+/** Limits of a cell, characters, and of the sheet's XML, bytes: larger ones need a zip that many programs cannot read. */
+const maxCellLength = 32_767;
+const maxSheetBytes = 4_000_000_000;
+/** Digits that a spreadsheet keeps. */
+const exactDigits = 15;
+
+const xml = '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n';
+const office = 'http://schemas.openxmlformats.org';
+const main = `${office}/spreadsheetml/2006/main`;
+const relationships = `${office}/officeDocument/2006/relationships`;
+const relationship = (type: string, target: string): string =>
+  `${xml}<Relationships xmlns="${office}/package/2006/relationships"><Relationship Id="rId1" Type="${relationships}/${type}" Target="${target}"/></Relationships>`;
+const contentType = (part: string, type: string): string =>
+  `<Override PartName="${part}" ContentType="application/vnd.openxmlformats-officedocument.spreadsheetml.${type}+xml"/>`;
+
+/** The files of the zip besides the sheet. */
+const frame: Readonly<Record<string, string>> = {
+  '[Content_Types].xml': `${xml}<Types xmlns="${office}/package/2006/content-types"><Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>${contentType('/xl/workbook.xml', 'sheet.main')}${contentType('/xl/worksheets/sheet1.xml', 'worksheet')}</Types>`,
+  '_rels/.rels': relationship('officeDocument', 'xl/workbook.xml'),
+  'xl/workbook.xml': `${xml}<workbook xmlns="${main}" xmlns:r="${relationships}"><sheets><sheet name="export" sheetId="1" r:id="rId1"/></sheets></workbook>`,
+  'xl/_rels/workbook.xml.rels': relationship('worksheet', 'worksheets/sheet1.xml'),
+};
+const sheetName = 'xl/worksheets/sheet1.xml';
+/** The header row stays visible. */
+const sheetStart = `${xml}<worksheet xmlns="${main}"><sheetViews><sheetView workbookViewId="0"><pane ySplit="1" topLeftCell="A2" activePane="bottomLeft" state="frozen"/></sheetView></sheetViews><sheetData>`;
+const sheetEnd = '</sheetData></worksheet>';
+
+/** Splits complete rows of CSV into cells. */
+function* parseCells(text: string): Generator<string[]> {
+  let cells: string[] = [];
+  const cell = /(?:"([^"]*(?:""[^"]*)*)"|([^",\n]*))([,\n])/gy;
+  for (const [, quoted, plain = '', end] of text.matchAll(cell)) {
+    cells.push(quoted === undefined ? plain : quoted.replaceAll('""', '"'));
+    if (end !== '\n') continue;
+    yield cells;
+    cells = [];
+  }
+}
+
+const escapes: Readonly<Record<string, string>> = { '&': '&amp;', '<': '&lt;', '>': '&gt;' };
+const toHex = (character: string): string =>
+  `_x${character.charCodeAt(0).toString(16).toUpperCase().padStart(4, '0')}_`;
+
+/** Control characters besides tab and line feed, and codes without a character: XML forbids or changes them. */
+const forbidden = /[\p{Cc}\uFFFE\uFFFF]/gu;
+
+/** Escapes a text for XML. Forbidden characters are written as `_xHHHH_`, and so is the start of such texts. */
+function escapeXml(text: string): string {
+  return text
+    .replaceAll(/_(?=x[\dA-Fa-f]{4}_)/g, toHex)
+    .replaceAll(/[&<>]/g, (character) => escapes[character] ?? '')
+    .replaceAll(forbidden, (character) => (character === '\t' || character === '\n' ? character : toHex(character)));
+}
+
+/** Reports whether a spreadsheet keeps a number as it is: with at most 15 digits, and not as -0. */
+function isExactNumber(text: string): boolean {
+  const [, whole = '', fraction = '', exponent = '0'] = /^-?(\d+)(?:\.(\d+))?(?:e([+-]?\d{1,3}))?$/i.exec(text) ?? [];
+  if (whole === '') return false;
+  const digits = `${whole}${fraction.replace(/0+$/, '')}`.replace(/^0+/, '');
+  if (digits === '') return !text.startsWith('-');
+  return digits.length <= exactDigits && Math.abs(Number(exponent)) < 300;
+}
+
+/** Returns the letters of a column: A, ..., Z, AA. */
+function columnLetters(index: number): string {
+  const rest = Math.floor(index / 26) - 1;
+  return `${rest < 0 ? '' : columnLetters(rest)}${String.fromCharCode(65 + (index % 26))}`;
+}
+
+function renderRow(
+  cells: readonly string[],
+  row: number,
+  isNumber: readonly boolean[],
+  letters: readonly string[],
+): string {
+  const rendered = cells.map((text, index) => {
+    if (text === '') return '';
+    const place = `${letters[index] ?? ''}${row}`;
+    if (row > 1 && isNumber[index] === true && isExactNumber(text)) return `<c r="${place}"><v>${text}</v></c>`;
+    if (text.length > maxCellLength)
+      throw new LimitError(
+        `Row ${row} has a text of more than ${maxCellLength} characters, which a cell of xlsx cannot have. Use another format`,
+      );
+    return `<c r="${place}" t="inlineStr"><is><t xml:space="preserve">${escapeXml(text)}</t></is></c>`;
+  });
+  return `<row r="${row}">${rendered.join('')}</row>`;
+}
+
+interface SheetOptions {
+  readonly folder: string;
+  readonly stem: string;
+  /** Whether the values of each column are numbers. */
+  readonly isNumber: readonly boolean[];
+  readonly onRead: (bytes: number) => void;
+}
+
+/**
+ * Writes a text with a header, while it is written, to a workbook, durably except for its folder. An error leaves no
+ * file. Error: `LimitError` for what a sheet cannot have.
+ */
+export async function writeSheet(text: GrowingText, options: SheetOptions): Promise<ReportFile> {
+  const { folder, stem, isNumber, onRead } = options;
+  const letters = isNumber.map((_, index) => columnLetters(index));
+  let [row, read, written] = [0, 0, 0];
+  let failure: unknown;
+
+  async function* renderSheet(): AsyncGenerator<Buffer> {
+    try {
+      yield Buffer.from(sheetStart);
+      for await (const { bytes } of readRows(text, fileFormats.csv)) {
+        const rows: string[] = [];
+        for (const cells of parseCells(bytes.toString('utf8')))
+          rows.push(renderRow(cells, (row += 1), isNumber, letters));
+        const rendered = Buffer.from(rows.join(''));
+        written += rendered.length;
+        if (written > maxSheetBytes)
+          throw new LimitError('The rows are too large for xlsx. Select fewer rows or columns, or use another format');
+        yield rendered;
+        read += bytes.length;
+        onRead(read);
+      }
+      yield Buffer.from(sheetEnd);
+    } catch (error) {
+      failure = error;
+      throw error;
+    }
+  }
+
+  const name = `${stem}${fileFormats.xlsx.endings[0]}`;
+  const file = path.join(folder, name);
+  const handle = await openNewFile(file);
+  const hash = createHash('sha256');
+  let bytes = 0;
+  try {
+    const parts = Object.entries(frame).map(
+      ([part, content]) => [part, Readable.from([Buffer.from(content)])] as const,
+    );
+    for await (const chunk of await openZip([...parts, [sheetName, Readable.from(renderSheet())]])) {
+      hash.update(chunk);
+      bytes += chunk.length;
+      await handle.writeFile(chunk);
+    }
+    await handle.sync();
+    await handle.close();
+    // The header is not a row.
+    return { name, rows: Math.max(0, row - 1), bytes, sha256: hash.digest('hex') };
+  } catch (error) {
+    await handle.close().catch(() => undefined);
+    await removeFile(file);
+    throw failure ?? error;
+  }
+}

@@ -1,0 +1,88 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { expect, test } from 'vitest';
+import type { ExportSpec } from '../../../../src/export/jobs/export-spec.ts';
+import { runExport } from '../../../../src/export/worker/run-export.ts';
+import { openBenchLake } from '../../../bench/bench-lake.ts';
+import { addDays, appCount } from '../../../bench/export-lake.ts';
+import { planHere } from '../../../helpers/export-here.ts';
+import { testFolder } from '../../../helpers/folder.ts';
+import { inWholeRun } from '../../../helpers/in-turn.ts';
+import { writeLake } from '../../../helpers/lake-fixture.ts';
+import { readSheet } from '../../../helpers/read-sheet.ts';
+
+async function exportSheet(params: readonly Readonly<Record<string, string>>[], request: Partial<ExportSpec> = {}) {
+  const tableDir = path.join(testFolder(), 'events');
+  const rows = params.map((own, index) => ({
+    event_id: `e${index}`,
+    kind: 'custom_event' as const,
+    id_app: 1,
+    event_time: 1_700_000_000 + index,
+    available_at: 1_700_000_000,
+    custom_event_name: 'n',
+    custom_event_params: own,
+  }));
+  await writeLake(tableDir, [rows]);
+  const plan = planHere(tableDir, { selectors: ['eventId'], columns: 'params', format: 'xlsx', ...request });
+  const outcome = await runExport(plan, () => undefined);
+  const read = (): ReturnType<typeof readSheet> => readSheet(readFileSync(path.join(plan.folder, 'all.xlsx')));
+  return { outcome, read };
+}
+
+test('Numbers that a spreadsheet changes stay texts, and so does all text', async () => {
+  const numbers = ['0', '7', '-12', '0.5', '1e-7', '123456789012345', '1.50'];
+  const changed = ['-0', '1234567890123456', '0.1234567890123456', '12345678901234567890'];
+  const { read } = await exportSheet([...numbers, ...changed].map((n) => ({ n, note: `=${n}` })));
+  const cells = read().slice(1);
+  const ofNumbers = numbers.map((text, index) => [text, index < numbers.length]);
+  expect(cells.map(([, n]) => [n?.text, n?.isNumber])).toEqual([...ofNumbers, ...changed.map((text) => [text, false])]);
+  expect(cells.map(([, , note]) => [note?.text, note?.isNumber])).toEqual(
+    [...numbers, ...changed].map((n) => [`=${n}`, false]),
+  );
+});
+
+test('A text that looks like an escape, and each character that XML forbids, stay as they are', async () => {
+  const texts = [
+    '_x0041_',
+    '_x005F_x0041_',
+    'a_x_b',
+    '\r\n',
+    '\v\f\u0001\uFFFE\uFFFF',
+    '<a href="x">&amp;</a>',
+    ' a ',
+    '\t',
+  ];
+  const { read } = await exportSheet(texts.map((t) => ({ t })));
+  expect(read().map(([, t]) => t?.text)).toEqual(['params.t', ...texts]);
+});
+
+test('A cell that is too long for a sheet ends the export with the reason', async () => {
+  const { outcome } = await exportSheet([{ t: 'x'.repeat(32_767) }, { t: 'x'.repeat(32_768) }]);
+  expect(outcome).toMatchObject({
+    kind: 'failed',
+    reason: 'user',
+    error: expect.stringContaining('Row 3 has a text') as string,
+  });
+  expect((await exportSheet([{ t: 'x'.repeat(32_767) }])).outcome).toMatchObject({ kind: 'done' });
+});
+
+test('A workbook without rows has the header', async () => {
+  const { outcome, read } = await exportSheet([{ t: 'x' }], { eventName: ['other'] });
+  expect(outcome).toMatchObject({ kind: 'done', files: [{ name: 'all.xlsx', rows: 0 }] });
+  expect(read().map((row) => row.map(({ text }) => text))).toEqual([['eventId']]);
+});
+
+test('More rows than a sheet can have end the export with the reason, before a file is written', async ({ skip }) => {
+  inWholeRun(skip);
+  const root = testFolder();
+  await addDays(await openBenchLake(root), 0, 1, 1_000_001);
+  const plan = planHere(
+    path.join(root, 'lake', 'events'),
+    { selectors: ['eventId'], format: 'xlsx' },
+    { idApps: Array.from({ length: appCount }, (_, index) => index + 1), limits: { maxRows: 1e9 } },
+  );
+  const error = 'Too many lines in export: xlsx has at most 1000000';
+  expect(await runExport(plan, () => undefined)).toEqual({ kind: 'failed', reason: 'user', error });
+  expect(readdirSync(plan.folder)).toEqual(['work']);
+  expect(readdirSync(path.join(plan.folder, 'work')).filter((name) => name.startsWith('result'))).toEqual([]);
+}, 120_000);
