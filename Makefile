@@ -65,9 +65,9 @@ start: build ## the service on ./data until it is stopped; TRIBUTARY_... setting
 
 # A service that runs already keeps its folder, and the second one ends at once. A shell that waited for init alone, as
 # for its last command, would leave the other to nobody.
-init: build ## the service in the background on ./data, a first app and user, and a profile for import and export
+init: build ## the service in the background on ./data, a first app and user, and a profile; SAMPLE=1 adds generated events
 	@(umask 077; mkdir -p '$(DATA)'); nohup node $(PROGRAM) start </dev/null >>'$(DATA)/service.log' 2>&1 & \
-	  node $(PROGRAM) init --wait --started $$! --log '$(DATA)/service.log' || exit $$?
+	  node $(PROGRAM) init $(if $(SAMPLE),--sample) --wait --started $$! --log '$(DATA)/service.log' || exit $$?
 
 stop: build ## ends the service on ./data, and waits until it has ended
 	@node $(PROGRAM) stop

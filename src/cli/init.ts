@@ -12,6 +12,7 @@ import {
 } from '../client/profiles.ts';
 import type { AccessPaths } from '../access/access-file.ts';
 import type { Config } from '../config.ts';
+import { loadSample } from '../demo/sample.ts';
 import { platforms, type Platform } from '../datasets/field-schema.ts';
 import { pause, retry } from '../runtime/async/retry.ts';
 import type { Clock } from '../runtime/clock.ts';
@@ -24,6 +25,7 @@ import { file, flag, oneOf, parsed, positive, failUsage, text, withDefault } fro
 
 const [firstApp, firstAccount] = [1, 1];
 const defaultProfile = 'default';
+const sampleTitle = 'Sample';
 const pollIntervalMs = 250;
 /** Timeout for a running service to accept a new app, ms. */
 const knownMs = 15_000;
@@ -73,12 +75,37 @@ function examplesOf({ importUrl, exportUrl, idApp, token, idUser, secret }: Prof
     `  curl -X POST '${importUrl}/v1/customEvent/?idApp=${idApp}' -H 'Authorization: ${token}' -d '${event}'`,
   ];
   const ofUser = [
-    `Sign in to the console at ${exportUrl}/console/ with the user id ${idUser} and the secret ${secret}.`,
     'Create an export, then get its status and download links:',
     `  curl -u '${idUser}:${secret}' '${exportUrl}/api/raw/v1/export/create.json?${query}'`,
     `  curl -u '${idUser}:${secret}' '${exportUrl}/api/raw/v1/export/get.json?idRawExport=1'`,
   ];
   return [...(token === undefined ? [] : ofApp), ...(secret === undefined ? [] : ofUser)];
+}
+
+/** The address of the console, and what it asks for. */
+function consoleOf({ exportUrl, idUser, secret }: Profile): string[] {
+  if (idUser === undefined || secret === undefined) return [];
+  return ['', `  Console  ${exportUrl}/console/`, `  User     ${idUser}`, `  Secret   ${secret}`, ''];
+}
+
+/** Adds an app with generated events to the first account, unless it has one. Returns its id and number of events. */
+async function addSample(profile: Profile, { apps }: FirstAccess, { paths, clock, stop, printMessage }: DataContext) {
+  const before = apps.find((app) => app.title === sampleTitle);
+  if (before !== undefined) {
+    printMessage(`The sample exists: app ${before.idApp}. Remove it with 'tributary app remove ${before.idApp}'.`);
+    return undefined;
+  }
+  const all = [...apps, ...(await listApps(paths, true))];
+  const idApp = Math.max(0, ...all.map((app) => Number(app.idApp))) + 1;
+  const idAccount = Number(apps[0]?.idAccount ?? firstAccount);
+  const { token } = await addApp(paths, { idApp, platform: 'web', title: sampleTitle, idAccount }, clock.nowMs());
+  const { importUrl = '', exportUrl = '', idUser, secret } = profile;
+  const sample = { importUrl, exportUrl, idApp, token };
+  printMessage(`Importing the sample into app ${idApp}...`);
+  await awaitKnown(sample, stop);
+  const user = idUser === undefined || secret === undefined ? {} : { idUser, secret };
+  const events = await loadSample({ profile: { ...sample, ...user }, nowMs: clock.nowMs(), signal: stop });
+  return { idApp: String(idApp), events };
 }
 
 async function awaitKnown({ importUrl = '', idApp = 0, token = '' }: Profile, signal: AbortSignal): Promise<void> {
@@ -120,6 +147,7 @@ const options = {
     'NAME',
     parseProfileName,
   ),
+  sample: flag('add an app with generated events, so that every page shows something'),
   wait: flag('wait until the service is running'),
   started: positive('with --wait: id of the starting process; its exit ends the wait, a failure stops it', 'PID'),
   log: file('with --wait: log file of that process, to report why it exited'),
@@ -158,7 +186,10 @@ async function stopStarted(pid: number, { printMessage, force }: CommandContext)
   printMessage('tributary: the started service was stopped');
 }
 
-async function init({ platform, title, profile: wanted, wait, started, log }: InitOptions, context: DataContext) {
+async function init(
+  { platform, title, profile: wanted, sample, wait, started, log }: InitOptions,
+  context: DataContext,
+) {
   const { config, paths, clock, environment, printResult, printMessage, stop } = context;
   const { dataDir } = config;
   const profiles = profilesPath(environment);
@@ -166,6 +197,10 @@ async function init({ platform, title, profile: wanted, wait, started, log }: In
   const running = wait
     ? await awaitService({ dataDir, runFolder: paths.run, pid: started, log, signal: stop, note: printMessage })
     : readServiceStates(paths.run)[0];
+  if (sample && running === undefined)
+    throw new AppError('usage', '--sample needs a running service', {
+      hint: "Start it with 'tributary start', or pass --wait.",
+    });
   const addresses = addressesOf(config, running);
   // New secrets are shown once: first make sure that the profile can be written.
   const found = await changeProfiles(profiles, (known) => known);
@@ -192,6 +227,7 @@ async function init({ platform, title, profile: wanted, wait, started, log }: In
       profiles: { ...known, [name]: { ...known[name], ...profile } },
     }));
   if (running !== undefined && access.created.token !== undefined) await awaitKnown(profile, stop);
+  const sampled = sample ? await addSample(profile, access, context) : undefined;
   printResult({
     dataDir,
     isRunning: running !== undefined,
@@ -201,6 +237,7 @@ async function init({ platform, title, profile: wanted, wait, started, log }: In
     users: access.users.map(({ idUser }) => idUser),
     made: Object.keys(access.created).filter((member) => member.startsWith('id')),
     ...(isKept ? { profile: name } : {}),
+    ...(sampled === undefined ? {} : { sample: sampled }),
   });
   if (isKept) for (const line of examplesOf(profile)) printMessage(line);
   printMissing(name, access, profile, context);
@@ -208,6 +245,7 @@ async function init({ platform, title, profile: wanted, wait, started, log }: In
     printMessage("The service keeps running. Stop it with 'tributary stop', or 'make stop' in a checkout.");
   if (running === undefined)
     printMessage("No service is running on this data folder. Start it with 'tributary start'.");
+  if (isKept) for (const line of consoleOf(profile)) printMessage(line);
 }
 
 export const initCommand = defineDataCommand({
@@ -221,7 +259,7 @@ export const initCommand = defineDataCommand({
   ],
   examples: [
     'init',
-    'init --wait',
+    'init --wait --sample',
     'init --wait --started 4711 --log data/service.log',
     'init --data /srv/tributary/data --platform game --title "My game" --profile game',
   ],

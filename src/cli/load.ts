@@ -4,7 +4,8 @@ import { datasets, type Dataset } from '../datasets/dataset.ts';
 import { openEnrichment } from '../enrichment/enrichment.ts';
 import { ensureLake, hasTable, openDatasetTable, tablePaths } from '../lake/lake.ts';
 import type { Table } from '../lake/log/table.ts';
-import type { FieldMap } from '../admin/load/file-fields.ts';
+import { parseFieldMap, type FieldMap } from '../admin/load/field-rules.ts';
+import { loadMapNames, readLoadMap } from '../datasets/dictionaries.ts';
 import { listLoads, undoLoad } from '../admin/load/undo-load.ts';
 import { loadFile, type LoadDependencies, type LoadOptions } from '../admin/load/load.ts';
 import type { LoadProgress } from '../admin/load/stage-rows.ts';
@@ -23,7 +24,7 @@ import { file, flag, oneOf, parsed, positive, failUsage, many, text } from './op
 import { loadTitles } from '../admin/lists/load-titles.ts';
 import { engineLimits } from './lake-engine.ts';
 import { printRejectedLists, openList, toListOptions } from './segment.ts';
-import { defined, isRecord } from '../runtime/files/checksummed-json.ts';
+import { defined } from '../runtime/files/checksummed-json.ts';
 
 const loadable: readonly Dataset[] = [...datasets.values()].filter(({ isLoadable }) => isLoadable);
 
@@ -35,7 +36,9 @@ function parseMaxBad(value: string): number {
 }
 
 const loadOptions = {
-  map: file('JSON file with the field of each column, null to drop it: {"sum": "total", "note": null}'),
+  map: file(
+    `JSON file with the field of each column, null to drop it; or ${loadMapNames.join(', ')} for their installs`,
+  ),
   app: positive('app id of rows without idApp and SDKKey', 'ID'),
   maxBad: parsed('maximum number of bad rows, which are kept as failed rows (0)', 'N', parseMaxBad),
   restoreErased: flag('store erased rows again'),
@@ -48,15 +51,13 @@ const loadOptions = {
   },
 } as const;
 
-const isFieldMap = (value: unknown): value is FieldMap =>
-  isRecord(value) && Object.values(value).every((field) => field === null || typeof field === 'string');
-
 async function readMap(name: string): Promise<FieldMap> {
   const hint = 'Pass a JSON object with the field of each column, or null to drop it: {"sum": "total", "note": null}.';
   try {
-    const value: unknown = JSON.parse(await getTextFile(name));
-    if (isFieldMap(value)) return value;
-    throw new Error('it is not an object of field names');
+    const own = loadMapNames.find((known) => known === name);
+    const map = parseFieldMap(own === undefined ? JSON.parse(await getTextFile(name)) : readLoadMap(own));
+    if (typeof map !== 'string') return map;
+    throw new Error(map);
   } catch (error) {
     throw new AppError('usage', `cannot use --map ${name}: ${describeError(error)}`, { hint });
   }

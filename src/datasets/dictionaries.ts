@@ -262,3 +262,10 @@ export function findCountry(alpha2: string): Country | undefined {
 export function listCountries(): readonly Country[] {
   return [...countriesByCode.values()];
 }
+
+/** Maps of the package for raw installs of other trackers (docs/load.md). */
+export const loadMapNames = ['adjust', 'appsflyer', 'branch', 'singular'] as const;
+
+export function readLoadMap(name: (typeof loadMapNames)[number]): unknown {
+  return readPackageJson(`schemas/maps/${name}.json`);
+}

@@ -25,7 +25,8 @@ import type { DataFile } from '../lake/log/snapshot.ts';
 import { createLazyDuckdb, type DuckdbOptions, type Statements } from '../lake/sql/duckdb.ts';
 import { findWatermarkMs } from '../lake/watermark.ts';
 import { machineClock } from '../runtime/clock.ts';
-import type { EventLookupResult } from './lookup-result.ts';
+import type { EventLookupResult, EventsLookupResult } from './lookup-result.ts';
+import { findEvents, type EventsLookupRequest } from './find-events.ts';
 import {
   openTailedTables,
   findEvent,
@@ -89,20 +90,25 @@ export function createEventFinder(options: FinderOptions) {
     return lookupSources;
   }
 
+  /** Runs one lookup at a time. Error: `overloaded` with too many waiting lookups, or at the deadline. */
+  async function run<T>(idApp: number, deadlineMs: number, find: (sources: LookupSources) => Promise<T>): Promise<T> {
+    lastLookupAtMs = performance.now();
+    if (oneAtATime.count() >= maxWaiting || oneAtATime.count(idApp) >= maxWaitingOfApp)
+      throw new AppError('overloaded', 'too many waiting lookups', { hint: 'Retry later.' });
+    return oneAtATime.run(idApp, async () => {
+      if (performance.now() >= deadlineMs)
+        throw new AppError('overloaded', 'the lookup timed out in the queue', { hint: 'Retry later.' });
+      return find(await open());
+    });
+  }
+
   return {
     /** Errors: those of `findEvent`; `overloaded` with too many waiting lookups. */
-    async find(eventLookupRequest: EventLookupRequest): Promise<EventLookupResult> {
-      const { target, deadlineMs } = eventLookupRequest;
-      lastLookupAtMs = performance.now();
-      const idApp = target.idApp ?? noApp;
-      if (oneAtATime.count() >= maxWaiting || oneAtATime.count(idApp) >= maxWaitingOfApp)
-        throw new AppError('overloaded', 'too many waiting lookups', { hint: 'Retry later.' });
-      return oneAtATime.run(idApp, async () => {
-        if (performance.now() >= deadlineMs)
-          throw new AppError('overloaded', 'the lookup timed out in the queue', { hint: 'Retry later.' });
-        return findEvent(await open(), eventLookupRequest);
-      });
-    },
+    find: (request: EventLookupRequest): Promise<EventLookupResult> =>
+      run(request.target.idApp ?? noApp, request.deadlineMs, (sources) => findEvent(sources, request)),
+    /** Looks up many events of an app. Errors: those of `findEvents`; `overloaded` as above. */
+    findMany: (request: EventsLookupRequest): Promise<EventsLookupResult> =>
+      run(request.idApp, request.deadlineMs, (sources) => findEvents(sources, request)),
     /** Maintains the index after the first lookup, also of an earlier process. Error: of a failed file, at the end. */
     async maintain(signal: AbortSignal) {
       if (lookupSources === undefined && !(await exists(indexDir))) return;

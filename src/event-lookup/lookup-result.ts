@@ -36,6 +36,21 @@ export interface EventLookupResult {
   readonly watermark?: string;
 }
 
+/** One of many looked up events. `unknown`: not found, but not every source could be searched. */
+export type ListedEvent =
+  | { readonly state: 'erased' | 'never_seen' | 'unknown' }
+  /** The event, or the first one of a request, with the number of the request's events by state. */
+  | (FoundEvent & { readonly events?: Readonly<Record<string, number>> });
+
+export interface EventsLookupResult {
+  /** In the order of the queries. */
+  readonly events: readonly ListedEvent[];
+  /** Sources that could not be searched completely; absent: none. */
+  readonly unchecked?: readonly EventLocation[];
+  /** As in `EventLookupResult`, for each event that was never seen. */
+  readonly watermark?: string;
+}
+
 const iso = (ms: number | undefined): string | undefined =>
   ms === undefined || !Number.isFinite(ms) ? undefined : new Date(ms).toISOString();
 

@@ -35,9 +35,11 @@ export function startResponder(
     ...(responder === 'compactor' ? { maxIndexedBytes, maxFailedFiles } : {}),
     readBacklog: (from, limits, see) => readBacklog(connection, { ...from, streamName }, limits, see),
   });
-  const eventQueries = serveEventQueries(connection, streamName, responder, async ({ idApp, ...target }) => {
+  const eventQueries = serveEventQueries(connection, streamName, responder, async (query) => {
     const deadlineMs = performance.now() + responseTimeoutMs[responder];
     try {
+      if ('queries' in query) return { answer: await eventFinder.findMany({ ...query, deadlineMs }) };
+      const { idApp, ...target } = query;
       return { answer: await eventFinder.find({ target: { ...target, idApp }, idApps: [idApp], deadlineMs }) };
     } catch (error) {
       // Responses contain no paths of the service.

@@ -19,7 +19,7 @@ import {
   type OpenApiPart,
   type Schema,
 } from '../runtime/http/openapi.ts';
-import { eventQuota } from './event-lookup.ts';
+import { eventQuota, eventsQuota, maxListedQueries } from './event-lookup.ts';
 import { maxKeyLength } from './required-ids.ts';
 import { senderExamples } from './openapi-examples.ts';
 import type { RefusalReason } from './refusal.ts';
@@ -32,6 +32,13 @@ const closed = { additionalProperties: false };
 export const idApp = parameter('idApp', { type: 'integer', minimum: 1 }, 'The app of the token.');
 
 export const lookupRefusals: readonly RefusalReason[] = ['version', 'rules', 'token', 'quota', 'busy', 'internal'];
+
+export const eventsRefusals: readonly RefusalReason[] = [...lookupRefusals, 'size', 'json'];
+
+const eventIdText = { type: 'string', format: 'uuid' };
+const keyText = { type: 'string', minLength: 1, maxLength: maxKeyLength };
+const transactionText = { type: 'string', minLength: 1 };
+const sources = choice(['lake', 'failed', 'stream']);
 
 export const lookupSchemas: Readonly<Record<string, Schema>> = {
   FoundEvent: object(
@@ -63,7 +70,7 @@ export const lookupSchemas: Readonly<Record<string, Schema>> = {
       ),
       events: { ...listOf(reference('FoundEvent')), maxItems: 768 },
       'unchecked?': listOf(
-        choice(['lake', 'failed', 'stream']),
+        sources,
         'Places that were not searched in time and may have more events of the request; absent if all were searched.',
       ),
       'watermark?': note(
@@ -75,6 +82,66 @@ export const lookupSchemas: Readonly<Record<string, Schema>> = {
   ),
 };
 
+const listedEvent = object(
+  {
+    state: note(
+      choice(['in_stream', 'in_lake', 'failed', 'erased', 'never_seen', 'unknown']),
+      'unknown: not found, but a place in unchecked was not searched.',
+    ),
+    'eventId?': text,
+    'kind?': text,
+    'eventTime?': moment,
+    'receivedAt?': moment,
+    'availableAt?': moment,
+    'table?': text,
+    'reason?': choice(['bad_json', 'bad_value', 'key_reused', 'too_large']),
+    'failedAt?': moment,
+    'events?': {
+      type: 'object',
+      additionalProperties: count,
+      description: 'Of a key: number of events of its request by state; the other members are those of the first.',
+    },
+  },
+  closed,
+);
+
+export function describeEventsLookup(refusals: OpenApiObject): OpenApiObject {
+  return {
+    tags,
+    summary: 'Look up many events',
+    description: `All are looked up at once. At most ${eventsQuota.limit} requests per second and app.`,
+    security,
+    parameters: [idApp],
+    requestBody: {
+      required: true,
+      content: {
+        'application/json': {
+          schema: {
+            type: 'array',
+            minItems: 1,
+            maxItems: maxListedQueries,
+            items: object({ 'eventId?': eventIdText, 'key?': keyText, 'idTransaction?': transactionText }, closed),
+          },
+        },
+      },
+    },
+    responses: {
+      200: json(
+        'States in the order of the body.',
+        object(
+          {
+            events: listOf(listedEvent),
+            'unchecked?': listOf(sources, 'Places that were not searched completely; absent if all were searched.'),
+            'watermark?': note(moment, 'As of a single lookup, for each event in the state never_seen.'),
+          },
+          closed,
+        ),
+      ),
+      ...refusals,
+    },
+  };
+}
+
 export function describeEventLookup(refusals: OpenApiObject): OpenApiObject {
   return {
     tags,
@@ -83,15 +150,11 @@ export function describeEventLookup(refusals: OpenApiObject): OpenApiObject {
     security,
     parameters: [
       idApp,
-      parameter('eventId?', { type: 'string', format: 'uuid' }, 'The id of an imported event, as exports have it.'),
-      parameter(
-        'key?',
-        { type: 'string', minLength: 1, maxLength: maxKeyLength },
-        'Idempotency-Key of a request, all of whose events are looked up.',
-      ),
+      parameter('eventId?', eventIdText, 'The id of an imported event, as exports have it.'),
+      parameter('key?', keyText, 'Idempotency-Key of a request, all of whose events are looked up.'),
       parameter(
         'idTransaction?',
-        { type: 'string', minLength: 1 },
+        transactionText,
         'The transaction of a customRevenue, which counts instead of a key.',
       ),
     ],

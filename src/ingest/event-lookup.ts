@@ -1,9 +1,10 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { membersOf } from '../runtime/files/checksummed-json.ts';
+import { isRecord, membersOf } from '../runtime/files/checksummed-json.ts';
 import type { AccessReader, App } from '../access/access.ts';
 import { isUuid, makeRequestKeys, naturalKeyFields, readKeyTexts, type KeyMask } from '../datasets/event-id.ts';
 import { createQuotaCounter } from '../runtime/async/rate-limits.ts';
-import type { QueryEvent, EventQuery, EventReply } from '../stream/event-query-channel.ts';
+import type { QueryEvent, EventQuery, EventReply, EventTarget } from '../stream/event-query-channel.ts';
+import { readBody, type Fail } from './import-handler.ts';
 import type { ImportResponses } from './responses.ts';
 import { findApp } from './find-app.ts';
 import { maxKeyLength } from './required-ids.ts';
@@ -14,10 +15,15 @@ interface EventLookupDependencies {
   readonly importResponses: ImportResponses;
   readonly queryEvent: QueryEvent;
   readonly keyMask?: KeyMask | undefined;
+  readonly fail: Fail;
 }
 
 /** Limit of an app's queries, per import process. */
 export const eventQuota = { limit: 20, windowMs: 1000 } as const;
+/** Limits of POST /v1/events: events of a request, bytes of its body, requests of an app per import process. */
+export const maxListedQueries = 1000;
+const maxListBytes = 512 * 1024;
+export const eventsQuota = { limit: 2, windowMs: 1000 } as const;
 /** Limits of concurrent queries, per import process: in total, of an account, of an app. */
 const maxConcurrent = 32;
 const maxConcurrentOfAccount = 12;
@@ -58,6 +64,34 @@ export function parseEventQuery(
   );
 }
 
+const withoutApp = (query: EventQuery): EventTarget =>
+  'eventId' in query ? { eventId: query.eventId } : { requestKey: query.requestKey };
+
+/** Parses the body of POST /v1/events: an array of objects with one of the parameters each. */
+export function parseEventsBody(
+  body: Buffer,
+  idApp: number,
+  keyMask: KeyMask = 0,
+): readonly (readonly EventTarget[])[] | Refusal {
+  let value: unknown;
+  try {
+    value = JSON.parse(body.toString('utf8'));
+  } catch {
+    return { reason: 'json', detail: 'the body is not JSON' };
+  }
+  if (!Array.isArray(value) || value.length === 0 || value.length > maxListedQueries)
+    return refuse(`the body must be an array of 1 to ${maxListedQueries} objects`);
+  const queries: (readonly EventTarget[])[] = [];
+  for (const [index, item] of value.entries()) {
+    const query = isRecord(item)
+      ? parseEventQuery(item, idApp, keyMask)
+      : refuse(`must be an object with ${expectedNames}`);
+    if ('reason' in query) return { ...query, detail: `/${index} ${query.detail}` };
+    queries.push(query.map(withoutApp));
+  }
+  return queries;
+}
+
 const isNeverSeen = (reply: EventReply): boolean =>
   'answer' in reply && membersOf(reply.answer)['state'] === 'never_seen';
 
@@ -76,9 +110,10 @@ type LookupSlot = Pick<App, 'idApp' | 'idAccount'>;
 
 export type EventLookup = ReturnType<typeof createEventLookup>;
 
-/** Creates GET /v1/event: import passes the lookup to a process that reads the lake, a limited number at a time. */
-export function createEventLookup({ access, importResponses, queryEvent, keyMask }: EventLookupDependencies) {
+/** Creates GET /v1/event and POST /v1/events: import passes the lookup to a process that reads the lake, a limited number at a time. */
+export function createEventLookup({ access, importResponses, queryEvent, keyMask, fail }: EventLookupDependencies) {
   const quota = createQuotaCounter([eventQuota]);
+  const listQuota = createQuotaCounter([eventsQuota]);
   const slots = new Set<LookupSlot>();
 
   function hasCapacity({ idApp, idAccount }: LookupSlot): boolean {
@@ -87,7 +122,28 @@ export function createEventLookup({ access, importResponses, queryEvent, keyMask
     return slots.size < maxConcurrent && ofAccount.length < maxConcurrentOfAccount && ofApp.length < maxConcurrentOfApp;
   }
 
+  /** Sends the reply to a query if there is capacity. */
+  async function respond(
+    { idApp, idAccount }: LookupSlot,
+    response: ServerResponse,
+    ask: () => Promise<EventReply>,
+  ): Promise<void> {
+    const slot = { idApp, idAccount };
+    const end = (detail: string): void =>
+      importResponses.refuse(response, { reason: 'busy', detail }, { idApp: String(idApp) });
+    if (!hasCapacity(slot)) return end('too many concurrent lookups');
+    slots.add(slot);
+    try {
+      const reply = await ask();
+      if ('busy' in reply) end(reply.busy);
+      else importResponses.send(response, JSON.stringify(reply.answer));
+    } finally {
+      slots.delete(slot);
+    }
+  }
+
   return {
+    /** GET /v1/event. */
     async handle(
       query: Readonly<Record<string, unknown>>,
       request: IncomingMessage,
@@ -101,16 +157,34 @@ export function createEventLookup({ access, importResponses, queryEvent, keyMask
         return end({ reason: 'quota', detail: `an app may send ${eventQuota.limit} lookups per second` });
       const queries = parseEventQuery(query, app.idApp, keyMask);
       if ('reason' in queries) return end(queries);
-      const slot = { idApp: app.idApp, idAccount: app.idAccount };
-      if (!hasCapacity(slot)) return end({ reason: 'busy', detail: 'too many concurrent lookups' });
-      slots.add(slot);
-      try {
-        const reply = await queryEach(queryEvent, queries);
-        if ('busy' in reply) end({ reason: 'busy', detail: reply.busy });
-        else importResponses.send(response, JSON.stringify(reply.answer));
-      } finally {
-        slots.delete(slot);
-      }
+      await respond(app, response, () => queryEach(queryEvent, queries));
+    },
+    /** POST /v1/events. */
+    handleMany(query: Readonly<Record<string, unknown>>, request: IncomingMessage, response: ServerResponse): void {
+      const { idApp } = query;
+      const end = (refusal: Refusal): void => importResponses.refuse(response, refusal, { idApp });
+      const app = findApp(access, idApp, request);
+      if ('reason' in app) return end(app);
+      const other = Object.keys(query).find((name) => name !== 'idApp');
+      if (other !== undefined) return end(refuse(`unknown parameter ${other}; ids and keys are in the body`));
+      if (listQuota.take(String(app.idApp), performance.now()) !== undefined)
+        return end({ reason: 'quota', detail: `an app may send ${eventsQuota.limit} such requests per second` });
+      readBody(request, maxListBytes, (body) => {
+        // Answered already, because it came too slowly.
+        if (request.socket.writableEnded) return;
+        // A token that was revoked meanwhile is refused.
+        const current = findApp(access, idApp, request);
+        if ('reason' in current) return end(current);
+        const queries = 'reason' in body ? body : parseEventsBody(body, app.idApp, keyMask);
+        if ('reason' in queries)
+          return end(
+            queries.reason === 'size'
+              ? { ...queries, detail: `the body is larger than ${maxListBytes} bytes` }
+              : queries,
+          );
+        const ask = (): Promise<EventReply> => queryEvent({ idApp: app.idApp, queries }, lookupTimeoutMs);
+        respond(app, response, ask).catch((error: unknown) => fail(error, { request, response, idApp }));
+      });
     },
   };
 }

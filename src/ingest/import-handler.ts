@@ -91,7 +91,7 @@ const badValidate: Refusal = { reason: 'rules', detail: 'the parameter validate 
 const usualAddress = /^\/v1\/([A-Za-z]+)\/?\?idApp=(\d+)$/;
 
 /** Reads a body of at most `limit` bytes; keeps nothing of a larger one. No callback if the client disconnects. */
-function readBody(request: IncomingMessage, limit: number, done: (body: Buffer | Refusal) => void): void {
+export function readBody(request: IncomingMessage, limit: number, done: (body: Buffer | Refusal) => void): void {
   let chunks: Buffer[] = [];
   let bytes = 0;
   request.on('data', (chunk: Buffer) => {

@@ -138,7 +138,7 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
     logger,
   );
   const { version } = findBuild();
-  const lookUp = createEventLookup({ access, importResponses, queryEvent: ask, keyMask });
+  const lookUp = createEventLookup({ access, importResponses, queryEvent: ask, keyMask, fail });
   addImportRoutes(server, { access, imports, lookUp, importResponses, refusals, fail, receiptKeys }, version);
   if (clientDiagnosticsView !== undefined)
     addDiagnosticsRoutes(server, { access, importResponses, fail, view: clientDiagnosticsView });

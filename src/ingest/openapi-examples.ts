@@ -28,6 +28,16 @@ const refusals = [
 const live = `event: event\ndata: {"kind":"custom_event","custom_event_name":"level_up"}\n\nevent: refusal\ndata: ${JSON.stringify(refusals[0])}\n\n`;
 
 /** Examples of the import area by path; a test validates them. */
+const storedEvent = {
+  state: 'in_lake',
+  eventId,
+  kind: 'custom_event',
+  eventTime: '2026-01-01T00:00:00.000Z',
+  receivedAt: '2026-01-01T00:00:01.234Z',
+  availableAt: '2026-01-01T00:00:06.500Z',
+  table: 'events',
+};
+
 export const importExamples: Readonly<Record<string, OpenApiExample>> = {
   '/v1/registration/': { given: under('signup-1'), body: registration, answer },
   '/v1/registrationBatch/': { given: under('signups-1'), body: [registration, { customUserId: 'u-2' }], answer },
@@ -49,18 +59,15 @@ export const importExamples: Readonly<Record<string, OpenApiExample>> = {
     given: { ...given, key: 'order-4711' },
     answer: {
       state: 'in_lake',
-      events: [
-        {
-          state: 'in_lake',
-          eventId,
-          kind: 'custom_event',
-          eventTime: '2026-01-01T00:00:00.000Z',
-          receivedAt: '2026-01-01T00:00:01.234Z',
-          availableAt: '2026-01-01T00:00:06.500Z',
-          table: 'events',
-          version: 812,
-        },
-      ],
+      events: [{ ...storedEvent, version: 812 }],
+    },
+  },
+  '/v1/events': {
+    given,
+    body: [{ key: 'order-4711' }, { eventId }, { idTransaction: 't-4711' }],
+    answer: {
+      events: [{ ...storedEvent, events: { in_lake: 1 } }, storedEvent, { state: 'never_seen' }],
+      watermark: '2026-01-01T00:00:06.000Z',
     },
   },
   '/v1/version': { answer: { version: '0.3.0' } },

@@ -19,6 +19,8 @@ import { maxBatchEvents, maxBodyBytes, maxKeyLength } from './required-ids.ts';
 import { answerOf, lookupReasons, refusalReasons, type RefusalReason } from './refusal.ts';
 import {
   describeEventLookup,
+  describeEventsLookup,
+  eventsRefusals,
   fault,
   idApp,
   lookupRefusals,
@@ -204,6 +206,7 @@ export function describeImport(): OpenApiPart {
         [...importMethods].map(([name, { kind, batch }]) => [`/v1/${name}/`, { post: describeMethod(kind, batch) }]),
       ),
       '/v1/event': { get: describeEventLookup(describeReasons(lookupRefusals)) },
+      '/v1/events': { post: describeEventsLookup(describeReasons(eventsRefusals)) },
       '/v1/version': {
         post: { tags, summary: 'Get the version of the service', security: [], responses: { '200': versionAnswer } },
       },

@@ -33,7 +33,7 @@ export function refuseUnknownPath(path: string): Refusal {
   const version = versionSegment.exec(path)?.[1];
   if (version !== undefined && version !== 'v1') return { reason: 'version', detail: 'the API version must be v1' };
   const name = methodSegment.exec(path)?.[1] ?? '';
-  if (importMethods.has(name)) return { reason: 'method', detail: 'the method is called by POST' };
+  if (importMethods.has(name) || name === 'events') return { reason: 'method', detail: 'the method is called by POST' };
   return { reason: 'method', detail: questions.has(name) ? 'the method is called by GET' : 'no such method' };
 }
 
@@ -62,6 +62,10 @@ export function addImportRoutes(server: ImportServer, dependencies: RouteDepende
   });
 
   server.get('/v1/event', (request, reply) => lookUp.handle(membersOf(request.query), request.raw, takeOver(reply)));
+
+  server.post('/v1/events', (request, reply) =>
+    lookUp.handleMany(membersOf(request.query), request.raw, takeOver(reply)),
+  );
 
   server.get('/v1/receipt-key', (_request, reply) => {
     const keys = receiptKeys?.known() ?? [];

@@ -6,13 +6,22 @@ import type { StreamConnection } from './connection.ts';
 // Event lookups of import, over the broker, by a process that reads the lake, possibly on another host. While the
 // compactor hangs or restarts, a stand-in in another process responds.
 
+/** The id of an event, or the start of the ids of the request under an Idempotency-Key. */
+export type EventTarget = { readonly eventId: string } | { readonly requestKey: string };
+
 /** A query after the event of an id, or the events of the request under an Idempotency-Key, of an app. */
-export type EventQuery = { readonly idApp: number } & ({ readonly eventId: string } | { readonly requestKey: string });
+export type EventQuery = { readonly idApp: number } & EventTarget;
+
+/** Many queries of an app at once. Each has alternatives, the first known of which counts. */
+export interface EventsQuery {
+  readonly idApp: number;
+  readonly queries: readonly (readonly EventTarget[])[];
+}
 
 /** The reply to a query: the response as JSON, or why there is none now. */
 export type EventReply = { readonly answer: unknown } | { readonly busy: string };
 
-export type QueryEvent = (query: EventQuery, timeoutMs: number) => Promise<EventReply>;
+export type QueryEvent = (query: EventQuery | EventsQuery, timeoutMs: number) => Promise<EventReply>;
 
 export type Responder = 'compactor' | 'stand-in';
 
@@ -54,14 +63,14 @@ export function serveEventQueries(
   connection: StreamConnection,
   streamName: string,
   responder: Responder,
-  reply: (query: EventQuery) => Promise<EventReply>,
+  reply: (query: EventQuery | EventsQuery) => Promise<EventReply>,
 ): { stop(): void } {
   const subscription = connection.nats.subscribe(subjectOf(streamName, responder), {
     queue,
     callback(failed, message) {
       if (failed !== null) return;
       Promise.resolve()
-        .then(() => reply(message.json<EventQuery>()))
+        .then(() => reply(message.json<EventQuery | EventsQuery>()))
         .catch((error: unknown): EventReply => ({ busy: describeError(error) }))
         .then((eventReply) => void message.respond(JSON.stringify(eventReply)))
         // The connection is closed, and the asker with it.

@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process';
-import { readFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { beforeEach, expect, it, onTestFinished } from 'vitest';
@@ -72,6 +72,21 @@ it('A lookup by event id or key reports pending, stored, failed and erased event
     return (await answered.json()) as Answer;
   };
 
+  const requestMany = (body: unknown, idApp = '1'): Promise<Response> =>
+    fetch(`${service.s2s}/v1/events?idApp=${idApp}`, {
+      method: 'POST',
+      headers: { authorization: tokens[idApp] ?? '' },
+      body: typeof body === 'string' ? body : JSON.stringify(body),
+    });
+  const askMany = async (body: unknown, idApp = '1'): Promise<Answer & { readonly unchecked?: unknown }> => {
+    let answered = await requestMany(body, idApp);
+    await waitFor('an answer to many lookups', async () => {
+      if (answered.status === 503 || answered.status === 429) answered = await requestMany(body, idApp);
+      return answered.ok;
+    });
+    return (await answered.json()) as Answer;
+  };
+
   expect(await ask('key=first%20key')).toMatchObject({ state: 'never_seen', events: [] });
   await send('customEventBatch', [event('a'), event('b')], 'first key');
   const early = await ask('key=first%20key');
@@ -117,6 +132,24 @@ it('A lookup by event id or key reports pending, stored, failed and erased event
   const [newest] = ((await refusals.json()) as { refusals: object[] }).refusals;
   expect(newest).toMatchObject({ method: 'customEvent', status: 200, requests: 1 });
 
+  const idsOfAll = [
+    { key: 'first key' },
+    { eventId: plainId.toUpperCase() },
+    { idTransaction: 't-1' },
+    { key: 'none' },
+  ];
+  const many = await askMany(idsOfAll);
+  expect(many.events).toMatchObject([
+    { state: 'in_lake', kind: 'custom_event', events: { in_lake: 2, failed: 1 } },
+    { state: 'in_lake', eventId: plainId, availableAt: row?.['at'], table: 'events' },
+    { state: 'in_lake', eventId: paid, kind: 'revenue', table: 'payments' },
+    { state: 'never_seen' },
+  ]);
+  expect(many.unchecked).toBeUndefined();
+  const listFile = path.join(testFolder(), 'keys.txt');
+  writeFileSync(listFile, '\nfirst key\r\n');
+  expect(await service.command('event', '--file', listFile, '--by', 'key', '--app', '1')).toEqual(many.events[0]);
+  expect((await askMany(idsOfAll, '2')).events.map(({ state }) => state)).toEqual(idsOfAll.map(() => 'never_seen'));
   const isTime = expect.stringMatching(/^\d{4}-\d\d-\d\dT[\d:.]{12}Z$/);
   const unknown = { state: 'never_seen', events: [], watermark: isTime };
   const somebodys = [
@@ -134,6 +167,20 @@ it('A lookup by event id or key reports pending, stored, failed and erased event
   expect(await ask(`eventId=${plainId}`, '2')).toEqual(unknown);
   expect((await ask('key=first%20key')).events.map(({ state }) => state)).toEqual(['in_lake', 'failed']);
 
+  expect((await askMany(idsOfAll)).events.map(({ state }) => state)).toEqual([
+    'in_lake',
+    'erased',
+    'erased',
+    'never_seen',
+  ]);
+  for (const body of ['', '{}', '[]', '["x"]', [{}], [{ key: 'a', eventId: plainId }], [{ key: '' }], 'x']) {
+    let { status } = await requestMany(body);
+    await waitFor(`a response to ${JSON.stringify(body)}`, async () => {
+      if (status === 429) ({ status } = await requestMany(body));
+      return status !== 429;
+    });
+    expect([body, status]).toEqual([body, 400]);
+  }
   const [backup, restored] = [path.join(testFolder(), 'backup'), path.join(testFolder(), 'restored')];
   await service.command('backup', backup);
   await runCommand(['restore', backup, '--data', restored]);

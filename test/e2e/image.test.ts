@@ -144,7 +144,7 @@ function readSignIn(output: string): Readonly<Record<string, string>> {
   const [, importUrl = '', idApp = '', token = ''] =
     /curl -X POST '(\S+)\/v1\/customEvent\/\?idApp=(\d+)' -H 'Authorization: (\S+)'/.exec(output) ?? [];
   const [, exportUrl = '', idUser = '', secret = ''] =
-    /Sign in to the console at (\S+)\/console\/ with the user id (\d+) and the secret (\S+)\.\n/.exec(output) ?? [];
+    /Console +(\S+)\/console\/\s+User +(\d+)\s+Secret +(\S+)/.exec(output) ?? [];
   return {
     TRIBUTARY_IMPORT_URL: importUrl,
     TRIBUTARY_EXPORT_URL: exportUrl,

@@ -54,10 +54,14 @@ describe('the service of a checkout', { timeout: 120_000 }, () => {
     );
     expect(refused.err).toContain(`Check ${log}`);
 
-    const started = await runIn(home, ports, 'make', 'init');
+    const started = await runIn(home, ports, 'make', 'init', 'SAMPLE=1');
     expect(started.err).toContain("'make stop' in a checkout");
+    expect(started.err).toMatch(
+      /\n {2}Console {2}http:\/\/127\.0\.0\.1:\d+\/console\/\n {2}User {5}1\n {2}Secret {3}\S+\n/,
+    );
     expect(JSON.parse(started.out.split('\n').find((line) => line.startsWith('{')) ?? '')).toMatchObject({
       isRunning: true,
+      sample: { idApp: '2' },
     });
     const stopped = await runIn(home, {}, 'make', 'stop');
     expect(stopped.out).toMatch(/\{"stopped":\d+,/);

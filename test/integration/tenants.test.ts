@@ -286,6 +286,31 @@ async function checkLoad(): Promise<void> {
   }
 }
 
+/** Looks up the events of a tenant at an app, with the token of an app. */
+const askMany = ({ idApp }: Tenant, { token }: Tenant, { eventId, failedId, key, idTransaction }: Tenant) =>
+  call(service.importPort, `/v1/events?idApp=${idApp}`, {
+    method: 'POST',
+    headers: { authorization: token },
+    body: JSON.stringify([{ eventId }, { eventId: failedId }, { key }, { idTransaction }]),
+  });
+
+const statesOf = ({ body }: Answer): string[] =>
+  (JSON.parse(body.toString()) as { readonly events: readonly { readonly state: string }[] }).events.map(
+    (event) => event.state,
+  );
+
+/** Looks up the events of each app as itself, and as the others. */
+async function checkEvents(): Promise<void> {
+  for (const owner of tenants) {
+    expect(statesOf(await askMany(owner, owner, owner))).toEqual(['in_lake', 'failed', 'in_lake', 'in_lake']);
+    for (const other of tenants.filter((tenant) => tenant !== owner)) {
+      const foreign = await askMany(other, other, owner);
+      expect(statesOf(foreign)).toEqual(['never_seen', 'never_seen', 'never_seen', 'never_seen']);
+      expect((await askMany(owner, other, owner)).status).toBe(403);
+    }
+  }
+}
+
 async function checkMetrics(): Promise<void> {
   expect((await call(opsPort, '/metrics')).body.toString()).not.toMatch(/mark-of/);
 }
@@ -323,6 +348,7 @@ const table: Readonly<Record<string, Row>> = {
     { sender: ({ key }) => query({ key }), shows: state('in_lake') },
     { sender: ({ idTransaction }) => query({ idTransaction }), shows: state('in_lake') },
   ],
+  'post /v1/events': checkEvents,
   'get /v1/refusals': [{ sender: nothing }],
   'get /v1/live': [{ sender: nothing, read: (target, options, of) => listen(service.importPort, target, options, of) }],
   'get /api/app/v1/refusals.json': [{ ask: ofApp, stranger: 404 }],

@@ -1,6 +1,7 @@
 import type { Dataset } from '../../datasets/dataset.ts';
 import { rowFields, selectors } from '../../datasets/dictionaries.ts';
 import type { RowField } from '../../datasets/row-fields.ts';
+import { findTarget, listConstants, listTargets, type FieldMap, type FieldRule } from './field-rules.ts';
 
 /** Maps the fields of a file to the fields of its dataset. Pure. */
 
@@ -13,10 +14,10 @@ type FieldUse = { readonly own: OwnField } | { readonly field: RowField } | { re
 export interface FileField {
   readonly name: string;
   readonly use: FieldUse;
+  readonly rule?: FieldRule;
+  /** The value of all rows; the file has no such column. */
+  readonly constant?: string;
 }
-
-/** Maps names in the file to schema names; null drops a field. */
-export type FieldMap = Readonly<Record<string, string | null>>;
 
 type FileRejection = 'unknown_field' | 'field_twice' | 'missing_field' | 'bad_header' | 'bad_format' | 'empty_file';
 
@@ -45,8 +46,8 @@ const unknownField = (field: string, { table }: Dataset): RejectedFile => ({
 });
 
 export function validateFieldMap(dataset: Dataset, map: FieldMap): RejectedFile | undefined {
-  const target = Object.values(map).find((name) => name !== null && findUse(dataset, name) === undefined);
-  return target === undefined || target === null ? undefined : unknownField(target, dataset);
+  const target = listTargets(map).find((name) => findUse(dataset, name) === undefined);
+  return target === undefined ? undefined : unknownField(target, dataset);
 }
 
 function findMissing(taken: ReadonlyMap<string, string>, hasApp: boolean): string | undefined {
@@ -64,9 +65,14 @@ export function planFileFields(
 ): { readonly fields: readonly FileField[] } | RejectedFile {
   const fields: FileField[] = [];
   const namesByUse = new Map<string, string>();
-  for (const name of names) {
-    const target = Object.hasOwn(map, name) ? map[name] : name;
-    if (target === null || target === undefined) continue;
+  const constants = listConstants(map).map(([target, constant]) => ({
+    name: `the constant ${target}`,
+    target,
+    constant,
+  }));
+  const columns = names.map((name) => ({ name, ...findTarget(map, name) }));
+  for (const { name, target, ...more } of [...columns, ...(names.length === 0 ? [] : constants)]) {
+    if (target === null) continue;
     const use = findUse(dataset, target);
     if (use === undefined) return unknownField(target, dataset);
     // The engine ignores case: names that differ by case only would be one.
@@ -79,7 +85,7 @@ export function planFileFields(
         detail: `${target} appears twice, as ${before} and ${name}: drop one with null in the file of --map.`,
       };
     namesByUse.set(key, name);
-    if (use !== 'ignored') fields.push({ name, use });
+    if (use !== 'ignored') fields.push({ name, use, ...more });
   }
   const missing = names.length === 0 ? undefined : findMissing(namesByUse, hasApp);
   if (missing !== undefined)

@@ -46,7 +46,8 @@ import {
 import { withTableLock } from '../tables.ts';
 import { commitLoad, countRows, nextLoadState } from './commit-load.ts';
 import { enrichStaged } from './enrich-staged.ts';
-import { validateFieldMap, planFileFields, type FieldMap, type RejectedFile, type BadRow } from './file-fields.ts';
+import { namesOf, type FieldMap } from './field-rules.ts';
+import { validateFieldMap, planFileFields, type RejectedFile, type BadRow } from './file-fields.ts';
 import { recognizeFile, splitArray, type RecognizedFile, type LoadFormat } from './recognize.ts';
 import type { LoadStamp } from './row-sql.ts';
 import { openSource } from './source.ts';
@@ -290,7 +291,7 @@ async function commitRows(work: Work, { loadId, files, bad, availableAtMs }: Sta
     const load = {
       id: loadId,
       dataset: dataset.table,
-      ...(map === undefined ? {} : { map }),
+      ...(map === undefined ? {} : { map: namesOf(map) }),
       ...(idApp === undefined ? {} : { idApp }),
     };
     const failed = bad.failed.map((row) => toFailedEvent(row, load, failedAt));

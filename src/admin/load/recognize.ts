@@ -110,7 +110,9 @@ export async function recognizeFile(
   if (text.endsWithNul) return refused('the file ends with NUL bytes: it was not completely written.');
   if (text.longLine !== undefined) return tooLong(await findLine(readPlain(file, gzip), text.longLine));
   const isArray = text.start === '[' && format !== 'csv';
-  return { file, format: format ?? (isArray || text.start === '{' ? 'ndjson' : 'csv'), gzip, isArray };
+  // A header may have names in braces: {gps_adid},{idfa}.
+  const isObject = text.start === '{' && !/^\{\w/.test(text.first.toString('latin1'));
+  return { file, format: format ?? (isArray || isObject ? 'ndjson' : 'csv'), gzip, isArray };
 }
 
 /** Writes the items of a JSON array as lines; only line breaks within items are replaced. */

@@ -6,7 +6,10 @@ import { readPlain } from '../../runtime/files/input-file.ts';
 import { inPortions } from '../tables.ts';
 import { findBadRows, exceedsBounds, noBadRows, type BadBounds, type BadRows } from './bad-rows.ts';
 import { findLongRecord, walkRecords } from './csv-records.ts';
+import { sqlText } from '../../lake/sql/literals.ts';
+import { applyRule } from './field-rules.ts';
 import type { FileField, RejectedFile } from './file-fields.ts';
+import type { FileCell } from './row-columns.ts';
 import { damagedParquet, maxLineBytes, tooLong } from './recognize.ts';
 import { buildRowsSql, type LoadStamp, type RowsSql } from './row-sql.ts';
 import type { LoadSource } from './source.ts';
@@ -55,8 +58,15 @@ export interface StagedRows {
 }
 
 /** Builds the SQL of a file's rows; `isFirst`: the fastest query, which fails at the first bad row. */
-const buildSql = (loadSource: LoadSource, { dataset, idApp, fields }: StageOptions, isFirst: boolean): RowsSql =>
-  buildRowsSql({ ...loadSource.relation(fields, !isFirst), dataset, idApp, appsTable, isStrict: isFirst });
+function buildSql(loadSource: LoadSource, { dataset, idApp, fields }: StageOptions, isFirst: boolean): RowsSql {
+  const ofFile = fields.filter(({ constant }) => constant === undefined);
+  const relation = loadSource.relation(ofFile, !isFirst);
+  const constants = fields.flatMap((field): FileCell[] =>
+    field.constant === undefined ? [] : [{ ...field, kind: 'text', sql: sqlText(field.constant) }],
+  );
+  const cells = [...relation.cells.map(applyRule), ...constants];
+  return buildRowsSql({ ...relation, cells, dataset, idApp, appsTable, isStrict: isFirst });
+}
 
 async function writeRows(
   duckdb: Duckdb,

@@ -231,6 +231,14 @@ export async function findErasedIdsDamage(duckdb: Duckdb, file: StoredFile): Pro
 /** Returns a condition that a row's id is among the hashes of a local file. */
 export const isErasedSql = (file: string): string => `${hashSql('event_id')} IN (${oldSql(file)})`;
 
+async function findHashes(duckdb: Statements, file: StoredFile, hashes: readonly bigint[]): Promise<Set<bigint>> {
+  const list = hashes.map((hash) => `${hash}::UBIGINT`).join(', ');
+  const found = await readOrDamaged(file, (local) =>
+    duckdb.rows(`SELECT h FROM (${oldSql(local)}) WHERE h IN (${list})`),
+  );
+  return new Set(found.flatMap(({ h }) => (typeof h === 'bigint' ? [h] : [])));
+}
+
 /** Reports whether the event was erased from one of the apps. Error: `file_damaged`. */
 export async function wasErased(
   duckdb: Statements,
@@ -239,9 +247,19 @@ export async function wasErased(
   idApps: readonly number[],
 ): Promise<boolean> {
   if (idApps.length === 0 || file === undefined) return false;
-  const hashes = idApps.map((idApp) => `${hashOf(idApp, idStartOf(lookupTarget))}::UBIGINT`);
-  const found = await readOrDamaged(file, (local) =>
-    duckdb.rows(`SELECT 1 AS found FROM (${oldSql(local)}) WHERE h IN (${hashes.join(', ')}) LIMIT 1`),
-  );
-  return found.length > 0;
+  const hashes = idApps.map((idApp) => hashOf(idApp, idStartOf(lookupTarget)));
+  return (await findHashes(duckdb, file, hashes)).size > 0;
+}
+
+/** Returns those of an app's ids, or starts of ids, that were erased. Error: `file_damaged`. */
+export async function listErased(
+  duckdb: Statements,
+  { file }: ErasedIdsFile,
+  idApp: number,
+  idStarts: readonly string[],
+): Promise<ReadonlySet<string>> {
+  if (idStarts.length === 0 || file === undefined) return new Set();
+  const byHash = new Map(idStarts.map((start) => [hashOf(idApp, start), start]));
+  const found = await findHashes(duckdb, file, [...byHash.keys()]);
+  return new Set([...byHash].flatMap(([hash, start]) => (found.has(hash) ? [start] : [])));
 }

@@ -75,6 +75,31 @@ async function findInFile(file: string, lookupTarget: LookupTarget): Promise<Fou
   return found;
 }
 
+/** Finds at most 256 failed events in files. */
+async function findInFiles(files: readonly string[], lookupTarget: LookupTarget): Promise<FoundFailed[]> {
+  const found: FoundFailed[] = [];
+  for (const file of files) {
+    found.push(...(await findInFile(file, lookupTarget)));
+    if (found.length >= maxFound) return found.slice(0, maxFound);
+  }
+  return found;
+}
+
+/** Finds the failed events of targets one after the other. Error: `overloaded` after the deadline. */
+async function findForEach(
+  lookupTargets: readonly LookupTarget[],
+  deadlineMs: number,
+  find: (lookupTarget: LookupTarget) => Promise<FoundFailed[]>,
+): Promise<FoundFailed[]> {
+  const found: FoundFailed[] = [];
+  for (const lookupTarget of lookupTargets) {
+    if (performance.now() >= deadlineMs)
+      throw new AppError('overloaded', 'too many failed events to search', { hint: 'Retry with fewer ids.' });
+    found.push(...(await find(lookupTarget)));
+  }
+  return found;
+}
+
 const filesAtOnce = 100;
 
 const tooMany = (): AppError =>
@@ -120,8 +145,9 @@ export function createFailedIndex(folder: string, tableDir: string, maxFiles = I
     return [...listing].filter(([name]) => !groups.has(name));
   }
 
-  async function catchUp(listing: FailedListing, deadlineMs: number): Promise<void> {
-    if (listing === known) return;
+  async function catchUp(deadlineMs: number): Promise<FailedListing> {
+    const listing = await list();
+    if (listing === known) return listing;
     const more = compare(listing);
     if (more.length > maxFiles) throw hashes.size > maxKnown ? tooMany() : stillToRead(more.length);
     for (const [done, [name, file]] of more.entries()) {
@@ -130,21 +156,24 @@ export function createFailedIndex(folder: string, tableDir: string, maxFiles = I
       await add(name, file);
     }
     known = listing;
+    return listing;
+  }
+
+  function findIn(listing: FailedListing, lookupTarget: LookupTarget, idApps: readonly number[]) {
+    const hits = [...idApps, anyApp].flatMap((idApp) => hashes.find(...ownHalves(idApp, idStartOf(lookupTarget))));
+    const files = new Set(hits.flatMap((group) => listing.get(names.get(group) ?? '') ?? []));
+    return findInFiles([...files], lookupTarget);
   }
 
   return {
     /** Finds at most 256 failed events. Error: `overloaded` if files are unread, or failed events too many. */
     async find(lookupTarget: LookupTarget, idApps: readonly number[], deadlineMs: number) {
-      const listing = await list();
-      await catchUp(listing, deadlineMs);
-      const found: FoundFailed[] = [];
-      const hits = [...idApps, anyApp].flatMap((idApp) => hashes.find(...ownHalves(idApp, idStartOf(lookupTarget))));
-      for (const name of new Set(hits.flatMap((group) => names.get(group) ?? []))) {
-        const file = listing.get(name);
-        if (file !== undefined) found.push(...(await findInFile(file, lookupTarget)));
-        if (found.length >= maxFound) return found.slice(0, maxFound);
-      }
-      return found;
+      return findIn(await catchUp(deadlineMs), lookupTarget, idApps);
+    },
+    /** Finds the failed events of many targets of an app, as `find`. Error: `overloaded`, also after the deadline. */
+    async findEach(lookupTargets: readonly LookupTarget[], idApp: number, deadlineMs: number) {
+      const listing = await catchUp(deadlineMs);
+      return findForEach(lookupTargets, deadlineMs, (lookupTarget) => findIn(listing, lookupTarget, [idApp]));
     },
     /** Number of events in the files that were read. */
     count: () => [...groups.values()].reduce((sum, { events }) => sum + events, 0),

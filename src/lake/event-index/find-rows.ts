@@ -32,7 +32,7 @@ function kindSql({ columns, kinds }: Dataset): string {
   return kinds.length === 1 && kinds[0] !== undefined ? sqlText(kinds[0]) : 'NULL';
 }
 
-const headSql = (dataset: Dataset): string =>
+export const headSql = (dataset: Dataset): string =>
   `event_id, ${kindSql(dataset)} AS kind, epoch_ms(event_time) AS event_ms, epoch_ms(received_at) AS received_ms, epoch_ms(available_at) AS available_ms`;
 
 function valueSql({ name, type }: Column): string {
@@ -51,7 +51,7 @@ function lineSql({ columns }: Dataset): string {
 
 const msOf = (value: unknown): number | undefined => (typeof value === 'bigint' ? Number(value) : undefined);
 
-const toRow = (row: Readonly<Record<string, unknown>>): FoundRow => ({
+export const toRow = (row: Readonly<Record<string, unknown>>): FoundRow => ({
   eventId: String(row['event_id']),
   kind: typeof row['kind'] === 'string' ? row['kind'] : undefined,
   eventTimeMs: msOf(row['event_ms']),
@@ -73,12 +73,13 @@ export const idStartOf = (target: LookupTarget): string => ('eventId' in target 
 export const isLookupTarget = (target: LookupTarget, eventId: string): boolean => eventId.startsWith(idStartOf(target));
 
 /** Reports whether a file's least and greatest id permit ids with this start. */
-function mayHoldId({ minValues, maxValues }: DataFile, start: string): boolean {
+export function mayHoldId({ minValues, maxValues }: DataFile, start: string): boolean {
   const [min, max] = [minValues['event_id'], maxValues['event_id']];
   return !(typeof min === 'string' && min > `${start}~`) && !(typeof max === 'string' && max < start);
 }
 
-const hasOwnKeys = ({ kindSpecs }: Dataset): boolean => [...kindSpecs.values()].some(({ key }) => key.length > 0);
+export const hasOwnKeys = ({ kindSpecs }: Dataset): boolean =>
+  [...kindSpecs.values()].some(({ key }) => key.length > 0);
 
 /** Reports whether a file may have ids that do not contain their time of receipt. */
 export function mayHoldHashed(dataset: Dataset, { keyless }: DataFile): boolean {

@@ -273,7 +273,12 @@ test('An event in the lake is found while failed events are unread, and other id
     tables: openTailedTables(lakeDir),
     index: openIdIndex(testFolder()),
     versions: new Map(),
-    failed: { find: () => Promise.reject(busy), count: () => 0, readOn: async () => undefined },
+    failed: {
+      find: () => Promise.reject(busy),
+      findEach: () => Promise.reject(busy),
+      count: () => 0,
+      readOn: async () => undefined,
+    },
     erasedIds: createErasedIdsSearch(lakePaths(lakeDir)),
     readWatermarkMs: async () => undefined,
     readBacklog: async () => 'complete',
@@ -330,4 +335,72 @@ test('A lost file of the lake fails the lookup with the reason, and is not retry
   const { young } = lakePaths(path.join(folder, 'lake'));
   for (const name of readdirSync(young)) rmSync(path.join(young, name));
   await expect(ask(openFinder(folder), String(line['event_id']))).rejects.toMatchObject({ code: 'sql' });
+});
+
+test('Many lookups at once give the states of single ones, in their order, and name what was not searched', async () => {
+  const folder = testFolder();
+  const stream = createMemoryStream();
+  const compactor = await startTestCompact(folder, stream);
+  const requests = Array.from({ length: 300 }, (_, n) =>
+    Array.from({ length: 2 }, (__, index) =>
+      eventLine({
+        event_id: keyedEventIds({ idApp: 1, key: `k-${n}`, method: 'loginBatch', eventTexts: ['x', 'y'] })(index),
+      }),
+    ),
+  );
+  const plain = Array.from({ length: 300 }, () => eventLine());
+  const broken = { ...eventLine(), ...bad };
+  const foreign = eventLine({ id_app: 2 });
+  await publish(folder, stream, [...requests.slice(0, 200).flat(), ...plain.slice(0, 200), broken], 601);
+  await publish(folder, stream, [...requests.slice(200, 299).flat(), ...plain.slice(200, 299), foreign], 899);
+  await compactor.stop();
+  const waiting = [...(requests[299] ?? []), ...plain.slice(299)].map((line) => `${JSON.stringify(line)}\n`).join('');
+  let end: 'complete' | 'limited' = 'complete';
+  const see: ReadBacklog = async (_from, _limits, take) => {
+    take(Buffer.from(waiting));
+    return end;
+  };
+  const queries = [
+    ...requests.map((_, n) => [{ requestKey: keyOf(`none-${n}`) }, { requestKey: keyOf(`k-${n}`) }]),
+    ...plain.map((line) => [{ eventId: idOf(line) }]),
+    [{ eventId: idOf(broken) }],
+    [{ eventId: idOf(foreign) }],
+    [{ eventId: idOf(eventLine()) }],
+    [{ requestKey: keyOf('none') }],
+  ].toReversed();
+  const find = (limit?: number) =>
+    openFinder(folder, see, limit).findMany({ idApp: 1, queries, deadlineMs: performance.now() + 60_000 });
+  const found = await find();
+  const states = found.events.map(({ state }) => state).toReversed();
+  expect(states).toEqual([
+    ...Array.from({ length: 299 }, () => 'in_lake'),
+    'in_stream',
+    ...Array.from({ length: 299 }, () => 'in_lake'),
+    'in_stream',
+    'failed',
+    'never_seen',
+    'never_seen',
+    'never_seen',
+  ]);
+  expect(found.unchecked).toBeUndefined();
+  expect(found.events.at(-1)).toMatchObject({ events: { in_lake: 2 }, table: 'events' });
+  const single = openFinder(folder, see);
+  for (const at of [0, 5, 203]) {
+    const [first] = (await ask(single, idOf(plain[at] ?? {}))).events;
+    const listed = found.events.toReversed()[300 + at];
+    // The version of the table is only in a single result.
+    expect(first === undefined ? [] : { ...listed, version: first.version }).toEqual(first ?? []);
+  }
+  end = 'limited';
+  const limited = await find();
+  expect(limited.unchecked).toEqual(['stream']);
+  expect(limited.events.map(({ state }) => state).toReversed()).toEqual(
+    states.map((state) => (state === 'never_seen' ? 'unknown' : state)),
+  );
+  // Without an index, keys are not found in the lake; ids with their time are.
+  rmSync(path.join(folder, 'event-index'), { recursive: true });
+  const unindexed = await find(1);
+  expect(unindexed.unchecked).toEqual(['lake', 'stream']);
+  expect(unindexed.events.at(-1)).toEqual({ state: 'unknown' });
+  expect(unindexed.events.toReversed()[300]).toMatchObject({ state: 'in_lake' });
 });

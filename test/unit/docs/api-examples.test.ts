@@ -68,7 +68,10 @@ test('Every example of the API reference matches its schema', () => {
 test('No example sends a field that is not stored', () => {
   const known = new Set(eventFields.map(({ name }) => name));
   const sent = Object.entries(importExamples).flatMap(([target, { body }]) =>
-    [body].flat().flatMap((event) => (typeof event === 'object' && event !== null ? [{ target, event }] : [])),
+    // Its body has the ids of events.
+    (target === '/v1/events' ? [] : [body])
+      .flat()
+      .flatMap((event) => (typeof event === 'object' && event !== null ? [{ target, event }] : [])),
   );
   expect(sent.length).toBeGreaterThanOrEqual(8);
   const ignored = sent.flatMap(({ target, event }) =>

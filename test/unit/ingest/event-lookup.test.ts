@@ -11,11 +11,22 @@ import {
 } from '../../../src/datasets/event-id.ts';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { AccessReader } from '../../../src/access/access.ts';
-import { createEventLookup, parseEventQuery } from '../../../src/ingest/event-lookup.ts';
-import type { EventQuery, EventReply } from '../../../src/stream/event-query-channel.ts';
+import {
+  createEventLookup,
+  maxListedQueries,
+  parseEventQuery,
+  parseEventsBody,
+} from '../../../src/ingest/event-lookup.ts';
+import type { EventQuery, EventReply, EventsQuery } from '../../../src/stream/event-query-channel.ts';
 
 const keyOf = (text: string): string => makeRequestKeys(1, text, 0)[0] ?? '';
 const eventId = timeOrderedEventIds(1_700_000_000_123)(0);
+
+/** Queries without their app. */
+const readEach = (queries: ReturnType<typeof parseEventQuery>): unknown =>
+  'reason' in queries
+    ? queries
+    : queries.map((query) => ('eventId' in query ? { eventId: query.eventId } : { requestKey: query.requestKey }));
 
 describe('a question after an event', () => {
   it('An id of version 7 says when its event was received, and no other does', () => {
@@ -79,6 +90,33 @@ describe('a question after an event', () => {
   });
 });
 
+const parse = (value: unknown) => parseEventsBody(Buffer.from(JSON.stringify(value)), 1);
+
+describe('a list of questions', () => {
+  it('Each question has the targets of a single one, in the order of the list', () => {
+    const key = { key: 'é' };
+    expect(parse([key, { eventId }, { idTransaction: 't' }])).toEqual([
+      readEach(parseEventQuery(key, 1)),
+      [{ eventId }],
+      readEach(parseEventQuery({ idTransaction: 't' }, 1)),
+    ]);
+  });
+
+  it('A list that is too long, and a bad question in it, are refused with the place', () => {
+    expect(parse(Array.from({ length: maxListedQueries }, () => ({ eventId })))).toHaveLength(maxListedQueries);
+    expect(parse(Array.from({ length: maxListedQueries + 1 }, () => ({ eventId })))).toMatchObject({ reason: 'rules' });
+    expect(parse([{ eventId }, { key: '' }])).toMatchObject({
+      reason: 'rules',
+      detail: expect.stringMatching(/^\/1 key/) as string,
+    });
+    expect(parse([{ eventId, idApp: 2, more: 1 }])).toMatchObject({
+      detail: expect.stringMatching(/^\/0 unknown parameter more/) as string,
+    });
+    expect(parse({})).toMatchObject({ reason: 'rules' });
+    expect(parseEventsBody(Buffer.from('x'), 1)).toMatchObject({ reason: 'json' });
+  });
+});
+
 describe('many questions', () => {
   const access = {
     // Ten apps of each account.
@@ -88,7 +126,7 @@ describe('many questions', () => {
 
   /** A lookup whose queries are answered on demand. */
   function createTestLookUp() {
-    const asked: EventQuery[] = [];
+    const asked: (EventQuery | EventsQuery)[] = [];
     const outcomes: string[] = [];
     const open: ((reply: EventReply) => void)[] = [];
     const lookUp = createEventLookup({
@@ -102,6 +140,7 @@ describe('many questions', () => {
         asked.push(question);
         return new Promise((resolve) => open.push(resolve));
       },
+      fail: (error) => void outcomes.push(String(error)),
     });
     return {
       asked,

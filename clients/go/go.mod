@@ -1,0 +1,3 @@
+module tributary
+
+go 1.21
