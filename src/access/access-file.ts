@@ -22,8 +22,17 @@ export interface TokenRecord {
   readonly createdAt: string;
 }
 
+/** Own age limits of an app's rows, days; 0: no limit. */
+export interface KeepRule {
+  readonly days?: number;
+  /** By kind of event, or name of another table. */
+  readonly kinds?: Readonly<Record<string, number>>;
+}
+
 export interface AppRecord extends Omit<App, 'idProject'> {
   readonly idProject?: number;
+  /** Absent: the limit of the service. */
+  readonly keep?: KeepRule;
   readonly tokens: readonly TokenRecord[];
 }
 
@@ -70,6 +79,12 @@ const appMembers = {
   sdkKey: isText,
   idAccount: isId,
   idProject: optional(isId),
+  keep: optional(
+    shapeOf<KeepRule>({
+      days: optional(isCount),
+      kinds: optional((kinds) => isRecord(kinds) && Object.values(kinds).every(isCount)),
+    }),
+  ),
 };
 const isToken = shapeOf<Pick<TokenRecord, 'prefix' | 'sha256'>>({ prefix: isText, sha256: matching(/^[0-9a-f]{64}$/) });
 const isApp = shapeOf<AppRecord>({ ...appMembers, tokens: listOf(isToken) });

@@ -7,6 +7,7 @@ import {
   type AccessFile,
   type AccessPaths,
   type AppRecord,
+  type KeepRule,
   type TokenRecord,
 } from './access-file.ts';
 import { createToken, hashToken, tokenPrefixLength } from './secrets.ts';
@@ -40,6 +41,8 @@ export interface ListedApp {
   readonly idProject?: string;
   readonly sdkKey: string;
   readonly tokens: readonly { readonly prefix: string; readonly createdAt: string }[];
+  /** Own age limits, days; absent: the limit of the service. */
+  readonly keep?: KeepRule;
   readonly removedAt?: string;
 }
 
@@ -50,7 +53,7 @@ interface IssuedToken {
 }
 
 export function toListedApp(app: AppRecord & { readonly removedAt?: string | undefined }): ListedApp {
-  const { idApp, platform, title, idAccount, idProject, sdkKey, tokens, removedAt } = app;
+  const { idApp, platform, title, idAccount, idProject, sdkKey, tokens, keep, removedAt } = app;
   return {
     idApp: String(idApp),
     platform,
@@ -59,6 +62,7 @@ export function toListedApp(app: AppRecord & { readonly removedAt?: string | und
     ...(idProject === undefined ? {} : { idProject: String(idProject) }),
     sdkKey,
     tokens: tokens.map(({ prefix, createdAt }) => ({ prefix, createdAt })),
+    ...(keep === undefined ? {} : { keep }),
     ...(removedAt === undefined ? {} : { removedAt }),
   };
 }
@@ -224,6 +228,35 @@ export function setApp(paths: AccessPaths, idApp: number, { title, idProject }: 
       ...(title === undefined ? {} : { title }),
       ...(after === undefined ? {} : { idProject: after }),
     };
+    return [changed, toListedApp(changed)];
+  });
+}
+
+/** Returns the age limits of all apps, removed ones included. Errors: `access_damaged`. */
+export async function listKeepRules(paths: AccessPaths): Promise<({ readonly idApp: number } & KeepRule)[]> {
+  const { apps, removedApps = [] } = await readAccessFile(paths);
+  return [...apps, ...removedApps].map(({ idApp, keep }) => ({ idApp, ...keep }));
+}
+
+/**
+ * Sets the age limit of an app's rows, or of one kind of them. `days`: 0 for no limit, undefined to remove the rule.
+ * Errors: `not_found`.
+ */
+export function keepApp(
+  paths: AccessPaths,
+  idApp: number,
+  days: number | undefined,
+  kind: string | undefined,
+): Promise<ListedApp> {
+  return changeApp(paths, idApp, ({ keep: before = {}, ...app }) => {
+    const { [kind ?? '']: _before, ...otherKinds } = before.kinds ?? {};
+    const kinds = kind === undefined || days === undefined ? otherKinds : { ...otherKinds, [kind]: days };
+    const ofApp = kind === undefined ? days : before.days;
+    const keep: KeepRule = {
+      ...(ofApp === undefined ? {} : { days: ofApp }),
+      ...(Object.keys(kinds).length === 0 ? {} : { kinds }),
+    };
+    const changed: AppRecord = { ...app, ...(Object.keys(keep).length === 0 ? {} : { keep }) };
     return [changed, toListedApp(changed)];
   });
 }

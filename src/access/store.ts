@@ -83,7 +83,7 @@ function createView({ apps, users }: Pick<AccessFile, 'apps' | 'users'>, { secre
   function findApp(idApp: number): App | undefined {
     const record = appsById.get(idApp);
     if (record === undefined) return undefined;
-    const { tokens: _, idProject, ...rest } = record;
+    const { tokens: _tokens, keep: _keep, idProject, ...rest } = record;
     return { ...rest, idProject };
   }
   function findUser(idUser: string): User | undefined {

@@ -36,7 +36,8 @@ import type { Change, Table } from '../lake/log/table.ts';
 import { youngFolder } from '../lake/log/young-folder.ts';
 import { openBatchTables, type ClassifiedBatch } from '../lake/batch/batch-tables.ts';
 import { createLakeLookup } from '../lake/batch/idempotency-keys.ts';
-import { removeFailed, rewriteFailed, type EraseOutsideTablesDependencies } from './erase/erase-outside-tables.ts';
+import { removeFailed, rewriteFailed } from '../lake/remove-failed.ts';
+import type { EraseOutsideTablesDependencies } from './erase/erase-outside-tables.ts';
 import { inPortions, withTableLock } from './tables.ts';
 
 interface ReplayDependencies {

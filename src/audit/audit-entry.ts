@@ -32,6 +32,7 @@ export const auditActions = [
   'schedule_resume',
   'webhook_add',
   'webhook_remove',
+  'webhook_rotate_secret',
   'failed_export',
   'failed_drop',
   'backup',

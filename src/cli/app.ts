@@ -3,12 +3,15 @@ import {
   addApp,
   addAppToken,
   isSdkKey,
+  keepApp,
   listApps,
   removeApp,
   restoreApp,
   revokeAppToken,
   setApp,
 } from '../access/apps.ts';
+import { datasets } from '../datasets/dataset.ts';
+import { kindsOf } from '../lake/expiry/age-rules.ts';
 import { platforms } from '../datasets/field-schema.ts';
 import { assertConfirmed, defineDataCommand, yesOption, type CommandGroup } from './command.ts';
 import {
@@ -59,6 +62,39 @@ const set = defineDataCommand({
   async run({ ID: idApp, title, project }, { paths }) {
     if (title === undefined && project === undefined) failUsage('nothing to change: pass --title or --project');
     return setApp(paths, idApp, defined({ title, idProject: project === 'none' ? null : project }));
+  },
+});
+
+const maxDays = 36_500;
+
+const keep = defineDataCommand({
+  name: 'keep',
+  summary: 'set for how many days the rows of an app are kept, by the date of the event (UTC)',
+  arguments: id,
+  options: {
+    days: positive('days that are kept before today', 'N', maxDays),
+    forever: flag('keep the rows without a limit, regardless of TRIBUTARY_KEEP_DAYS'),
+    remove: flag('remove the limit; TRIBUTARY_KEEP_DAYS applies again'),
+    kind: oneOf(
+      [...datasets.values()].flatMap((dataset) => kindsOf(dataset)),
+      'only rows of this kind of event, or of this table (all)',
+      'KIND',
+    ),
+    ...yesOption,
+  },
+  details: [
+    "The compactor removes older rows in the background; 'tributary lake expire --dry-run' counts them first. Only a backup has removed rows.",
+  ],
+  examples: ['app keep 7 --days 400', 'app keep 7 --days 90 --kind login', 'app keep 7 --remove'],
+  async run({ ID: idApp, days, forever, remove: removes, kind, yes }, context) {
+    if ([days !== undefined, forever, removes].filter(Boolean).length !== 1)
+      failUsage('pass one of --days, --forever and --remove');
+    if (!forever) {
+      const limit = days === undefined ? 'the limit of the service' : `${days} days`;
+      await assertConfirmed(`Permanently remove rows of app ${idApp} that are older than ${limit}?`, yes, context);
+    }
+    context.printResult(await keepApp(context.paths, idApp, removes ? undefined : (days ?? 0), kind));
+    return 0;
   },
 });
 
@@ -131,5 +167,5 @@ const restore = defineDataCommand({
 export const appCommand: CommandGroup = {
   name: 'app',
   summary: 'create, change, list, remove and restore apps, and manage their tokens',
-  commands: [add, set, addToken, revokeToken, list, remove, restore],
+  commands: [add, set, keep, addToken, revokeToken, list, remove, restore],
 };

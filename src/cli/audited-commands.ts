@@ -55,7 +55,7 @@ function describeErasure({ user, device, file, app, account, dryRun }: Names): s
 }
 
 /** The commands that the audit log has, by their words. */
-const auditedCommands: Readonly<Record<string, Audited>> = {
+export const auditedCommands: Readonly<Record<string, Audited>> = {
   init: ['init', () => 'first app and user'],
   'app add': ['app_add', of('app')],
   'app set': ['app_set', of('app')],
@@ -86,6 +86,7 @@ const auditedCommands: Readonly<Record<string, Audited>> = {
   'schedule resume': ['schedule_resume', ofAccount('schedule')],
   'webhook add': ['webhook_add', ofAccount('webhook', 'idWebhook')],
   'webhook remove': ['webhook_remove', ofAccount('webhook')],
+  'webhook rotate-secret': ['webhook_rotate_secret', ofAccount('webhook')],
   'failed export': ['failed_export', () => 'failed events'],
   'failed drop': ['failed_drop', () => 'failed events'],
   backup: ['backup', () => 'data folder', 'long'],

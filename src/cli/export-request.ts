@@ -158,6 +158,8 @@ export function toRequest(
   const compression =
     options.compression ?? (named === undefined || named.compression === 'none' ? undefined : named.compression);
   const days = findDays(event, options, timezone, nowMs);
+  // The erasure list has its own columns.
+  const isList = selectors === undefined && where.some(([argument]) => argument === 'erasures');
   const optional = defined({
     dateFrom: days?.from,
     dateTo: days?.to,
@@ -170,7 +172,9 @@ export function toRequest(
   });
   const parameters: ExportArguments = [
     ['event', event],
-    ['selectors', selectors ?? usualSelectors(event, options.columns === 'params').join(',')],
+    ...(isList
+      ? []
+      : [['selectors', selectors ?? usualSelectors(event, options.columns === 'params').join(',')] as const]),
     ['timezone', timezone],
     ['format', format],
     ...Object.entries(optional),

@@ -1,5 +1,7 @@
 import { pruneFiles } from '../lake/files/prune.ts';
-import { findSinceMs, nextCursor, parseCursor } from '../lake/log/change-feed.ts';
+import { assertListed, erasureListFile, removedBySql } from '../lake/event-index/erasure-list.ts';
+import { assertFilesIntact } from '../lake/files/data-file.ts';
+import { findSinceMs, nextCursor, parseCursor, type ChangeCursor } from '../lake/log/change-feed.ts';
 import { openDuckdb } from '../lake/sql/duckdb.ts';
 import { sqlText } from '../lake/sql/literals.ts';
 import { readSnapshotWithWatermark } from '../lake/watermark.ts';
@@ -20,8 +22,44 @@ import { tableStore } from '../lake/log/log-files.ts';
 import { emptyFileName, readSnapshot, withEmptyFile } from '../lake/log/snapshot.ts';
 import { defineDataCommand, type DataContext, type CommandGroup, type OpenData } from './command.ts';
 import { withEngine } from './lake-engine.ts';
+import { expireCommand } from './lake-expire.ts';
 import { moveCommand } from './lake-move.ts';
 import { flag, oneOf, positive, text, withDefault } from './option-specs.ts';
+
+function toCursor(since: string): ChangeCursor {
+  const cursor = parseCursor(since);
+  if (cursor !== undefined) return cursor;
+  throw new AppError('usage', `'${since}' is not a valid cursor`, {
+    hint: "Pass a version, or 'next' of the last output of 'tributary lake changes'.",
+  });
+}
+
+/**
+ * Counts the rows that were removed since a cursor, and returns SQL that reads their list. Errors: `usage` for an invalid
+ * cursor; `not_found` if the list begins later, and those of `findSinceMs`.
+ */
+export async function readErasures(tableDir: string, since: string) {
+  const cursor = toCursor(since);
+  const snapshot = await readSnapshot(tableDir);
+  await findSinceMs(cursor, snapshot);
+  assertListed(snapshot.lake, cursor.version);
+  const named = { version: Math.max(snapshot.version, 0), next: nextCursor(snapshot) };
+  const { lake } = snapshot;
+  const list = lake === undefined ? undefined : erasureListFile(tableDir, lake);
+  if (list === undefined || lake?.erasures === undefined) return { ...named, erasures: 0, sql: 'SELECT 1 WHERE false' };
+  const toSql = (file: string): string =>
+    `SELECT DISTINCT id_app, event_id, kind, before FROM read_parquet(${sqlText(file)}) WHERE ${removedBySql(lake.erasures ?? {})} > ${cursor.version}`;
+  await assertFilesIntact([list]);
+  const duckdb = await openDuckdb({ memoryMb: 512, threads: 1 });
+  try {
+    const [counted] = await localFiles.use([list], ([local = '']) =>
+      duckdb.rows(`SELECT count(*) AS n FROM (${toSql(local)})`),
+    );
+    return { ...named, erasures: Number(counted?.['n']), sql: toSql(tableStore(snapshot.tableDir).nameOf(list.path)) };
+  } finally {
+    duckdb.close();
+  }
+}
 
 /**
  * Counts the rows since a cursor, or all rows. Returns also the version, the next cursor, SQL that reads the rows until the
@@ -29,11 +67,7 @@ import { flag, oneOf, positive, text, withDefault } from './option-specs.ts';
  * of `findSinceMs`.
  */
 export async function readChanges(tableDir: string, since: string | undefined) {
-  const cursor = parseCursor(since ?? '0');
-  if (cursor === undefined)
-    throw new AppError('usage', `'${since}' is not a valid cursor`, {
-      hint: "Pass a version, or 'next' of the last output of 'tributary lake changes'.",
-    });
+  const cursor = toCursor(since ?? '0');
   const { snapshot, watermarkMs } = await readSnapshotWithWatermark(tableDir, machineClock);
   const sinceMs = since === undefined ? 0 : await findSinceMs(cursor, snapshot);
   const files = pruneFiles(snapshot.files, { availableAt: { fromMs: sinceMs } });
@@ -144,9 +178,16 @@ const changes = defineDataCommand({
   name: 'changes',
   summary: 'count the rows after a cursor, and print SQL that reads them',
   details: ['Also prints the next cursor and the completeness watermark.'],
-  options: { since: text("version, or 'next' of the last output (all rows)", 'CURSOR'), table },
-  examples: ['lake changes --since 12'],
-  run: ({ since, table: name }, context) => readChanges(tableDirOf(context, name), since),
+  options: {
+    since: text("version, or 'next' of the last output (all rows)", 'CURSOR'),
+    erasures: flag('rows that were removed after the cursor instead'),
+    table,
+  },
+  examples: ['lake changes --since 12', 'lake changes --since 12 --erasures'],
+  run({ since, erasures, table: name }, context) {
+    const tableDir = tableDirOf(context, name);
+    return erasures ? readErasures(tableDir, since ?? '0') : readChanges(tableDir, since);
+  },
 });
 
 const repair = defineDataCommand({
@@ -193,5 +234,5 @@ const snapshot = defineDataCommand({
 export const lakeCommand: CommandGroup = {
   name: 'lake',
   summary: 'verify, inspect, enrich, repair and move the lake',
-  commands: [check, stats, files, log, changes, repair, enrich, snapshot, moveCommand],
+  commands: [check, stats, files, log, changes, expireCommand, repair, enrich, snapshot, moveCommand],
 };

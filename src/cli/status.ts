@@ -74,6 +74,7 @@ async function readLake(lakeDir: string, nowMs: number) {
     streamId: lake?.epoch?.streamId,
     position: lake?.epoch?.position ?? 0,
     totals: lake?.totals,
+    ...(lake?.expiryDay === undefined ? {} : { expiryDay: lake.expiryDay }),
     tables: summarizeTables(
       version < 0 ? secondaryTables : new Map([[events.table, eventsSnapshot], ...secondaryTables]),
     ),

@@ -5,6 +5,7 @@ import type { Metrics } from '../runtime/metrics.ts';
 import type { Tracing } from '../runtime/tracing/tracing.ts';
 import type { Enrichment } from '../enrichment/enrichment.ts';
 import type { RefusalFolder } from '../refusals/refusal-files.ts';
+import type { AgeRules } from '../lake/expiry/age-rules.ts';
 import type { StreamReader } from '../stream/stream.ts';
 
 export interface CompactDependencies {
@@ -33,6 +34,8 @@ export interface CompactOptions {
   /** Size of a merged file, bytes [128 MiB]. */
   readonly mergeFileBytes?: number | undefined;
   readonly retentionMs: number;
+  /** Reads the age limits of rows; absent: none. */
+  readonly readAgeRules?: (() => Promise<AgeRules>) | undefined;
   readonly duckdbMemoryMb: number;
   /** Commits between checkpoints, at least [100]. */
   readonly checkpointEvery?: number;

@@ -2,6 +2,7 @@ import { type AppError, describeError } from '../runtime/errors.ts';
 import type { Clock } from '../runtime/clock.ts';
 import type { Problem } from '../runtime/problems/problem.ts';
 import { summarizeTables } from '../lake/history.ts';
+import type { ExpiredRows } from '../lake/expiry/expire-files.ts';
 import { describeForeign } from '../lake/log/table-state.ts';
 import type { Snapshot } from '../lake/log/snapshot.ts';
 import type { Table } from '../lake/log/table.ts';
@@ -112,6 +113,8 @@ interface PartStates {
   readonly problems: readonly Problem[];
   readonly warnings: readonly Problem[];
   readonly secondaryTables: ReadonlyMap<string, Snapshot>;
+  /** Absent without age limits. */
+  readonly ageLimits?: ({ readonly day: string } & ExpiredRows) | undefined;
 }
 
 interface FactRecordDependencies {
@@ -153,7 +156,7 @@ export function createObservationRecorder({ logger, clock, counted, table }: Fac
     },
     /** Returns the status. `problems` make the service not ready; `warnings` only deserve attention. */
     facts(states: PartStates) {
-      const { watermarkMs, brokerAheadMs, secondaryTables } = states;
+      const { watermarkMs, brokerAheadMs, secondaryTables, ageLimits } = states;
       const { totals, epoch } = table.lake();
       const { version, files } = table.state();
       const foreign = table.foreign();
@@ -178,6 +181,7 @@ export function createObservationRecorder({ logger, clock, counted, table }: Fac
         ...(watermarkMs === undefined ? {} : { watermark: new Date(watermarkMs).toISOString() }),
         files: files.size,
         ...(secondaryTables.size === 0 ? {} : { tables: summarizeTables(secondaryTables) }),
+        ...(ageLimits === undefined ? {} : { ageLimits }),
         streamFaults,
         problems,
         warnings,

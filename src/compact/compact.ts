@@ -99,10 +99,8 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
   const counted = createCompactMetrics(metrics);
   const seen = createObservationRecorder({ logger, clock, counted, table });
   const duckdb = await openFlushEngine(closers, flushMb, path.join(spoolDir, 'flush'));
-  const maintenance = await startMaintenance(
-    { primaryTable: table, lakeDir, clock, crashPoint, logger, counted, writer, assertFolder },
-    { ...options, memoryMb: sealMb },
-  );
+  const maintained = { primaryTable: table, lakeDir, clock, crashPoint, logger, counted, writer, assertFolder };
+  const maintenance = await startMaintenance(maintained, { ...options, memoryMb: sealMb });
   closers.add('maintenance', () => maintenance.stop());
   const watches = startLakeWatches(closers, lake, { clock, logger });
   const idleStream = createIdleStream(reader);
@@ -157,6 +155,7 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
         problems: [...watches.problems(), ...maintenance.problems()],
         warnings: [...(enrichment?.problems() ?? []), ...maintenance.notices(), ...watches.notices()],
         secondaryTables: maintenance.secondaryTables(),
+        ageLimits: maintenance.ageLimits(),
       }),
   };
 }

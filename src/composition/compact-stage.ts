@@ -1,4 +1,5 @@
 import path from 'node:path';
+import { listKeepRules } from '../access/apps.ts';
 import { startCompact } from '../compact/compact.ts';
 import { dataPaths } from '../config.ts';
 import { startResponder } from '../event-lookup/responder.ts';
@@ -42,6 +43,7 @@ export async function startCompactStage(compositionContext: CompositionContext):
       mergeAfterMs: config.mergeAfterMs,
       mergeFileBytes: config.mergeFileBytes,
       retentionMs: config.retentionMs,
+      readAgeRules: async () => ({ defaultDays: config.keepDays, apps: await listKeepRules(paths) }),
       duckdbMemoryMb: config.duckdbMemoryMb,
       ...(config.refusalsAgeMs > 0 ? { refusals: refusalFolder(config) } : {}),
     },

@@ -233,6 +233,19 @@ export const settings = {
     unit: 'bytes',
     about: 'Size of the files of a merged day, which are cut between apps.',
   }),
+  keepDays: setting<number | undefined>({
+    name: 'KEEP_DAYS',
+    values: '1 to 36500',
+    about: 'Days for which rows are kept before today, by the date of the event (UTC).',
+    usual: 'unset: without a limit',
+    notes: 'Apps can have other limits: `tributary app keep`.',
+    fallback: undefined,
+    parse(given, refuse) {
+      const days = /^\d{1,5}$/.test(given) ? Number(given) : 0;
+      if (days < 1 || days > 36_500) refuse('must be a whole number from 1 to 36500');
+      return days;
+    },
+  }),
   retentionMs: integer('RETENTION_MS', {
     fallback: 86_400_000,
     min: 1000,

@@ -8,6 +8,7 @@ import { openDuckdb, type Duckdb } from './sql/duckdb.ts';
 import { sqlText, sqlList } from './sql/literals.ts';
 import { listFailedFiles, readFailedFile, failedRowsFolder, listFailedRows } from './files/failed-events.ts';
 import { createErasedIdsSearch, findErasedIdsDamage } from './event-index/erased-ids.ts';
+import { erasureListFile } from './event-index/erasure-list.ts';
 import { findFileDamage, lakeStore, listDataFiles } from './files/data-file.ts';
 import { findPublished } from './files/deferred-replacement.ts';
 import { findNamesInProgress } from './files/staging.ts';
@@ -267,7 +268,8 @@ async function checkTable(lakeDir: string, tableDir: string): Promise<TableRepor
       path: logPath(tableDir, commitName(0)),
       detail: 'files without a log',
     });
-  const all = [...problems, ...found.problems, ...orphans, ...(await checkVersionLedger(tableDir, lake?.restamps))];
+  const ledger = await checkVersionLedger(tableDir, lake?.restamps);
+  const all = [...problems, ...found.problems, ...orphans, ...ledger, ...(await checkErasureList(tableDir, lake))];
   return { version, files: files.length, rows: found.rows, commits, problems: all, lake };
 }
 
@@ -276,6 +278,17 @@ async function listFollowerFolders(lakeDir: string, unnamed: readonly TableName[
   const names = new Set(await lakeStore(lakeDir).folders(''));
   const named = [...datasets.values()].filter((dataset) => dataset !== events && names.has(dataset.table));
   return [...named, ...unnamed];
+}
+
+/** Verifies the list of erased rows. The next erasure begins another one without it. */
+async function checkErasureList(tableDir: string, lake: LakeState | undefined): Promise<Finding[]> {
+  const file = lake === undefined ? undefined : erasureListFile(tableDir, lake);
+  const damage = file === undefined ? undefined : await findFileDamage(file);
+  if (file === undefined || damage === undefined) return [];
+  const problem = damage.retryable ? 'missing_file' : 'damaged_file';
+  const at = path.posix.join(path.basename(tableDir), file.path);
+  const detail = 'restore it from a backup; without it, the next erasure begins a new list of erased rows';
+  return [{ problem, path: at, detail }];
 }
 
 /** Verifies that the hashes of erased ids are those in the log, or readable if it has none. */

@@ -4,7 +4,7 @@ import { openDuckdb, type Duckdb } from '../../src/lake/sql/duckdb.ts';
 import { sqlList } from '../../src/lake/sql/literals.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
 import { readSnapshot } from '../../src/lake/log/snapshot.ts';
-import { pause } from '../../src/runtime/async/retry.ts';
+import { pause, retry } from '../../src/runtime/async/retry.ts';
 import { isLongRun } from './chaos.ts';
 import { readFeed } from './feed.ts';
 
@@ -15,6 +15,9 @@ export interface LakeReaders {
   /** Reads of the glob that were repeated, because a listed file was replaced before it was opened. */
   repeats(): number;
 }
+
+const repeatMs = 5000;
+const isReplaced = (error: unknown): boolean => /Thrift|Invalid|TProtocol|corrupt|No such file/i.test(String(error));
 
 const betweenReadsMs = isLongRun ? 50 : 250;
 
@@ -53,11 +56,13 @@ export function startLakeReaders(folder: string, kept = 'true'): LakeReaders {
       glob: `read_parquet('${glob}')`,
     };
     for (const name of ['snapshot', 'glob'] as const) {
-      const found = await count(duckdb, sources[name], kept).catch(async (error: unknown) => {
+      const read = () => count(duckdb, sources[name], kept);
+      const found = await read().catch(async (error: unknown) => {
         // DuckDB opens a file of the glob again for each thread: its rewrite may replace it in between.
-        if (name === 'glob' && /Thrift|Invalid|TProtocol|corrupt|No such file/i.test(String(error))) {
+        if (name === 'glob' && isReplaced(error)) {
           repeats += 1;
-          return count(duckdb, sources[name], kept);
+          // Several files may be replaced or removed one after the other.
+          return await retry(read, { forMs: repeatMs, everyMs: 100, retryable: isReplaced });
         }
         // Before the first seal the glob matches nothing, which DuckDB reports as an error.
         if (name === 'glob' && last.glob === 0 && String(error).includes('No files found')) return undefined;

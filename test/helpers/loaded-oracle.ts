@@ -3,7 +3,7 @@ import countryCodes from '../../schemas/dictionaries/country-codes.json' with { 
 import countries from '../../schemas/dictionaries/countries.json' with { type: 'json' };
 import purchaseTypes from '../../schemas/dictionaries/purchase-types.json' with { type: 'json' };
 import { oracleApps, type OracleApp } from './export-events.ts';
-import { dateInZone, isInTime, literalOf, personNames, type OracleRequest } from './export-oracle.ts';
+import { dateInZone, isInTime, literalOf, personNames, timeInZone, type OracleRequest } from './export-oracle.ts';
 import type { LoadedRow } from './loaded-rows.ts';
 
 /** The table of each event of spec/datasets.md that is loaded. */
@@ -108,6 +108,7 @@ function cell(event: string, selector: string, row: LoadedRow, app: OracleApp, z
   if (selector in ofApp) return String(ofApp[selector]);
   if (empty.includes(selector)) return '';
   if (selector === 'dtEvent') return dateInZone(zone, Number(row['tsEvent']));
+  if (selector === 'dateTimeEvent') return timeInZone(zone, Number(row['tsEvent']));
   if (selector === 'params.name' || selector === 'params.value')
     return literalOf((row[selector] as readonly string[] | undefined) ?? []);
   const identified = selector.replace(/Title$/, '');

@@ -15,6 +15,7 @@ import { throwIfStopped, type BackupFolder } from './backup-folder.ts';
 import type { BackupFile } from './backup-manifest.ts';
 import { events } from '../../datasets/dataset.ts';
 import { listFailedFilesAt, readFailedText, failedRowsFolder, listFailedRows } from '../../lake/files/failed-events.ts';
+import { erasureListFile } from '../../lake/event-index/erasure-list.ts';
 import { createErasedIdsSearch } from '../../lake/event-index/erased-ids.ts';
 import { ensureLakeId, identityPath } from '../../lake/identity.ts';
 import { recoverChanges } from '../../lake/files/change.ts';
@@ -106,7 +107,10 @@ async function copyPoints(
   // The log may be trimmed in between, and the original ledger then has some of these lines.
   await copyLedger(tableStore(tableDir), folder, await listUntrimmed(tableDir, state.version));
   const files = [await target.put(pathBelow(lakeDir, ledgerFile(tableDir)), ledgerFile(folder))];
-  for (const { steps } of findLakeState(state.lastCommit)?.restamps ?? []) {
+  const lake = findLakeState(state.lastCommit);
+  const list = lake === undefined ? undefined : erasureListFile(tableDir, lake);
+  if (list !== undefined) files.push(await target.put(pathBelow(lakeDir, list.absolutePath), list.absolutePath));
+  for (const { steps } of lake?.restamps ?? []) {
     if (steps === undefined) continue;
     const file = path.join(tableDir, steps);
     files.push(await target.put(pathBelow(lakeDir, file), file));

@@ -1,28 +1,25 @@
 import path from 'node:path';
-import { writeNewFile } from '../../runtime/files/durable-file.ts';
 import { AppError, describeError } from '../../runtime/errors.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
 import { findStoredSize, localFiles } from '../../runtime/store/open-store.ts';
 import { keyOf } from '../../lake/files/change-record.ts';
 import { lakeStore, writeDataFile } from '../../lake/files/data-file.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
-import { events, type Dataset } from '../../datasets/dataset.ts';
+import type { Dataset } from '../../datasets/dataset.ts';
 import { readOwnedId, type OwnedId } from '../../lake/event-index/erased-ids.ts';
 import {
-  listPublishedFiles,
   readFailedFile,
-  renderFailed,
   type FailedEvent,
   failedRowsFolder,
   listFailedRows,
   removeFailedRows,
 } from '../../lake/files/failed-events.ts';
-import { openChange, type FollowUp, type OpenChange } from '../../lake/files/change.ts';
+import { listFailedOf, removeFailed, type RemoveFailedDependencies } from '../../lake/remove-failed.ts';
 import { openStagingFolder, hasRunningLoad } from '../../lake/files/staging.ts';
 import { lakePaths, listQuarantined, tablePaths, quarantinedDataset } from '../../lake/lake.ts';
 import { readFilesSql, stagingOf } from '../tables.ts';
 import { emptyFilePath, type Snapshot } from '../../lake/log/snapshot.ts';
-import type { Change, Table } from '../../lake/log/table.ts';
+import type { Table } from '../../lake/log/table.ts';
 import {
   matchesFailedRow,
   matchesFailed,
@@ -44,13 +41,6 @@ export interface EraseOutsideTablesDependencies {
   readonly crashPoint: CrashPoint;
 }
 
-/** Lists the files of a table's failed events, or of the bad rows of its loads for a secondary table. */
-async function listFailedOf(lakeDir: string, dataset: Dataset, { txns }: Pick<Snapshot, 'txns'>): Promise<string[]> {
-  const { failed } = lakePaths(lakeDir);
-  if (dataset === events) return listPublishedFiles(failed);
-  return [...(await listFailedRows(failedRowsFolder(failed, tablePaths(lakeDir, dataset).table), txns)).files];
-}
-
 function isHit(event: FailedEvent, parts: readonly TargetPart[]): boolean {
   return event.load === undefined ? matchesFailed(event, parts) : matchesFailedRow(event, event.load, parts);
 }
@@ -68,75 +58,21 @@ export async function listFailedHits(
   return hits;
 }
 
-interface EraseFailedDependencies extends Omit<EraseOutsideTablesDependencies, 'duckdb'> {
-  readonly dataset: Dataset;
-}
-
 /** Maximum number of failed event ids that one erasure records. */
 const maxFailedIds = 50_000;
 
 /** Lists the readable ids of the failed events to erase, up to the limit. */
 export async function listFailedIds(
-  { dataset, table, lakeDir }: EraseFailedDependencies,
+  { dataset, table, lakeDir }: RemoveFailedDependencies,
   target: ErasureTarget,
 ): Promise<OwnedId[]> {
   const hits = await listFailedHits(lakeDir, dataset, table.state(), target);
   return hits.flatMap(({ load, line }) => (load === undefined ? (readOwnedId(line) ?? []) : [])).slice(0, maxFailedIds);
 }
 
-export function eraseFailed(dependencies: EraseFailedDependencies, target: ErasureTarget): Promise<number> {
+export function eraseFailed(dependencies: RemoveFailedDependencies, target: ErasureTarget): Promise<number> {
   const parts = targetParts(target);
   return removeFailed(dependencies, 'erase', (event) => isHit(event, parts));
-}
-
-/** Removes failed events of a table by one commit, which counts them as erased. Returns their number. */
-export async function removeFailed(
-  { dataset, table, lakeDir, crashPoint }: EraseFailedDependencies,
-  cause: 'erase' | 'drop',
-  isRemoved: (event: FailedEvent) => boolean,
-): Promise<number> {
-  const changed: { file: string; events: readonly FailedEvent[] }[] = [];
-  let erased = 0;
-  for (const file of await listFailedOf(lakeDir, dataset, table.state())) {
-    const failed = await readFailedFile(file);
-    const remaining = failed.filter((event) => !isRemoved(event));
-    if (remaining.length < failed.length) changed.push({ file, events: remaining });
-    erased += failed.length - remaining.length;
-  }
-  if (erased === 0) return 0;
-  const change: Change = {
-    cause,
-    actions: [],
-    totals: { failed: -erased, erased },
-    // Exports have no failed events.
-    erasedApps: [],
-    metrics: { failedEvents: erased },
-  };
-  const open = await openChange(table, tablePaths(lakeDir, dataset).staging, 'a removal of failed events', crashPoint);
-  try {
-    await open.commit([], () => change, await rewriteFailed(open, changed));
-  } finally {
-    await open.close();
-  }
-  return erased;
-}
-
-/** Rewrites files of failed events with the events that remain; returns the replacements for the commit. */
-export async function rewriteFailed(
-  { folder }: OpenChange,
-  changed: readonly { readonly file: string; readonly events: readonly FailedEvent[] }[],
-): Promise<FollowUp> {
-  const moves: { name: string; to: string }[] = [];
-  const unlink: string[] = [];
-  for (const [index, { file, events: remaining }] of changed.entries()) {
-    const name = `${index}.ndjson`;
-    if (remaining.length === 0) unlink.push(file);
-    else {
-      await writeNewFile(path.join(folder, name), renderFailed(remaining));
-      moves.push({ name, to: file });
-    }
-  }
-  return { moves, unlink };
 }
 
 export interface QuarantinedHit {

@@ -17,6 +17,7 @@ import { mustDropErasedHistory } from '../../lake/cleanup.ts';
 import { isCatalogueCurrent } from '../../lake/catalogue/refresh.ts';
 import { areFirstSeenPartsCurrent } from '../../lake/first-seen/first-seen-parts.ts';
 import { addErasedIds, valuesSql } from '../../lake/event-index/erased-ids.ts';
+import { endRemoval, listRemovedRows } from '../../lake/event-index/erasure-list.ts';
 import { assertTablesNamed, lakePaths, listOtherTables, openDatasetTable } from '../../lake/lake.ts';
 import { listLog } from '../../lake/log/log-files.ts';
 import { readSnapshot, withEmptyFile } from '../../lake/log/snapshot.ts';
@@ -43,7 +44,7 @@ import {
 } from './erase-table.ts';
 import { targetParts, type ErasureTarget } from './erase-target.ts';
 import { listLoadStates } from '../../lake/log/lake-state.ts';
-import { lockTable, settleTable } from '../tables.ts';
+import { lockTable, settleTable, stagingOf } from '../tables.ts';
 
 /** Steps at which a crash is tested, in addition to those of the rewrites. */
 export const eraseSteps = ['erase-drained', 'erase-rewritten', 'erase-committed'] as const;
@@ -133,7 +134,11 @@ async function rememberErased(
     let from = 0;
     for (const { erasure, hits } of found) {
       const own = paths.slice(from, (from += 1 + hits.length));
-      for (const select of listHitIdsSql(erasure.table.snapshot(), own, target)) selects.push(select);
+      const { table, lakeDir } = erasure;
+      const selectsOfTable = hits.length === 0 ? [] : listHitIdsSql(table.snapshot(), own, target);
+      for (const select of selectsOfTable) selects.push(select);
+      if (selectsOfTable.length > 0)
+        await listRemovedRows({ ...dependencies, table }, stagingOf(table, lakeDir), selectsOfTable);
       const ids = await listFailedIds(erasure, target);
       if (ids.length > 0) selects.push(valuesSql(ids));
     }
@@ -151,12 +156,13 @@ async function forgetHistory(
   // An unfinished erasure with `now` must not be delayed by this one.
   const isUrgent = (await mustDropErasedHistory(table, clock.nowMs())) === 'now';
   const forget = forgetAtMs === undefined || isUrgent ? {} : { forgetAtMs };
-  await table.commit(({ version }) => ({
+  await table.commit(({ version }, { erasures }) => ({
     cause: 'erase',
     actions: [],
     forgetBefore: version + 1,
     erasedApps: [],
     ...forget,
+    erasures: endRemoval(erasures, version + 1),
     metrics: { historyBefore: version + 1 },
   }));
   return table.lake().forgetBefore ?? 0;

@@ -5,6 +5,7 @@ import { countFailedRows, failedRowsFolder, removeFailedRows } from '../../lake/
 import { rewriteFiles } from '../../lake/files/rewrite.ts';
 import { openStagingFolder } from '../../lake/files/staging.ts';
 import { assertFilesIntact } from '../../lake/files/data-file.ts';
+import { prepareRemovedRows, type PreparedList } from '../../lake/event-index/erasure-list.ts';
 import { lakePaths } from '../../lake/lake.ts';
 import type { Action } from '../../lake/log/actions.ts';
 import {
@@ -53,6 +54,22 @@ async function findHits(duckdb: Duckdb, table: Table, loadId: string) {
   return hits;
 }
 
+/** Prepares the erasure list with the rows of a load. */
+function prepareUndoList(
+  duckdb: Duckdb,
+  table: Table,
+  loadId: string,
+  hits: readonly { readonly file: DataFile }[],
+  workDir: string,
+): Promise<PreparedList> {
+  const files = hits.map(({ file }) => file);
+  return localFiles.use(withEmptyFile(table.snapshot(), files), (paths) =>
+    prepareRemovedRows({ table, duckdb }, workDir, [
+      `SELECT id_app, event_id FROM ${readFilesSql(paths)} WHERE load_id = ${sqlText(loadId)}`,
+    ]),
+  );
+}
+
 async function removeRows(dependencies: UndoDependencies, loadId: string): Promise<UndoneLoad> {
   const { table, lakeDir, clock, crashPoint, limits, signal } = dependencies;
   const state = findLoadState(table.state().txns, loadId);
@@ -74,10 +91,11 @@ async function removeRows(dependencies: UndoDependencies, loadId: string): Promi
       if (signal.aborted) throw new AppError('stopping', 'the undo was stopped: nothing was changed');
       return `SELECT * FROM ${source} WHERE load_id IS DISTINCT FROM ${sqlText(loadId)}`;
     };
+    const list = rows === 0 ? undefined : await prepareUndoList(duckdb, table, loadId, hits, work.folder);
     await rewriteFiles(
       { table, stagingDir, duckdb, clock, crashPoint },
       hits.map((hit) => ({ file: hit.file, rowsLeftOut: hit.rows, toQuery })),
-      ({ txns }, lake) => {
+      ({ txns, version }, lake) => {
         if (!isSameLoadState(findLoadState(txns, loadId), state))
           throw new AppError('commit_conflict', `the load ${loadId} was made again meanwhile: nothing was changed`, {
             hint: "Check 'tributary load list', then repeat the command.",
@@ -93,9 +111,11 @@ async function removeRows(dependencies: UndoDependencies, loadId: string): Promi
           // Makes a running flush classify again: it may have left out duplicates of the removed rows.
           availableAtMs: nextAvailableAtMs(clock, lake),
           totals: { stored: -rows, failed: -failedRows, erased: rows + failedRows },
+          erasures: list?.toState(lake, version + 1),
           metrics: { load: loadId, rows, failed: failedRows },
         };
       },
+      list?.file,
     );
     await crashPoint('undo-committed');
     await removeFailedRows(failedFolder, failedFiles, loadId);

@@ -1,6 +1,7 @@
 /** Lists the objects that a move copies: not what a start creates again, caches and work in progress. */
 import path from 'node:path';
 import { events } from '../../datasets/dataset.ts';
+import { erasureListFolder } from '../../lake/event-index/erasure-list.ts';
 import { cataloguePaths } from '../../lake/catalogue/catalogue-files.ts';
 import { lakeStore } from '../../lake/files/data-file.ts';
 import { identityPath } from '../../lake/identity.ts';
@@ -61,7 +62,9 @@ async function readAdds(tableDir: string) {
 
 /** Reports whether a key of a table is needed next to its log and its data files. */
 const isOther = (key: string): boolean =>
-  key === emptyFileName || isLedgerKey(key) || key.startsWith(`${restampsFolder}/`);
+  key === emptyFileName ||
+  isLedgerKey(key) ||
+  [restampsFolder, erasureListFolder].some((folder) => key.startsWith(`${folder}/`));
 
 const byKey = (a: MovedObject, b: MovedObject): number => (a.key < b.key ? -1 : 1);
 

@@ -16,7 +16,10 @@ const budgetMs = 2000;
 /** Limits of the delay after a change of the table, ms. Several seals then share a part. */
 const delayLimits = { min: 1000, max: 30_000 };
 
-type FirstSeenDependencies = Pick<TableDependencies, 'table' | 'clock' | 'crashPoint' | 'logger' | 'lakeDir'>;
+type FirstSeenDependencies = Pick<
+  TableDependencies,
+  'table' | 'clock' | 'crashPoint' | 'logger' | 'lakeDir' | 'ageLimits'
+>;
 
 /** Creates the addition of parts; files that cannot be read are left out until the next start. */
 function createAdditions({ table, logger }: Pick<FirstSeenDependencies, 'table' | 'logger'>) {
@@ -61,7 +64,7 @@ function createAdditions({ table, logger }: Pick<FirstSeenDependencies, 'table' 
 
 /** Creates the runs that keep the first-seen parts near the sealed files of the events table. */
 export function createFirstSeenTask(
-  { table, clock, crashPoint, logger, lakeDir }: FirstSeenDependencies,
+  { table, clock, crashPoint, logger, lakeDir, ageLimits }: FirstSeenDependencies,
   sealAgeMs: number,
 ) {
   const everyMs = Math.max(delayLimits.min, Math.min(sealAgeMs / 10, delayLimits.max));
@@ -82,7 +85,8 @@ export function createFirstSeenTask(
       await known.remove(obsolete);
       return true;
     }
-    const batch = takeBatch(listUncovered(parts, files).filter(additions.isReadable), today);
+    const largest = ageLimits?.isActive() === true ? 'month' : 'year';
+    const batch = takeBatch(listUncovered(parts, files).filter(additions.isReadable), today, largest);
     if (batch.length > 0) {
       await additions.add(duckdb, known, batch, today, signal);
       return true;
@@ -90,6 +94,7 @@ export function createFirstSeenTask(
     const merge = planMerge(
       parts.filter(({ id }) => !unmerged.has(id)),
       today,
+      largest,
     );
     if (merge === undefined) return false;
     await known.merge(duckdb, merge, today).catch((error: unknown) => {

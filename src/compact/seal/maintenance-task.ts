@@ -8,6 +8,8 @@ import type { CrashPoint } from '../../runtime/crash-point.ts';
 import type { Dataset } from '../../datasets/dataset.ts';
 import { maintenanceLease, type lakePaths } from '../../lake/lake.ts';
 import type { Table } from '../../lake/log/table.ts';
+import type { AgeRules } from '../../lake/expiry/age-rules.ts';
+import type { AgeLimits } from './age-limits.ts';
 import type { CompactMetrics } from '../compact-metrics.ts';
 import { tryLockObjects } from '../../runtime/store/object-lock.ts';
 import { recoverChanges } from '../../lake/files/change.ts';
@@ -74,6 +76,8 @@ export interface MaintenanceDependencies {
   readonly lakeDir: string;
   readonly writer: string;
   readonly assertFolder: () => void;
+  /** Absent: rows have no age limit. */
+  readonly ageLimits?: AgeLimits | undefined;
 }
 
 export interface TableDependencies extends MaintenanceDependencies {
@@ -91,6 +95,7 @@ export interface MaintenanceOptions {
   readonly retentionMs: number;
   readonly memoryMb: number;
   readonly checkpointEvery?: number;
+  readonly readAgeRules?: (() => Promise<AgeRules>) | undefined;
 }
 
 /** Refreshes a table. A foreign commit leaves the state before it. */

@@ -8,6 +8,7 @@ import { lakePaths, listTables, tablePaths } from '../../lake/lake.ts';
 import type { Snapshot } from '../../lake/log/snapshot.ts';
 import type { TableSize } from '../../lake/log/table-state.ts';
 import { createSnapshotFile } from '../../lake/sql/snapshot-sql.ts';
+import { createAgeLimits } from './age-limits.ts';
 import { createCatalogueTask } from './catalogue-task.ts';
 import { sweepLeftovers } from './cleanup-task.ts';
 import { createFirstSeenTask } from './first-seen-task.ts';
@@ -21,6 +22,8 @@ import {
 
 /** Delay between runs while something changes, and while idle, ms. */
 const turnEveryMs = { busy: 500, idle: 5000 } as const;
+/** Longest time between two reads of the age limits, ms. */
+const ageRulesMs = 60_000;
 /** Time after a commit during which the lake counts as busy, ms. */
 const busyMs = 15_000;
 
@@ -92,18 +95,22 @@ export async function startMaintenance(dependencies: MaintenanceDependencies, op
   const { spoolDir, memoryMb, retentionMs, sealAgeMs } = options;
   const tempDir = path.join(spoolDir, 'seal');
   const engine = await openReplaceable({ memoryMb, threads: 1, tempDir, boundRowGroups: true });
-  const ofLeader = { ...dependencies, dataset: events, table: primaryTable, paths: lakePaths(lakeDir) };
+  const everyMs = Math.max(turnEveryMs.busy, Math.min(ageRulesMs, sealAgeMs / 10));
+  const ageLimits = createAgeLimits(dependencies, options.readAgeRules, everyMs);
+  const ageTask = createMaintenanceTask('the age limits have not been read', dependencies);
+  const ofAll = { ...dependencies, ageLimits };
+  const ofLeader = { ...ofAll, dataset: events, table: primaryTable, paths: lakePaths(lakeDir) };
   const first = createTableMaintenance(ofLeader, options, engine);
   const catalogue = createCatalogueTask(ofLeader, sealAgeMs);
   const catalogueTask = createMaintenanceTask('the catalogue of parameters has not been renewed', dependencies);
   const firstSeen = createFirstSeenTask(ofLeader, sealAgeMs);
   const firstSeenTask = createMaintenanceTask('the first-seen parts have not been renewed', dependencies);
-  const secondaryTables = createSecondaryTableList(dependencies, options, engine);
+  const secondaryTables = createSecondaryTableList(ofAll, options, engine);
   const renewSnapshotFile = createRenewal(dependencies, retentionMs);
   const restMs = createRest(options);
   const tables = (): readonly TableMaintenance[] => [first, ...secondaryTables.list()];
   const problems = (): Problem[] =>
-    [secondaryTables, ...tables(), catalogueTask, firstSeenTask].flatMap((table) => table.problems());
+    [secondaryTables, ...tables(), catalogueTask, firstSeenTask, ageTask].flatMap((table) => table.problems());
   const aborter = new AbortController();
   const { signal } = aborter;
   const leftovers = await listAllLeftovers(lakeDir);
@@ -123,6 +130,7 @@ export async function startMaintenance(dependencies: MaintenanceDependencies, op
     });
     await renewSnapshotFile(tables());
     if (putAside !== undefined && !signal.aborted) await sweepTables(tables(), leftovers, putAside);
+    await first.run(ageTask, () => ageLimits.refresh(tables()));
     // The flush loop reports a foreign commit, and detects its repair.
     for (const table of tables()) if (table.table.foreign() === undefined) await table.runDue(signal);
     // Last: they get the time that the seals leave.
@@ -142,7 +150,9 @@ export async function startMaintenance(dependencies: MaintenanceDependencies, op
   return {
     running,
     problems,
-    notices: (): Problem[] => tables().flatMap((table) => table.notices()),
+    notices: (): Problem[] => [...tables().flatMap((table) => table.notices()), ...ageLimits.notices()],
+    /** Returns the figures of the age limits; undefined without any. */
+    ageLimits: () => ageLimits.figures(),
     secondaryTables: (): ReadonlyMap<string, Snapshot> =>
       new Map(secondaryTables.list().map(({ dataset, table }) => [dataset.table, table.snapshot()])),
     sizes: (): ReadonlyMap<string, TableSize> =>

@@ -15,6 +15,7 @@ import {
   type ReplaceableEngine,
   type MaintenanceDependencies,
 } from './maintenance-task.ts';
+import { createExpiryTask } from './expiry-task.ts';
 import { createMergeTask } from './merge-task.ts';
 import { createSchemaTask } from './schema-task.ts';
 import { findUnnamedTables, hasTable, lakePaths, openDatasetTable, tablePaths } from '../../lake/lake.ts';
@@ -41,6 +42,7 @@ function createTasks(dataset: Dataset, dependencies: TableDependencies) {
     checkpoint: create(`${dataset === events ? "the lake's log" : `the log of ${of}`} has had no checkpoint`),
     schema: create(`sealed files${where} have lacked columns that were added later`),
     merge: create(`days of ${of} have not been merged`),
+    expiry: create(`expired rows${where} have not been removed`),
     places: create(`sealed files${where} have not been replaced by their rewrites`),
     sweep: create(`files${where} that a crash has left behind have not been removed`),
     clean: create(
@@ -65,6 +67,7 @@ export function createTableMaintenance(
   const cleaning = createCleanupTask(dependencies, retentionMs);
   const schema = createSchemaTask(dependencies, retentionMs);
   const merges = createMergeTask(dependencies, options);
+  const expiry = createExpiryTask(dependencies, options);
 
   /** Runs work as a task; throws only when this compactor has lost the lake. Replaces an engine that failed. */
   async function run(task: MaintenanceTask, work: () => Promise<unknown>): Promise<void> {
@@ -95,6 +98,7 @@ export function createTableMaintenance(
       else seals.forgetSealed();
       await runUntilStop(tasks.checkpoint, () => checkpoints.run(engine.get()));
       await runUntilStop(tasks.clean, () => cleaning.run());
+      await runUntilStop(tasks.expiry, () => expiry.run(engine.get(), signal));
       await runUntilStop(tasks.schema, () => schema.run(engine.get(), signal));
       await runUntilStop(tasks.merge, () => merges.run(engine.get(), signal));
       // Last: damage must not keep the log from being trimmed.

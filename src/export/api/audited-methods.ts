@@ -27,6 +27,7 @@ const auditedMethods = {
   schedule_resume: ['schedule_resume', schedule],
   webhook_create: ['webhook_add', webhook],
   webhook_delete: ['webhook_remove', webhook],
+  webhook_rotate: ['webhook_rotate_secret', webhook],
   operations_app_add: ['app_add', app],
   operations_app_set: ['app_set', app],
   operations_app_token: ['app_token_add', app],

@@ -125,6 +125,7 @@ const noFilters = new Set<string>([
   'selectors',
   ...versionParameters,
   'sinceVersion',
+  'erasures',
   'timezone',
   'format',
   'compression',

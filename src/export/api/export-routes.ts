@@ -173,10 +173,24 @@ function escapeSets(filters: ExportSpec['filters']): ExportSpec['filters'] {
 /** Returns the arguments that repeat a request. Days are seconds, or days if clocks that went back matter. */
 function describeRepeatArguments(spec: ExportSpec): RepeatArguments {
   const { eventTime, availableAt, localDates, params = [], filters, eventNameInvert, ...others } = spec;
-  const { event, selectors, timezone, sinceVersion, asOf, idSegment, format, compression, order, columns, dialect } =
-    others;
+  const { event, timezone, sinceVersion, asOf, idSegment, format, compression, order, columns, dialect } = others;
+  const isList = others.erasures === true;
+  const selectors = isList ? undefined : others.selectors;
   const { idApp, SDKKey, idAccount, idProject, eventName } = others;
-  const one = { event, timezone, sinceVersion, asOf, idSegment, format, compression, order, columns, dialect };
+  const erasures = isList ? '1' : undefined;
+  const one = {
+    event,
+    timezone,
+    sinceVersion,
+    erasures,
+    asOf,
+    idSegment,
+    format,
+    compression,
+    order,
+    columns,
+    dialect,
+  };
   const many = { selectors, idApp, SDKKey, idAccount, idProject, eventName, ...escapeSets(filters) };
   return {
     ...Object.fromEntries(Object.entries(one).filter((entry): entry is [string, string] => entry[1] !== undefined)),

@@ -42,7 +42,8 @@ export function describeParameter(one: Parameter): Schema {
   ];
   return {
     ...parameter(name, schemaOf(one), notes.join(' ')),
-    required: name === 'event' || name === 'selectors',
+    // With erasures, selectors is left out.
+    required: name === 'event',
     ...(shape !== 'one' ? { style: 'form', explode: shape === 'list' } : {}),
   };
 }

@@ -227,7 +227,7 @@ const nameRule: ValueRule = {
 
 const ownParameters: readonly Parameter[] = [
   one('event', 'Event to export.', eventRule),
-  set('selectors', 'Fields to export, in the order of the columns.', selectorsRule),
+  set('selectors', 'Fields to export, in the order of the columns. Required without erasures.', selectorsRule),
   one('dateFrom', 'First day, in the time zone of the request.', dateRule),
   one('dateTo', 'Last day, inclusive.', dateRule),
   one('tsFrom', 'First second.', timestampRule),
@@ -238,6 +238,12 @@ const ownParameters: readonly Parameter[] = [
     'sinceVersion',
     'Only rows that became available after this cursor, which is nextSinceVersion of the previous export. Dates are optional with it.',
     placeRule,
+    storedEvents,
+  ),
+  one(
+    'erasures',
+    '1: the ids of rows that were erased or undone after the cursor, instead of new rows.',
+    oneOf(['1']),
     storedEvents,
   ),
   one(

@@ -3,7 +3,7 @@ import { compressions, csvDialects, defaultFormat, isFileFormat } from '../../da
 import { parseCursor, findVersionUnavailableReason, type AvailableVersions } from '../../lake/log/change-feed.ts';
 import { isAppError } from '../../runtime/errors.ts';
 import { findNearest } from '../../runtime/nearest-name.ts';
-import { selectApps, type ExportApp, type ExportSpec, type SecondsSpan } from '../jobs/export-spec.ts';
+import { erasureColumns, selectApps, type ExportApp, type ExportSpec, type SecondsSpan } from '../jobs/export-spec.ts';
 import { quote, type Arguments } from './arguments.ts';
 import type { Calendar } from './calendar.ts';
 import { badRequest, isApiError, type ExportApiError } from './envelope.ts';
@@ -67,7 +67,8 @@ function parseEach(callArguments: Arguments): Values | ExportApiError {
   const values = new Map<string, readonly string[]>();
   for (const parameter of parameters) {
     const texts = callArguments.get(parameter.name);
-    const required = parameter.name === 'event' || parameter.name === 'selectors';
+    const isList = callArguments.has('erasures');
+    const required = parameter.name === 'event' || (parameter.name === 'selectors' && !isList);
     if (required && (texts === undefined || texts.every((text) => text === '')))
       return badRequest(`Argument ${parameter.name} is expected but not set`);
     if (texts === undefined) continue;
@@ -146,6 +147,20 @@ function intersect(a: SecondsSpan, b: SecondsSpan): SecondsSpan {
   });
 }
 
+const withErasures = ['event', 'erasures', 'sinceVersion', 'asOf', 'timezone', 'format', 'compression'];
+const appNames = ['idApp', 'SDKKey', 'idAccount', 'idProject'];
+
+/** Refuses a request for erased rows that selects rows by their fields, which the list does not have. */
+function refuseErasures(values: Values, callArguments: Arguments): ExportApiError | undefined {
+  if (!values.has('erasures')) return undefined;
+  if (!values.has('sinceVersion'))
+    return badRequest('Argument sinceVersion is expected but not set: erasures needs it');
+  const allowed = [...withErasures, ...appNames];
+  const other = [...callArguments.keys()].find((name) => !allowed.includes(name));
+  if (other === undefined) return undefined;
+  return badRequest(`Argument ${other} is not allowed with erasures; allowed: ${allowed.join(', ')}`);
+}
+
 /** Refuses bounds of availability with a cursor: rows that they exclude would never be exported. */
 function refuseBoundedFeed(values: Values): ExportApiError | undefined {
   const bound = ['availabilityTsFrom', 'availabilityTsTo'].find((name) => values.has(name));
@@ -204,6 +219,7 @@ export async function parseExportRequest(
   const timestamps = readBounds(values, 'tsFrom', 'tsTo');
   const availability = readBounds(values, 'availabilityTsFrom', 'availabilityTsTo');
   const exportApiError =
+    refuseErasures(values, callArguments) ??
     refuseDialect(values) ??
     refuseBoundedFeed(values) ??
     refusePairs(values) ??
@@ -221,7 +237,7 @@ export async function parseExportRequest(
     Object.fromEntries(names.flatMap((name) => (values.has(name) ? [[name, values.get(name) ?? []]] : [])));
   return {
     event,
-    selectors: values.get('selectors') ?? [],
+    selectors: values.has('erasures') ? erasureColumns : (values.get('selectors') ?? []),
     timezone,
     ...dates,
     eventTime: intersect(dates.eventTime, toSpan(timestamps)),
@@ -231,6 +247,7 @@ export async function parseExportRequest(
     ...params,
     ...defined({
       sinceVersion: one('sinceVersion'),
+      erasures: values.has('erasures') ? (true as const) : undefined,
       asOf: one('asOf'),
       idSegment: one('idSegment'),
       format: values.get('format')?.find(isFileFormat),

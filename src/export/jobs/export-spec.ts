@@ -36,6 +36,12 @@ export interface ParamFilter {
   readonly operator?: ParamOperator;
 }
 
+/**
+ * Columns of an export of the erasure list. A row without `eventId` is of all rows of the app or kind before the date
+ * `before`; without both, the app's rows must be read again.
+ */
+export const erasureColumns = ['idApp', 'eventId', 'kind', 'before'] as const;
+
 /** A valid request as in job.json. Days are instants, aliases their event, numbers their shortest decimal form. */
 export interface ExportSpec {
   readonly event: string;
@@ -46,6 +52,8 @@ export interface ExportSpec {
   readonly availableAt: SecondsSpan;
   /** A cursor: only rows that became available after it. */
   readonly sinceVersion?: string;
+  /** Whether the rows are the erasure list since the cursor; `selectors` are then `erasureColumns`. */
+  readonly erasures?: true;
   /** The cursor of the version to read; absent: the newest. */
   readonly asOf?: string;
   /** First and last local date, if clocks that go back over midnight put moments of other dates into the span. */
@@ -93,6 +101,7 @@ const members: Readonly<Record<keyof ExportSpec, ShapeCheck>> = {
   eventTime: isSpan,
   availableAt: isSpan,
   sinceVersion: optional(isPlace),
+  erasures: optional(oneOf([true])),
   asOf: optional(isPlace),
   localDates: optional(shapeOf<{ readonly from: string; readonly to: string }>({ from: isText, to: isText })),
   idApp: optional(isTextList),

@@ -35,6 +35,9 @@ export interface Preparation {
   unfinished(step: number): ExportStatement | undefined;
 }
 
+/** The dates of a result without dates. */
+export const noDays: ExportStatement = { sql: "SELECT '' AS date, 0 AS rows WHERE false", values: {} };
+
 export const filesSql = 'read_parquet($files, union_by_name = true, hive_partitioning = false)';
 
 /** The order of time, then of ids, which may repeat (an Idempotency-Key after 24 hours). */

@@ -17,8 +17,9 @@ import {
   spanConditions,
   storedConditions,
 } from './conditions.ts';
+import { buildErasuresQuery } from './erasures-query.ts';
 import { buildDerivedQuery, readSpan } from './derived-query.ts';
-import { filesSql, orderByTime, type BoundValue, type ExportQuery } from './export-query.ts';
+import { filesSql, noDays, orderByTime, type BoundValue, type ExportQuery } from './export-query.ts';
 import { listParamsStatement, needsParamTypes, type ParamColumn } from './param-columns.ts';
 import { countByDate, emptyColumns, selectSql, selectTitled, showsTitles, type Cells } from './selector-sql.ts';
 
@@ -116,7 +117,7 @@ interface QueryOptions {
 
 /** The columns, the newer rows and the first-seen parts that are read. */
 interface ReadTable extends Pick<QueryOptions, 'firstSeen'> {
-  readonly snapshot: Pick<Snapshot, 'schemaString'>;
+  readonly snapshot: Pick<Snapshot, 'schemaString' | 'lake'>;
   readonly sinceMs: number | undefined;
 }
 
@@ -199,20 +200,22 @@ export function buildQuery(
 }
 
 export function buildEmptyQuery(request: ExportSpec, params: readonly ParamColumn[] = []): ExportQuery {
+  if (request.erasures === true) return buildErasuresQuery(request, undefined, 'text');
   const sql = `SELECT ${emptyColumns(request, params).join(', ')} WHERE false`;
   return {
     select: { sql, values: {} },
     count: { sql: 'SELECT 0 AS file, 0 AS rows WHERE false', values: {} },
-    days: { sql: "SELECT '' AS date, 0 AS rows WHERE false", values: {} },
+    days: noDays,
     inline: true,
   };
 }
 
 export function planQuery(
   { request, apps, segment, titles }: ReadPlan,
-  { snapshot: { schemaString }, sinceMs, firstSeen }: ReadTable,
+  { snapshot: { schemaString, lake }, sinceMs, firstSeen }: ReadTable,
   options: Required<Pick<QueryOptions, 'lean' | 'cells'>> & Pick<QueryOptions, 'params'>,
 ): ExportQuery {
+  if (request.erasures === true) return buildErasuresQuery(request, lake?.erasures, options.cells);
   if (schemaString === undefined || isEmptyResult(request, apps)) return buildEmptyQuery(request);
   const columns = parseSchemaString(schemaString);
   return buildQuery(request, apps, { ...options, columns, sinceMs, segment, titles, firstSeen });

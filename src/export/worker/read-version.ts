@@ -7,6 +7,7 @@ import type { RecordedFile } from '../../runtime/store/file-records.ts';
 import { findStoredSize, localFiles } from '../../runtime/store/open-store.ts';
 import { assertFilesIntact } from '../../lake/files/data-file.ts';
 import { isLocalIntact, type AppRange } from '../../lake/files/row-group-hashes.ts';
+import { assertListed, erasureListFile } from '../../lake/event-index/erasure-list.ts';
 import { findSinceMs, nextCursor, parseCursor } from '../../lake/log/change-feed.ts';
 import { readCommit } from '../../lake/log/log-files.ts';
 import { readSnapshot, type DataFile, type Snapshot } from '../../lake/log/snapshot.ts';
@@ -49,7 +50,11 @@ export async function resolveReadVersion({ tableDir, request, apps }: ReadPlan):
   const { columns } = getExport(request.event).dataset;
   if (snapshot.schemaString !== undefined) upgradeSchema(snapshot.schemaString, columns);
   const sinceMs = since === undefined ? undefined : await forUser('sinceVersion', () => findSinceMs(since, snapshot));
-  return { ...marked, sinceMs };
+  if (request.erasures !== true) return { ...marked, sinceMs };
+  await forUser('sinceVersion', async () => assertListed(snapshot.lake, since?.version ?? 0));
+  const list = snapshot.lake === undefined ? undefined : erasureListFile(tableDir, snapshot.lake);
+  const files = list === undefined ? [] : [list];
+  return { ...marked, snapshot: { ...snapshot, files, young: [] }, sinceMs: undefined };
 }
 
 /**

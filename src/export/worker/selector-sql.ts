@@ -236,10 +236,13 @@ function isLiteral({ source }: Selector, { cells }: SelectorPlan): boolean {
   return cells === 'text' && ('mapKeys' in source || 'mapValues' in source);
 }
 
+const listNumbers = (request: ExportSpec): boolean[] =>
+  getSelectors(request).map(({ type }) => ['integer', 'number', 'timestamp'].includes(type));
+
 /** Lists for each column of a result whether its values are numbers. */
 export function listNumberColumns(request: ExportSpec, params: readonly ParamColumn[]): boolean[] {
   return [
-    ...getSelectors(request).map(({ type }) => ['integer', 'number', 'timestamp'].includes(type)),
+    ...(request.erasures === true ? request.selectors.map((name) => name === 'idApp') : listNumbers(request)),
     ...params.map(({ type }) => ['integer', 'long', 'decimal'].includes(type)),
   ];
 }

@@ -122,14 +122,14 @@ function withoutDataChange({ add, remove, ...rest }: Action): Action {
 }
 
 /**
- * Rewrites verified files by one commit under the maintenance lock. `toChange` returns its other parts. Returns the
- * number of rewrites. Errors: `file_damaged` for unexpected rows, those of the change and `toChange`.
+ * Rewrites verified files by one commit under the maintenance lock. `toChange` returns its other parts. `companion`:
+ * another new file of the table, or its text. Returns the number of rewrites. Errors: `file_damaged` for unexpected rows, those of the change and `toChange`.
  */
 export async function rewriteFiles(
   dependencies: RewriteDependencies,
   rewrites: readonly Rewrite[],
   toChange: RewriteChange | ((state: Readonly<TableState>, lake: LakeState) => RewriteChange),
-  companion?: Companion,
+  companion?: Companion | NewFile,
 ): Promise<number> {
   const { table, stagingDir, clock, crashPoint } = dependencies;
   const open = await openChange(table, stagingDir, 'a rewrite', crashPoint);
@@ -139,7 +139,8 @@ export async function rewriteFiles(
       written.push(await writeRewrite(dependencies, rewrite, open, index));
     const files = written.flatMap((one) => one.files);
     const companionFiles: NewFile[] = [];
-    if (companion !== undefined) {
+    if (companion !== undefined && 'file' in companion) companionFiles.push(companion);
+    else if (companion !== undefined) {
       const file = path.join(open.folder, 'companion');
       await writeNewFile(file, companion.text, tableFileMode);
       companionFiles.push({ file, path: companion.path });

@@ -61,10 +61,13 @@ function findDate(value: unknown): string | undefined {
   return typeof value === 'string' ? /^\d{4}-\d{2}-\d{2}/.exec(value)?.[0] : undefined;
 }
 
+/** The largest groups: an age limit makes a part stale each day, so months are not merged into years then. */
+export type LargestGroup = 'month' | 'year';
+
 /** Returns the group of parts with a last date: a day, a month or a year. Later, it is part of another group. */
-export function groupOf(lastDate: string, today: string): string {
+export function groupOf(lastDate: string, today: string, largest: LargestGroup = 'year'): string {
   const ageDays = (Date.parse(today) - Date.parse(lastDate)) / dayMs;
-  if (ageDays > yearAfterDays) return lastDate.slice(0, 4);
+  if (largest === 'year' && ageDays > yearAfterDays) return lastDate.slice(0, 4);
   return ageDays > monthAfterDays ? lastDate.slice(0, 7) : lastDate;
 }
 
@@ -105,14 +108,14 @@ export function listUncovered(parts: readonly FirstSeenPart[], files: readonly D
 }
 
 /** Returns the files of the next part, which are all of one group; at least one if there are any. */
-export function takeBatch(uncovered: readonly UncoveredFile[], today: string): UncoveredFile[] {
+export function takeBatch(uncovered: readonly UncoveredFile[], today: string, largest?: LargestGroup): UncoveredFile[] {
   const [first] = uncovered;
   if (first === undefined) return [];
-  const group = groupOf(first.lastDate, today);
+  const group = groupOf(first.lastDate, today, largest);
   const batch: UncoveredFile[] = [];
   let rows = 0;
   for (const each of uncovered) {
-    if (groupOf(each.lastDate, today) !== group) continue;
+    if (groupOf(each.lastDate, today, largest) !== group) continue;
     rows += each.file.numRecords ?? 0;
     if (batch.length > 0 && (rows > maxRows || batch.length >= maxFiles)) break;
     batch.push(each);
@@ -135,10 +138,14 @@ function planMergeOfGroup<P extends FirstSeenPart>(parts: readonly P[]): P[] {
  * Plans the next merge of parts; undefined if there is none. The sizes of what is left in a group at least double, so
  * that there are few and a row is rarely rewritten.
  */
-export function planMerge<P extends FirstSeenPart>(parts: readonly P[], today: string): P[] | undefined {
+export function planMerge<P extends FirstSeenPart>(
+  parts: readonly P[],
+  today: string,
+  largest?: LargestGroup,
+): P[] | undefined {
   const groups = new Map<string, P[]>();
   for (const part of parts) {
-    const group = groupOf(part.lastDate, today);
+    const group = groupOf(part.lastDate, today, largest);
     groups.set(group, [...(groups.get(group) ?? []), part]);
   }
   for (const group of groups.values()) {

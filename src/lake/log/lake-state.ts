@@ -14,6 +14,8 @@ export type CommitCause =
   | 'seal'
   | 'merge'
   | 'erase'
+  | 'erasures'
+  | 'expire'
   | 'enrich'
   | 'swap'
   | 'replay'
@@ -71,6 +73,19 @@ export interface ErasedIdsState {
   readonly isPartial?: true;
 }
 
+/** The newest erasure list of a table (lake/event-index/erasure-list.ts). */
+export interface ErasureListState {
+  /** Relative to the table's folder. */
+  readonly file: string;
+  readonly sizeBytes: number;
+  readonly sha256: string;
+  readonly rows: number;
+  /** Removals up to this version may be missing. */
+  readonly since: number;
+  /** The version that has ended the newest removal. Absent: it is in progress. */
+  readonly removedBy?: number;
+}
+
 /** The service's part of a commit. Totals and position accumulate, so the newest commit has all. */
 export interface LakeState {
   readonly commitId: string;
@@ -93,6 +108,10 @@ export interface LakeState {
   readonly keysCommit?: string;
   /** Absent if nothing was erased since 0.4. Only in the events table. */
   readonly erasedIds?: ErasedIdsState;
+  /** Absent if no removal was listed. */
+  readonly erasures?: ErasureListState;
+  /** The newest day (UTC) for which age limits were applied. */
+  readonly expiryDay?: string;
   /** The newest `available_at` assigned, Unix ms. It never decreases. */
   readonly availableAtMs: number;
   /** The commitId of the commit that assigned it. Absent in earlier versions. */

@@ -26,6 +26,7 @@ import {
   type CommitCause,
   type Epoch,
   type ErasedIdsState,
+  type ErasureListState,
   type LakeState,
   type Totals,
 } from './lake-state.ts';
@@ -50,6 +51,8 @@ export interface Change {
   /** Apps whose rows an erasure removes; absent: any. */
   readonly erasedApps?: readonly number[];
   readonly erasedIds?: ErasedIdsState | undefined;
+  readonly erasures?: ErasureListState | undefined;
+  readonly expiryDay?: string;
   readonly availableAtMs?: number;
   readonly addsKeys?: boolean;
   /** Resets the newest `available_at`, if the table has no later one (lake/repair/restamp.ts). */
@@ -155,6 +158,8 @@ export function toCommitInfo(before: LakeState, change: Change, stamp: Stamp): C
   const writer = change.writer ?? before.writer;
   const { forgetBefore, forgetAtMs } = change.forgetBefore === undefined ? before : change;
   const erasedIds = change.erasedIds ?? before.erasedIds;
+  const erasures = change.erasures ?? before.erasures;
+  const expiryDay = change.expiryDay ?? before.expiryDay;
   const keysCommit = change.addsKeys === true ? commitId : before.keysCommit;
   // Reading a stream completes the restore.
   const restoredFrom = change.restoredFrom ?? (change.epoch === undefined ? before.restoredFrom : undefined);
@@ -171,6 +176,8 @@ export function toCommitInfo(before: LakeState, change: Change, stamp: Stamp): C
     ...(writer === undefined ? {} : { writer }),
     ...(keysCommit === undefined ? {} : { keysCommit }),
     ...(erasedIds === undefined ? {} : { erasedIds }),
+    ...(erasures === undefined ? {} : { erasures }),
+    ...(expiryDay === undefined ? {} : { expiryDay }),
     ...moveTimes(before, change, stamp),
     ...(restoredFrom === undefined ? {} : { restoredFrom }),
   };

@@ -254,6 +254,10 @@ export const problemTable = {
     'Idempotency-Keys of a damaged lake file are unknown. Retries with them may be stored twice.',
     'Run `tributary lake check`, restore the file from a backup, then restart the service.',
   ),
+  expiry_held: warning(
+    "The machine's clock is ahead of the days that rows and the running time confirm. Age limits wait.",
+    'Check the clock. If it is right, run `tributary lake expire`. See [age limits](../keep.md#age-limits).',
+  ),
   link_keys_renewed: warning(
     'The keys of download links were missing and were created again. Older links are rejected.',
     'Restore the named file from a backup, or have users get the state of their exports again, which returns new links.',

@@ -2,7 +2,7 @@ import { spawn } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { listApps } from '../../../src/access/apps.ts';
+import { listApps, listKeepRules } from '../../../src/access/apps.ts';
 import { listUsers } from '../../../src/access/users.ts';
 import { appCommand } from '../../../src/cli/app.ts';
 import { resolveImport } from '../../../src/cli/service-client.ts';
@@ -50,6 +50,27 @@ async function run(
 }
 
 describe('apps and users of the command line', () => {
+  it('An app keeps its rows for a number of days, by kind or forever, until the limit is removed', async () => {
+    const data = path.join(testFolder(), 'data');
+    await run(appCommand, data, 'add 7 --platform web');
+    const keep = async (words: string): Promise<unknown> => {
+      const [app] = await run(appCommand, data, `keep 7 ${words}`);
+      return (app as { readonly keep?: unknown }).keep;
+    };
+    expect(await keep('--days 400')).toEqual({ days: 400 });
+    expect(await keep('--days 90 --kind login')).toEqual({ days: 400, kinds: { login: 90 } });
+    expect(await keep('--forever')).toEqual({ days: 0, kinds: { login: 90 } });
+    expect(await keep('--remove --kind login')).toEqual({ days: 0 });
+    await run(appCommand, data, 'remove 7 --yes');
+    expect(await listKeepRules(dataPaths(data))).toEqual([{ idApp: 7, days: 0 }]);
+    await run(appCommand, data, 'restore 7');
+    expect(await keep('--remove')).toBeUndefined();
+    await expect(keep('--days 1 --forever')).rejects.toThrow('pass one of --days, --forever and --remove');
+    await expect(keep('--days 40000')).rejects.toThrow('at most 36500');
+    await expect(keep('--days 1 --kind logins')).rejects.toThrow('--kind must be one of');
+    await expect(run(appCommand, data, 'keep 8 --days 1')).rejects.toThrow('app 8 does not exist');
+  });
+
   it('A change of an app or a user sets only the given fields, and none removes a value', async () => {
     const data = path.join(testFolder(), 'data');
     await run(appCommand, data, 'add 7 --platform web --title Shop --project 3');

@@ -2,11 +2,13 @@ import path from 'node:path';
 import { expect, it } from 'vitest';
 import { listUsers } from '../../../src/access/users.ts';
 import { appCommand } from '../../../src/cli/app.ts';
+import { auditedCommands } from '../../../src/cli/audited-commands.ts';
 import { auditCommand } from '../../../src/cli/audit.ts';
 import type { Command } from '../../../src/cli/command.ts';
 import { keyCommand } from '../../../src/cli/key.ts';
 import { userCommand } from '../../../src/cli/user.ts';
 import { dataPaths } from '../../../src/config.ts';
+import { loadDeclaredCommands } from '../../helpers/declared-commands.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { runCommandHere } from '../../helpers/run-command.ts';
 
@@ -63,6 +65,13 @@ it('Commands that change access are in the audit log with their system user and 
     notes: [expect.stringMatching(/^older entries exist/) as unknown],
   });
   expect((await run(auditCommand, data, ['--to', 'yesterday'])).answers).toEqual([]);
+});
+
+it('Every command of the audit log exists', async () => {
+  const verbs = (await loadDeclaredCommands()).flatMap((command) =>
+    'commands' in command ? command.commands.map(({ name }) => `${command.name} ${name}`) : [command.name],
+  );
+  expect(Object.keys(auditedCommands).filter((name) => !verbs.includes(name))).toEqual([]);
 });
 
 it('A password is set, read from standard input or removed by a command, and a bad one changes nothing', async () => {

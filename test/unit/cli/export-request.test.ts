@@ -15,6 +15,9 @@ function given(options: Partial<GivenRequest>): GivenRequest {
 
 const asked = (output: string) => toRequest('customEvents', given({}), output, nowMs).parameters;
 
+const namesOf = (where: GivenRequest['where']): readonly string[] =>
+  toRequest('payments', given({ where, sinceVersion: '8-1' }), undefined, nowMs).parameters.map(([name]) => name);
+
 const selectorsOf = (options: Partial<GivenRequest>): string | undefined =>
   toRequest('customEvents', given(options), undefined, nowMs).parameters.find(([name]) => name === 'selectors')?.[1];
 
@@ -27,6 +30,11 @@ describe('an export request of the command line', () => {
     const { parse } = requestOptions.where;
     expect(() => parse?.(pair, '--where')).toThrow(`use ${option}`);
     expect(parse?.('order=time', '--where')).toEqual([['order', 'time']]);
+  });
+
+  it('A request for the erasure list has no selectors, since the list has its own columns', () => {
+    expect(namesOf([['erasures', '1']])).not.toContain('selectors');
+    expect(namesOf([])).toContain('selectors');
   });
 
   it('The ids of a person become filters, with their commas and backslashes escaped', () => {

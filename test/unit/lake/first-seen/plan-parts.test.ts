@@ -126,6 +126,8 @@ describe('merges', () => {
     expect(idsOf(planMerge([at('a', '2026-05-02'), at('b', '2026-05-03')], today))).toEqual(['a', 'b']);
     expect(planMerge([at('a', '2026-04-30'), at('b', '2026-05-03')], today)).toBeUndefined();
     expect(idsOf(planMerge([at('a', '2026-01-30'), at('b', '2026-02-03')], today))).toEqual(['a', 'b']);
+    // An age limit makes a part stale each day.
+    expect(planMerge([at('a', '2026-01-30'), at('b', '2026-02-03')], today, 'month')).toBeUndefined();
   });
 
   it('A day has few parts, none is rewritten often, and none outgrows the limit', () => {
