@@ -400,10 +400,15 @@ describe('the form of an export', () => {
     await page.getByRole('spinbutton', { name: 'Number' }).fill('3');
     await page.getByRole('combobox', { name: 'Add a filter' }).selectOption('customUserId');
     await page.getByRole('textbox', { name: 'customUserId' }).fill('ann, of Berlin');
+    await page.getByLabel('One column per parameter').check();
+    await page.getByLabel('Readable time of the event').check();
+    await page.getByRole('combobox', { name: 'CSV for' }).selectOption('excel-semicolon');
     await page.keyboard.press('Control+Enter');
     await page.getByText('No exports yet').waitFor();
     const form = new URLSearchParams(sent[0]);
     expect([form.get('paramsGreater[level]'), form.get('customUserId')]).toEqual(['3', String.raw`ann\, of Berlin`]);
+    expect([form.get('columns'), form.get('dialect')]).toEqual(['params', 'excel-semicolon']);
+    expect(form.get('selectors')).toMatch(/^dateTimeEvent,/);
   });
 
   it('A period of ambiguous local times has both, filters keep their values, and the focus stays', async () => {
