@@ -18,6 +18,7 @@ export const stores = [
   'access',
   'segments',
   'titles',
+  'destinations',
   'webhooks',
   'schedules',
   'enrichment',
@@ -76,6 +77,8 @@ const walls: Readonly<Record<string, readonly string[]>> = {
   'export/jobs': [],
   'export/worker': ['export/jobs'],
   'export/notify': [],
+  // Retries as messages are.
+  'export/deliver': ['export/notify'],
   // Operators' calls of the API.
   'export/admin-api': ['export/api'],
   // Creates requests as the API does, by its rules.

@@ -15,7 +15,7 @@ import {
 import { messageTypes } from '../../webhooks/delivery-log.ts';
 import { rotationHours } from '../../webhooks/webhook-store.ts';
 import { notice } from './account-openapi.ts';
-import { webhookExamples } from './openapi-examples.ts';
+import { webhookExamples } from './schedule-examples.ts';
 import { members, slot } from './openapi-schemas.ts';
 import { method, notFoundResponse } from './openapi.ts';
 

@@ -12,7 +12,7 @@ import {
   text,
 } from '../../runtime/http/openapi.ts';
 import { frequencies, weekdays } from '../../schedules/schedules.ts';
-import { scheduleExamples } from '../api/openapi-examples.ts';
+import { scheduleExamples } from '../api/schedule-examples.ts';
 import { describeParameter, method, notFoundResponse, paramsParameter } from '../api/openapi.ts';
 import { parameters } from '../api/parameters.ts';
 import { ownArguments, setBySchedule } from './schedule-arguments.ts';
