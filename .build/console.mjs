@@ -7,7 +7,6 @@ import { rolldown } from 'rolldown';
 
 const root = path.resolve(import.meta.dirname, '..');
 const web = path.join(root, 'src/console/web');
-const packageStyles = ['node_modules/uplot/dist/uPlot.min.css'];
 
 /** Removes comments and white space. Strings in the style sheet must have neither. */
 function minifyStyle(text) {
@@ -50,7 +49,7 @@ export async function bundleConsole(out) {
   const styles = readdirSync(path.join(web, 'styles'))
     .toSorted()
     .map((name) => path.join('src/console/web/styles', name));
-  const style = [...packageStyles, ...styles].map((file) => readFileSync(path.join(root, file), 'utf8')).join('\n');
+  const style = styles.map((file) => readFileSync(path.join(root, file), 'utf8')).join('\n');
   const names = {
     program: writeHashed(assets, 'console.js', await bundleProgram()),
     style: writeHashed(assets, 'console.css', minifyStyle(style)),

@@ -6,7 +6,7 @@ import path from 'node:path';
 
 const root = path.resolve(import.meta.dirname, '..');
 /** Development packages that .build/console.mjs bundles into the pages. */
-const ofPages = new Set(['preact', '@preact/signals', '@preact/signals-core', 'uplot']);
+const ofPages = new Set(['preact', '@preact/signals', '@preact/signals-core']);
 
 const [server = ''] = process.argv.slice(2);
 const [, version] = /^nats-server@(\d+\.\d+\.\d+)$/.exec(server) ?? [];

@@ -221,6 +221,7 @@ export function dataPaths(dataDir: string) {
     /** A cache that finds event ids. */
     eventIndex: path.join(dataDir, 'event-index'),
     refusals: path.join(dataDir, 'refusals'),
+    audit: path.join(dataDir, 'audit'),
     datasets: path.join(dataDir, 'datasets'),
     /** Marks of known records (runtime/store/marked-records.ts). */
     records: path.join(dataDir, 'records'),

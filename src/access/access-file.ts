@@ -38,6 +38,8 @@ export interface UserRecord {
   readonly name: string;
   readonly idAccount: number;
   readonly encryptedSecret: string;
+  /** Hash of the personal password (passwords.ts); absent without one. */
+  readonly passwordHash?: string;
   readonly canExport: boolean;
   readonly maxExports?: number;
   /** Absent for `auto`. */
@@ -77,6 +79,7 @@ const isUserRecord = shapeOf<UserRecord>({
   name: isText,
   idAccount: isCount,
   encryptedSecret: isText,
+  passwordHash: optional(isText),
   canExport: isFlag,
   maxExports: optional(isId),
   files: oneOf([undefined, 'gzip']),

@@ -32,6 +32,8 @@ export interface User {
   /** `noAccount` for an operator without an account. */
   readonly idAccount: number;
   readonly secret: string;
+  /** Hash of the personal password; absent without one. */
+  readonly passwordHash?: string;
   /** Whether the user may create export requests (docs/api.md#export). */
   readonly canExport: boolean;
   /** Limit of concurrent export requests, within the account's limit. */
@@ -53,6 +55,10 @@ export interface AccessView {
    */
   nameAppOfToken(token: string): number | 'none' | undefined;
   findUser(idUser: string): User | undefined;
+  /** Returns the users of a name, of all accounts or of one; at most ten. */
+  findUsersByName(name: string, idAccount?: number): readonly User[];
+  /** Whether any user has a personal password. */
+  readonly hasPasswords: boolean;
   appsOfAccount(idAccount: number): readonly App[];
 }
 

@@ -50,6 +50,14 @@ export function findUserBySecret(idUser: string, secret: string, access: AccessV
   return timingSafeEqualText(user?.secret ?? noSecret, secret) ? user : undefined;
 }
 
+/** Returns the id of the user that a header names, right or wrong; undefined if it names none. */
+export function findClaimedUser(authorization: string | undefined): string | undefined {
+  const header = authorization ?? '';
+  const basic = basicPattern.exec(header)?.[1];
+  const credentials = basic === undefined ? null : basicCredentials.exec(Buffer.from(basic, 'base64').toString('utf8'));
+  return (hmacPattern.exec(header) ?? credentials)?.[1];
+}
+
 /**
  * Finds the user of a request by AuthHMAC or HTTP Basic (`id:secret`). Returns undefined for a missing or malformed
  * header, an unknown user, and a wrong secret or signature; all look the same, also in time. Requests of the console

@@ -33,9 +33,10 @@ export interface SessionHeaders {
 
 const valuePattern = /^([1-9]\d{0,14})\.(\d{1,12})\.(\d{1,12})\.([A-Za-z0-9_-]{22})\.([A-Za-z0-9_-]{43})$/;
 
-/** Returns a fingerprint of the user's secret, which is signed and never shown. */
-function markOf({ idUser, secret }: Pick<User, 'idUser' | 'secret'>): string {
-  return createHash('sha256').update(`sessions of ${idUser}\n${secret}`).digest('hex');
+/** Returns a fingerprint of the user's secret and password, which is signed and never shown. */
+function markOf({ idUser, secret, passwordHash }: Pick<User, 'idUser' | 'secret' | 'passwordHash'>): string {
+  const password = passwordHash === undefined ? '' : `\n${passwordHash}`;
+  return createHash('sha256').update(`sessions of ${idUser}\n${secret}${password}`).digest('hex');
 }
 
 /** Reports whether the browser marks a request as cross-site. */
@@ -62,7 +63,7 @@ function findCookie(header: string | undefined, name: string): string | undefine
 
 /**
  * Creates console sessions. They are stored only in signed cookies with the user and the time of sign-in. A session
- * ends by its timeout, a sign-out, the removal of its user, a new secret, or a new key.
+ * ends by its timeout, a sign-out, the removal of its user, a new secret or password, or a new key.
  */
 export function createSessions({ key, access, clock, ends }: SessionDependencies, isSecure: boolean) {
   const nowSeconds = (): number => Math.floor(clock.nowMs() / 1000);

@@ -14,6 +14,8 @@ const maxNamedApps = 10_000;
 const maxRightTokens = 1000;
 /** Longest time for which the last version is used while a bucket does not respond, ms. Then nothing is known. */
 const maxStaleMs = 600_000;
+/** Maximum number of users that a name finds. */
+const maxNamesakes = 10;
 /** Maximum number of listed errors of users. */
 const listedErrors = 10;
 
@@ -77,11 +79,18 @@ function createView({ apps, users }: Pick<AccessFile, 'apps' | 'users'>, { secre
   // Valid for this view: each change of a token creates a new one.
   const rightTokens = new Map<string, App>();
   let appsByHash: Map<string, number> | undefined;
+  const hasPasswords = users.some(({ passwordHash }) => passwordHash !== undefined);
   function findApp(idApp: number): App | undefined {
     const record = appsById.get(idApp);
     if (record === undefined) return undefined;
     const { tokens: _, idProject, ...rest } = record;
     return { ...rest, idProject };
+  }
+  function findUser(idUser: string): User | undefined {
+    const [user, opened] = [usersById.get(idUser), secrets.get(idUser)];
+    if (user === undefined || opened === undefined) return undefined;
+    const { encryptedSecret: _, maxExports, files = 'auto', operator, ...rest } = user;
+    return { ...rest, idUser, secret: opened.secret, maxExports, files, isOperator: operator === true };
   }
   return {
     findApp,
@@ -101,12 +110,13 @@ function createView({ apps, users }: Pick<AccessFile, 'apps' | 'users'>, { secre
       appsByHash ??= new Map(apps.flatMap(({ idApp, tokens }) => tokens.map(({ sha256 }) => [sha256, idApp] as const)));
       return appsByHash.get(hashToken(token).toString('hex')) ?? 'none';
     },
-    findUser(idUser): User | undefined {
-      const [user, opened] = [usersById.get(idUser), secrets.get(idUser)];
-      if (user === undefined || opened === undefined) return undefined;
-      const { encryptedSecret: _, maxExports, files = 'auto', operator, ...rest } = user;
-      return { ...rest, idUser, secret: opened.secret, maxExports, files, isOperator: operator === true };
-    },
+    findUser,
+    findUsersByName: (name, idAccount) =>
+      users
+        .filter((user) => user.name === name && (idAccount === undefined || user.idAccount === idAccount))
+        .slice(0, maxNamesakes)
+        .flatMap(({ idUser }) => findUser(String(idUser)) ?? []),
+    hasPasswords,
     appsOfAccount: (idAccount) =>
       [...appsById.values()]
         .filter((app) => app.idAccount === idAccount)

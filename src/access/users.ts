@@ -17,7 +17,7 @@ import { createToken, ensureSecretsKey, getSecretsKey, decryptSecret, encryptSec
  */
 
 /** A user to add. `idAccount` is `noAccount` only for operators. */
-export type NewUser = Omit<UserRecord, 'idUser' | 'encryptedSecret'>;
+export type NewUser = Omit<UserRecord, 'idUser' | 'encryptedSecret' | 'passwordHash'>;
 
 /** Settings of a user; absent members stay. */
 export interface UserSettings {
@@ -36,10 +36,12 @@ export interface ListedUser {
   readonly maxExports?: number;
   readonly files: FilePreferences;
   readonly operator?: true;
+  /** Whether the user can sign in to the console with a personal password. */
+  readonly hasPassword?: true;
 }
 
 export function toListedUser(user: UserRecord): ListedUser {
-  const { idUser, name, idAccount, canExport, maxExports, files, operator } = user;
+  const { idUser, name, idAccount, canExport, maxExports, files, operator, passwordHash } = user;
   return {
     idUser: String(idUser),
     name,
@@ -48,6 +50,7 @@ export function toListedUser(user: UserRecord): ListedUser {
     ...(maxExports === undefined ? {} : { maxExports }),
     files: files ?? 'auto',
     ...(operator === undefined ? {} : { operator }),
+    ...(passwordHash === undefined ? {} : { hasPassword: true as const }),
   };
 }
 
@@ -80,7 +83,7 @@ function getUser({ users, nextIdUser }: AccessFile, idUser: number): UserRecord 
   );
 }
 
-async function changeUser(
+export async function changeUser(
   paths: AccessPaths,
   idUser: number,
   change: (user: UserRecord) => UserRecord,

@@ -13,6 +13,7 @@ import { parseConfig, type Config, type Environment, dataPaths } from '../config
 import { connectStorage } from '../composition/storage.ts';
 import { openStore } from '../runtime/store/open-store.ts';
 import { assertDataFormat } from '../runtime/files/data-format.ts';
+import { runAudited } from './audited-commands.ts';
 import { flag, folder, type OptionSpec } from './option-specs.ts';
 import path from 'node:path';
 import { createClock, type Clock } from '../runtime/clock.ts';
@@ -23,6 +24,8 @@ import { findNamesSync } from '../runtime/files/folder-names.ts';
 /** The process that a command runs in. */
 export interface CommandContext {
   readonly environment: Environment;
+  /** Words of the command, such as `user add`; absent before the words are parsed. */
+  readonly command?: string;
   /** The program's entry file, for child processes. */
   readonly entry: string;
   /** Writes a value to standard output, as one line of JSON. */
@@ -136,10 +139,8 @@ export function defineDataCommand<W extends OptionSpecs, O extends OptionSpecs>(
     ...declaration,
     async run(given, context) {
       const { data } = given as OptionValues<CommonOptions>;
-      return declaration.run(given, {
-        ...context,
-        ...(await openData(data, context, declaration.opens ?? 'existing')),
-      });
+      const opened = { ...context, ...(await openData(data, context, declaration.opens ?? 'existing')) };
+      return await runAudited(context.command ?? '', given, opened, () => declaration.run(given, opened));
     },
   });
 }

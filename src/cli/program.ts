@@ -203,7 +203,10 @@ function toVerbParser(commandSpec: CommandSpec, path: string, call: Call): Parse
   return addVersion(parser)
     .addHelpText('after', renderEnd(commandSpec))
     .action(async () => {
-      call.exitCode = await runVerb(commandSpec, collect(parser, commandSpec, options, declared), call.context);
+      call.exitCode = await runVerb(commandSpec, collect(parser, commandSpec, options, declared), {
+        ...call.context,
+        command: path.replace(/^tributary /, ''),
+      });
     });
 }
 

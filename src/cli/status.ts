@@ -24,6 +24,8 @@ import { openConnection } from '../stream/connection.ts';
 import { openReader } from '../stream/reader.ts';
 import type { StreamState } from '../stream/stream.ts';
 import { defineDataCommand } from './command.ts';
+import { flag } from './option-specs.ts';
+import { renderStatus } from './status-table.ts';
 import { findBroker, type BrokerConnection } from './stop.ts';
 
 async function readStream({ url, streamName }: BrokerConnection): Promise<StreamState> {
@@ -147,9 +149,11 @@ const describeCrashed = ({ pid, writtenAt }: ServiceState): Problem => ({
 export const statusCommand = defineDataCommand({
   name: 'status',
   summary: 'show processes, stream, lake, exports and problems',
-  examples: ['status', "status | jq '.problems'"],
+  details: ['Prints a table on a terminal, and one JSON object with all figures in a pipe or with --json.'],
+  options: { all: flag('show all figures on a terminal') },
+  examples: ['status', 'status --all', "status | jq '.problems'"],
   exitCodes: { 1: 'there are problems; the output lists them with actions' },
-  async run(_given, { config, paths, clock, environment, printResult, printMessage }) {
+  async run({ all, json }, { config, paths, clock, environment, print, printResult, printMessage, screen }) {
     for (const { variable, probably } of findUnknownSettings(environment))
       printMessage(
         `tributary: unknown setting ${variable}${probably === undefined ? '' : `; did you mean ${probably}?`}`,
@@ -219,7 +223,8 @@ export const statusCommand = defineDataCommand({
       lake,
       exports,
     };
-    printResult(withFormerStatus(status));
+    if (screen === undefined || json || all) printResult(withFormerStatus(status));
+    else for (const line of renderStatus(status, nowMs)) print(line);
     return problems.length === 0 ? 0 : 1;
   },
 });

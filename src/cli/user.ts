@@ -1,6 +1,7 @@
 import { defined } from '../runtime/files/checksummed-json.ts';
 import { noAccount } from '../access/access.ts';
 import { addUser, listUsers, removeUser, rotateUserSecret, setUser } from '../access/users.ts';
+import { createPassword, setPassword } from '../access/passwords.ts';
 import { assertConfirmed, defineDataCommand, yesOption, type CommandGroup } from './command.ts';
 import { flag, oneOf, parsed, parsePositiveOrNone, positive, failUsage, text, withDefault } from './option-specs.ts';
 
@@ -87,8 +88,38 @@ const rotateSecret = defineDataCommand({
   run: ({ ID: idUser }, { paths }) => rotateUserSecret(paths, idUser),
 });
 
+const password = defineDataCommand({
+  name: 'password',
+  summary: 'set a new password of a user for the console and print it, which is shown only once',
+  arguments: id,
+  options: {
+    stdin: flag('read the password from standard input, and print none'),
+    remove: flag('remove the password; the secret stays'),
+  },
+  details: [
+    'The user signs in to the console with name and password, and can change it there. All sessions of the user end.',
+    'API calls need the secret.',
+  ],
+  examples: ['user password 1', 'user password 1 --stdin < password.txt', 'user password 1 --remove'],
+  async run({ ID: idUser, stdin, remove: isRemoved }, { paths, input }) {
+    if (stdin && isRemoved) failUsage('--stdin and --remove exclude each other');
+    if (stdin && input === undefined) failUsage('standard input is not available');
+    const given = stdin && input !== undefined ? await readLine(input()) : createPassword();
+    const { user } = await setPassword(paths, idUser, isRemoved ? undefined : given);
+    const shown = { idUser: user.idUser, name: user.name };
+    return isRemoved || stdin ? { ...shown, hasPassword: !isRemoved } : { ...shown, password: given };
+  },
+});
+
+/** Reads the first line of an input. */
+async function readLine(input: AsyncIterable<Uint8Array>): Promise<string> {
+  const pieces: Uint8Array[] = [];
+  for await (const piece of input) pieces.push(piece);
+  return Buffer.concat(pieces).toString('utf8').split(/\r?\n/, 1)[0] ?? '';
+}
+
 export const userCommand: CommandGroup = {
   name: 'user',
-  summary: 'create, change, list and remove users of the export area, and rotate secrets',
-  commands: [add, set, list, remove, rotateSecret],
+  summary: 'create, change, list and remove users of the export area, and set secrets and passwords',
+  commands: [add, set, list, remove, rotateSecret, password],
 };

@@ -1,6 +1,8 @@
+import { setPassword } from '../access/passwords.ts';
 import { openSessionEnds, openSessionKey } from '../access/session-key.ts';
 import { createRememberedBrowsers, createSessions, maxSessionSeconds } from '../access/sessions.ts';
 import type { AccessReader } from '../access/access.ts';
+import type { AuditLog } from '../audit/audit-log.ts';
 import { dataPaths } from '../config.ts';
 import { addPageRoutes, openPageFiles } from '../console/page-routes.ts';
 import { addSessionRoutes } from '../console/session-routes.ts';
@@ -11,7 +13,11 @@ import { defaultTimezone } from '../export/api/parse-request.ts';
 import { findBuild } from '../runtime/files/package-files.ts';
 import type { CompositionContext } from './context.ts';
 
-export async function openConsole(compositionContext: CompositionContext, access: AccessReader) {
+export async function openConsole(
+  compositionContext: CompositionContext,
+  access: AccessReader,
+  audit: Pick<AuditLog, 'record'>,
+) {
   const { config, logger, clock, closers } = compositionContext;
   const { publicApiUrl: publicUrl, dataDir, quotaIp } = config;
   // Operators behind a proxy turn the quota of addresses off.
@@ -27,14 +33,18 @@ export async function openConsole(compositionContext: CompositionContext, access
   closers.add('session ends', () => ends.close());
   const browsers = createRememberedBrowsers(key);
   const guard = createSignInGuard(compositionContext, hasClientAddresses);
+  const store = async (idUser: string, password: string) =>
+    (await setPassword(dataPaths(dataDir), Number(idUser), password)).passwordHash;
+  const isReady = (): boolean => key.isReadable();
   const sessions = createSessions({ key, access, clock, ends }, publicUrl?.startsWith('https:') === true);
   return {
     sessions,
     problems: () => key.problems(),
     addRoutes: (server: ApiServer): void => {
-      const options = { publicUrl, version, timezone: defaultTimezone };
-      addSessionRoutes(server, { access, sessions, browsers, guard, isReady: () => key.isReadable() }, options);
-      addPageRoutes(server, openPageFiles(), describeExportForm);
+      const options = { publicUrl, version, timezone: defaultTimezone, hasClientAddresses };
+      addSessionRoutes(server, { access, sessions, browsers, guard, audit, setPassword: store, isReady }, options);
+      const importAddress = { importUrl: config.publicS2sUrl, importPort: config.s2sPort };
+      addPageRoutes(server, openPageFiles(), () => ({ ...describeExportForm(), ...importAddress }));
     },
   };
 }

@@ -1,5 +1,6 @@
 import type { IncomingMessage } from 'node:http';
 import { openAccessReader } from '../access/store.ts';
+import { openAuditLog } from '../audit/audit-log.ts';
 import { dataPaths, pickSettings } from '../config.ts';
 import { exportSettings, startExport } from '../export/export.ts';
 import { createLiveHub } from '../live/live-hub.ts';
@@ -68,7 +69,10 @@ export async function startExportStage(compositionContext: CompositionContext): 
   const channel = openLiveChannel(compositionContext, 'export');
   const refusals = openRefusalReader(compositionContext, startStandbyResponder(compositionContext));
   const health = await openHealth(compositionContext);
-  const web = await openConsole(compositionContext, access);
+  const isOwn = (): boolean => areSameFolders(compositionContext.folders ?? {});
+  const audit = openAuditLog({ folder: paths.audit, keepDays: config.auditDays, isOwn }, { clock, logger });
+  closers.add('audit log', () => audit.stop());
+  const web = await openConsole(compositionContext, access, audit);
   const stage = await startExport(
     {
       access,
@@ -77,6 +81,7 @@ export async function startExportStage(compositionContext: CompositionContext): 
       logger,
       tracing,
       appView: { readRefusals: refusals.read, hub: channel && createLiveHub(channel) },
+      audit,
       operations: { paths, readStatus: openServiceStatus(compositionContext) },
       sessions: web.sessions,
       extraRoutes: [
@@ -102,7 +107,7 @@ export async function startExportStage(compositionContext: CompositionContext): 
   const watched = withProblems(stage, [
     await watchStoreDisk(compositionContext, paths.reports, reportsDiskLow),
     await watchRecords(compositionContext),
-    () => [...access.problems(), ...web.problems()],
+    () => [...access.problems(), ...web.problems(), ...audit.problems()],
   ]);
   return {
     ...watched,

@@ -318,6 +318,13 @@ export const settings = {
     notes:
       'The text may have personal data. Records that show more than the setting are not returned, and the next start removes them.',
   }),
+  auditDays: integer('AUDIT_DAYS', {
+    fallback: 400,
+    min: 0,
+    max: 3650,
+    about: 'Retention of the audit log, days. 0 records nothing.',
+    notes: 'The log has at most 1 GiB; the oldest entries are removed first.',
+  }),
   webhooksAllow: setting<readonly string[]>({
     name: 'WEBHOOKS_ALLOW',
     values: 'networks and names, separated by commas',

@@ -1,17 +1,15 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import { membersOf } from '../runtime/files/checksummed-json.ts';
-import type { AccessReader, User } from '../access/access.ts';
-import { findUserBySecret } from '../access/authorization.ts';
-import { csrfHeader, isOfOtherSite, type RememberedBrowsers, type Session, type Sessions } from '../access/sessions.ts';
+import type { User } from '../access/access.ts';
+import { csrfHeader, isOfOtherSite, type Session, type Sessions } from '../access/sessions.ts';
 import { addressOf } from '../runtime/http/request-head.ts';
 import { createQuotaCounter } from '../runtime/async/rate-limits.ts';
-import type { SignInGuard } from './sign-in-guard.ts';
+import { addPasswordRoute } from './password-routes.ts';
+import { createSignIn, type SignInDependencies } from './sign-in.ts';
 
-export interface SessionRouteDependencies {
-  readonly access: AccessReader;
+export interface SessionRouteDependencies extends SignInDependencies {
+  /** Stores a password, and returns its hash. Error: `usage` for one that breaks a rule. */
+  readonly setPassword: (idUser: string, password: string) => Promise<string | undefined>;
   readonly sessions: Sessions;
-  readonly browsers: RememberedBrowsers;
-  readonly guard: SignInGuard;
   /** Whether the key of sessions is readable; otherwise sessions cannot be used. */
   readonly isReady: () => boolean;
 }
@@ -22,6 +20,8 @@ export interface SessionRouteOptions {
   readonly version: string;
   /** The default time zone of exports. */
   readonly timezone: string;
+  /** Whether clients have separate addresses; not behind a proxy. */
+  readonly hasClientAddresses: boolean;
 }
 
 const maxBodyBytes = 4096;
@@ -60,17 +60,6 @@ function refuse(reply: FastifyReply, code: Status, detail: string, waitSeconds?:
   });
 }
 
-/** Parses `{"idUser": "1", "secret": "..."}`. */
-function parseCredentials(body: unknown): { readonly idUser: string; readonly secret: string } | undefined {
-  try {
-    const { idUser, secret } = membersOf(JSON.parse(String(body)));
-    const isGood = typeof idUser === 'string' && typeof secret === 'string' && /^[1-9]\d{0,14}$/.test(idUser);
-    return isGood ? { idUser, secret } : undefined;
-  } catch {
-    return undefined;
-  }
-}
-
 /** Reports whether a browser sent the request from another origin. Other clients have no cookies to abuse. */
 function isFromElsewhere({ raw, headers }: FastifyRequest, publicUrl: string | undefined): boolean {
   const { origin } = headers;
@@ -100,10 +89,12 @@ function createCookies(
 /** Adds sign-in (POST), sign-out (DELETE) and the current session (GET) at `/console/session`. */
 export function addSessionRoutes(
   server: FastifyInstance,
-  { access, sessions, browsers, guard, isReady }: SessionRouteDependencies,
-  { publicUrl, version, timezone }: SessionRouteOptions,
+  { access, sessions, browsers, guard, audit, setPassword, isReady }: SessionRouteDependencies,
+  { publicUrl, version, timezone, hasClientAddresses }: SessionRouteOptions,
 ): void {
   const quota = createQuotaCounter(quotas);
+  const signIn = createSignIn({ access, browsers, guard, audit }, hasClientAddresses);
+  const addressFor = ({ ip }: FastifyRequest): string | undefined => (hasClientAddresses ? ip : undefined);
   const cookies = createCookies({ sessions, browsers }, publicUrl?.startsWith('https:') === true);
 
   function describe({ user, csrfToken, endsAtLatestSeconds }: Session): Record<string, unknown> {
@@ -124,28 +115,20 @@ export function addSessionRoutes(
   const onRequest = async (_: FastifyRequest, reply: FastifyReply): Promise<FastifyReply | undefined> =>
     isReady() ? undefined : refuse(reply, 500, 'The service cannot read its session key', retryAfterSeconds);
 
-  server.post('/console/session', { bodyLimit: maxBodyBytes, onRequest }, (request, reply) => {
+  server.post('/console/session', { bodyLimit: maxBodyBytes, onRequest }, async (request, reply) => {
     if (isFromElsewhere(request, publicUrl)) return refuse(reply, 403, fromElsewhere);
-    const credentials = parseCredentials(request.body);
-    if (credentials === undefined) return refuse(reply, 400, 'idUser must be a whole number, and secret a string');
-    const nowMs = performance.now();
-    const { idUser, secret } = credentials;
-    const who = { idUser, address: request.ip, browser: browsers.find(idUser, request.headers.cookie) };
-    const waitSeconds = guard.waitSeconds(who, nowMs);
-    if (waitSeconds > 0)
-      return refuse(reply, 429, `Too many wrong secrets: wait ${waitSeconds} s before you try again`, waitSeconds);
-    const user = findUserBySecret(idUser, secret, access.current());
-    if (user === undefined && access.mayMissUsers())
-      return refuse(reply, 500, 'The service cannot read its users', retryAfterSeconds);
-    if (user === undefined) {
-      guard.fail(who, nowMs);
-      return refuse(reply, 401, 'The id or the secret is wrong');
-    }
-    guard.succeed(who);
-    const quotaSeconds = quota.take(`in ${idUser}`, nowMs);
+    const signedIn = await signIn(request);
+    if ('code' in signedIn) return refuse(reply, signedIn.code, signedIn.detail, signedIn.waitSeconds);
+    const { user } = signedIn;
+    const { idUser, name } = user;
+    const quotaSeconds = quota.take(`in ${idUser}`, performance.now());
     if (quotaSeconds !== undefined) return refuse(reply, 429, tooOften, quotaSeconds);
+    await audit.record('sign_in', 'ok', { idUser, name, address: addressFor(request) });
     return begin(user, reply);
   });
+
+  const ofPasswords = { access, sessions, audit, signIn, setPassword, begin, addressFor, refuse };
+  addPasswordRoute(server, ofPasswords, { bodyLimit: maxBodyBytes, onRequest });
 
   // Pages call this when they open, and regularly while in use.
   server.get('/console/session', { onRequest }, (request, reply) => {
@@ -167,6 +150,8 @@ export function addSessionRoutes(
       const waitSeconds = quota.take(`out ${session.user.idUser}`, performance.now());
       if (waitSeconds !== undefined) return refuse(reply, 429, tooOften, waitSeconds);
       await sessions.end(session);
+      const { idUser, name } = session.user;
+      await audit.record('sign_out', 'ok', { idUser, name, address: addressFor(request) });
     }
     cookies.setSession(reply, '', '; Max-Age=0');
     return sendEnvelope(reply, 200, {});

@@ -1,12 +1,13 @@
 import { availableParallelism } from 'node:os';
 import type { AccessReader } from '../access/access.ts';
 import type { Sessions } from '../access/sessions.ts';
+import type { AuditLog } from '../audit/audit-log.ts';
 import type { Config } from '../config.ts';
 import { findAvailableVersions } from '../lake/log/change-feed.ts';
 import { openDuckdb } from '../lake/sql/duckdb.ts';
 import { findDestination } from '../destinations/destination-store.ts';
 import { renderManifest } from '../reports/manifest.ts';
-import { addDownloadRoutes, addManifestRoutes } from '../reports/download-routes.ts';
+import { addDownloadRoutes, addManifestRoutes, type Download } from '../reports/download-routes.ts';
 import { openReports, type Reports } from '../reports/open-reports.ts';
 import { isInProgress, type ReportJob } from '../reports/reports.ts';
 import type { Clock } from '../runtime/clock.ts';
@@ -77,6 +78,8 @@ export interface ExportDependencies {
   readonly sessions?: Sessions;
   readonly appView?: AppView;
   readonly operations?: OperationsDependencies;
+  /** Absent if nothing is audited. */
+  readonly audit?: AuditLog;
 }
 
 export const exportSettings = [
@@ -190,7 +193,7 @@ async function startWork(
   { store, manifestKey }: Reports,
   closers: Closers,
 ) {
-  const { access, clock, logger, tracing, crashPoint = noCrashPoint } = dependencies;
+  const { access, clock, logger, tracing, audit, crashPoint = noCrashPoint } = dependencies;
   const { runAttempt = runInWorker, runDryRun = dryRunInWorker, runDataQuery = queryInWorker } = dependencies;
   const { lakeDir, segmentsDir, schedulesDir, schedulesEveryMs, webhooksDir, keysDir, reportsDir } = options;
   const leases = findLeases(reportsDir);
@@ -239,7 +242,7 @@ async function startWork(
   const ofSchedules = { access, clock, parseRequest, slotClock: createSlotClock(calendar), schedules: schedulesDir };
   const pace = schedulesEveryMs === undefined ? {} : { everyMs: schedulesEveryMs };
   const ofSlots = { ...ofSchedules, ...pace, logger, store, exports, loaded, crashPoint, lakeDir };
-  const tasks = startTasks({ ...ofSlots, webhooks, destinations, leases });
+  const tasks = startTasks({ ...ofSlots, webhooks, destinations, leases, audit });
   closers.add('tasks', () => tasks.stop());
   const following = store.follow((id, job) => {
     runner.onChange(id, job);
@@ -255,7 +258,7 @@ type Work = Awaited<ReturnType<typeof startWork>>;
 
 function addRoutes(
   server: ApiServer,
-  { access, clock, logger, sessions, extraRoutes = [], appView, operations, tracing }: ExportDependencies,
+  { access, clock, logger, sessions, extraRoutes = [], appView, operations, tracing, audit }: ExportDependencies,
   options: ExportOptions,
   reports: Reports,
   { exports, looks: interactiveJobs, schedules, webhooks, destinations, metrics }: Work,
@@ -267,7 +270,9 @@ function addRoutes(
     (id) => reports.store.readDelivery(id),
   );
   const quotas = createQuotas(options);
-  const addMethod = createAddMethod(server, { access, quotas, sessions, onAnswer: metrics.answered }, { publicUrl });
+  const hasClientAddresses = options.quotaIp.length > 0;
+  const ofMethods = { access, quotas, sessions, audit, onAnswer: metrics.answered };
+  const addMethod = createAddMethod(server, ofMethods, { publicUrl, hasClientAddresses });
   addExportRoutes(server, { exports, exportViews, quotas, tracing }, addMethod);
   addListRoutes(addMethod, { exports, exportViews, access });
   addDryRunRoutes(addMethod, { exports, interactiveJobs, access });
@@ -282,7 +287,15 @@ function addRoutes(
   if (operations !== undefined) addOperationsMethods(addMethod, operations, { clock, logger });
   addCatalogueRoutes(addMethod, { access, interactiveJobs, clock });
   const presign = options.downloads === 'redirect' ? reports.store.objects.presign : undefined;
-  addDownloadRoutes(server, { ...reports, holders: createLinkHolders(access), clock, logger, presign });
+  const onDownload = async ({ idUser, idReport, file, address }: Download): Promise<void> =>
+    audit?.record('download', 'ok', {
+      idUser,
+      name: access.current().findUser(idUser)?.name,
+      address: hasClientAddresses ? address : undefined,
+      subject: `export ${idReport}`,
+      detail: file,
+    });
+  addDownloadRoutes(server, { ...reports, holders: createLinkHolders(access), clock, logger, presign, onDownload });
   addManifestRoutes(server, reports.manifestKey);
   for (const add of extraRoutes) add(server);
 }

@@ -2,12 +2,13 @@
  * Tasks of the export stage that one host runs for all that share its stores.
  *
  * In: schedules, webhooks, notices, and requests that have ended on any host. Out: requests of slots, messages to
- * webhooks, files to destinations, and the removal of expired requests.
+ * webhooks, files to destinations, and the removal of expired requests and audit entries.
  * Where several hosts share the stores, the holder of the lease `tasks` runs them. Two holders may overlap for a
  * moment: the records refuse a second request of a slot, and a message may be sent twice under its id, as after a crash.
  * Crash: another host runs them after the lease time; each task finds what is left to do.
  */
 import { once } from 'node:events';
+import type { AuditLog } from '../audit/audit-log.ts';
 import { startSweeper } from '../reports/store.ts';
 import { withAnySignal } from '../runtime/async/in-parallel.ts';
 import { startPollLoop } from '../runtime/async/poll-loop.ts';
@@ -27,6 +28,8 @@ interface TasksDependencies extends SlotRunnerDependencies {
   readonly destinations: Omit<DelivererDependencies, 'store'>;
   /** The leases of the hosts that share the stores; undefined: only this process runs the tasks. */
   readonly leases: Leases | undefined;
+  /** Its expired entries are removed. */
+  readonly audit?: Pick<AuditLog, 'sweep'> | undefined;
 }
 
 export interface Tasks extends Stoppable {
@@ -39,10 +42,12 @@ export interface Tasks extends Stoppable {
 
 /** Interval of the removal of claims that killed hosts have left, ms. */
 const oldClaimsEveryMs = 600_000;
+/** Interval of the removal of old entries of the audit log, ms. */
+const auditSweepMs = 3_600_000;
 /** Wait before the lease is tried again after an error or a loss, ms. */
 const retryMs = 1000;
 
-function startHere({ webhooks, destinations, leases, ...dependencies }: TasksDependencies): Tasks {
+function startHere({ webhooks, destinations, leases, audit, ...dependencies }: TasksDependencies): Tasks {
   const { store, clock, logger, loaded, lakeDir, access } = dependencies;
   const notifier = startNotifier({ ...webhooks, store });
   const deliverer = startDeliverer({ ...destinations, store });
@@ -59,6 +64,10 @@ function startHere({ webhooks, destinations, leases, ...dependencies }: TasksDep
     pausesFirst: true,
     onError: (error) => logger.warn({ error: describeError(error) }, 'cannot remove old claims, will retry'),
   });
+  const sweepingAudit = startPollLoop(() => audit?.sweep(), {
+    everyMs: auditSweepMs,
+    onError: (error) => logger.warn({ error: describeError(error) }, 'cannot remove old audit entries, will retry'),
+  });
   return {
     onEnd(id) {
       notifier.deliver(id);
@@ -68,7 +77,8 @@ function startHere({ webhooks, destinations, leases, ...dependencies }: TasksDep
     onAsked: () => slots.onEnd(),
     notices: () => [...slots.notices(), ...notifier.notices(), ...deliverer.notices()],
     async stop() {
-      for (const part of [tidying, sweeper, slots, noticeNotifier, notifier, deliverer]) await part.stop();
+      const parts = [sweepingAudit, tidying, sweeper, slots, noticeNotifier, notifier, deliverer];
+      for (const part of parts) await part.stop();
       await missed;
     },
   };

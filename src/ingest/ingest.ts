@@ -19,6 +19,7 @@ import { createImportHandler, type Fail, type LiveEvents } from './import-handle
 import { endRefusedSpan } from './import-spans.ts';
 import { createIngestMetrics, followIngest } from './ingest-metrics.ts';
 import { createReceiptSigner } from './receipts.ts';
+import { createRefusalLog } from './refusal-log.ts';
 import { noRefusalRecorder, type RefusalRecorder } from './refusal-recorder.ts';
 import { addDiagnosticsRoutes, type ClientDiagnosticsView } from './diagnostics-routes.ts';
 import { addImportRoutes, refuseUnknownPath } from './routes.ts';
@@ -121,7 +122,8 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
     () => clientDiagnosticsView?.hub.size() ?? 0,
   );
 
-  const importResponses = createImportResponses({ metrics, logger, isClosing: () => isClosing(server) });
+  const refusalLog = createRefusalLog((fields) => logger.info(fields, 'request refused'));
+  const importResponses = createImportResponses({ metrics, refusalLog, isClosing: () => isClosing(server) });
   const fail = createFail(importResponses, logger);
   const handed = { access, groupCommit, clock, metrics, importResponses, refusals, live, keyMask, tracing, fail };
   const imports = createImportHandler(handed);
@@ -156,6 +158,7 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
     clientDiagnosticsView?.hub.close();
     await server.close();
     await groupCommit.drain();
+    refusalLog.stop();
   }
   let stopped: Promise<void> | undefined;
   const facts = (): Readonly<Record<string, unknown>> => ({

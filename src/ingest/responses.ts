@@ -3,10 +3,9 @@ import type { ImportMethod } from '../datasets/field-schema.ts';
 import type { Receipt } from '../receipts/receipt.ts';
 import type { IngestMetrics } from './ingest-metrics.ts';
 import { describeForLog } from './refusal-recorder.ts';
+import type { RefusalLog } from './refusal-log.ts';
 import { answerOf, renderDetail, renderNames, type Refusal } from './refusal.ts';
 import { addFormerNames } from '../runtime/former-names.ts';
-import { createRateLimitedLog } from '../runtime/problems/rate-limited-log.ts';
-import type { Logger } from '../runtime/logger.ts';
 
 /** Parts of the response to a valid request besides its status. */
 export interface Accepted {
@@ -18,7 +17,7 @@ export interface Accepted {
 
 interface AnswerDependencies {
   readonly metrics: Pick<IngestMetrics, 'refused'>;
-  readonly logger: Logger;
+  readonly refusalLog: Pick<RefusalLog, 'add'>;
   /** Reports whether the server closes: a response is then the last one on its connection. */
   readonly isClosing: () => boolean;
 }
@@ -66,12 +65,7 @@ export function writeTooMany(response: ServerResponse, detail: string): void {
 export type ImportResponses = ReturnType<typeof createImportResponses>;
 
 /** Creates the responses of one server, on Node's own objects, each to be written once. */
-export function createImportResponses({ metrics, logger, isClosing }: AnswerDependencies) {
-  // Bounded: a client whose requests all fail must not fill the disk.
-  const log = createRateLimitedLog((fields) => logger.info(fields, 'request refused'), {
-    maxLines: 20,
-    windowMs: 1000,
-  });
+export function createImportResponses({ metrics, refusalLog, isClosing }: AnswerDependencies) {
   const lastOne = (): readonly string[] => (isClosing() ? ['connection', 'close'] : []);
   const acceptedHead = renderHead(accepted);
   const send = (response: ServerResponse, head: readonly string[], body: string): void =>
@@ -99,7 +93,7 @@ export function createImportResponses({ metrics, logger, isClosing }: AnswerDepe
       // Overload is one problem of the service (health), not one line per request.
       if ((status !== 500 && reason !== 'busy') || reason === 'internal') {
         const shownApp = typeof idApp === 'string' ? idApp.slice(0, 20) : undefined;
-        log.add({ method, idApp: shownApp, reason, detail: describeForLog(refusal) });
+        refusalLog.add(shownApp, { method, reason, detail: describeForLog(refusal) });
       }
       const isRetried = status === 500 || reason === 'quota' || reason === 'busy';
       const retry = isRetried ? ['retry-after', String(retryAfterSeconds)] : [];

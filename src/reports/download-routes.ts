@@ -25,6 +25,17 @@ interface DownloadDependencies {
   readonly manifestKey: ManifestKey;
   /** Signs the URLs of redirects; undefined: files are streamed. */
   readonly presign: ObjectStore['presign'];
+  /** Called before the first byte of a file or an archive. */
+  readonly onDownload?: (download: Download) => Promise<void>;
+}
+
+/** A download of a file, or of a part of it. */
+export interface Download {
+  readonly idUser: string;
+  readonly idReport: number;
+  readonly file: string;
+  /** Address of the client, or of a proxy. */
+  readonly address: string;
 }
 
 /** Lookups of the users of links. */
@@ -55,6 +66,11 @@ const damaged = {
   message: 'Internal Server Error',
   data: { error: { detail: 'The report file is damaged on the disk of the service: create the export again' } },
 };
+
+/** What sends the files of one link. */
+interface SendDependencies extends Pick<DownloadDependencies, 'files' | 'presign' | 'logger'> {
+  readonly onDownload: (file: string) => Promise<void>;
+}
 
 /** Disables the idle timeout of a connection during work: reading a large file may take longer. */
 async function withoutTimeout<T>({ raw, server }: FastifyRequest, work: () => Promise<T>): Promise<T> {
@@ -97,7 +113,7 @@ async function sendFile(
   job: ReportJob,
   file: ReportFile,
   leftMs: number,
-  { files, presign }: DownloadDependencies,
+  { files, presign, onDownload }: SendDependencies,
 ): Promise<FastifyReply> {
   const etag = `"${file.sha256}"`;
   reply.header('etag', etag).header('accept-ranges', 'bytes');
@@ -112,6 +128,7 @@ async function sendFile(
     const fault = await files.findFault({ job, file }, 'size');
     if (fault !== undefined) return refuseFault(request, reply, fault.state);
     const [fileName, contentType] = [file.name, contentTypeOf(file.name)];
+    await onDownload(file.name);
     return reply.redirect(await presign(partKey(job, file.name), { seconds, fileName, contentType }), 302);
   }
   const opened = await withoutTimeout(request, () => files.open({ job, file }));
@@ -126,6 +143,7 @@ async function sendFile(
     await opened.close();
     return reply.send();
   }
+  await onDownload(file.name);
   const source = opened.stream({ first, last });
   // A file that was truncated meanwhile ends the connection: the client would wait for the rest.
   source.once('end', () => void (source.bytesRead < last - first + 1 && reply.raw.destroy()));
@@ -141,7 +159,7 @@ async function sendArchive(
   request: FastifyRequest,
   reply: FastifyReply,
   job: ReportJob,
-  { files, logger }: DownloadDependencies,
+  { files, logger, onDownload }: SendDependencies,
 ): Promise<FastifyReply> {
   const parts = (job.files ?? []).map((file) => ({ job, file }));
   const condition = checkPreconditions(request.headers, undefined);
@@ -161,6 +179,7 @@ async function sendArchive(
     .header('content-disposition', `attachment; filename="${archiveName(job)}"`)
     .header('accept-ranges', 'none');
   if (request.method === 'HEAD') return reply.send();
+  await onDownload(archiveName(job));
   // Loaded on demand: it would slow down the start.
   const { ZipArchive } = await import('archiver');
   const archive = new ZipArchive({
@@ -251,9 +270,15 @@ export function addDownloadRoutes(app: FastifyInstance, dependencies: DownloadDe
     downloads.add(holder, reply.raw);
     const file = job.files?.find((candidate) => candidate.name === target.name);
     const leftMs = target.expiresSeconds * 1000 - clock.nowMs();
-    if (file !== undefined) return await sendFile(request, reply, job, file, leftMs, dependencies);
+    const { idUser } = holder;
+    const sending = {
+      ...dependencies,
+      onDownload: async (name: string) =>
+        dependencies.onDownload?.({ idUser, idReport: job.id, file: name, address: request.ip }),
+    };
+    if (file !== undefined) return await sendFile(request, reply, job, file, leftMs, sending);
     if (target.name === manifestName(fileStem(job))) return sendManifest(request, reply, job, dependencies);
-    if (target.name === archiveName(job)) return await sendArchive(request, reply, job, dependencies);
+    if (target.name === archiveName(job)) return await sendArchive(request, reply, job, sending);
     return sendRefusal(request, reply, notFound);
   }
 

@@ -7,7 +7,7 @@ import type { Logger } from '../runtime/logger.ts';
 import { parseNatsUrl } from '../runtime/processes/nats-url.ts';
 import { wrapBrokerError, createConnectionErrors } from './broker-errors.ts';
 import { createPullConnection, type PullConnection } from './pull-request.ts';
-import { connect } from './transport.ts';
+import { connect, type ConnectOptions } from './transport.ts';
 
 export interface ConnectionOptions {
   /** `nats://[user:password@]host[:port]` or `tls://...`; comma-separated for the servers of one cluster. */
@@ -52,7 +52,7 @@ function parseServers(options: ConnectionOptions): { servers: string[]; signIn: 
   };
 }
 
-async function connectClient(options: ConnectionOptions, more: NodeConnectionOptions = {}): Promise<NatsConnection> {
+async function connectClient(options: ConnectionOptions, more: ConnectOptions = {}): Promise<NatsConnection> {
   const { servers, signIn } = parseServers(options);
   try {
     return await connect({
@@ -153,7 +153,7 @@ export async function openConnection(options: ConnectionOptions) {
     },
     /** Opens a connection for pulls under the same name; it ends with this one. Error: `broker_away`. */
     async openPulls(): Promise<PullConnection> {
-      const client = await connectClient(options, { reconnect: false });
+      const client = await connectClient(options, { reconnect: false, copiesMessages: true });
       const opened = createPullConnection(client, (error) => reported.record(error));
       for (const older of pulls) if (!older.isOpen()) pulls.delete(older);
       pulls.add(opened);

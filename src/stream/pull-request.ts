@@ -13,7 +13,10 @@ interface PullReplies {
 
 export type PullConnection = ReturnType<typeof createPullConnection>;
 
-/** Uses a connection for pulls only, so that a backlog delays no other response. It does not reconnect. */
+/**
+ * Uses a connection for pulls only, so that a backlog delays no other response. It does not reconnect. `reply` copies what
+ * it keeps of a message: the connection reuses its buffers.
+ */
 export function createPullConnection(nats: NatsConnection, onError: (error: Error) => void) {
   const requests = new Set<PullReplies>();
   let pingsDue = 0;
@@ -135,7 +138,7 @@ export function pullOnce(pulls: PullConnection, request: PullRequest): Promise<P
 
     function take(message: Msg): void {
       const payload = room(message.data.length);
-      // The library hands over a part of the socket's buffer.
+      // The client hands over a part of the socket's buffer, which is filled again.
       payload.set(message.data);
       const linesBytes = findLinesBytes(() => message.headers);
       const traceparents = findTraces(() => message.headers);

@@ -1,7 +1,7 @@
 import type { Browser, BrowserContext, Page, Route } from 'playwright-core';
 import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { operationsExamples } from '../../src/export/api/openapi-examples.ts';
-import { findAxeFaults, findChromium, launchChromium, noChromium, windowOf } from '../helpers/browser.ts';
+import { findAxeFaults, findChromium, launchChromium, noChromium, overflowOf, windowOf } from '../helpers/browser.ts';
 import { echo, startConsoleServer, type ConsoleServer } from '../helpers/console-server.ts';
 import type { Credentials } from '../helpers/export-area.ts';
 
@@ -49,7 +49,7 @@ async function answer(methods: Readonly<Record<string, Given>>): Promise<void> {
 }
 
 async function fillSignIn(page: Page, { idUser, secret }: Credentials): Promise<void> {
-  await page.getByLabel('User id', { exact: true }).fill(idUser);
+  await page.getByLabel('Name or user id', { exact: true }).fill(idUser);
   await page.getByLabel('Secret').fill(secret);
   await page.getByLabel('Secret').press('Enter');
   await page.getByRole('navigation', { name: 'Pages' }).waitFor();
@@ -155,7 +155,7 @@ describe('an answer', () => {
   it('A late response to an earlier request does not replace the current one', async () => {
     const days = { 7: 'slow', 30: 30, 90: 90, 365: undefined } as const;
     await answer({
-      '/api/data/v1/apps.json': { apps: [], total: 0 },
+      '/api/data/v1/activity.json': { apps: [], total: 0, events: 1, kinds: [], isComplete: true },
       '/api/data/v1/volume.json': async (route, { searchParams }) => {
         const [dateFrom = '', dateTo = ''] = ['dateFrom', 'dateTo'].map((name) => searchParams.get(name) ?? '');
         const span = ((Date.parse(dateTo) - Date.parse(dateFrom)) / 86_400_000 + 1) as keyof typeof days;
@@ -208,21 +208,31 @@ describe('an answer', () => {
   });
 
   it('Operations shows an unreachable service neither as healthy nor with running processes', async () => {
-    let isAway = false;
+    let [isAway, isHung] = [false, false];
     const { answer: good } = operationsExamples['/api/operations/v1/status.json'] ?? {};
     const status = { ...(good as { data: object }).data, ready: true, problems: [] };
     await answer({
-      '/api/operations/v1/status.json': (route) => (isAway ? route.abort() : route.fulfill({ json: { data: status } })),
+      '/api/operations/v1/status.json': (route) => {
+        if (isAway) return route.abort();
+        return isHung ? undefined : route.fulfill({ json: { data: status } });
+      },
     });
     const page = await open('operations', server.users.olga);
     await page.locator('.badge.good', { hasText: 'Healthy' }).waitFor();
     isAway = true;
-    await page.getByText('The values below are older.').waitFor();
-    expect(await page.locator('.badge.good').count()).toBe(0);
+    await page.getByText('may be outdated').waitFor();
+    const isGrey = 'getComputedStyle(document.querySelector(".tiles")).filter';
+    expect([await page.locator('.badge.good').count(), await page.evaluate(isGrey)]).toEqual([0, 'grayscale(1)']);
     expect(await findAxeFaults(page)).toEqual([]);
+    isAway = false;
+    await page.locator('.badge.good', { hasText: 'Healthy' }).waitFor();
+    // A service that accepts the request and does not respond.
+    isHung = true;
+    await page.getByText('The service does not respond.').waitFor();
+    expect(await page.locator('.badge.good').count()).toBe(0);
   });
 
-  it('A list of one page has no paging buttons, and a file has one line on a narrow page', async () => {
+  it('A list of one page has no paging buttons, and a file reads as a card on a narrow page', async () => {
     const file = {
       link: `${at('')}files/1.customEvents.5d8b2572a132ba56df31aabb.csv`,
       rows: 342,
@@ -237,12 +247,84 @@ describe('an answer', () => {
     });
     const page = await open('exports/1');
     await page.setViewportSize({ width: 390, height: 900 });
-    const files = page.getByRole('region', { name: 'Files, scrollable' });
+    const files = page.getByRole('region', { name: 'Files' });
     await files.waitFor();
-    expect((await files.boundingBox())?.height).toBeLessThan(120);
+    expect(await files.getByRole('cell').count()).toBe(4);
+    expect(await files.evaluate((each) => each.scrollWidth - each.clientWidth)).toBe(0);
+    const label = 'getComputedStyle(document.querySelector("td:nth-child(2)"), "::before").content';
+    expect(await page.evaluate(label)).toBe('"Rows"');
+    expect([...(await findAxeFaults(page)), await overflowOf(page)]).toEqual([0]);
     const pieces = page.getByRole('navigation', { name: 'Pagination' });
     await pieces.getByText('1 export').waitFor();
     expect(await pieces.getByRole('button').count()).toBe(0);
+  });
+});
+
+describe('imported history', () => {
+  const old = {
+    events: 4200,
+    lastDate: '2023-02-26',
+    kinds: [{ kind: 'custom_event', events: 4200, lastDate: '2023-02-26' }],
+  };
+  const app = {
+    idApp: '1',
+    title: 'First',
+    platform: 'web',
+    ...old,
+    days: Array.from({ length: 30 }, (_, day) => day),
+  };
+  const counted = { ...old, apps: [app], total: 1, isComplete: true };
+
+  it('New export and Data open on the newest days with data, and lead to the last days and back', async () => {
+    const spans: string[] = [];
+    await answer({
+      '/api/data/v1/activity.json': counted,
+      '/api/data/v1/volume.json': (route, url) => {
+        const [dateFrom, dateTo] = ['dateFrom', 'dateTo'].map((name) => url.searchParams.get(name) ?? '');
+        spans.push(`${dateFrom} ${dateTo}`);
+        return route.fulfill({ json: { data: { dateFrom, dateTo, days: [] } } });
+      },
+    });
+    const page = await open('');
+    await page.getByText('Newest event: 26 Feb 2023.').waitFor();
+    await expect.poll(() => page.getByLabel('First day').inputValue()).toBe('2023-02-20');
+    expect(await page.getByLabel('Last day').inputValue()).toBe('2023-02-26');
+    expect(await page.getByRole('option', { name: 'customEvents · 4,200' }).count()).toBe(1);
+    expect(await page.getByRole('option', { name: 'payments' }).count()).toBe(0);
+    await page.getByLabel('Show events without data').check();
+    expect(await page.getByRole('option', { name: 'payments · 0', exact: true }).count()).toBe(1);
+    await page.getByRole('button', { name: 'Today' }).click();
+    await page.getByRole('button', { name: 'Show these days' }).click();
+    expect(await page.getByLabel('First day').inputValue()).toBe('2023-02-20');
+
+    await page.getByRole('link', { name: 'Data' }).click();
+    await page.getByText('The page shows the 30 days up to it.').waitFor();
+    await expect.poll(() => spans.at(-1)).toBe('2023-01-28 2023-02-26');
+    expect(await page.getByRole('link', { name: 'First' }).innerText()).toMatch(/4,200 events · last 26 Feb 2023/);
+    await page.getByRole('button', { name: 'Show the last 30 days' }).press('Enter');
+    await expect.poll(() => spans.at(-1)).toContain(new Date().toISOString().slice(0, 10));
+    await page.getByRole('button', { name: 'Show these days' }).click();
+    await expect.poll(() => spans.at(-1)).toBe('2023-01-28 2023-02-26');
+  });
+
+  it('An app without events shows a command that sends one, and apps are listed if their events are not counted', async () => {
+    const { lastDate: _, ...none_ } = { ...counted, events: 0, kinds: [] };
+    const apps = { apps: [{ idApp: '1', title: 'First', platform: 'web' }], total: 1 };
+    let isCounted = true;
+    await answer({
+      '/api/data/v1/activity.json': (route) =>
+        isCounted
+          ? route.fulfill({ json: { data: none_ } })
+          : route.fulfill({ status: 400, json: { data: { error: { detail: 'too long' } } } }),
+      '/api/data/v1/apps.json': apps,
+    });
+    const page = await open('data/1');
+    expect(await page.getByRole('region', { name: 'Command that sends an event' }).innerText()).toContain('idApp=1');
+    expect(await findAxeFaults(page)).toEqual([]);
+    isCounted = false;
+    await page.getByRole('link', { name: 'Data: all apps' }).click();
+    await page.getByText('Events are not counted: too long').waitFor();
+    expect(await page.getByRole('link', { name: 'First' }).count()).toBe(1);
   });
 });
 
@@ -286,6 +368,44 @@ describe('the form of an export', () => {
       .toBe(true);
   });
 
+  it('Ctrl and Enter create the export, links lead to the parts of the form, and columns have one tab stop', async () => {
+    const sent: string[] = [];
+    await answer({
+      [`${api}/estimate.json`]: (route) => route.fulfill({ status: 400, json: { data: { error: { detail: 'no' } } } }),
+      [`${api}/create.json`]: (route) => {
+        sent.push(route.request().postData() ?? '');
+        return route.fulfill({ json: { data: { idRawExport: '7' } } });
+      },
+      [`${api}/list.json`]: none,
+    });
+    const page = await open('');
+    await page.getByRole('heading', { name: 'New export' }).focus();
+    await page.keyboard.press('Tab');
+    for (let turn = 0; turn < 3; turn += 1) await page.keyboard.press('Tab');
+    expect(await focused(page)).toBe('Filters');
+    await page.keyboard.press('Enter');
+    await page.keyboard.press('Tab');
+    expect(await focused(page)).toContain('Add a filter');
+    const columns = page.getByRole('list', { name: /^Selected columns/ }).getByRole('button');
+    await columns.first().focus();
+    await page.keyboard.press('ArrowRight');
+    expect(await columns.nth(1).evaluate((each) => each.matches(':focus'))).toBe(true);
+    await page.keyboard.press('Tab');
+    expect(
+      await page.getByRole('searchbox', { name: 'Search columns' }).evaluate((each) => each.matches(':focus')),
+    ).toBe(true);
+    await page.getByRole('combobox', { name: 'Add a filter' }).selectOption('params');
+    await page.getByLabel('Parameter', { exact: true }).fill('level');
+    await page.getByLabel('Comparison').selectOption('is greater than');
+    await page.getByRole('spinbutton', { name: 'Number' }).fill('3');
+    await page.getByRole('combobox', { name: 'Add a filter' }).selectOption('customUserId');
+    await page.getByRole('textbox', { name: 'customUserId' }).fill('ann, of Berlin');
+    await page.keyboard.press('Control+Enter');
+    await page.getByText('No exports yet').waitFor();
+    const form = new URLSearchParams(sent[0]);
+    expect([form.get('paramsGreater[level]'), form.get('customUserId')]).toEqual(['3', String.raw`ann\, of Berlin`]);
+  });
+
   it('A period of ambiguous local times has both, filters keep their values, and the focus stays', async () => {
     await answer({
       '/api/data/v1/apps.json': { apps: [], total: 0 },
@@ -304,10 +424,10 @@ describe('the form of an export', () => {
     for (const name of ['level', 'coins']) {
       await filters.selectOption('params');
       await page.getByLabel('Parameter', { exact: true }).last().fill(name);
-      await page.getByLabel('Is one of (one value per line)').last().fill(`${name} 1\n${name} 2`);
+      await page.getByLabel('Values, one per line').last().fill(`${name} 1\n${name} 2`);
     }
     await page.getByRole('button', { name: 'Remove the filter on level' }).click();
-    expect(await page.getByLabel('Is one of (one value per line)').inputValue()).toBe('coins 1\ncoins 2');
+    expect(await page.getByLabel('Values, one per line').inputValue()).toBe('coins 1\ncoins 2');
     await expect.poll(() => curl.innerText()).toMatch(/params\[coins\]=coins 1[^]*params\[coins\]=coins 2/);
     expect(await focused(page)).toBe('Remove the filter on coins');
     await page.keyboard.press('Enter');

@@ -185,6 +185,6 @@ describe.skipIf(executable === undefined || !isAsked)('the pictures of the conso
     ended.abort();
     await take(operations, 'operations');
     await trickling;
-    expect(await operations.locator('.chart canvas').count()).toBe(1);
+    expect(await operations.locator('.chart svg').count()).toBe(1);
   }, 120_000);
 });

@@ -327,6 +327,7 @@ describe('an analyst', () => {
     inWholeForm(skip);
     const page = await openSignedIn(ben);
     const filters = page.getByRole('combobox', { name: 'Add a filter' });
+    await page.getByLabel('Show events without data').check();
     await page.getByRole('combobox', { name: 'Event', exact: true }).selectOption('payments');
     expect(await filters.innerText()).toContain('isVerified');
     expect(await filters.innerText()).not.toContain('eventName');
@@ -409,7 +410,7 @@ describe('the session of an analyst', () => {
         page.getByRole('button', { name: 'Sign in' }).click(),
       ]);
       expect(answer.status()).toBe(turn < 5 ? 401 : 429);
-      await page.getByText(turn < 5 ? 'The id or the secret is wrong' : 'Too many wrong secrets: wait 5 s').waitFor();
+      await page.getByText(turn < 5 ? 'The user or the secret is wrong' : 'Too many wrong secrets: wait 5 s').waitFor();
       await page.getByRole('button', { name: 'Sign in', exact: true }).waitFor();
     }
     await page.getByLabel('Secret').fill(cem.secret);

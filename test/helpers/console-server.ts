@@ -1,7 +1,9 @@
 import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { onTestFinished } from 'vitest';
+import { setPassword } from '../../src/access/passwords.ts';
 import { addUser } from '../../src/access/users.ts';
+import { openAuditLog } from '../../src/audit/audit-log.ts';
 import { openSessionEnds, openSessionKey, type SessionEnds } from '../../src/access/session-key.ts';
 import {
   createRememberedBrowsers,
@@ -34,6 +36,8 @@ export interface ConsoleServer {
   readonly sessions: Sessions;
   /** Returns the number of accepted calls of the method. */
   readonly calls: () => number;
+  /** Returns the stored password of a user, as the server knows it now. */
+  readonly findPasswordHash: (idUser: string) => string | undefined;
   /** Returns the number of sign-ins with an outcome, by the metrics. */
   readonly signIns: (outcome: string) => Promise<number>;
   /** The service's time, Unix milliseconds. */
@@ -123,7 +127,9 @@ export async function startConsoleServer(options: ConsoleServerOptions = {}): Pr
   const server = createApiServer(defaultApiServerLimits, logger);
   let calls = 0;
   const quotas = createQuotas({ quotaUser, quotaIp: [] });
-  const addMethod = createAddMethod(server, { access, quotas, sessions, onAnswer: () => undefined }, { publicUrl });
+  const audit = openAuditLog({ folder: paths.audit, keepDays: 1 }, { clock, logger });
+  const ofMethods = { access, quotas, sessions, audit, onAnswer: () => undefined };
+  const addMethod = createAddMethod(server, ofMethods, { publicUrl, hasClientAddresses });
   addMethod(['GET', 'POST'], echo, 'echo', (user) => {
     calls += 1;
     return { data: { idUser: user.idUser, idAccount: user.idAccount } };
@@ -132,10 +138,12 @@ export async function startConsoleServer(options: ConsoleServerOptions = {}): Pr
   const metrics = createMetrics();
   const guard = createSignInGuard({ metrics, logger }, hasClientAddresses);
   const browsers = createRememberedBrowsers(key);
+  const store = async (idUser: string, password: string) =>
+    (await setPassword(paths, Number(idUser), password)).passwordHash;
   addSessionRoutes(
     server,
-    { access, sessions, browsers, guard, isReady: () => key.isReadable() },
-    { publicUrl, ...told },
+    { access, sessions, browsers, guard, audit, setPassword: store, isReady: () => key.isReadable() },
+    { publicUrl, hasClientAddresses, ...told },
   );
   addPageRoutes(server, openPageFiles(pages), describeExportForm);
   await server.listen({ host: '127.0.0.1', port: 0 });
@@ -143,6 +151,7 @@ export async function startConsoleServer(options: ConsoleServerOptions = {}): Pr
   const port = typeof address === 'object' && address !== null ? address.port : 0;
   onTestFinished(async () => {
     await server.close();
+    await audit.stop();
     key.close();
     access.close();
   });
@@ -155,6 +164,7 @@ export async function startConsoleServer(options: ConsoleServerOptions = {}): Pr
     port,
     sessions,
     calls: () => calls,
+    findPasswordHash: (idUser) => access.current().findUser(idUser)?.passwordHash,
     async signIns(outcome) {
       const { body } = await renderMetrics([await metrics.snapshot()]);
       return Number(new RegExp(`^tributary_console_sign_ins_total{outcome="${outcome}"} (\\d+)$`, 'm').exec(body)?.[1]);

@@ -160,9 +160,10 @@ function passesFilters(request: OracleRequest, event: ImportedEvent, app: Oracle
     named === undefined || named.includes(String(event.fields['customEventName'])) !== (one('eventNameInvert') === '1');
   const params = event.fields['customEventParams'] as Readonly<Record<string, string>> | undefined;
   const hasParams = Object.entries(request).every(([argument, values]) => {
-    const param = /^params\[(.+)\]$/s.exec(argument)?.[1];
-    const value = param !== undefined && Object.hasOwn(params ?? {}, param) ? params?.[param] : undefined;
-    return param === undefined || (value !== undefined && values?.includes(value) === true);
+    const [, operator, param] = /^params(Not|Contain|Greater|Less|Set|)\[(.+)\]$/s.exec(argument) ?? [];
+    if (operator === undefined || param === undefined) return true;
+    const value = Object.hasOwn(params ?? {}, param) ? params?.[param] : undefined;
+    return comparesParam(operator, value, [values ?? []].flat());
   });
   const unknowable = ['idAd', 'idCampaign', 'idCountry', 'idPartner'].every(
     (parameter) => set(parameter) === undefined,
@@ -173,6 +174,26 @@ function passesFilters(request: OracleRequest, event: ImportedEvent, app: Oracle
     return set(id)?.includes(value ?? '') ?? true;
   });
   return ofPerson && byApp && account && project && name && hasParams && unknowable && rooted;
+}
+
+/** Reports whether a parameter's value, undefined if there is none, passes a filter of the request. */
+function comparesParam(operator: string, value: string | undefined, wanted: readonly string[]): boolean {
+  // Leading zeros make an identifier.
+  const isNumber = /^-?(0|[1-9]\d*)(\.\d+)?(e[+-]?\d+)?$/i.test(value ?? '') && Number.isFinite(Number(value));
+  switch (operator) {
+    case 'Not':
+      return value === undefined || !wanted.includes(value);
+    case 'Contain':
+      return value !== undefined && wanted.some((text) => value.includes(text));
+    case 'Greater':
+      return isNumber && Number(value) > Number(wanted[0]);
+    case 'Less':
+      return isNumber && Number(value) < Number(wanted[0]);
+    case 'Set':
+      return ((value ?? '') !== '') === (wanted[0] === '1');
+    default:
+      return value !== undefined && wanted.includes(value);
+  }
 }
 
 /** Reports whether a time is within a request's timestamps, and its date in the zone within the request's days. */

@@ -22,6 +22,7 @@ export const stores = [
   'webhooks',
   'schedules',
   'enrichment',
+  'audit',
   'refusals',
   'live',
   'receipts',
@@ -119,7 +120,7 @@ const homes: readonly { readonly library: RegExp; readonly home: RegExp }[] = [
   // Loaded on demand: a process without a collector of traces pays nothing.
   { library: /^@opentelemetry\//, home: /^runtime\/tracing\/open-telemetry\.ts$/ },
   { library: /^archiver$/, home: /^reports\// },
-  { library: /^(preact|@preact\/|uplot)/, home: /^console\/web\// },
+  { library: /^(preact|@preact\/)/, home: /^console\/web\// },
   { library: /^commander$/, home: /^cli\/program\.ts$/ },
   { library: /^string-width$/, home: /^cli\/human-output\.ts$/ },
   { library: /^mmdb-lib$/, home: /^enrichment\/geo-database\.ts$/ },

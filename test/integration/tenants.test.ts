@@ -212,7 +212,7 @@ const orders: readonly UserRow[] = [
   {
     ask: ({ idSegment }) => order({ idSegment, selectors: 'eventId' }, 'installs'),
     stranger: 400,
-    shows: () => /eventId|"rows":/,
+    shows: () => /eventId|"rows":|"days":/,
   },
 ];
 
@@ -300,7 +300,7 @@ const openPaths = [
 ];
 
 const operatorPaths = [
-  ...['status', 'apps', 'users'].map((name) => `get /api/operations/v1/${name}.json`),
+  ...['status', 'apps', 'users', 'audit'].map((name) => `get /api/operations/v1/${name}.json`),
   ...['add', 'set', 'token', 'revoke', 'remove', 'restore'].map((name) => `post /api/operations/v1/app/${name}.json`),
   ...['add', 'set', 'secret', 'remove'].map((name) => `post /api/operations/v1/user/${name}.json`),
 ];
@@ -336,6 +336,10 @@ const table: Readonly<Record<string, Row>> = {
     inTurn(orders, 3).map((row) => ({ shows: hasRows, ...row })),
   ),
   ...ofOrders('/api/raw/v1/export/preview.json', inTurn(orders, 3)),
+  ...ofOrders(
+    '/api/raw/v1/export/daily.json',
+    inTurn(orders, 3).map((row) => ({ shows: () => /"rows":[1-9]/, ...row })),
+  ),
   ...byBoth('/api/raw/v1/export/get.json', [
     { ask: ({ idRawExport }) => query({ idRawExport }), stranger: 404, shows: () => /Success!/ },
   ]),
@@ -350,6 +354,10 @@ const table: Readonly<Record<string, Row>> = {
     { ask: ({ mark }) => query({ search: mark }), stranger: 200 },
     { ask: ofApp, stranger: 404 },
   ],
+  'get /api/data/v1/activity.json': [
+    { ask: nothing, stranger: 200 },
+    { ask: ofApp, stranger: 404, shows: countsEvents },
+  ],
   'get /api/data/v1/volume.json': [{ ask: ofApp, stranger: 404, shows: countsEvents }],
   'get /api/data/v1/fields.json': [
     { ask: ({ idApp }) => query({ idApp, kind: 'custom_event' }), stranger: 404, shows: () => /"nonNullEvents":[1-9]/ },
@@ -359,7 +367,7 @@ const table: Readonly<Record<string, Row>> = {
     { ask: ({ idApp, mark }) => query({ idApp, customEventName: `event ${mark}` }), stranger: 404 },
   ]),
   ...rowsOf(
-    ['get', 'post', 'delete'].map((verb) => `${verb} /console/session`),
+    [...['get', 'post', 'delete'].map((verb) => `${verb} /console/session`), 'post /console/password'],
     checkSession,
   ),
   'post /api/webhook/v1/create.json': 'creates',
@@ -419,6 +427,7 @@ const storeRows: Readonly<Record<string, readonly string[] | string>> = {
   stream: ['get /v1/event', 'get /v1/live'],
   lake: ['get /v1/event', 'post /api/raw/v1/export/create.json', 'get /api/catalogue/v1/get.json'],
   reports: ['get /api/raw/v1/export/get.json', 'get /files/{id}/{name}'],
+  audit: ['get /api/operations/v1/audit.json'],
   access: ['get /api/data/v1/apps.json', 'get /console/session', 'get /api/operations/v1/users.json'],
   segments: ['post /api/raw/v1/export/create.json'],
   titles: 'those of all apps are the same',

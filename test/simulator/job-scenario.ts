@@ -54,6 +54,8 @@ function start(play: Play): void {
           appsOfAccount: () => [],
           findApp: () => undefined,
           findAppByToken: () => undefined,
+          findUsersByName: () => [],
+          hasPasswords: false,
           nameAppOfToken: () => 'none' as const,
           findUser: (idUser: string) => ({
             idUser,

@@ -29,6 +29,7 @@ import { retry } from '../../runtime/async/retry.ts';
 import type { StreamReader } from '../../stream/stream.ts';
 import {
   copyAccess,
+  copyAudit,
   copyDatasets,
   copyLists,
   copySchedules,
@@ -42,6 +43,7 @@ import { copyBulk, copySecondaryTables, copyLake, type LakeCopy, type LakeCopyOp
 import { captureBacklog, copyFrames, countFrames, type CapturedBacklog } from './stream-backlog.ts';
 
 interface DataPaths extends AccessPaths, ListPaths {
+  readonly audit: string;
   readonly claim: string;
   readonly nats: string;
   readonly lake: string;
@@ -196,6 +198,7 @@ async function run(source: BackupSource, target: BackupFolder, options: BackupOp
   const reports = await copyReports(target, { reportsDir: paths.reports, signal, logger });
   const lists = await copyLists(target, paths, logger);
   const missing = await keepMissing(target, source.dataDir, [...schedules, ...lists]);
+  const audit = await copyAudit(target, paths);
   const access = await copyAccess(target, paths);
   const position = lake.epoch?.position ?? 0;
   const manifest = {
@@ -207,7 +210,7 @@ async function run(source: BackupSource, target: BackupFolder, options: BackupOp
       backlog === undefined || (lake.epoch !== undefined && lake.epoch.streamId === backlog.stream)
         ? Math.max(position, backlog?.lastSequence ?? 0)
         : backlog.lastSequence,
-    files: [...lake.files, ...declared, ...schedules, ...reports, ...lists, ...missing, ...access],
+    files: [...lake.files, ...declared, ...schedules, ...reports, ...lists, ...missing, ...audit, ...access],
     ...(stored === undefined ? {} : { tail: stored }),
   };
   const removed = await target.finish(manifest);

@@ -181,17 +181,22 @@ export async function keepMissing(
   );
 }
 
-/** Copies the records in folders of accounts, each atomically. */
-async function copyAccountRecords(target: BackupFolder, records: string): Promise<BackupFile[]> {
+/** Copies the files of a suffix in the subfolders of a folder, such as the records of accounts. */
+async function copySubfolders(target: BackupFolder, folder: string, suffix = '.json'): Promise<BackupFile[]> {
   const files: BackupFile[] = [];
-  for (const account of await findFolders(records)) {
-    for (const name of await findNames(path.join(records, account))) {
-      if (!name.endsWith('.json')) continue;
-      const backupPath = path.posix.join(path.basename(records), account, name);
-      files.push(...(await target.putIfThere(backupPath, path.join(records, account, name))));
+  for (const subfolder of await findFolders(folder)) {
+    for (const name of await findNames(path.join(folder, subfolder))) {
+      if (!name.endsWith(suffix)) continue;
+      const backupPath = path.posix.join(path.basename(folder), subfolder, name);
+      files.push(...(await target.putIfThere(backupPath, path.join(folder, subfolder, name))));
     }
   }
   return files;
+}
+
+/** Copies the audit log. Files that grow meanwhile are copied up to some line. */
+export function copyAudit(target: BackupFolder, { audit }: { readonly audit: string }): Promise<BackupFile[]> {
+  return copySubfolders(target, audit, '.ndjson');
 }
 
 /**
@@ -218,7 +223,7 @@ export async function copyDatasets(
 
 /** Copies the schedules. Before the export requests: a slot without a copied request must not count as done. */
 export function copySchedules(target: BackupFolder, { schedules }: Pick<ListPaths, 'schedules'>) {
-  return copyAccountRecords(target, schedules);
+  return copySubfolders(target, schedules);
 }
 
 export async function copyLists(
@@ -227,8 +232,8 @@ export async function copyLists(
   logger: Logger,
 ): Promise<BackupFile[]> {
   return [
-    ...(await copyAccountRecords(target, webhooks)),
-    ...(await copyAccountRecords(target, destinations)),
+    ...(await copySubfolders(target, webhooks)),
+    ...(await copySubfolders(target, destinations)),
     ...(await copyRecords(target, segments, openSegments(segments), logger)),
     ...(await copyRecords(target, titles, openTitles(titles), logger)),
   ];

@@ -1,3 +1,4 @@
+import { auditColumns } from '../../audit/audit-entry.ts';
 import { platforms } from '../../datasets/field-schema.ts';
 import type { OpenApiPart, Schema } from '../../runtime/http/openapi.ts';
 import { describeFormerNames } from '../../runtime/former-names.ts';
@@ -132,6 +133,20 @@ function describeUserChanges(): Record<string, Schema> {
   };
 }
 
+function describeAudit(): Record<string, Schema> {
+  const optional = auditColumns.filter((column) => !['time', 'action', 'outcome', 'id', 'count'].includes(column));
+  const entry = object({
+    time: moment,
+    ...members(text, 'action', 'outcome', 'id'),
+    ...Object.fromEntries(optional.map((column) => [`${column}?`, text])),
+    'count?': note(count, 'Number of equal downloads or refusals within ten minutes of the first.'),
+  });
+  const limit = parameter('limit?', count, 'Maximum number of entries. Default: 100, at most 1000.');
+  const list = object({ entries: listOf(entry), hasMore: note(flag, 'Whether older entries exist.') });
+  const get = method('List the newest entries of the audit log. Operators only.', [limit], list);
+  return { '/api/operations/v1/audit.json': { get } };
+}
+
 export function describeOperationsApi(): OpenApiPart {
   const status = method('Get the status of the service. Operators only.', [], describeStatus());
   return {
@@ -140,6 +155,7 @@ export function describeOperationsApi(): OpenApiPart {
       '/api/operations/v1/status.json': { get: status },
       ...describeAppChanges(),
       ...describeUserChanges(),
+      ...describeAudit(),
     },
     examples: operationsExamples,
     components: { schemas: {}, securitySchemes: {} },

@@ -20,6 +20,8 @@ import {
   type NewUser,
   type UserSettings,
 } from '../../access/users.ts';
+import type { AuditEntry } from '../../audit/audit-entry.ts';
+import { readAuditDays } from '../../audit/audit-log.ts';
 import { platforms, type Platform } from '../../datasets/field-schema.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import type { Problem } from '../../runtime/problems/problem.ts';
@@ -28,7 +30,7 @@ import { withFormerStatus } from '../../runtime/former-names.ts';
 import type { ProcessState } from '../../runtime/processes/supervisor.ts';
 import type { Arguments } from '../api/arguments.ts';
 import { badRequest, type ExportApiError } from '../api/envelope.ts';
-import { parseId, single, type AddMethod } from '../api/methods-routes.ts';
+import { parseId, parseLimit, single, type AddMethod } from '../api/methods-routes.ts';
 import {
   createOperatorMethods,
   parseIdOrNone,
@@ -197,7 +199,7 @@ function addUserChanges({ get, post }: OperatorMethods, paths: AccessPaths): voi
  * Crash: a change is made or not (access/access-file.ts); one whose response was lost shows in the lists.
  */
 export interface OperationsDependencies {
-  readonly paths: AccessPaths;
+  readonly paths: AccessPaths & { readonly audit: string };
   readonly readStatus: () => Promise<ServiceStatus>;
 }
 
@@ -255,6 +257,18 @@ export interface ServiceStatus {
   readonly warnings: readonly Problem[];
 }
 
+const auditLimits = { fallback: 100, most: 1000 } as const;
+
+/** Lists the newest entries of the audit log. */
+async function listAudit(folder: string, limit: number) {
+  const entries: AuditEntry[] = [];
+  for await (const found of readAuditDays(folder)) {
+    entries.push(...found.entries.slice(0, limit + 1 - entries.length));
+    if (entries.length > limit) break;
+  }
+  return { entries: entries.slice(0, limit), hasMore: entries.length > limit };
+}
+
 /** Adds the methods of the operations API. */
 export function addOperationsMethods(
   addMethod: AddMethod,
@@ -267,4 +281,8 @@ export function addOperationsMethods(
   );
   addAppChanges(methods, paths, clock);
   addUserChanges(methods, paths);
+  methods.get('/api/operations/v1/audit.json', 'operations_audit', ['limit'], async (given) => {
+    const limit = parseLimit(given, auditLimits.fallback, auditLimits.most);
+    return typeof limit === 'number' ? await listAudit(paths.audit, limit) : limit;
+  });
 }

@@ -20,6 +20,7 @@ import {
   reference,
   text,
 } from '../../runtime/http/openapi.ts';
+import { activityDays } from '../jobs/worker-messages.ts';
 import { dataKinds, maxDates } from './data-routes.ts';
 import { appExamples, dataExamples } from './openapi-examples.ts';
 import { members } from './openapi-schemas.ts';
@@ -123,12 +124,35 @@ function describeCatalogue(): Record<string, Schema> {
   return { '/api/catalogue/v1/get.json': { get, post: get } };
 }
 
+const appMembers = { idApp: text, title: text, platform: choice(platforms), 'idProject?': text };
+
+function describeActivity(): Schema {
+  const kinds = listOf(object({ kind: choice(dataKinds), events: count, lastDate: date }), 'Most frequent first.');
+  const activeApp = object({
+    ...appMembers,
+    events: note(count, 'All events of the app.'),
+    'firstDate?': note(date, 'UTC date of the first event; absent if there is none.'),
+    'lastDate?': note(date, 'UTC date of the newest event.'),
+    days: listOf(count, `Events of each of the ${activityDays} days up to lastDate.`),
+    kinds,
+  });
+  return object({
+    apps: listOf(activeApp, 'Most events first.'),
+    total: count,
+    events: note(count, 'Events of all apps.'),
+    'lastDate?': note(date, 'UTC date of the newest event; absent if there is none.'),
+    kinds,
+    isComplete: note(flag, 'Whether all events are counted.'),
+    'countedFrom?': note(date, 'Date from which all events are counted; absent if the count is complete.'),
+  });
+}
+
 function describeData(): Record<string, Schema> {
   const dates = [
     parameter('dateFrom?', date, 'First UTC date. Default without both: the last 30 days.'),
     parameter('dateTo?', date, `Last UTC date, inclusive; the span is at most ${maxDates} days.`),
   ];
-  const app = object({ idApp: text, title: text, platform: choice(platforms), 'idProject?': text });
+  const app = object(appMembers);
   const volume = object({
     version: note(text, 'Counted version of the events table.'),
     dateFrom: date,
@@ -158,6 +182,14 @@ function describeData(): Record<string, Schema> {
   return {
     '/api/data/v1/apps.json': {
       get: method('List the apps of the account.', [anyApp, ...pageArguments], apps, notFoundResponse),
+    },
+    '/api/data/v1/activity.json': {
+      get: method(
+        'Get the events of each app, its newest day and its kinds.',
+        [anyApp, ...pageArguments],
+        describeActivity(),
+        notFoundResponse,
+      ),
     },
     '/api/data/v1/volume.json': {
       get: method('Get event counts by day and kind.', [anyApp, ...dates], volume, notFoundResponse),

@@ -8,7 +8,7 @@ export const maxFormBytes = 4 * 1024 * 1024;
 
 const listForm = /^([^[\]]+)\[\d{0,6}\]$/;
 /** `params[level]` and its list forms, such as `params[level][]`. */
-const paramForm = /^(params\[.+?\])(?:\[\d{0,6}\])?$/s;
+const paramForm = /^(params[A-Za-z]*\[.+?\])(?:\[\d{0,6}\])?$/s;
 
 /** Empty JSON, which some HTTP libraries send with a query. */
 const emptyJson = /^\s*(?:\{\s*\}|\[\s*\]|null|"")\s*$/;

@@ -9,7 +9,7 @@ import {
   type DryRunResult,
   type InteractiveJobs,
 } from '../jobs/interactive-jobs.ts';
-import type { DataQuery, DateSpan, DryRunKind } from '../jobs/worker-messages.ts';
+import type { Activity, AppActivity, DataQuery, DateSpan, DryRunKind } from '../jobs/worker-messages.ts';
 import type { Arguments } from './arguments.ts';
 import {
   accessDenied,
@@ -108,6 +108,24 @@ function parseApps(apps: readonly App[], given: Arguments, needsOne: boolean): r
   return app === undefined ? appNotFound : [app];
 }
 
+type KindActivity = AppActivity['kinds'][number];
+
+interface Page {
+  readonly search: string;
+  readonly offset: number;
+  readonly limit: number;
+}
+
+function parsePage(given: Arguments): Page | ExportApiError {
+  const unknown = findUnknownArgumentError(given, ['idApp', 'search', 'offset', 'limit']);
+  if (unknown !== undefined) return unknown;
+  const limit = parseLimit(given, fallbackLimit, mostLimit);
+  if (typeof limit !== 'number') return limit;
+  const offset = parseCount(given, 'offset', 0, 9_999_999);
+  if (offset === undefined) return badRequest('Argument offset must be a whole number from 0');
+  return { search: single(given, 'search') ?? '', offset, limit };
+}
+
 function findApps(apps: readonly App[], search: string): readonly App[] {
   const wanted = search.toLowerCase();
   return apps.filter(({ idApp, title }) => String(idApp).includes(wanted) || title.toLowerCase().includes(wanted));
@@ -119,6 +137,35 @@ const describeApp = ({ idApp, title, platform, idProject }: App) => ({
   platform,
   ...(idProject === undefined ? {} : { idProject: String(idProject) }),
 });
+
+/** Renders a page of apps with their events, most events first, and the sums of all counted apps. */
+function renderActivity({ apps: counted, ...rest }: Activity, apps: readonly App[], page: Page): MethodResult {
+  const activityOf = new Map(counted.map(({ idApp, ...activity }) => [idApp, activity]));
+  const eventsOf = ({ idApp }: App): number => activityOf.get(idApp)?.events ?? 0;
+  const found = findApps(apps, page.search).toSorted((a, b) => eventsOf(b) - eventsOf(a));
+  const kinds = new Map<string, KindActivity>();
+  for (const each of counted.flatMap((app) => app.kinds)) {
+    const { events: n, lastDate: last } = kinds.get(each.kind) ?? { events: 0, lastDate: '' };
+    const newest = each.lastDate > last ? each.lastDate : last;
+    kinds.set(each.kind, { kind: each.kind, events: n + each.events, lastDate: newest });
+  }
+  const lastDate = counted
+    .map((app) => app.lastDate)
+    .toSorted()
+    .at(-1);
+  return {
+    data: {
+      apps: found
+        .slice(page.offset, page.offset + page.limit)
+        .map((app) => ({ ...describeApp(app), ...(activityOf.get(app.idApp) ?? { events: 0, days: [], kinds: [] }) })),
+      total: found.length,
+      events: counted.reduce((sum, app) => sum + app.events, 0),
+      ...(lastDate === undefined ? {} : { lastDate }),
+      kinds: [...kinds.values()].toSorted((a, b) => b.events - a.events),
+      ...rest,
+    },
+  };
+}
 
 function renderCounts(result: DataResult, { from, to }: DateSpan): MethodResult {
   if (result.kind === 'fields') {
@@ -136,16 +183,28 @@ export function addDataRoutes(addMethod: AddMethod, { access, interactiveJobs, c
 
   addMethod(['GET'], '/api/data/v1/apps.json', 'data_apps', (user, callArguments) => {
     if (!user.canExport) return lacksPermission;
-    const unknown = findUnknownArgumentError(callArguments, ['idApp', 'search', 'offset', 'limit']);
-    if (unknown !== undefined) return unknown;
-    const limit = parseLimit(callArguments, fallbackLimit, mostLimit);
-    if (typeof limit !== 'number') return limit;
-    const offset = parseCount(callArguments, 'offset', 0, 9_999_999);
-    if (offset === undefined) return badRequest('Argument offset must be a whole number from 0');
+    const page = parsePage(callArguments);
+    if (isApiError(page)) return page;
     const apps = parseApps(appsOf(user), callArguments, false);
     if (isApiError(apps)) return apps;
-    const found = findApps(apps, single(callArguments, 'search') ?? '');
+    const { search, offset, limit } = page;
+    const found = findApps(apps, search);
     return { data: { apps: found.slice(offset, offset + limit).map(describeApp), total: found.length } };
+  });
+
+  addMethod(['GET'], '/api/data/v1/activity.json', 'data_activity', async (user, callArguments, { whileConnected }) => {
+    if (!user.canExport) return lacksPermission;
+    const page = parsePage(callArguments);
+    if (isApiError(page)) return page;
+    const apps = parseApps(appsOf(user), callArguments, false);
+    if (isApiError(apps)) return apps;
+    const request = { question: { ask: 'activity' }, apps, idAccount: user.idAccount } as const;
+    const result = await whileConnected((signal) => interactiveJobs.ask(request, signal));
+    const refusal = refuseTakenBack(access, user, apps);
+    if (refusal !== undefined) return refusal;
+    return result.kind === 'activity'
+      ? renderActivity(result.activity, apps, page)
+      : refuseEnd(result, 'queries', 'one app');
   });
 
   const add = (ask: 'volume' | 'fields', known: readonly string[]): void =>
@@ -240,6 +299,10 @@ function renderLook(result: DryRunResult): MethodResult {
       const { basis, ...preview } = result.preview;
       return { data: withFormerNames('preview', { ...preview, ...viewReportVersion(basis) }) };
     }
+    case 'daily': {
+      const { basis, days } = result.daily;
+      return { data: { days, ...viewReportVersion(basis) } };
+    }
     case 'failed':
       return result.reason === 'user' ? badRequest(result.error) : unavailable;
     default:
@@ -247,7 +310,7 @@ function renderLook(result: DryRunResult): MethodResult {
   }
 }
 
-/** Adds the methods that return the size or the first rows of an export without creating it. */
+/** Adds the methods that return the size, the first rows or the rows by date of an export without creating it. */
 export function addDryRunRoutes(
   addMethod: AddMethod,
   {
@@ -267,4 +330,5 @@ export function addDryRunRoutes(
     });
   add('estimate');
   add('preview');
+  add('daily');
 }

@@ -1,4 +1,4 @@
-import { datasets, type Dataset } from '../../datasets/dataset.ts';
+import { datasets, events, type Dataset } from '../../datasets/dataset.ts';
 import {
   dictionaries,
   findDictionary,
@@ -26,9 +26,83 @@ import { defaultTimezone } from './parse-request.ts';
 interface OrderEvent {
   readonly name: string;
   readonly about: string;
+  readonly group: EventGroup;
+  /** Kinds of the data overview whose rows it has or is derived from. */
+  readonly kinds: readonly string[];
+  /** Whether it has each row of its kinds. */
+  readonly isAll: boolean;
   /** Selectors that may have values; the others are empty columns. */
   readonly selectors: readonly string[];
   readonly filters: readonly string[];
+}
+
+const eventGroups = ['Events', 'Users', 'Installs', 'Revenue', 'Ads', 'Attribution'] as const;
+type EventGroup = (typeof eventGroups)[number];
+
+const tableGroups: readonly (readonly [EventGroup, RegExp])[] = [
+  ['Installs', /^(installs|reinstalls|appUpdates)$/],
+  ['Revenue', /^payments$/],
+  ['Ads', /^(hits|adMonetization)$/],
+  ['Attribution', /./],
+];
+
+function eventGroupOf({ table }: Dataset, event: ExportEvent): EventGroup {
+  if (table === events.table) return 'derive' in event || event.kind !== 'custom_event' ? 'Users' : 'Events';
+  return tableGroups.find(([, pattern]) => pattern.test(table))?.[0] ?? 'Attribution';
+}
+
+function kindsOf({ table, kinds }: Dataset, event: ExportEvent): readonly string[] {
+  if (table !== events.table) return [table];
+  return 'derive' in event || event.kind === undefined ? kinds : [event.kind];
+}
+
+/** Words of names that are not written in small letters. */
+const properWords: Readonly<Record<string, string>> = Object.fromEntries(
+  [
+    'SDK',
+    'ISO',
+    'SKAN',
+    'OS',
+    'SIM',
+    'URL',
+    'DPI',
+    'LVID',
+    'IDFA',
+    'GAID',
+    'HWID',
+    'OAID',
+    'WAID',
+    'IPv4',
+    'IPv6',
+    'ATT',
+  ].map((word) => [word.toLowerCase(), word]),
+);
+
+const titleRules: readonly (readonly [pattern: RegExp, title: string])[] = [
+  [/^ts(.+)$/, '$1 time'],
+  [/^dt(.+)$/, '$1 date'],
+  [/^count(.+)$/, '$1 count'],
+  [/^is([A-Z].*)$/, '$1'],
+  [/^params\.(.+)$/, 'Parameter $1s'],
+  [/^id([A-Z].*)PrevAttrTitle$/, '$1, previously attributed'],
+  [/^id([A-Z].*)PrevAttr$/, '$1 id, previously attributed'],
+  [/^id([A-Z].*)AttrTitle$/, '$1, attributed'],
+  [/^id([A-Z].*)Attr$/, '$1 id, attributed'],
+  [/^id([A-Z].*)(?:Title|Name)$/, '$1'],
+  [/^id([A-Z].*)$/, '$1 id'],
+];
+
+/** Returns a title of a column for people, such as `Country id` of `idCountry`. */
+function describeName(name: string): string {
+  const rule = titleRules.find(([pattern]) => pattern.test(name));
+  const text = rule === undefined ? name : name.replace(rule[0], rule[1]);
+  const words = text
+    .replaceAll(/([a-z])([A-Z])/g, '$1 $2')
+    .replaceAll(/([A-Z]+)([A-Z][a-z])/g, '$1 $2')
+    .split(/[\s_]+/)
+    .map((word) => properWords[word.toLowerCase()] ?? word.toLowerCase())
+    .join(' ');
+  return `${words.charAt(0).toUpperCase()}${words.slice(1)}`;
 }
 
 /** `event`: the event and its own fields; the others may belong to all events. */
@@ -132,6 +206,9 @@ export function describeExportForm() {
     [...dataset.exports].map(([name, event]): OrderEvent => ({
       name,
       about: describeEvent(dataset, event),
+      group: eventGroupOf(dataset, event),
+      kinds: kindsOf(dataset, event),
+      isAll: !('derive' in event) && event.where === undefined && event.requires === undefined,
       selectors: [...selectors.values()].flatMap((known) => (canHave(known, dataset, event) ? [known.name] : [])),
       filters: filters.flatMap((known) => ((known.events?.includes(name) ?? true) ? [known.name] : [])),
     })),
@@ -139,9 +216,10 @@ export function describeExportForm() {
   const order = [...user, ...device];
   return {
     events: all.toSorted((a, b) => order.indexOf(a.name) - order.indexOf(b.name)),
+    eventGroups,
     selectors: [...selectors.values()].map((selector) => {
       const { name, type, meaning } = selector;
-      return { name, type, meaning, group: groupOf(selector) };
+      return { name, title: describeName(name), type, meaning, group: groupOf(selector) };
     }),
     filters: filters.map(describeFilter),
     timezones: [...timezones],

@@ -8,7 +8,7 @@ import type { Span, Tracing } from '../../runtime/tracing/tracing.ts';
 import { badRequest, isApiError, notFound, success, type ExportApiError } from './envelope.ts';
 import type { Exports } from './exports.ts';
 import { type AddMethod, parseId, parseLimit, single } from './methods-routes.ts';
-import { paramsName } from './parameters.ts';
+import { paramArgumentOf } from './parse-params.ts';
 import { type ApiServer, sendError } from './server.ts';
 import type { Quotas } from './quotas.ts';
 import { summarizeExport } from './summary.ts';
@@ -175,6 +175,6 @@ function describeRepeatArguments(spec: ExportSpec): RepeatArguments {
       : { dateFrom: localDates.from, dateTo: localDates.to }),
     ...describeSpan(['availabilityTsFrom', 'availabilityTsTo'], availableAt),
     ...(eventNameInvert ? { eventNameInvert: '1' } : {}),
-    ...Object.fromEntries(params.map(({ name, values }) => [paramsName.replace('NAME', () => name), values])),
+    ...Object.fromEntries(params.map((param) => [paramArgumentOf(param), param.values])),
   };
 }

@@ -1,11 +1,13 @@
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { AccessReader, User } from '../../access/access.ts';
-import { findCaller } from '../../access/authorization.ts';
+import { findCaller, findClaimedUser } from '../../access/authorization.ts';
 import type { Sessions } from '../../access/sessions.ts';
+import type { AuditLog } from '../../audit/audit-log.ts';
 import { pause } from '../../runtime/async/retry.ts';
 import { addressOf } from '../../runtime/http/request-head.ts';
 import { parseArguments, quote, type Arguments } from './arguments.ts';
+import { describeCall } from './audited-methods.ts';
 import { accessDenied, badRequest, isApiError, success, unavailable, type ExportApiError } from './envelope.ts';
 import { sendError, type ApiServer } from './server.ts';
 import type { Quotas } from './quotas.ts';
@@ -14,6 +16,8 @@ interface MethodDependencies {
   readonly access: AccessReader;
   readonly quotas: Quotas;
   readonly sessions?: Sessions | undefined;
+  /** Absent if calls are not audited. */
+  readonly audit?: Pick<AuditLog, 'record'> | undefined;
   readonly onAnswer: (method: string, status: number) => void;
 }
 
@@ -106,12 +110,30 @@ async function workWhileConnected<T>(
   }
 }
 
-/** Creates what adds methods to a server. `publicUrl`: public address; undefined: that of each request. */
+interface MethodOptions {
+  /** Public address; undefined: that of each request. */
+  readonly publicUrl: string | undefined;
+  /** Whether clients have separate addresses, which the audit log names; not behind a proxy. */
+  readonly hasClientAddresses?: boolean;
+}
+
+/** Creates what adds methods to a server. */
 export function createAddMethod(
   server: ApiServer,
-  { access, quotas, sessions, onAnswer }: MethodDependencies,
-  { publicUrl }: { readonly publicUrl: string | undefined },
+  { access, quotas, sessions, audit, onAnswer }: MethodDependencies,
+  { publicUrl, hasClientAddresses = true }: MethodOptions,
 ): AddMethod {
+  const addressFor = ({ ip }: FastifyRequest): string | undefined => (hasClientAddresses ? ip : undefined);
+
+  /** Refuses a call without a user, and audits it within the quota of the address. */
+  async function refuse(request: FastifyRequest): Promise<ExportApiError> {
+    const overQuota = quotas.ofUnauthorized(request.ip);
+    if (overQuota !== undefined) return overQuota;
+    const idUser = findClaimedUser(request.headers.authorization);
+    if (idUser !== undefined) await audit?.record('api_call', 'refused', { idUser, address: addressFor(request) });
+    return accessDenied;
+  }
+
   /** Finds the user of a call from the console, which has no authorization. */
   function findSignedIn({ headers }: FastifyRequest): User | undefined {
     return headers.authorization === undefined ? sessions?.findCaller(headers) : undefined;
@@ -120,6 +142,7 @@ export function createAddMethod(
   async function callMethod(
     request: FastifyRequest,
     reply: FastifyReply,
+    name: string,
     method: Method,
   ): Promise<MethodResult | OwnAnswer> {
     const target = request.raw.url ?? '';
@@ -132,7 +155,7 @@ export function createAddMethod(
       signedIn ??
       findCaller({ method: request.method, target, host, body, authorization }, access.current(), publicUrl);
     if (user === undefined && access.mayMissUsers()) return unavailable;
-    if (user === undefined) return quotas.ofUnauthorized(request.ip) ?? accessDenied;
+    if (user === undefined) return await refuse(request);
     // The console does not use up the quota of the user's programs.
     const who = signedIn === undefined ? user.idUser : `console of ${user.idUser}`;
     const overUser = signedIn === undefined ? quotas.ofUser(who) : quotas.ofConsole(who);
@@ -146,12 +169,16 @@ export function createAddMethod(
       headers: request.headers,
       whileConnected: (work) => workWhileConnected(request, reply, work),
     });
-    return isApiError(result) ? (quotas.ofMistake(who) ?? result) : result;
+    if (isApiError(result)) return quotas.ofMistake(who) ?? result;
+    const called = 'data' in result ? describeCall(name, user, callArguments, result.data) : undefined;
+    if (called !== undefined)
+      await audit?.record(called.action, 'ok', { ...called.details, address: addressFor(request) });
+    return result;
   }
 
   return (methods, url, name, method) => {
     const handler = async (request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> => {
-      const called = await callMethod(request, reply, method);
+      const called = await callMethod(request, reply, name, method);
       // The framework does nothing more with a response that was taken over.
       const result = 'takeOver' in called ? await called.takeOver(reply.raw) : called;
       onAnswer(name, result !== undefined && isApiError(result) ? result.code : 200);

@@ -94,6 +94,11 @@ export const exportExamples: Examples = {
   '/api/raw/v1/export/create.json': { given: order, body: order, answer: done({ idRawExport }) },
   '/api/raw/v1/export/estimate.json': { given: order, body: order, answer: done(estimate) },
   '/api/raw/v1/export/preview.json': { given: order, body: order, answer: done(preview) },
+  '/api/raw/v1/export/daily.json': {
+    given: order,
+    body: order,
+    answer: done({ days: [{ date: '2026-01-01', rows: 131_502 }], ...basis }),
+  },
   '/api/raw/v1/export/get.json': { given: { idRawExport }, answer: done({ idRawExport, ...finished }) },
   '/api/raw/v1/export/cancel.json': { given: { idRawExport }, answer: done({ idRawExport, info: 'Canceled' }) },
   '/api/raw/v1/export/list.json': {
@@ -185,10 +190,30 @@ const field = {
   nonNullEvents: 4200,
 };
 
+const activeApp = {
+  idApp: '1',
+  title: 'My game',
+  platform: 'web',
+  events: 4200,
+  lastDate: '2023-02-26',
+  kinds: [{ kind: 'custom_event', events: 4200, lastDate: '2023-02-26' }],
+};
+
 export const dataExamples: Examples = {
   '/api/data/v1/apps.json': {
     given: { search: 'game', limit: 100 },
     answer: done({ apps: [{ idApp: '1', title: 'My game', platform: 'web' }], total: 1 }),
+  },
+  '/api/data/v1/activity.json': {
+    given: { search: 'game' },
+    answer: done({
+      apps: [{ ...activeApp, firstDate: '2023-02-20', days: [...Array<number>(29).fill(0), 4200] }],
+      total: 1,
+      events: 4200,
+      lastDate: '2023-02-26',
+      kinds: activeApp.kinds,
+      isComplete: true,
+    }),
   },
   '/api/data/v1/volume.json': {
     given: { idApp: '1', ...days },
@@ -205,6 +230,7 @@ const idApp = '1';
 const idUser = '1';
 const token = '8k2mPq4Zc1vX7nB5tY9sL3hJ6dF0gRwAeUiOoQzNxK4';
 const prefix = token.slice(0, 8);
+const action = 'download';
 const app = { idApp, platform: 'web', title: 'My game', idAccount: '1', sdkKey: 'my-game' };
 const user = { idUser, name: 'ann', canExport: true, files: 'gzip' };
 
@@ -228,6 +254,25 @@ const ofApp = { given: { idApp }, answer: done({ idApp, token }) };
 
 export const operationsExamples: Examples = {
   '/api/operations/v1/status.json': { answer: done(status) },
+  '/api/operations/v1/audit.json': {
+    given: { limit: 1 },
+    answer: done({
+      entries: [
+        {
+          time: at,
+          action,
+          outcome: 'ok',
+          idUser,
+          name: user.name,
+          address: '192.0.2.7',
+          subject: 'export 12',
+          detail: 'customEvents-12.csv',
+          id: '5f0c9d2ab7e31846',
+        },
+      ],
+      hasMore: true,
+    }),
+  },
   '/api/operations/v1/apps.json': {
     given: { search: 'game', limit: 100 },
     answer: done({ apps: [{ ...app, tokens: [{ prefix, createdAt: at }] }], total: 1 }),

@@ -119,6 +119,13 @@ const dryRunSchemas: Readonly<Record<string, Schema>> = {
     ),
     ...lookBasis,
   }),
+  DailyRows: object({
+    days: listOf(
+      object({ date: text, rows: count }),
+      'By date in the time zone of the request; dates without rows are absent.',
+    ),
+    ...lookBasis,
+  }),
   Preview: describeFormerNames(
     'preview',
     object({

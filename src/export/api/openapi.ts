@@ -6,6 +6,7 @@ import { listLimits } from './export-routes.ts';
 import { exportExamples } from './openapi-examples.ts';
 import { exportSchemas } from './openapi-schemas.ts';
 import { customEvents, parameters, paramRule, setSizeLimit, type Parameter } from './parameters.ts';
+import { paramMeanings } from './parse-params.ts';
 
 const security = [{ basic: [] }, { authHmac: [] }];
 const refusal = reference('ExportRefusal');
@@ -54,7 +55,7 @@ export const paramsParameter: Schema = {
   ...parameter(
     'paramsFilter?',
     { type: 'object', additionalProperties: listOf(text) },
-    `Filters on parameters of custom events, such as params[level]=3. Send the names with their brackets, without paramsFilter. Names and values: ${paramRule.allowed}. Only for ${customEvents.join(', ')}.`,
+    `Filters on parameters of custom events, such as params[level]=3. ${paramMeanings}. Send the names with their brackets, without paramsFilter. Names and texts: ${paramRule.allowed}. Only for ${customEvents.join(', ')}.`,
   ),
   style: 'form',
   explode: true,
@@ -176,6 +177,10 @@ export function describeExportApi(): OpenApiPart {
         estimate,
       ),
       '/api/raw/v1/export/preview.json': describeExportFormMethod('Get the first 20 rows of an export.', preview),
+      '/api/raw/v1/export/daily.json': describeExportFormMethod(
+        'Get the number of rows of an export by date.',
+        reference('DailyRows'),
+      ),
       '/api/raw/v1/export/get.json': describeOne(
         'Get the state and files of an export request.',
         'idRawExport',

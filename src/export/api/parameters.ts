@@ -85,8 +85,7 @@ const eventNameRule: ValueRule = {
   },
 };
 
-/** Filters on parameters of custom events, such as `params[level]=3`. Names and values have the same rule. */
-export const paramsName = 'params[NAME]';
+/** The names and texts of filters on parameters of custom events, such as `params[level]=3`. */
 export const paramRule: ValueRule = { ...eventNameRule, allowed: 'texts of 1 to 255 characters' };
 
 const characters = (value: string): number => Array.from(value).length;

@@ -3,26 +3,12 @@ import { compressions, isFileFormat } from '../../datasets/file-formats.ts';
 import { parseCursor, findVersionUnavailableReason, type AvailableVersions } from '../../lake/log/change-feed.ts';
 import { isAppError } from '../../runtime/errors.ts';
 import { findNearest } from '../../runtime/nearest-name.ts';
-import {
-  selectApps,
-  type ExportApp,
-  type ExportSpec,
-  type ParamFilter,
-  type SecondsSpan,
-} from '../jobs/export-spec.ts';
+import { selectApps, type ExportApp, type ExportSpec, type SecondsSpan } from '../jobs/export-spec.ts';
 import { quote, type Arguments } from './arguments.ts';
 import type { Calendar } from './calendar.ts';
 import { badRequest, isApiError, type ExportApiError } from './envelope.ts';
-import {
-  customEvents,
-  filterNames,
-  parameters,
-  parametersByName,
-  paramRule,
-  paramsName,
-  setSizeLimit,
-  type Parameter,
-} from './parameters.ts';
+import { isParamArgument, paramArgumentNames, parseParams } from './parse-params.ts';
+import { filterNames, parameters, parametersByName, setSizeLimit, type Parameter } from './parameters.ts';
 
 type Values = ReadonlyMap<string, readonly string[]>;
 
@@ -70,33 +56,12 @@ function parseValues(parameter: Parameter, argumentTexts: readonly string[]): re
   return [...values];
 }
 
-const paramName = /^params\[(.+)\]$/s;
-
-function parseParams(callArguments: Arguments, event: string): Pick<ExportSpec, 'params'> | ExportApiError {
-  const params: ParamFilter[] = [];
-  let count = 0;
-  for (const [argument, values] of callArguments) {
-    const name = paramName.exec(argument)?.[1];
-    if (name === undefined) continue;
-    if (!customEvents.includes(event))
-      return badRequest(`Argument params is not allowed for event ${event}; it is only for ${customEvents.join(', ')}`);
-    const bad = [name, ...values].find((text) => paramRule.accept(text) === undefined);
-    if (bad !== undefined)
-      return badRequest(`Argument ${quote(argument)} is invalid: ${quote(bad)}; allowed: ${paramRule.allowed}`);
-    count += values.length;
-    params.push({ name, values: [...new Set(values)] });
-  }
-  if (count >= setSizeLimit)
-    return badRequest(`Argument params is too large: ${count} values, the set size must be below ${setSizeLimit}`);
-  return count === 0 ? {} : { params };
-}
-
 /** Checks each argument in the order of the parameters; unknown names first. */
 function parseEach(callArguments: Arguments): Values | ExportApiError {
   for (const name of callArguments.keys()) {
-    if (!parametersByName.has(name) && !paramName.test(name))
+    if (!parametersByName.has(name) && !isParamArgument(name))
       return badRequest(
-        `Argument ${describeGiven(name, findNearest(name, parametersByName.keys()))} is unknown; allowed: ${[...parametersByName.keys(), paramsName].join(', ')}`,
+        `Argument ${describeGiven(name, findNearest(name, parametersByName.keys()))} is unknown; allowed: ${[...parametersByName.keys(), ...paramArgumentNames].join(', ')}`,
       );
   }
   const values = new Map<string, readonly string[]>();

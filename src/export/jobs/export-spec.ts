@@ -18,10 +18,15 @@ export interface SecondsSpan {
   readonly beforeSeconds?: number;
 }
 
-/** A filter on a parameter of custom events, which must have one of the values. */
+/** Comparisons of a parameter other than with a set of values. */
+const paramOperators = ['not', 'contains', 'greater', 'less', 'set'] as const;
+export type ParamOperator = (typeof paramOperators)[number];
+
+/** A filter on a parameter of custom events, which must have one of the values, or compare with them otherwise. */
 export interface ParamFilter {
   readonly name: string;
   readonly values: readonly string[];
+  readonly operator?: ParamOperator;
 }
 
 /** A valid request as in job.json. Days are instants, aliases their event, numbers their shortest decimal form. */
@@ -82,7 +87,7 @@ const members: Readonly<Record<keyof ExportSpec, ShapeCheck>> = {
   idProject: optional(isTextList),
   eventName: optional(isTextList),
   eventNameInvert: isFlag,
-  params: optional(listOf(exactly({ name: isText, values: isTextList }))),
+  params: optional(listOf(exactly({ name: isText, values: isTextList, operator: optional(oneOf(paramOperators)) }))),
   idSegment: optional(isText),
   format: optional((value) => typeof value === 'string' && isFileFormat(value)),
   compression: optional(oneOf(compressions)),

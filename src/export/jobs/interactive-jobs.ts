@@ -2,8 +2,9 @@ import type { AccessReader } from '../../access/access.ts';
 import { withAnySignal } from '../../runtime/async/in-parallel.ts';
 import { createKeyedSemaphore } from '../../runtime/async/semaphore.ts';
 import type { Clock } from '../../runtime/clock.ts';
-import type { ExportApp, ExportSpec } from './export-spec.ts';
-import { planRead, type ReadOptions } from './read-plan.ts';
+import { selectApps, type ExportApp, type ExportSpec } from './export-spec.ts';
+import { findTableVersions, planRead, type ReadOptions } from './read-plan.ts';
+import { createResultCache } from './result-cache.ts';
 import type { DataQuery, DryRunKind } from './worker-messages.ts';
 import type { DataEnd, DryRunEnd, RunDryRun, RunDataQuery, WorkerExit } from './worker-process.ts';
 
@@ -64,6 +65,8 @@ export function createInteractiveJobs(
   const slots = createKeyedSemaphore(atOnceOfAccount, atOnce);
   const stopping = new AbortController();
   const underWay = new Set<Promise<unknown>>();
+  const activities = createResultCache<DataResult>();
+  const days = createResultCache<DryRunResult>();
 
   /** Runs work when a worker is free. A signal that aborts earlier removes it from the queue. */
   async function runInTurn<End extends DryRunEnd | DataEnd>(
@@ -83,18 +86,31 @@ export function createInteractiveJobs(
   }
 
   return {
-    /** Runs an estimate or a preview; settles when its worker has exited. Never throws. */
-    run: ({ look, request, idAccount }: DryRunRequest, signal: AbortSignal): Promise<DryRunResult> =>
-      runInTurn<DryRunEnd>(idAccount, signal, async (until) => {
-        const read = await planRead(request, idAccount, { access, clock }, options);
-        if ('error' in read) return { kind: 'failed', reason: read.isDamage ? 'damage' : 'user', error: read.error };
-        return await runDryRun({ ...read, look }, { timeoutMs: interactiveTimeoutMs, signal: until });
-      }),
-    /** Runs a query about data, as `run` does. */
-    ask: ({ question, apps, idAccount }: DataRequest, signal: AbortSignal): Promise<DataResult> =>
-      runInTurn<DataEnd>(idAccount, signal, (until) =>
-        runDataQuery({ question, apps, lakeDir, limits }, { timeoutMs: interactiveTimeoutMs, signal: until }),
-      ),
+    /** Runs a dry run; settles when its worker has exited. Never throws. Rows by date are cached. */
+    async run({ look, request, idAccount }: DryRunRequest, signal: AbortSignal): Promise<DryRunResult> {
+      const query = () =>
+        runInTurn<DryRunEnd>(idAccount, signal, async (until) => {
+          const read = await planRead(request, idAccount, { access, clock }, options);
+          if ('error' in read) return { kind: 'failed', reason: read.isDamage ? 'damage' : 'user', error: read.error };
+          return await runDryRun({ ...read, look }, { timeoutMs: interactiveTimeoutMs, signal: until });
+        });
+      // A segment can be replaced without a new version.
+      if (look !== 'daily' || request.idSegment !== undefined) return await query();
+      const apps = selectApps(request, access.current().appsOfAccount(idAccount)).map(({ idApp }) => idApp);
+      const versions = await findTableVersions(lakeDir);
+      return await days.find(JSON.stringify([apps, request]), versions, ({ kind }) => kind === 'daily', query);
+    },
+    /** Runs a query about data, as `run` does. Counts of all events are cached. */
+    async ask({ question, apps, idAccount }: DataRequest, signal: AbortSignal): Promise<DataResult> {
+      const query = () =>
+        runInTurn<DataEnd>(idAccount, signal, (until) =>
+          runDataQuery({ question, apps, lakeDir, limits }, { timeoutMs: interactiveTimeoutMs, signal: until }),
+        );
+      if (question.ask !== 'activity') return await query();
+      const key = apps.map(({ idApp }) => idApp).join();
+      const versions = await findTableVersions(lakeDir);
+      return await activities.find(key, versions, ({ kind }) => kind === 'activity', query);
+    },
     async stop(): Promise<void> {
       stopping.abort();
       await Promise.all(underWay);

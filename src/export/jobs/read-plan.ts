@@ -1,7 +1,8 @@
 import type { AccessReader } from '../../access/access.ts';
 import { events, findExport } from '../../datasets/dataset.ts';
 import { listTitleFields } from '../../datasets/dictionaries.ts';
-import { tablePaths } from '../../lake/lake.ts';
+import { listTables, tablePaths } from '../../lake/lake.ts';
+import { listLog } from '../../lake/log/log-files.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import { describeError, isDamage } from '../../runtime/errors.ts';
 import { findSegment } from '../../segments/segment-store.ts';
@@ -31,6 +32,19 @@ export interface ListError {
 /** Returns the folder of the table that has the rows of an event. */
 export function tableDirOf(lakeDir: string, { event }: Pick<ExportSpec, 'event'>): string {
   return tablePaths(lakeDir, findExport(event)?.dataset ?? events).table;
+}
+
+/** Returns the newest versions of all tables as a text; undefined if a log cannot be listed. */
+export async function findTableVersions(lakeDir: string): Promise<string | undefined> {
+  try {
+    const logs = (await listTables(lakeDir)).map(async ({ table }) => {
+      const { commits, checkpoints } = await listLog(tablePaths(lakeDir, { table }).table);
+      return `${table} ${Math.max(commits.at(-1) ?? -1, checkpoints.at(-1) ?? -1)}`;
+    });
+    return (await Promise.all(logs)).join();
+  } catch {
+    return undefined;
+  }
 }
 
 /** Finds the current lists of a request. Errors: those of the system. */

@@ -49,17 +49,21 @@ export interface WorkerPlan extends ReadPlan {
   readonly stem: string;
 }
 
-export type DryRunKind = 'estimate' | 'preview';
+export type DryRunKind = 'estimate' | 'preview' | 'daily';
 
-/** The plan of an estimate or a preview, which writes nothing. */
+/** The plan of an estimate, a preview or a count of rows by date, which writes nothing. */
 export interface DryRunPlan extends ReadPlan {
   readonly look: DryRunKind;
 }
 
 export type DateSpan = CatalogueDates;
 
-/** A query about the data of apps: events by day and kind, fill rates of fields, parameters of custom events. */
+/**
+ * A query about the data of apps: events by day and kind, all events by app and kind, fill rates of fields, parameters
+ * of custom events.
+ */
 export type DataQuery =
+  | { readonly ask: 'activity' }
   | { readonly ask: 'volume'; readonly dates: DateSpan }
   | { readonly ask: 'fields'; readonly dates: DateSpan; readonly kind: string }
   | {
@@ -109,6 +113,12 @@ export interface Preview {
   readonly basis: ReportVersion;
 }
 
+/** Rows of an export by date in its time zone, oldest first; dates without rows are absent. */
+export interface DailyRows {
+  readonly days: readonly { readonly date: string; readonly rows: number }[];
+  readonly basis: ReportVersion;
+}
+
 /** Events of one kind on one UTC date. The kind of rows of other datasets is the name of their table. */
 export interface DayCount {
   readonly date: string;
@@ -120,6 +130,30 @@ export interface DayCount {
 export interface Volume {
   readonly version: number;
   readonly days: readonly DayCount[];
+}
+
+/** Days of an app's sparkline. */
+export const activityDays = 30;
+
+/** All events of an app. Dates are UTC. */
+export interface AppActivity {
+  readonly idApp: number;
+  readonly events: number;
+  readonly firstDate: string;
+  readonly lastDate: string;
+  /** Events of each of the `activityDays` days up to the last date. */
+  readonly days: readonly number[];
+  /** Most frequent first. */
+  readonly kinds: readonly { readonly kind: string; readonly events: number; readonly lastDate: string }[];
+}
+
+/** The activity of apps with events, most events first. */
+export interface Activity {
+  readonly apps: readonly AppActivity[];
+  /** Whether all events are counted. */
+  readonly isComplete: boolean;
+  /** All events from this date are counted; absent if the count is complete. */
+  readonly countedFrom?: string;
 }
 
 /** The number of counted events that have a value of a field other than its default. */
@@ -165,13 +199,15 @@ type WorkerMessage =
   | { readonly kind: 'phase'; readonly phase: WorkerPhase }
   | WorkerOutcome;
 
-/** The outcome of an estimate or a preview. `user`: the request is at fault, with the reason for its user. */
+/** The outcome of a dry run. `user`: the request is at fault, with the reason for its user. */
 export type DryRunOutcome =
   | { readonly kind: 'estimate'; readonly estimate: Estimate }
   | { readonly kind: 'preview'; readonly preview: Preview }
+  | { readonly kind: 'daily'; readonly daily: DailyRows }
   | Failed<'user' | 'damage' | 'error'>;
 
 export type DataOutcome =
+  | { readonly kind: 'activity'; readonly activity: Activity }
   | { readonly kind: 'volume'; readonly volume: Volume }
   | { readonly kind: 'fields'; readonly fields: Fields }
   | { readonly kind: 'catalogue'; readonly catalogue: CurrentCatalogue }
@@ -199,9 +235,11 @@ const workerMessages = {
 const dryRunOutcomes = {
   estimate: having({ estimate: having({ basis: isReportBasis }) }),
   preview: having({ preview: having({ basis: isReportBasis }) }),
+  daily: having({ daily: having({ days: isList, basis: isReportBasis }) }),
   failed: failedWith('user', 'damage', 'error'),
 };
 const dataOutcomes = {
+  activity: having({ activity: having({ apps: isList }) }),
   volume: having({ volume: having({ days: isList }) }),
   fields: having({ fields: having({ fields: isList }) }),
   catalogue: having({ catalogue: having({ customEvents: isList }) }),

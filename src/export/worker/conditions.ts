@@ -4,7 +4,8 @@ import type { ColumnType, FieldSchema } from '../../datasets/field-schema.ts';
 import type { StoredExport } from '../../datasets/pipeline-file.ts';
 import { deviceColumns } from '../../datasets/subject.ts';
 import type { SegmentKind } from '../../segments/segment-store.ts';
-import type { ExportSpec, SecondsSpan } from '../jobs/export-spec.ts';
+import { typedSql } from '../../lake/catalogue/parameter-types.ts';
+import type { ExportSpec, ParamFilter, SecondsSpan } from '../jobs/export-spec.ts';
 import { filesSql, type BoundValue } from './export-query.ts';
 import { zoneDate } from './selector-sql.ts';
 
@@ -111,12 +112,35 @@ export function dayConditions({ localDates, timezone }: ExportSpec, values: Reco
   return [`${zoneDate('event_time')} BETWEEN CAST($dateFrom AS DATE) AND CAST($dateTo AS DATE)`];
 }
 
+/** Builds the condition on a parameter's value, of which a row has at most one. */
+function paramCondition(
+  { operator, values: wanted }: ParamFilter,
+  name: string,
+  values: Record<string, BoundValue>,
+): string {
+  if (operator === 'set') return "value <> ''";
+  const prefix = `${name}Value`;
+  if (operator === 'greater' || operator === 'less') {
+    values[prefix] = wanted[0] ?? '';
+    const sign = operator === 'greater' ? '>' : '<';
+    return `coalesce(${typedSql('value', 'decimal')} ${sign} CAST($${prefix} AS DOUBLE), false)`;
+  }
+  if (operator !== 'contains') return inSet('value', prefix, wanted, values);
+  return `(${wanted
+    .map((text, index) => {
+      values[`${prefix}${index}`] = text;
+      return `contains(value, $${prefix}${index})`;
+    })
+    .join(' OR ')})`;
+}
+
 export function paramConditions({ params = [] }: ExportSpec, values: Record<string, BoundValue>): string[] {
   return params.map((param, index) => {
     const name = `param${index}`;
     values[name] = param.name;
-    const wanted = inSet('value', `${name}Value`, param.values, values);
-    return `len(list_filter(map_extract(events.custom_event_params, $${name}), lambda value: ${wanted})) > 0`;
+    const found = `len(list_filter(map_extract(events.custom_event_params, $${name}), lambda value: ${paramCondition(param, name, values)}))`;
+    const isAbsent = param.operator === 'not' || (param.operator === 'set' && param.values.includes('0'));
+    return isAbsent ? `coalesce(${found}, 0) = 0` : `${found} > 0`;
   });
 }
 

@@ -13,7 +13,7 @@ import {
   type Preparation,
   type ExportStatement,
 } from './export-query.ts';
-import { selectSql, selectTitled, zoneDate, type Cells } from './selector-sql.ts';
+import { countByDate, selectSql, selectTitled, zoneDate, type Cells } from './selector-sql.ts';
 
 /**
  * Rows derived from imported events (docs/api.md): the first event of each user or device, of each of its days, or of
@@ -220,6 +220,7 @@ JOIN apps ON events.id_app = apps.id_app ${added.join(' ')}${conditions.length =
       ofRow.length === 0
         ? { sql: 'SELECT file_index AS file, count(*) AS rows FROM derived GROUP BY ALL', values: {} }
         : { sql: `SELECT events.file_index AS file, count(*) AS rows ${from([])} GROUP BY ALL`, values },
+    days: countByDate(from([]), request.timezone, values),
     inline: false,
     preparation: createPreparation(request, { dataset, event, parts }, apps),
   };

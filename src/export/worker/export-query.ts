@@ -13,6 +13,8 @@ export interface ExportStatement {
 export interface ExportQuery {
   readonly select: ExportStatement;
   readonly count: ExportStatement;
+  /** Counts the rows by date in the time zone of the request, oldest first. */
+  readonly days: ExportStatement;
   /** Whether sets are compared value by value, which keeps the row order. Large sets are joined and the rows sorted. */
   readonly inline: boolean;
   /** `select` for the rows from `$fromRow` up to `$beforeRow` of their file; absent if rows are not streamed. */

@@ -19,7 +19,7 @@ import {
 } from './conditions.ts';
 import { buildDerivedQuery, readSpan } from './derived-query.ts';
 import { filesSql, orderByTime, type BoundValue, type ExportQuery } from './export-query.ts';
-import { emptyColumns, selectSql, selectTitled, showsTitles, type Cells } from './selector-sql.ts';
+import { countByDate, emptyColumns, selectSql, selectTitled, showsTitles, type Cells } from './selector-sql.ts';
 
 /** The largest set that is compared value by value. */
 const inlineSetSize = 64;
@@ -184,6 +184,7 @@ export function buildQuery(
   return {
     select: { sql: selectSql(columns, `${from(titleJoins)} ${order}`), values: selectValues },
     count: { sql: `SELECT events.file_index AS file, count(*) AS rows ${from([])} GROUP BY ALL`, values },
+    days: countByDate(from([]), request.timezone, values),
     inline,
     ...(order === ''
       ? { selectRows: { sql: selectSql(columns, `${from(titleJoins)} AND ${ofSlice}`), values: selectValues } }
@@ -196,6 +197,7 @@ export function buildEmptyQuery(request: ExportSpec): ExportQuery {
   return {
     select: { sql, values: {} },
     count: { sql: 'SELECT 0 AS file, 0 AS rows WHERE false', values: {} },
+    days: { sql: "SELECT '' AS date, 0 AS rows WHERE false", values: {} },
     inline: true,
   };
 }

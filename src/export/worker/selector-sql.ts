@@ -3,7 +3,7 @@ import { getSelector, listTitleFields, type AppAttribute, type Selector } from '
 import { sqlName, sqlText } from '../../lake/sql/literals.ts';
 import type { ExportApp, ExportSpec } from '../jobs/export-spec.ts';
 import type { PlanTitles } from '../jobs/worker-messages.ts';
-import type { BoundValue } from './export-query.ts';
+import type { BoundValue, ExportStatement } from './export-query.ts';
 
 interface TitleLookup {
   /** Joins after the relation `events` in FROM; at most one title per row; they lose the order of rows. */
@@ -118,6 +118,16 @@ export function zoneDate(column: string): string {
 /** Builds the date of a time in UTC by arithmetic: a zone lookup costs as much as all other cells of a row. */
 function utcDate(column: string): string {
   return `CAST(make_timestamp(epoch_us(events.${column})) AS DATE)`;
+}
+
+/** Builds the statement that counts rows by date in a time zone. `from`: the FROM clause with the relation `events`. */
+export function countByDate(from: string, timezone: string, values: ExportStatement['values']): ExportStatement {
+  const isUtc = timezone === 'UTC';
+  const date = isUtc ? utcDate('event_time') : zoneDate('event_time');
+  return {
+    sql: `SELECT CAST(${date} AS VARCHAR) AS date, count(*) AS rows ${from} GROUP BY 1 ORDER BY 1`,
+    values: isUtc ? values : { ...values, timezone },
+  };
 }
 
 /** An event without parameters has an empty list. */

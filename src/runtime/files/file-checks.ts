@@ -1,8 +1,7 @@
 import assert from 'node:assert/strict';
 import { createHash, webcrypto, randomUUID } from 'node:crypto';
-import { constants, createReadStream, statSync, type BigIntStats } from 'node:fs';
+import { constants, statSync, type BigIntStats } from 'node:fs';
 import { access, open, stat, type FileHandle, copyFile, link } from 'node:fs/promises';
-import { pipeline } from 'node:stream/promises';
 import { isSystemError, AppError, unlessMissing } from '../errors.ts';
 import path from 'node:path';
 import { removeFile, writeFileDurably } from './durable-file.ts';
@@ -40,9 +39,7 @@ export async function assertWritableFolder(folder: string): Promise<void> {
 
 /** Returns the SHA-256 of a file, hex. Memory: one read buffer. */
 export async function hashFile(file: string): Promise<string> {
-  const hash = createHash('sha256');
-  await pipeline(createReadStream(file, { highWaterMark: 1024 * 1024 }), hash);
-  return hash.digest('hex');
+  return await hashRange(file, 0, await getSize(file));
 }
 
 /** Reads the bytes of a file from `from` up to `to`. */

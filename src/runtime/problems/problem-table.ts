@@ -24,6 +24,10 @@ export const problemTable = {
     '`access.json` is missing. Requests are rejected.',
     'Restore it from a backup, set `TRIBUTARY_DATA_DIR` to the right folder, or add apps and users.',
   ),
+  audit_unwritable: degraded(
+    'Entries of the audit log cannot be written. They wait in memory, up to a limit.',
+    'Free space on the disk of the data folder, or repair its permissions. The entries are then written.',
+  ),
   broker_store_write_failed: blocking(
     'nats-server cannot write its store.',
     'Free space on its disk or repair the disk. The service then restarts nats-server.',

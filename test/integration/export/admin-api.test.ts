@@ -53,7 +53,7 @@ describe('the methods of operators', () => {
 
   it('Every method of operations is refused with 403 to other users, and changes nothing', async () => {
     const before = readFileSync(paths.access, 'utf8');
-    for (const target of ['status.json', 'apps.json', 'users.json'])
+    for (const target of ['status.json', 'apps.json', 'users.json', 'audit.json'])
       expect([target, (await look(target, analyst)).status]).toEqual([target, 403]);
     for (const target of [
       'app/add',
@@ -161,6 +161,25 @@ describe('the methods of operators', () => {
       files: 'auto',
       operator: true,
     });
+  });
+
+  it('The audit log names the operator and the object of each change, without tokens and secrets', async () => {
+    const { token } = dataOf(await change('app/token.json', { idApp: '1' }));
+    const eve = dataOf(await change('user/add.json', { name: 'eve', idAccount: '1' }));
+    await change('app/revoke.json', { idApp: '1', prefix: String(token).slice(0, 8) });
+    await change('user/set.json', { idUser: '999', canExport: '0' });
+    const newest = await look('audit.json?limit=3');
+    expect(dataOf(newest)).toMatchObject({
+      hasMore: true,
+      entries: [
+        { action: 'app_token_revoke', subject: `app 1 token ${String(token).slice(0, 8)}` },
+        { action: 'user_add', subject: `user ${String(eve['idUser'])}`, detail: 'name eve' },
+        { action: 'app_token_add', outcome: 'ok', idUser: boss.idUser, name: 'boss', subject: 'app 1' },
+      ],
+    });
+    const all = (await look('audit.json?limit=1000')).body.toString();
+    for (const secret of [token, eve['secret'], boss.secret]) expect(all).not.toContain(secret);
+    expect((await look('audit.json?limit=0')).status).toBe(400);
   });
 
   it('The calls of docs/api.md work, and its table has exactly the existing methods', async () => {

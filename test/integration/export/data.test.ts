@@ -33,6 +33,7 @@ async function openArea(runQuestion?: RunDataQuery) {
 const defaults = { connection_type: 0, bluetooth_enabled: 0, ad_tracking_enabled: 1, ad_blocker: 0 };
 
 const days = 'dateFrom=2025-05-01&dateTo=2025-05-07';
+const zeros = (n: number): number[] => Array.from({ length: n }, () => 0);
 const dataOf = ({ json }: Answer) => (json?.data ?? {}) as unknown as Readonly<Record<string, unknown>>;
 const appId = ({ idApp }: { readonly idApp: string }): string => idApp;
 
@@ -114,6 +115,50 @@ describe('the data of an account', () => {
     ]);
     expect(dataOf(await ask(owner, 'volume.json?dateFrom=2025-05-03&dateTo=2025-05-03'))['days']).toHaveLength(1);
     expect(dataOf(await ask(crowd, `volume.json?${days}`))['days']).toEqual([]);
+  });
+
+  it('All events of each app are counted with its newest day and kinds, and those of another account never', async () => {
+    expect(dataOf(await ask(owner, 'activity.json'))).toEqual({
+      apps: [
+        {
+          idApp: '7',
+          title: 'Dragons',
+          platform: 'web',
+          events: 13,
+          firstDate: '2025-05-01',
+          lastDate: '2025-05-03',
+          days: [...zeros(27), 5, 4, 4],
+          kinds: [
+            { kind: 'login', events: 6, lastDate: '2025-05-02' },
+            { kind: 'registration', events: 4, lastDate: '2025-05-03' },
+            { kind: 'custom_event', events: 3, lastDate: '2025-05-02' },
+          ],
+        },
+        {
+          idApp: '9',
+          title: '<img src=x onerror=alert(1)>',
+          platform: 'game',
+          events: 1,
+          firstDate: '2025-05-04',
+          lastDate: '2025-05-04',
+          days: [...zeros(29), 1],
+          kinds: [{ kind: 'login', events: 1, lastDate: '2025-05-04' }],
+        },
+      ],
+      total: 2,
+      events: 14,
+      lastDate: '2025-05-04',
+      kinds: [
+        { kind: 'login', events: 7, lastDate: '2025-05-04' },
+        { kind: 'registration', events: 4, lastDate: '2025-05-03' },
+        { kind: 'custom_event', events: 3, lastDate: '2025-05-02' },
+      ],
+      isComplete: true,
+    });
+    expect(dataOf(await ask(owner, 'activity.json?search=img&limit=1'))).toMatchObject({ total: 1, events: 14 });
+    expect(dataOf(await ask(owner, 'activity.json?idApp=9'))).toMatchObject({ total: 1, events: 1 });
+    expect(dataOf(await ask(stranger, 'activity.json'))).toMatchObject({ events: 100, lastDate: '2025-05-02' });
+    expect(dataOf(await ask(crowd, 'activity.json'))).toMatchObject({ apps: [], events: 0, kinds: [] });
   });
 
   it('Fill rates count only events of the app and kind, and have the basis of the count', async () => {

@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { createExportArea } from '../../helpers/export-area.ts';
 import { derivedEvents } from '../../helpers/derived-oracle.ts';
 import { oracleApps, toFixtureEvent, type ImportedEvent } from '../../helpers/export-events.ts';
-import { expectedRows, parseCsv } from '../../helpers/export-oracle.ts';
+import { expectedRows, parseCsv, type OracleRequest } from '../../helpers/export-oracle.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { inWholeRun } from '../../helpers/in-turn.ts';
 import { writeLake } from '../../helpers/lake-fixture.ts';
@@ -33,6 +33,13 @@ function readSample(): ImportedEvent[] {
         fields,
       };
     });
+}
+
+/** Counts the rows of a request by date. */
+function countDates(request: OracleRequest, events: readonly ImportedEvent[]): unknown {
+  const [, ...rows] = expectedRows({ ...request, selectors: ['dtEvent'] }, events);
+  const dates = rows.map(([date = '']) => date).toSorted();
+  return [...new Set(dates)].map((date) => ({ date, rows: dates.filter((each) => each === date).length }));
 }
 
 describe.skipIf(!hasSample)('derived events of the sample of real events', () => {
@@ -68,6 +75,9 @@ describe.skipIf(!hasSample)('derived events of the sample of real events', () =>
           const rows = parseCsv((await running.export(user, query)).join(''));
           expect({ request, rows }).toEqual({ request, rows: expectedRows(request, events) });
           expect(rows.length, event).toBeGreaterThan(1);
+          const answer = await running.call(user, `/api/raw/v1/export/daily.json?${query}`);
+          const counted = answer.json?.data as unknown;
+          expect({ request, counted }).toMatchObject({ request, counted: { days: countDates(request, events) } });
         }
       }
     } finally {

@@ -136,6 +136,18 @@ describe('dry runs of exports', () => {
     expect(told['bytes']).toEqual({ atLeast: bytes, expected: bytes, atMost: bytes });
   });
 
+  it('The rows of an export are counted by date in its time zone, and not those of another account', async () => {
+    const daily = `/api/raw/v1/export/daily.json?${query.replace('timezone=UTC', 'timezone=America/New_York')}`;
+    expect(dataOf(await running.call(owner, daily))).toMatchObject({
+      days: [{ date: '2025-05-01', rows: 60 }],
+      version: '0',
+    });
+    const named = `/api/raw/v1/export/daily.json?${query}&eventName=level_up&paramsLess[level]=10`;
+    expect(dataOf(await running.call(owner, named))['days']).toEqual([{ date: '2025-05-02', rows: 5 }]);
+    expect(dataOf(await running.call(stranger, named))['days']).toEqual([]);
+    expect((await running.call(owner, `/api/raw/v1/export/daily.json?${days}`)).status).toBe(400);
+  });
+
   it('The responses have the members of the API reference, and the examples of docs/api.md work', async () => {
     const page = readFileSync(path.join(packageRoot, 'docs', 'api.md'), 'utf8');
     const today = new Date().toISOString().slice(0, 10);

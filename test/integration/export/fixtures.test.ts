@@ -64,7 +64,7 @@ function encode(request: OracleRequest): string {
     .flatMap(([name, value]) => {
       if (typeof value === 'string') return [`${name}=${encodeURIComponent(value)}`];
       // Values of these may contain commas.
-      if (name.startsWith('params['))
+      if (name.startsWith('params'))
         return (value ?? []).map((item) => `${encodeURIComponent(name)}=${encodeURIComponent(item)}`);
       return name === 'eventName'
         ? (value ?? []).map((item) => `eventName[]=${encodeURIComponent(item)}`)

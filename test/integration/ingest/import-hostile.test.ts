@@ -200,7 +200,7 @@ describe('valid requests in unusual pieces', () => {
 describe('the log', () => {
   it('The log has a line for a refusal, and no line that a client can forge', async () => {
     const forged = 'x"}\n{"level":"error","msg":"forged"';
-    await service.post('web', 'customEvent', {
+    await service.post('mobile-b', 'customEvent', {
       customUserId: 'u',
       customEventName: 'e',
       customEventParams: { [forged]: 1 },
@@ -210,7 +210,14 @@ describe('the log', () => {
       logLines.every((line) => line.endsWith('\n') && (JSON.parse(line) as { msg: string }).msg !== 'forged'),
     ).toBe(true);
     expect(logLines.map((line) => JSON.parse(line) as object)).toContainEqual(
-      expect.objectContaining({ msg: 'request refused', reason: 'rules', method: 'customEvent', idApp: '3' }),
+      expect.objectContaining({
+        msg: 'request refused',
+        reason: 'rules',
+        method: 'customEvent',
+        idApp: '2',
+        requests: 1,
+        reasons: ['rules: 1'],
+      }),
     );
   });
 

@@ -15,6 +15,8 @@ const user: User = {
 const view: AccessView = {
   findApp: () => undefined,
   findAppByToken: () => undefined,
+  findUsersByName: () => [],
+  hasPasswords: false,
   nameAppOfToken: () => 'none' as const,
   findUser: (id) => (id === user.idUser ? user : undefined),
   appsOfAccount: () => [],

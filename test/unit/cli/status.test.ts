@@ -8,6 +8,7 @@ import { createClock } from '../../../src/runtime/clock.ts';
 import { noCrashPoint } from '../../../src/runtime/crash-point.ts';
 import { findProcessStart } from '../../../src/runtime/processes/procfs.ts';
 import { writeServiceState } from '../../../src/runtime/processes/service-state.ts';
+import { renderStatus } from '../../../src/cli/status-table.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { runCommandHere } from '../../helpers/run-command.ts';
 
@@ -86,4 +87,60 @@ it('The size of the lines in the stream is estimated by the compression of all i
   expect(estimateLinesBytes([{ facts }], 800)).toBe(2000);
   expect(estimateLinesBytes([{ facts: { ingest: published(0, 0), compact: {} } }], 800)).toBeUndefined();
   expect(estimateLinesBytes([], 800)).toBeUndefined();
+});
+
+it('A terminal shows the status as a table of at most twelve lines, and each problem with its action', () => {
+  const fine = {
+    problems: [],
+    warnings: [],
+    services: [
+      {
+        pid: 4711,
+        startedAt: '2026-03-01T12:00:00.000Z',
+        s2s: 'http://127.0.0.1:8080',
+        api: 'http://127.0.0.1:8081',
+        processes: [
+          { name: 'compact', state: 'running', pid: 1, restarts: 1, lastError: undefined },
+          { name: 'export', state: 'waiting', pid: 2, restarts: 3, lastError: 'ended with SIGKILL' },
+        ],
+        facts: { compact: { watermark: '2026-03-01T12:00:05.000Z' } },
+      },
+    ],
+    hosts: [
+      { id: 'a', isAlive: true },
+      { id: 'b', isAlive: false },
+    ],
+    stream: { messages: 12, bytes: 2048, maxBytes: 4096, lagMessages: 3 },
+    lake: {
+      version: 9,
+      files: 4,
+      youngFiles: 1,
+      bytes: 1024,
+      rows: 1_234_567,
+      totals: { failed: 1, repeats: 2, erased: 0 },
+    },
+    exports: { finished: 2, failed: 1 },
+  } as const;
+  const table = renderStatus(fine, Date.parse('2026-03-01T12:00:25.000Z'));
+  expect(table.length).toBeLessThanOrEqual(12);
+  expect(table.slice(1)).toEqual([
+    'import     http://127.0.0.1:8080',
+    'export     http://127.0.0.1:8081, console http://127.0.0.1:8081/console/',
+    'processes  1 running, export waiting, 4 restarts',
+    'hosts      2, silent: b',
+    'stream     12 messages, 2.0 KiB of 4.0 KiB, 3 not in the lake yet',
+    expect.stringMatching(/^freshness {2}complete until .* \(20 s ago\)$/),
+    'lake       1,234,567 rows, 4 files (1 young), 1.0 KiB, version 9',
+    'events     1 failed, 2 duplicates, 0 erased',
+    'exports    2 finished, 1 failed',
+    'problems   none; warnings: none',
+  ]);
+  const problem = { code: 'lake_unreadable', message: 'cannot read the lake', action: 'Check the disk.' } as const;
+  const broken = renderStatus({ ...fine, services: [], lake: undefined, problems: [problem] }, 0);
+  expect(broken.slice(-3)).toEqual([
+    'problems  1; warnings: none',
+    'problem lake_unreadable: cannot read the lake',
+    '  Check the disk.',
+  ]);
+  expect(broken[0]).toBe("service   not running; start it with 'tributary start'");
 });

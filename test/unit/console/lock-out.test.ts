@@ -145,7 +145,7 @@ describe('wrong secrets of the console', () => {
     const server = await startConsoleServer();
     const { ann } = server.users;
     const numbers = JSON.stringify({ idUser: Number(ann.idUser), secret: ann.secret });
-    for (const body of ['', '{}', 'null', '[]', '"1"', '{"idUser":"1"}', '{"idUser":"0","secret":"x"}', numbers])
+    for (const body of ['', '{}', 'null', '[]', '"1"', '{"idUser":"1"}', '{"idUser":"","secret":"x"}', numbers])
       expect((await server.ask('/console/session', { method: 'POST', body })).status).toBe(400);
   });
 

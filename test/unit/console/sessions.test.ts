@@ -2,7 +2,10 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { rotateSessionKey } from '../../../src/access/session-key.ts';
-import { removeUser, rotateUserSecret } from '../../../src/access/users.ts';
+import { setPassword } from '../../../src/access/passwords.ts';
+import { addUser, listUsers, removeUser, rotateUserSecret } from '../../../src/access/users.ts';
+import type { AuditEntry } from '../../../src/audit/audit-entry.ts';
+import { readAuditDays } from '../../../src/audit/audit-log.ts';
 import { dataPaths } from '../../../src/config.ts';
 import { cookieOf, cookiesOf, echo, startConsoleServer, type ConsoleServer } from '../../helpers/console-server.ts';
 import { basic } from '../../helpers/export-area.ts';
@@ -15,6 +18,86 @@ const statusOf = async (server: ConsoleServer, headers: Headers): Promise<number
   (await server.ask(echo, { headers })).status;
 const sessionStatus = async (server: ConsoleServer, { cookie = '' }: Headers): Promise<number> =>
   (await server.ask('/console/session', { headers: { cookie } })).status;
+
+describe('a password', () => {
+  const password = 'correct horse 7';
+  /** Sets a password, and waits until the server has it. */
+  async function set(server: ConsoleServer, idUser: string, given = password): Promise<void> {
+    const { passwordHash } = await setPassword(dataPaths(server.dataDir), Number(idUser), given);
+    await waitFor('the password is known', () => server.findPasswordHash(idUser) === passwordHash);
+  }
+
+  it('A user signs in by name or id with a password that a command has set, and still with the secret', async () => {
+    const server = await startConsoleServer();
+    const { ann } = server.users;
+    const paths = dataPaths(server.dataDir);
+    expect((await server.signIn({ idUser: 'Ann', secret: password })).status).toBe(401);
+    expect((await server.signIn({ ...ann, idUser: 'Ann' })).status).toBe(200);
+    await set(server, ann.idUser);
+    for (const idUser of ['Ann', 'Ann@7'])
+      expect([idUser, (await server.signIn({ idUser, secret: password })).json?.data]).toMatchObject([
+        idUser,
+        { name: 'Ann' },
+      ]);
+    expect((await server.signIn(ann)).status).toBe(200);
+    for (const idUser of ['Ann@1', 'Ben'])
+      expect([idUser, (await server.signIn({ idUser, secret: password })).status]).toEqual([idUser, 401]);
+    // The secret of the API and the password of the console do not replace each other.
+    const headers = { authorization: basic({ idUser: ann.idUser, secret: password }) };
+    expect((await server.ask(echo, { headers })).status).toBe(403);
+    await setPassword(paths, Number(ann.idUser), undefined);
+    expect((await listUsers(paths))[0]).not.toHaveProperty('hasPassword');
+  });
+
+  it('Users of one name in two accounts are told apart by their passwords, or by the account', async () => {
+    const server = await startConsoleServer();
+    const paths = dataPaths(server.dataDir);
+    const other = await addUser(paths, { name: 'Ann', idAccount: 1, canExport: true });
+    await setPassword(paths, Number(server.users.ann.idUser), password);
+    await set(server, other.idUser, `${password}!`);
+    const idOf = async (idUser: string, secret: string) => (await server.signIn({ idUser, secret })).json?.data;
+    expect(await idOf('Ann', `${password}!`)).toMatchObject({ idUser: other.idUser });
+    await set(server, other.idUser);
+    expect((await server.signIn({ idUser: 'Ann', secret: password })).status).toBe(400);
+    expect(await idOf('Ann@1', password)).toMatchObject({ idUser: other.idUser });
+    expect(await idOf('Ann@7', password)).toMatchObject({ idUser: server.users.ann.idUser });
+  });
+
+  it('A user changes the password with the current one: other sessions end, and this one continues', async () => {
+    const server = await startConsoleServer();
+    const { ann } = server.users;
+    const [here, elsewhere] = [await server.headersOf(ann), await server.headersOf(ann)];
+    const change = (headers: Headers, secret: string, to = password) =>
+      server.ask('/console/password', { method: 'POST', headers, body: JSON.stringify({ secret, password: to }) });
+    expect((await change({}, ann.secret)).status).toBe(403);
+    expect((await change({ cookie: here['cookie'] ?? '' }, ann.secret)).status).toBe(403);
+    expect((await change(here, 'guessed')).status).toBe(401);
+    for (const weak of ['short', 'aaaaaaaaaaaaaaaa', 'x'.repeat(201), 'my name is ann'])
+      expect([weak, (await change(here, ann.secret, weak)).status]).toEqual([weak, 400]);
+    const changed = await change(here, ann.secret);
+    expect(changed).toMatchObject({ status: 200, json: { data: { name: 'Ann' } } });
+    expect(await statusOf(server, elsewhere)).toBe(403);
+    const { csrfToken } = (changed.json?.data ?? {}) as { readonly csrfToken: string };
+    expect(await statusOf(server, { cookie: cookieOf(changed), 'x-csrf-token': csrfToken })).toBe(200);
+    expect((await server.signIn({ idUser: 'Ann', secret: password })).status).toBe(200);
+    const stored = readFileSync(dataPaths(server.dataDir).access, 'utf8');
+    expect(stored).toMatch(/"passwordHash": "scrypt:15:8:3:/);
+    expect(stored).not.toContain(password);
+  });
+
+  it('Guesses of a password by name and by id are counted together, also if they arrive at once', async () => {
+    const server = await startConsoleServer();
+    const { ann } = server.users;
+    await set(server, ann.idUser);
+    const guesses = await Promise.all(
+      Array.from({ length: 12 }, (_, at) =>
+        server.signIn({ idUser: at % 2 === 0 ? 'Ann' : ann.idUser, secret: 'guess' }),
+      ),
+    );
+    expect(guesses.filter(({ status }) => status === 401).length).toBeLessThanOrEqual(6);
+    expect((await server.signIn({ idUser: 'Ann', secret: password })).status).toBe(429);
+  });
+});
 
 describe('a session of the console', () => {
   it('After a sign-in with id and secret, the cookie and the token authorize API calls, and the session names the user', async () => {
@@ -33,6 +116,33 @@ describe('a session of the console', () => {
     const headers = await server.headersOf(user);
     expect((await server.ask(echo, { headers })).json?.data).toEqual({ idUser: user.idUser, idAccount: 7 });
     expect((await server.ask('/console/session', { headers })).json?.data).toMatchObject({ name: 'Ann' });
+  });
+
+  it('The audit log has sign-ins, refused ones and sign-outs with the address, and no secret', async () => {
+    const server = await startConsoleServer();
+    const { ann } = server.users;
+    await server.signIn({ ...ann, secret: 'guessed' });
+    const headers = await server.headersOf(ann);
+    await server.ask('/console/session', { method: 'DELETE', headers });
+    const call = { authorization: basic({ ...ann, secret: 'guessed' }) };
+    expect((await server.ask(echo, { headers: call })).status).toBe(403);
+    const folder = dataPaths(server.dataDir).audit;
+    const days: AuditEntry[] = [];
+    for await (const { entries } of readAuditDays(folder)) days.push(...entries);
+    const shared = { idUser: ann.idUser, address: '127.0.0.1' };
+    expect(days.toSorted((a, b) => a.action.localeCompare(b.action))).toMatchObject([
+      { action: 'api_call', outcome: 'refused', ...shared },
+      { action: 'sign_in', ...shared },
+      { action: 'sign_in', ...shared },
+      { action: 'sign_out', outcome: 'ok', name: 'Ann', ...shared },
+    ]);
+    expect(
+      days
+        .filter(({ action }) => action === 'sign_in')
+        .map(({ outcome }) => outcome)
+        .toSorted(),
+    ).toEqual(['ok', 'refused']);
+    expect(JSON.stringify(days)).not.toMatch(new RegExp(`guessed|${ann.secret}`));
   });
 
   it('A page that opens without a session gets 200 without data, and one whose session has ended gets 401', async () => {

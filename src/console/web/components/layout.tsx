@@ -109,7 +109,7 @@ export type TableColumn<Row> = readonly [
   kind?: string,
 ];
 
-/** A table that scrolls, also by keyboard. */
+/** A table that scrolls, also by keyboard. With the kind `as-cards`, each row is a card in a narrow window. */
 export function Table<Row>({
   label,
   kind = '',
@@ -128,11 +128,14 @@ export function Table<Row>({
   readonly keyOf: (row: Row, index: number) => string | number;
   readonly kindOf?: (row: Row) => string | undefined;
 }) {
+  // The style sheet displays the cells as blocks, so that they lose their roles.
+  const roleOf = (role: 'table' | 'rowgroup' | 'row' | 'cell'): typeof role | undefined =>
+    kind.includes('as-cards') ? role : undefined;
   return (
     <div class={`scroll ${kind}`} tabIndex={0} role="region" aria-label={label}>
-      <table class={tableKind}>
-        <thead>
-          <tr>
+      <table class={tableKind} role={roleOf('table')}>
+        <thead role={roleOf('rowgroup')}>
+          <tr role={roleOf('row')}>
             {columns.map(([title, , columnKind], at) => (
               <th key={at} scope="col" class={columnKind}>
                 {title}
@@ -140,11 +143,11 @@ export function Table<Row>({
             ))}
           </tr>
         </thead>
-        <tbody>
+        <tbody role={roleOf('rowgroup')}>
           {rows.map((row, index) => (
-            <tr key={keyOf(row, index)} class={kindOf?.(row)}>
-              {columns.map(([, cell, columnKind], at) => (
-                <td key={at} class={columnKind}>
+            <tr key={keyOf(row, index)} class={kindOf?.(row)} role={roleOf('row')}>
+              {columns.map(([title, cell, columnKind], at) => (
+                <td key={at} class={columnKind} role={roleOf('cell')} data-label={title}>
                   {cell(row, index)}
                 </td>
               ))}

@@ -34,7 +34,7 @@ interface State<T> {
 export function useLoaded<T>(
   load: (signal: AbortSignal) => Promise<T>,
   keys: readonly unknown[],
-  everyMs?: (data: T) => number,
+  everyMs?: (data: T) => number | undefined,
 ): Loaded<T> {
   const [state, setState] = useState<State<T>>({ data: undefined, error: undefined, of: undefined });
   const [turn, setTurn] = useState(0);

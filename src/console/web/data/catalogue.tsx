@@ -14,7 +14,7 @@ import {
   type TableColumn,
 } from '../components/layout.tsx';
 import { useLoaded } from '../components/load.ts';
-import { datesOf, type Period } from './volume.tsx';
+import { datesOf, type Days } from './volume.tsx';
 
 /** The custom events of an app. Without a version no catalogue exists yet. */
 type Catalogue = AnswerOf<'/api/catalogue/v1/get.json'>;
@@ -24,12 +24,17 @@ type CatalogueParameter = NonNullable<CatalogueEvent['parameters']>[number];
 /** Keys of the custom events of an app, or of one of them with its parameters. */
 interface CatalogueKeys {
   readonly idApp: string;
-  readonly period: Period;
+  readonly days: Days;
   readonly customEventName?: string;
+  /** Days of each event in the response; none by default. */
+  readonly daysOfEvent?: number;
 }
 
-function loadCatalogue({ period, ...keys }: CatalogueKeys, signal: AbortSignal): Promise<Catalogue> {
-  const callArguments = { ...keys, ...datesOf(period), days: '0' };
+export function loadCatalogue(
+  { days, daysOfEvent = 0, ...keys }: CatalogueKeys,
+  signal: AbortSignal,
+): Promise<Catalogue> {
+  const callArguments = { ...keys, ...datesOf(days), days: String(daysOfEvent) };
   return callApi('/api/catalogue/v1/get.json', { callArguments, signal });
 }
 
@@ -97,10 +102,10 @@ function Parameters({ event }: { readonly event: CatalogueEvent }) {
   );
 }
 
-function ParametersPart({ idApp, period, customEventName }: Required<CatalogueKeys>) {
+function ParametersPart({ idApp, days, customEventName }: CatalogueKeys & { readonly customEventName: string }) {
   const { data, error, isLoading } = useLoaded(
-    (signal) => loadCatalogue({ idApp, period, customEventName }, signal),
-    [idApp, period, customEventName],
+    (signal) => loadCatalogue({ idApp, days, customEventName }, signal),
+    [idApp, days.period, days.dateTo, customEventName],
   );
   const heading = useRef<HTMLHeadingElement>(null);
   useLayoutEffect(() => heading.current?.focus(), []);
@@ -178,8 +183,8 @@ function Remarks({ version, more, missingFiles, isComplete, sealedUntil }: Catal
 }
 
 /** Lists an app's custom events of the period, and the parameters of the selected one. */
-export function CatalogueCard({ idApp, period }: { readonly idApp: string; readonly period: Period }) {
-  const loaded = useLoaded((signal) => loadCatalogue({ idApp, period }, signal), [idApp, period]);
+export function CatalogueCard({ idApp, days }: { readonly idApp: string; readonly days: Days }) {
+  const loaded = useLoaded((signal) => loadCatalogue({ idApp, days }, signal), [idApp, days.period, days.dateTo]);
   const { data, isLoading } = loaded;
   const [chosen, setChosen] = useState<string>();
   const [shown, setShown] = useState(pageSize);
@@ -217,7 +222,7 @@ export function CatalogueCard({ idApp, period }: { readonly idApp: string; reado
           <Remarks {...data} />
         </>
       )}
-      {chosen !== undefined && <ParametersPart key={chosen} idApp={idApp} period={period} customEventName={chosen} />}
+      {chosen !== undefined && <ParametersPart key={chosen} idApp={idApp} days={days} customEventName={chosen} />}
     </Card>
   );
 }

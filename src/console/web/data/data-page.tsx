@@ -3,6 +3,7 @@ import { path } from '../shell/browser.ts';
 import { callApi, type AnswerOf } from '../shell/client.ts';
 import { AppHead, AppsCard } from '../components/apps.tsx';
 import { Check, Select } from '../components/controls.tsx';
+import { FirstEventCard } from '../components/first-event.tsx';
 import { formatCount, formatDate } from '../components/format.ts';
 import {
   Card,
@@ -16,7 +17,8 @@ import {
 } from '../components/layout.tsx';
 import { useLoaded } from '../components/load.ts';
 import { CatalogueCard } from './catalogue.tsx';
-import { datesOf, kindsOf, nameOf, periods, useVolume, VolumeCard, type Period } from './volume.tsx';
+import { UsageCard } from './usage.tsx';
+import { datesOf, kindsOf, nameOf, useDays, useVolume, VolumeCard, type Days } from './volume.tsx';
 
 type Fields = AnswerOf<'/api/data/v1/fields.json'>;
 
@@ -47,11 +49,11 @@ function describeBasis({ sampledEvents, dateFrom, dateTo, isComplete }: Fields):
 
 interface FieldsProps {
   readonly idApp: string;
-  readonly period: Period;
+  readonly days: Days;
   readonly kinds: readonly { readonly kind: string }[];
 }
 
-function FieldsCard({ idApp, period, kinds }: FieldsProps) {
+function FieldsCard({ idApp, days, kinds }: FieldsProps) {
   const [chosen, setChosen] = useState<string>();
   const [showsEmpty, setShowsEmpty] = useState(false);
   const kind = kinds.some((each) => each.kind === chosen) ? chosen : kinds[0]?.kind;
@@ -59,8 +61,8 @@ function FieldsCard({ idApp, period, kinds }: FieldsProps) {
     async (signal) =>
       kind === undefined
         ? undefined
-        : await callApi('/api/data/v1/fields.json', { callArguments: { idApp, kind, ...datesOf(period) }, signal }),
-    [idApp, kind, period],
+        : await callApi('/api/data/v1/fields.json', { callArguments: { idApp, kind, ...datesOf(days) }, signal }),
+    [idApp, kind, days.period, days.dateTo],
   );
   const { data, isLoading } = loaded;
   const { found: matching, field } = useSearch('Find a field', data?.fields ?? [], ({ name, column, description }) =>
@@ -109,27 +111,36 @@ function FieldsCard({ idApp, period, kinds }: FieldsProps) {
 }
 
 function AppData({ idApp }: { readonly idApp: string }) {
-  const [period, setPeriod] = useState<Period>(periods[1]);
-  const volume = useVolume(period, idApp);
+  const shown = useDays(idApp);
+  const { days, events } = shown;
+  const volume = useVolume(days, idApp);
   return (
     <>
       <AppHead page="data" idApp={idApp} />
       <div class="stack">
-        <VolumeCard volume={volume} period={period} onPeriod={setPeriod} />
-        <FieldsCard idApp={idApp} period={period} kinds={kindsOf(volume.data)} />
-        <CatalogueCard idApp={idApp} period={period} />
+        {events === 0 ? (
+          <FirstEventCard idApp={idApp} />
+        ) : (
+          <>
+            <VolumeCard volume={volume} shown={shown} />
+            <UsageCard idApp={idApp} days={days} />
+            <FieldsCard idApp={idApp} days={days} kinds={kindsOf(volume.data)} />
+            <CatalogueCard idApp={idApp} days={days} />
+          </>
+        )}
       </div>
     </>
   );
 }
 
 function AllData() {
-  const [period, setPeriod] = useState<Period>(periods[1]);
+  const shown = useDays();
+  const volume = useVolume(shown.days);
   return (
     <>
       <PageHead title="Data" />
       <div class="stack">
-        <VolumeCard volume={useVolume(period)} period={period} onPeriod={setPeriod} />
+        <VolumeCard volume={volume} shown={shown} />
         <AppsCard page="data" />
       </div>
     </>

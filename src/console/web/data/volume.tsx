@@ -1,10 +1,12 @@
-import { useMemo } from 'preact/hooks';
+import { useMemo, useState } from 'preact/hooks';
 import { callApi, type AnswerOf } from '../shell/client.ts';
+import { useActivity } from '../components/activity.ts';
 import { Chart } from '../components/chart.tsx';
-import { Segments } from '../components/controls.tsx';
+import { Button, Segments } from '../components/controls.tsx';
 import { formatCount, formatDate } from '../components/format.ts';
 import { Card, LoadingState, Table, type TableColumn } from '../components/layout.tsx';
 import { useLoaded, type Loaded } from '../components/load.ts';
+import { addDays, todayIn } from '../components/zones.ts';
 
 /** Selectable periods, days. */
 export const periods = [7, 30, 90, 365] as const;
@@ -15,16 +17,30 @@ export type Volume = AnswerOf<'/api/data/v1/volume.json'>;
 
 const dayMs = 86_400_000;
 
-/** Returns the dates (UTC) of the last days up to today. */
-export function datesOf(period: Period): { readonly dateFrom: string; readonly dateTo: string } {
-  const [from, to] = [Date.now() - (period - 1) * dayMs, Date.now()].map((ms) =>
-    new Date(ms).toISOString().slice(0, 10),
-  );
-  return { dateFrom: from ?? '', dateTo: to ?? '' };
+/** The shown days: a number of days up to a UTC date. */
+export interface Days {
+  readonly period: Period;
+  readonly dateTo: string;
+}
+
+export function datesOf({ period, dateTo }: Days): { readonly dateFrom: string; readonly dateTo: string } {
+  return { dateFrom: addDays(dateTo, 1 - period), dateTo };
+}
+
+/** Keeps the shown days. They end today, or with the newest event if the period up to today has none. */
+export function useDays(idApp?: string) {
+  const [period, setPeriod] = useState<Period>(periods[1]);
+  const [isToday, setToday] = useState(false);
+  const { data } = useActivity({ ...(idApp === undefined ? {} : { idApp }), limit: '1' });
+  const today = todayIn('UTC');
+  const newest = data?.lastDate;
+  const isOld = newest !== undefined && newest < addDays(today, 1 - period);
+  const days: Days = { period, dateTo: isOld && !isToday ? newest : today };
+  return { days, setPeriod, setToday, isToday, newest: isOld ? newest : undefined, events: data?.events };
 }
 
 /** Lists every date of a volume, also those without events. */
-export function listDates({ dateFrom, dateTo }: Volume): string[] {
+export function listDates({ dateFrom, dateTo }: Pick<Volume, 'dateFrom' | 'dateTo'>): string[] {
   const dates: string[] = [];
   for (let ms = Date.parse(dateFrom); ms <= Date.parse(dateTo); ms += dayMs)
     dates.push(new Date(ms).toISOString().slice(0, 10));
@@ -42,19 +58,19 @@ export function nameOf(kind: string): string {
   return kind.replaceAll('_', ' ');
 }
 
-export function useVolume(period: Period, idApp?: string): Loaded<Volume> {
+export function useVolume({ period, dateTo }: Days, idApp?: string): Loaded<Volume> {
   return useLoaded(
     (signal) =>
       callApi('/api/data/v1/volume.json', {
-        callArguments: { ...datesOf(period), ...(idApp === undefined ? {} : { idApp }) },
+        callArguments: { ...datesOf({ period, dateTo }), ...(idApp === undefined ? {} : { idApp }) },
         signal,
       }),
-    [period, idApp],
+    [period, dateTo, idApp],
   );
 }
 
 const shortDate = new Intl.DateTimeFormat(undefined, { month: 'short', day: 'numeric', timeZone: 'UTC' });
-const formatDay = (seconds: number): string => shortDate.format(seconds * 1000);
+export const formatDay = (seconds: number): string => shortDate.format(seconds * 1000);
 
 /** Returns a lookup of the events of a date and kind. */
 function countsOf({ days }: Volume): (date: string, kind: string) => number {
@@ -97,14 +113,29 @@ function VolumeChart({ volume }: { readonly volume: Volume }) {
   return <Chart form="columns" label={label} times={times} series={series} formatTime={formatDay} />;
 }
 
+/** States that the shown days end with the newest event, and leads to the last days, or back. */
+function NewestNote({ of: { days, newest, isToday, setToday } }: { readonly of: ReturnType<typeof useDays> }) {
+  if (newest === undefined) return null;
+  return (
+    <p class="message info spread" role="status">
+      <span>
+        Newest event: {formatDate(newest)}.
+        {!isToday && ` The page shows the ${formatCount(days.period)} days up to it.`}
+      </span>
+      <Button kind="small" onClick={() => setToday(!isToday)}>
+        {isToday ? 'Show these days' : `Show the last ${days.period} days`}
+      </Button>
+    </p>
+  );
+}
+
 interface VolumeProps {
   readonly volume: Loaded<Volume>;
-  readonly period: Period;
-  readonly onPeriod: (period: Period) => void;
+  readonly shown: ReturnType<typeof useDays>;
 }
 
 /** Shows events by day and kind as columns and as a table. */
-export function VolumeCard({ volume: { data, error, isLoading }, period, onPeriod }: VolumeProps) {
+export function VolumeCard({ volume: { data, error, isLoading }, shown }: VolumeProps) {
   const total = kindsOf(data).reduce((sum, { events }) => sum + events, 0);
   const choices = periods.map((each) => [each, each] as const);
   return (
@@ -118,10 +149,17 @@ export function VolumeCard({ volume: { data, error, isLoading }, period, onPerio
           <span class="muted small" aria-hidden="true">
             Days
           </span>
-          <Segments legend="Days" name="period" choices={choices} value={period} onChoose={onPeriod} />
+          <Segments
+            legend="Days"
+            name="period"
+            choices={choices}
+            value={shown.days.period}
+            onChoose={shown.setPeriod}
+          />
         </div>
       }
     >
+      <NewestNote of={shown} />
       <LoadingState of={{ data, error }} wait="Counting…" kind="chart-space" />
       {data !== undefined && total === 0 && (
         <p class="muted">No events in this period. New events appear within seconds, when they are in the lake.</p>

@@ -61,7 +61,7 @@ function Files({ state }: { readonly state: ExportState }) {
   ] as const;
   return (
     <div class="stack">
-      <Table label="Files, scrollable" columns={fileColumns} rows={files} keyOf={({ link }) => link} />
+      <Table label="Files" kind="as-cards" columns={fileColumns} rows={files} keyOf={({ link }) => link} />
       <div class="row">
         {downloads
           .filter(([, link]) => link !== undefined)

@@ -2,8 +2,10 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 import { path } from '../shell/browser.ts';
 import { callApi } from '../shell/client.ts';
 import { signIns } from '../shell/session.ts';
+import { useActivity } from '../components/activity.ts';
 import { AppHead, AppsCard } from '../components/apps.tsx';
 import { Button, SearchField, Segments } from '../components/controls.tsx';
+import { FirstEventCard } from '../components/first-event.tsx';
 import { formatCount } from '../components/format.ts';
 import { MessageBox } from '../components/layout.tsx';
 import { ownZone } from '../components/zones.ts';
@@ -190,7 +192,7 @@ function AppLive({ idApp }: { readonly idApp: string }) {
         )}
         {shown.length > 0 && <EntryList entries={shown} />}
         {entries.length === 0 && standing.kind === 'listening' && (
-          <p class="muted">No events yet. Events and rejected requests of this app appear here as they arrive.</p>
+          <p class="muted">Nothing has arrived yet. Events and rejected requests of this app appear here.</p>
         )}
         {entries.length > 0 && shown.length === 0 && <p class="muted">No entries match the filter.</p>}
         <p class="muted small">
@@ -200,8 +202,19 @@ function AppLive({ idApp }: { readonly idApp: string }) {
           . Times in {ownZone}.
         </p>
       </section>
+      {entries.length === 0 && standing.kind === 'listening' && <NoEventsYet idApp={idApp} />}
     </>
   );
+}
+
+/** Shows how to send the first event, if the app has none in the lake either. */
+function NoEventsYet({ idApp }: { readonly idApp: string }) {
+  const { data } = useActivity({ idApp, limit: '1' });
+  return data?.events === 0 ? (
+    <div class="below-card">
+      <FirstEventCard idApp={idApp} />
+    </div>
+  ) : null;
 }
 
 /** Shows the last events and rejected requests of an app as they arrive. */

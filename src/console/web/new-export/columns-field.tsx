@@ -17,6 +17,9 @@ const groups: Readonly<Record<string, string>> = {
 function ChosenColumns({ chosen }: { readonly chosen: readonly string[] }) {
   const [dragged, setDragged] = useState<string>();
   const [announcement, setAnnouncement] = useState('');
+  /** The column that the tab key leads to; arrow keys move between columns. */
+  const [current, setCurrent] = useState<string>();
+  const stop = current !== undefined && chosen.includes(current) ? current : chosen[0];
   const list = useRef<HTMLOListElement>(null);
   /** The column whose button gets the focus after the next rendering. */
   const wanted = useRef<string>();
@@ -41,8 +44,9 @@ function ChosenColumns({ chosen }: { readonly chosen: readonly string[] }) {
 
   function onKey(event: KeyboardEvent, name: string, place: number): void {
     const step = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 }[event.key];
-    if (step === undefined || !event.altKey) return;
+    if (step === undefined) return;
     event.preventDefault();
+    if (!event.altKey) return list.current?.querySelectorAll('button')[place + step]?.focus();
     wanted.current = name;
     move(name, place + step);
   }
@@ -64,7 +68,9 @@ function ChosenColumns({ chosen }: { readonly chosen: readonly string[] }) {
               type="button"
               class="remove"
               aria-label={`Remove ${name}`}
-              title="Remove. Move with Alt + arrow keys"
+              title="Remove. Arrow keys select a column, and move it with Alt"
+              tabIndex={name === stop ? 0 : -1}
+              onFocus={() => setCurrent(name)}
               onKeyDown={(event) => onKey(event, name, place)}
               onClick={() => take(name, place)}
             >
@@ -80,8 +86,8 @@ function ChosenColumns({ chosen }: { readonly chosen: readonly string[] }) {
   );
 }
 
-function matches({ name, meaning }: SelectorEntry, search: string): boolean {
-  const text = `${name} ${meaning}`.toLowerCase();
+function matches({ name, title, meaning }: SelectorEntry, search: string): boolean {
+  const text = `${name} ${title} ${meaning}`.toLowerCase();
   return search
     .toLowerCase()
     .split(/\s+/)
@@ -117,14 +123,14 @@ function Group({ title, entries, chosen, isOpen }: GroupProps) {
           <span class="hidden"> of {title}</span>
         </Button>
         <div class="checks">
-          {entries.map(({ name, meaning }) => (
+          {entries.map(({ name, title: columnTitle, meaning }) => (
             <Check
               key={name}
               checked={chosen.includes(name)}
               onChange={(event) => choose(event.currentTarget.checked ? [...chosen, name] : without([name]))}
               label={
                 <>
-                  <code>{name}</code>
+                  {columnTitle} <code class="muted">{name}</code>
                   <span class="muted small meaning">{meaning}</span>
                 </>
               }

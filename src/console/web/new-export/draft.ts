@@ -1,18 +1,24 @@
 import { signal } from '@preact/signals';
 import { loadJson } from '../shell/client.ts';
 import { session } from '../shell/session.ts';
+import type { Activity } from '../components/activity.ts';
 import { addDays, ownZone, todayIn } from '../components/zones.ts';
 import type { FormatEndings } from './snippets.ts';
 
 /** The content of `/console/dictionary.json`. */
 export interface Dictionary {
   readonly events: readonly EventEntry[];
+  /** Groups of events in their order. */
+  readonly eventGroups: readonly string[];
   readonly selectors: readonly SelectorEntry[];
   readonly filters: readonly FilterEntry[];
   readonly timezones: readonly string[];
   readonly timezone: string;
   readonly formats: readonly FormatEntry[];
   readonly compressions: readonly string[];
+  /** Address of the import area that clients see; absent if it is only known by its port. */
+  readonly importUrl?: string;
+  readonly importPort: number;
 }
 
 export interface FormatEntry extends FormatEndings {
@@ -24,6 +30,11 @@ export interface FormatEntry extends FormatEndings {
 export interface EventEntry {
   readonly name: string;
   readonly about: string;
+  readonly group: string;
+  /** Kinds of the data overview whose rows it has or is derived from. */
+  readonly kinds: readonly string[];
+  /** Whether it has each row of its kinds. */
+  readonly isAll: boolean;
   /** Columns that can have values; all others are empty. */
   readonly selectors: readonly string[];
   readonly filters: readonly string[];
@@ -31,6 +42,8 @@ export interface EventEntry {
 
 export interface SelectorEntry {
   readonly name: string;
+  /** Title for people; files have the name. */
+  readonly title: string;
   readonly type: string;
   readonly meaning: string;
   readonly group: string;
@@ -42,6 +55,8 @@ export interface FilterEntry {
   readonly shape: 'one' | 'set' | 'list';
   readonly choices?: Readonly<Record<string, string>>;
   readonly isText: boolean;
+  /** Whether its values identify a person or a device. */
+  readonly isPerson?: true;
 }
 
 let loaded: Promise<Dictionary> | undefined;
@@ -55,8 +70,29 @@ export function loadDictionary(): Promise<Dictionary> {
   return loaded;
 }
 
+/** Comparisons of a parameter with values: the argument's name and the title. */
+export const paramComparisons = {
+  params: 'equals',
+  paramsNot: 'does not equal',
+  paramsContain: 'contains',
+  paramsGreater: 'is greater than',
+  paramsLess: 'is less than',
+  paramsSet: 'is set',
+} as const;
+export type ParamComparison = keyof typeof paramComparisons;
+export const comparisons = [
+  'params',
+  'paramsNot',
+  'paramsContain',
+  'paramsGreater',
+  'paramsLess',
+  'paramsSet',
+] as const satisfies readonly ParamComparison[];
+
 export interface ParamDraft {
   readonly name: string;
+  /** Absent in drafts of earlier versions: equals. */
+  readonly comparison?: ParamComparison;
   /** As typed, one per line; empty ones have no effect. */
   readonly values: readonly string[];
 }
@@ -88,6 +124,8 @@ export interface Draft {
 export interface DraftProps {
   readonly draft: Draft;
   readonly dictionary: Dictionary;
+  /** The events of the account; undefined until they are counted. */
+  readonly activity: Activity | undefined;
   /** The error of this part of the form. */
   readonly problem?: string | undefined;
 }
@@ -128,14 +166,22 @@ export function columnsFor(event: string, { events, selectors }: Dictionary): re
 
 /** Replaces the draft. */
 export function startFrom(changed: Draft): void {
+  if (draft.value === undefined) isPeriodNew = false;
   draft.value = changed;
   sessionStorage.setItem(draftKey(), JSON.stringify(changed));
+}
+
+/** Moves the first period of a draft to other days, once, unless it was changed. */
+export function movePeriod(from: string, to: string): void {
+  if (!isPeriodNew) return;
+  changeDraft({ period: { kind: 'days', from, to } });
 }
 
 /** Changes members of the draft and stores it; the columns of an event are kept permanently. */
 export function changeDraft(change: Partial<Draft>): void {
   const { value } = draft;
   if (value === undefined) return;
+  if (change.period !== undefined) isPeriodNew = false;
   startFrom({ ...value, ...change });
   if (change.selectors !== undefined && change.selectors.length > 0)
     localStorage.setItem(columnsKey(change.event ?? value.event), JSON.stringify(change.selectors));
@@ -154,11 +200,15 @@ export function chooseEvent(event: string, dictionary: Dictionary): void {
   });
 }
 
+/** Whether the draft has its first period, which may move to the newest events. */
+let isPeriodNew = false;
+
 /** Restores the stored draft, or creates one of the last seven days. */
 export function openDraft(dictionary: Dictionary): void {
   if (draft.value !== undefined) return;
   const left = read(sessionStorage, draftKey()) as Partial<Draft> | undefined;
   const isKnown = dictionary.events.some(({ name }) => name === left?.event);
+  isPeriodNew = !isKnown;
   // A draft of another version may lack members.
   draft.value = { ...emptyDraft(dictionary), ...(isKnown ? left : {}) };
 }

@@ -1,6 +1,6 @@
 import type { AnswerOf, CallArguments } from '../shell/client.ts';
 import { isKnownZone, secondsOf, todayIn, wallTimeOf } from '../components/zones.ts';
-import { emptyDraft, type Dictionary, type Draft } from './draft.ts';
+import { comparisons, emptyDraft, type Dictionary, type Draft, type ParamDraft } from './draft.ts';
 
 /** Errors of a draft by part of the form. The service validates the request again. */
 export interface DraftErrors {
@@ -47,10 +47,18 @@ function periodArguments(draft: Draft): CallArguments {
   return { tsFrom: String(moments.from), tsTo: String(moments.to) };
 }
 
+/** Escapes ids of persons: they may have commas, which separate the values of a set. */
+function toFilterValues(name: string, values: readonly string[], { filters }: Dictionary): readonly string[] {
+  const isPerson = filters.some((filter) => filter.name === name && filter.isPerson === true);
+  return isPerson ? values.map((value) => value.replaceAll(/[\\,]/g, String.raw`\$&`)) : values;
+}
+
 /** Returns the arguments that request the draft's export. */
-export function toArguments(draft: Draft): CallArguments {
+export function toArguments(draft: Draft, dictionary: Dictionary): CallArguments {
   const { event, selectors, timezone, filters, params, format, compression, isByTime, others } = draft;
-  const setFilters = Object.entries(filters).filter(([, values]) => values.length > 0);
+  const setFilters = Object.entries(filters)
+    .filter(([, values]) => values.length > 0)
+    .map(([name, values]) => [name, toFilterValues(name, values, dictionary)] as const);
   return {
     event,
     selectors: selectors.join(','),
@@ -59,9 +67,9 @@ export function toArguments(draft: Draft): CallArguments {
     ...Object.fromEntries(setFilters),
     ...Object.fromEntries(
       params
-        .map(({ name, values }) => ({ name, values: values.filter((value) => value !== '') }))
+        .map((param) => ({ ...param, values: param.values.filter((value) => value !== '') }))
         .filter(({ name, values }) => name !== '' && values.length > 0)
-        .map(({ name, values }) => [`params[${name}]`, values]),
+        .map(({ name, values, comparison = 'params' }) => [`${comparison}[${name}]`, values]),
     ),
     ...(format === 'csv' ? {} : { format }),
     ...(compression === '' ? {} : { compression }),
@@ -99,6 +107,13 @@ export function readPeriod(request: ExportRequestArguments): Draft['period'] | u
 const isTyped = (values: string | readonly string[]): boolean =>
   asList(values).every((value) => value !== '' && !value.includes('\n'));
 
+/** Returns the parameter and the comparison of an argument; undefined for other arguments. */
+function readParam(argument: string): Pick<ParamDraft, 'name' | 'comparison'> | undefined {
+  const [, prefix, name] = /^(params\w*)\[(.+)\]$/s.exec(argument) ?? [];
+  const comparison = comparisons.find((each) => each === prefix);
+  return comparison === undefined || name === undefined ? undefined : { name, comparison };
+}
+
 /** Returns a draft with the arguments of an export. */
 export function toDraft(request: ExportRequestArguments, dictionary: Dictionary): Draft {
   const event = asText(request['event']);
@@ -107,14 +122,14 @@ export function toDraft(request: ExportRequestArguments, dictionary: Dictionary)
     request[name] === undefined ? [] : [[name, asList(request[name])] as const],
   );
   const params = Object.entries(request).flatMap(([name, values]) => {
-    const param = /^params\[(.+)\]$/s.exec(name)?.[1];
-    return param === undefined || !isTyped(values) ? [] : [{ name: param, values: asList(values) }];
+    const param = readParam(name);
+    return param === undefined || !isTyped(values) ? [] : [{ ...param, values: asList(values) }];
   });
   const fields = 'event selectors timezone dateFrom dateTo tsFrom tsTo format compression order'.split(' ');
   const others = Object.entries(request).filter(
     ([name, values]) =>
       !fields.includes(name) &&
-      !(name.startsWith('params[') && isTyped(values)) &&
+      !(readParam(name) !== undefined && isTyped(values)) &&
       !known.some((filter) => filter.name === name),
   );
   const period = readPeriod(request);

@@ -1,51 +1,20 @@
 import { Fragment } from 'preact';
-import { useState } from 'preact/hooks';
+import { useEffect, useState } from 'preact/hooks';
 import { hrefOf, navigate } from '../shell/browser.ts';
 import { callApi, renderArguments, type CallArguments } from '../shell/client.ts';
 import { session, type SignedIn } from '../shell/session.ts';
+import { newestDays, useActivity } from '../components/activity.ts';
 import { Button, Check, Segments, Select } from '../components/controls.tsx';
 import { Card, EmptyCard, LoadingState, MessageBox, PageHead } from '../components/layout.tsx';
 import { useAction, useLoaded } from '../components/load.ts';
 import { ColumnsField } from './columns-field.tsx';
-import { changeDraft, chooseEvent, draft, loadDictionary, openDraft } from './draft.ts';
-import type { Dictionary, EventEntry, DraftProps } from './draft.ts';
+import { changeDraft, draft, loadDictionary, movePeriod, openDraft } from './draft.ts';
+import type { Dictionary, DraftProps } from './draft.ts';
+import { EventField, sumEvents } from './event-field.tsx';
 import { FiltersField } from './filters-field.tsx';
 import { EstimateView, PreviewView, SnippetsView } from './dry-run.tsx';
 import { findDraftErrors, toArguments } from './export-arguments.ts';
-import { PeriodField } from './period-field.tsx';
-
-const isOfUsers = ({ name }: EventEntry): boolean => /^(user|newUsers)/.test(name);
-
-function EventField({ draft: { event: chosen }, dictionary }: DraftProps) {
-  const { events } = dictionary;
-  const groups = [
-    ['Devices and apps', events.filter((entry) => !isOfUsers(entry))],
-    ['Users', events.filter(isOfUsers)],
-  ] as const;
-  const about = events.find(({ name }) => name === chosen)?.about;
-  return (
-    <Card id="event-title" title="Event">
-      <Select
-        label="Event"
-        kind="hidden"
-        value={chosen}
-        aria-describedby="event-about"
-        onChange={(event) => chooseEvent(event.currentTarget.value, dictionary)}
-      >
-        {groups.map(([title, entries]) => (
-          <optgroup key={title} label={title}>
-            {entries.map(({ name }) => (
-              <option key={name}>{name}</option>
-            ))}
-          </optgroup>
-        ))}
-      </Select>
-      <p id="event-about" class="muted">
-        {about}
-      </p>
-    </Card>
-  );
-}
+import { PeriodField, usualDays } from './period-field.tsx';
 
 function FilesField({ draft: { format, compression, isByTime }, dictionary }: DraftProps) {
   const usual = dictionary.formats.find(({ name }) => name === format)?.usual ?? '';
@@ -90,12 +59,31 @@ function Summary({ callArguments, isComplete, onPreview }: SummaryProps) {
     navigate(`exports/${created.idRawExport}`);
   }
 
+  const canCreate = isComplete && !isBusy;
+  useEffect(() => {
+    const onKey = (event: KeyboardEvent): void => {
+      if (event.key !== 'Enter' || !(event.ctrlKey || event.metaKey) || !canCreate) return;
+      event.preventDefault();
+      void act(order);
+    };
+    document.addEventListener('keydown', onKey);
+    return () => document.removeEventListener('keydown', onKey);
+  });
+
   return (
     <section class="card stack summary" aria-labelledby="summary-title">
-      <h2 id="summary-title">Summary</h2>
+      <h2 id="summary-title" tabIndex={-1}>
+        Summary
+      </h2>
       <EstimateView callArguments={isComplete ? callArguments : undefined} />
-      <Button kind="primary wide" aria-disabled={isBusy || !isComplete} onClick={() => isComplete && void act(order)}>
+      <Button
+        kind="primary wide"
+        aria-disabled={isBusy || !isComplete}
+        onClick={() => canCreate && void act(order)}
+        aria-keyshortcuts="Control+Enter"
+      >
         {isBusy ? 'Creating…' : 'Create export'}
+        <kbd aria-hidden="true">Ctrl + Enter</kbd>
       </Button>
       <Button kind="wide" aria-disabled={!isComplete} onClick={() => isComplete && onPreview()}>
         Show preview
@@ -122,19 +110,58 @@ function Summary({ callArguments, isComplete, onPreview }: SummaryProps) {
   );
 }
 
+const parts = [
+  ['event-title', 'Event'],
+  ['period-title', 'Period'],
+  ['columns-title', 'Columns'],
+  ['filters-title', 'Filters'],
+  ['files-title', 'Files'],
+  ['summary-title', 'Summary'],
+] as const;
+
+/** Leads keyboard users to a part of the form; visible while it has the focus. */
+function SkipLinks() {
+  return (
+    <nav class="skip-links" aria-label="Parts of the form">
+      {parts.map(([id, title]) => (
+        <Button key={id} kind="small" onClick={() => document.querySelector<HTMLElement>(`#${id}`)?.focus()}>
+          {title}
+        </Button>
+      ))}
+    </nav>
+  );
+}
+
 function OrderForm({ dictionary }: { readonly dictionary: Dictionary }) {
   const [previewArguments, setPreviewArguments] = useState<CallArguments>();
+  const { data: activity } = useActivity({ limit: '3' });
   openDraft(dictionary);
   const { value } = draft;
+  const entry = dictionary.events.find(({ name }) => name === value?.event);
+  const lastDate = entry && sumEvents(entry, activity)?.lastDate;
+  useEffect(() => {
+    if (value === undefined || lastDate === undefined || lastDate >= value.period.from) return;
+    const { from, to } = newestDays(value.timezone, lastDate, usualDays);
+    movePeriod(from, to);
+  }, [lastDate]);
   if (value === undefined) return null;
   const problems = findDraftErrors(value);
-  const callArguments = toArguments(value);
-  const shared = { draft: value, dictionary };
+  const callArguments = toArguments(value, dictionary);
+  const shared = { draft: value, dictionary, activity };
   return (
     <div class="order">
       <div class="stack">
+        <SkipLinks />
+        {activity?.events === 0 && (
+          <MessageBox kind="info">
+            No events yet.{' '}
+            <a href={hrefOf(activity.apps[0] === undefined ? 'data' : `data/${activity.apps[0].idApp}`)}>
+              Send the first event
+            </a>
+          </MessageBox>
+        )}
         <EventField {...shared} />
-        <PeriodField {...shared} problem={problems.period} />
+        <PeriodField {...shared} lastDate={lastDate} problem={problems.period} />
         <ColumnsField {...shared} problem={problems.selectors} />
         <FiltersField key={value.event} {...shared} />
         <FilesField {...shared} />

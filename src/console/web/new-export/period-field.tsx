@@ -1,9 +1,13 @@
-import { Input, Segments, Select } from '../components/controls.tsx';
-import { formatCount, formatSpan, formatTime } from '../components/format.ts';
+import { newestDays } from '../components/activity.ts';
+import { Button, Input, Segments, Select } from '../components/controls.tsx';
+import { formatCount, formatDate, formatSpan, formatTime } from '../components/format.ts';
 import { Card } from '../components/layout.tsx';
 import { addDays, isKnownZone, ownZone, todayIn, wallTimeOf } from '../components/zones.ts';
 import { changeDraft, type Dictionary, type Draft, type DraftProps } from './draft.ts';
 import { momentsOf } from './export-arguments.ts';
+
+/** Days of a new draft. */
+export const usualDays = 7;
 
 const monthOf = (date: string): string => `${date.slice(0, 7)}-01`;
 
@@ -61,9 +65,26 @@ function describeLength(draft: Draft): string {
   return `${formatSpan(moments.to - moments.from + 1)}, from ${first} to ${last}, both seconds included.`;
 }
 
-function Presets({ period, readToday }: { readonly period: Draft['period']; readonly readToday: () => string }) {
+interface PresetsProps {
+  readonly period: Draft['period'];
+  readonly readToday: () => string;
+  /** The days up to the newest event, if it is older than the presets. */
+  readonly newest: { readonly from: string; readonly to: string } | undefined;
+}
+
+function Presets({ period, readToday, newest }: PresetsProps) {
   return (
     <div class="chips" role="group" aria-label="Presets">
+      {newest !== undefined && (
+        <button
+          type="button"
+          class="chip"
+          aria-pressed={period.from === newest.from && period.to === newest.to}
+          onClick={() => changeDraft({ period: { kind: 'days', ...newest } })}
+        >
+          Newest days
+        </button>
+      )}
       {presets.map(([title, span]) => {
         const [first, last] = span(readToday());
         const isChosen = period.from === first && period.to === last;
@@ -91,10 +112,35 @@ const ends = [
   ['to', 'Last day', 'Last second'],
 ] as const;
 
-export function PeriodField({ draft, dictionary, problem }: DraftProps) {
+/** States the day of the newest event, and leads to it if the period has only later days. */
+function NewestEvent({
+  lastDate,
+  period,
+  newest,
+}: { readonly lastDate: string } & Pick<PresetsProps, 'period' | 'newest'>) {
+  return (
+    <p class="message info spread" role="status">
+      <span>Newest event: {formatDate(lastDate)}.</span>
+      {newest !== undefined && period.from.slice(0, 10) > newest.to && (
+        <Button kind="small" onClick={() => changeDraft({ period: { kind: 'days', ...newest } })}>
+          Show these days
+        </Button>
+      )}
+    </p>
+  );
+}
+
+interface PeriodProps extends DraftProps {
+  /** UTC date of the newest row; undefined if unknown. */
+  readonly lastDate: string | undefined;
+}
+
+export function PeriodField({ draft, dictionary, lastDate, problem }: PeriodProps) {
   const { period, timezone } = draft;
   const clockZone = isKnownZone(timezone) ? timezone : 'UTC';
   const isDays = period.kind === 'days';
+  const isOld = lastDate !== undefined && lastDate < addDays(todayIn(clockZone), 1 - usualDays);
+  const newest = isOld ? newestDays(timezone, lastDate, usualDays) : undefined;
   const { exact: _, ...shown } = period;
   const change = (changed: Partial<Draft['period']>): void => changeDraft({ period: { ...shown, ...changed } });
   const toKind = (kind: Draft['period']['kind']): void => {
@@ -113,7 +159,8 @@ export function PeriodField({ draft, dictionary, problem }: DraftProps) {
         <Segments legend="Period format" name="period-kind" choices={kinds} value={period.kind} onChoose={toKind} />
       }
     >
-      {isDays && <Presets period={period} readToday={() => todayIn(clockZone)} />}
+      {isOld && <NewestEvent lastDate={lastDate} period={period} newest={newest} />}
+      {isDays && <Presets period={period} readToday={() => todayIn(clockZone)} newest={newest} />}
       <div class="columns-3">
         {ends.map(([end, day, second]) => (
           <Input

@@ -4,7 +4,8 @@ import { Chart } from '../components/chart.tsx';
 import { formatAway, formatBytes, formatCount, formatShort, formatSpan, formatTime } from '../components/format.ts';
 import { Card, createTabs, LoadingState, MessageBox } from '../components/layout.tsx';
 import { AppsTab } from './apps-tab.tsx';
-import { DisksCard, WarningsCard, ProcessesCard, RefusalsCard, useStatus } from './service-cards.tsx';
+import { AuditTab } from './audit-tab.tsx';
+import { DisksCard, WarningsCard, ProcessesCard, RefusalsCard, useIsOld, useStatus } from './service-cards.tsx';
 import type { Problem, Sample, Status } from './service-cards.tsx';
 import { UsersTab } from './users-tab.tsx';
 
@@ -117,14 +118,21 @@ function Problems({ problems }: { readonly problems: readonly Problem[] }) {
 
 function ServicePart() {
   const { data, error } = useStatus();
+  const isLate = useIsOld(data?.receivedMs);
   if (data === undefined) return <LoadingState of={{ data, error }} />;
-  const { status, samples } = data;
+  const { status, samples, receivedMs } = data;
+  const isOld = error !== undefined || isLate;
   return (
-    <div class="stack">
-      {error && <MessageBox kind="warning">{error.message} The values below are older.</MessageBox>}
+    <div class={isOld ? 'stack outdated' : 'stack'}>
+      {isOld && (
+        <MessageBox kind="warning">
+          {error?.message ?? 'The service does not respond.'} The values below are of {formatClock(receivedMs / 1000)}{' '}
+          and may be outdated.
+        </MessageBox>
+      )}
       <div class="row" role="status">
-        <span class={`badge ${error ? 'warn' : status.ready ? 'good' : 'bad'}`}>
-          {error ? 'Unknown' : status.ready ? 'Healthy' : `Problems: ${formatCount(status.problems.length)}`}
+        <span class={`badge ${isOld ? '' : status.ready ? 'good' : 'bad'}`}>
+          {isOld ? 'Unknown' : status.ready ? 'Healthy' : `Problems: ${formatCount(status.problems.length)}`}
         </span>
         <span class="muted small">
           Version {status.version}
@@ -136,7 +144,7 @@ function ServicePart() {
       <Tiles status={status} sample={samples.at(-1)} />
       <RateCard samples={samples} />
       <div class="columns">
-        <ProcessesCard processes={status.processes} isOld={error !== undefined} />
+        <ProcessesCard processes={status.processes} isOld={isOld} />
         <DisksCard status={status} />
       </div>
       <div class="columns">
@@ -151,4 +159,5 @@ export const OperationsPage = createTabs('Operations', [
   { path: 'operations', title: 'Service', component: ServicePart },
   { path: 'operations/apps', title: 'Apps', component: AppsTab },
   { path: 'operations/users', title: 'Users', component: UsersTab },
+  { path: 'operations/audit', title: 'Audit', component: AuditTab },
 ]);

@@ -1,3 +1,4 @@
+import { useEffect, useState } from 'preact/hooks';
 import { callApi, type AnswerOf } from '../shell/client.ts';
 import { formatBytes, formatCount, formatShare, formatTime } from '../components/format.ts';
 import { Card, DefinitionList, Note, Table } from '../components/layout.tsx';
@@ -38,7 +39,12 @@ function toSample(before: Status, now: Status): Sample | undefined {
   };
 }
 
+/** Age from which a status says nothing about now, ms: three refreshes, or a hidden page. */
+const maxAgeMs = 10_000;
+
 interface Watched {
+  /** When the status arrived, Unix ms. */
+  readonly receivedMs: number;
   readonly status: Status;
   readonly samples: readonly Sample[];
 }
@@ -54,12 +60,22 @@ export function useStatus(): Loaded<Watched> {
         const sample = last && toSample(last, status);
         if (sample !== undefined) samples = [...samples, sample].slice(-maxSamples);
         last = status;
-        return { status, samples };
+        return { status, samples, receivedMs: Date.now() };
       };
     })(),
     [],
     () => everyMs,
   );
+}
+
+/** Reports whether data is too old to show as the current state; it changes without a response. */
+export function useIsOld(receivedMs: number | undefined): boolean {
+  const [nowMs, setNow] = useState(Date.now());
+  useEffect(() => {
+    const timer = setInterval(() => setNow(Date.now()), 1000);
+    return () => clearInterval(timer);
+  }, []);
+  return receivedMs !== undefined && Math.max(nowMs, Date.now()) - receivedMs > maxAgeMs;
 }
 
 /** Returns the rejected requests of all processes by reason, the most frequent first. */

@@ -160,7 +160,11 @@ export async function loadJson<T>(url: string): Promise<T> {
 }
 
 /** Calls `/console/session`; its body is JSON. */
-export async function callSession<T>(method: 'GET' | 'POST' | 'DELETE', body?: unknown): Promise<T> {
+export async function callSession<T>(
+  method: 'GET' | 'POST' | 'DELETE',
+  body?: unknown,
+  path = '/console/session',
+): Promise<T> {
   const sent = body === undefined ? {} : { body: JSON.stringify(body) };
-  return (await readJson<{ readonly data: T }>(await send('/console/session', { method, ...sent }))).data;
+  return (await readJson<{ readonly data: T }>(await send(path, { method, ...sent }))).data;
 }

@@ -70,6 +70,11 @@ export async function signIn(idUser: string, secret: string): Promise<void> {
   take(await callSession<SignedIn>('POST', { idUser, secret }));
 }
 
+/** Sets the password of the user, which ends the other sessions. Errors: `ApiError`. */
+export async function changePassword(secret: string, password: string): Promise<void> {
+  take(await callSession<SignedIn>('POST', { secret, password }, '/console/password'));
+}
+
 /** Signs out and clears the drafts. Errors: `ApiError`; the session then continues. */
 export async function signOut(): Promise<void> {
   await callSession('DELETE').catch(async (error: unknown) => {

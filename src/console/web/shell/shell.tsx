@@ -1,11 +1,12 @@
 import type { ComponentType } from 'preact';
-import { useEffect, useErrorBoundary, useLayoutEffect, useRef } from 'preact/hooks';
+import { useEffect, useErrorBoundary, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { Button, Segments } from '../components/controls.tsx';
 import { DefinitionList, MessageBox } from '../components/layout.tsx';
 import { useAction } from '../components/load.ts';
 import { ownZone } from '../components/zones.ts';
 import { chooseTheme, hrefOf, path, theme, themes } from './browser.ts';
 import { isConnected, isSignedOut } from './client.ts';
+import { PasswordDialog } from './password.tsx';
 import { sessionError, isOutdated, isShownOnce, session, signOut, type SignedIn } from './session.ts';
 import { BrandMark, SignInDialog, SignInPage } from './sign-in.tsx';
 
@@ -106,6 +107,7 @@ function ShownPage({ page }: { readonly page: Page | undefined }) {
 function UserMenu({ of }: { readonly of: SignedIn }) {
   const menu = useRef<HTMLDetailsElement>(null);
   const { error, act } = useAction();
+  const [isChanging, setChanging] = useState(false);
   useEffect(() => {
     const close = (event: Event): void => {
       const isEscape = event instanceof KeyboardEvent && event.key === 'Escape';
@@ -140,10 +142,14 @@ function UserMenu({ of }: { readonly of: SignedIn }) {
           onChoose={chooseTheme}
         />
         {error !== undefined && <MessageBox kind="error">You are still signed in. {error.message}</MessageBox>}
+        <Button kind="wide" onClick={() => setChanging(true)}>
+          Change password
+        </Button>
         <Button kind="wide" onClick={() => void act(signOut)}>
           Sign out
         </Button>
       </div>
+      {isChanging && <PasswordDialog onClose={() => setChanging(false)} />}
     </details>
   );
 }

@@ -20,18 +20,17 @@ function SignInForm({ idUser: ended = '' }: { readonly idUser?: string }) {
 
   return (
     <form class="stack" onSubmit={(event) => void submit(event)}>
-      <Field label="User id">
+      <Field label="Name or user id">
         <input
           ref={ended === '' ? first : null}
           name="username"
-          inputMode="numeric"
           autocomplete="username"
           required
           value={idUser}
           onInput={(event) => setIdUser(event.currentTarget.value)}
         />
       </Field>
-      <Field label="Secret">
+      <Field label="Password or secret">
         <input
           ref={ended === '' ? null : first}
           // The focus of a dialog each time it opens.
@@ -59,13 +58,13 @@ export function SignInPage() {
         <h1 class="brand-name">
           <BrandMark /> tributary
         </h1>
-        <p class="muted">Sign in with the id and the secret of an API user.</p>
+        <p class="muted">Sign in with your name and password, or with the id and the secret of an API user.</p>
         <SignInForm />
         <details class="hint">
           <summary>Where do I find my credentials?</summary>
           <p>
             An operator adds users with <code>tributary user add NAME --account N</code>, which prints the id and the
-            secret once.
+            secret once. <code>tributary user password ID</code> sets a new password.
           </p>
         </details>
       </div>

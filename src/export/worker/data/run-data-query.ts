@@ -1,5 +1,6 @@
 /**
- * Queries about the data of an account's apps: events per day and kind, fill rates, parameters of custom events.
+ * Queries about the data of an account's apps: events per day and kind, activity, fill rates, parameters of custom
+ * events.
  *
  * In: a plan (jobs/worker-messages.ts), the newest version of the tables. Out: one outcome; nothing is written.
  * Invariant: only rows of the plan's apps are counted, exactly; what was not counted is stated.
@@ -18,6 +19,7 @@ import { foldersOfFiles, localFiles } from '../../../runtime/store/open-store.ts
 import type { DataOutcome, DataPlan, DataQuery, DateSpan, DayCount, Fields } from '../../jobs/worker-messages.ts';
 import { filesSql } from '../export-query.ts';
 import { openReadEngine, type QueryEngine } from '../query-engine.ts';
+import { countActivity, onlyValue } from './count-activity.ts';
 
 /** The files of a table that may have rows of a query. */
 export interface ChosenFiles {
@@ -37,11 +39,6 @@ async function chooseFiles(
   const filter = { idApps: apps.map(({ idApp }) => idApp), eventTime, ...(kinds === undefined ? {} : { kinds }) };
   const snapshot = await readSnapshot(tablePaths(lakeDir, dataset).table, toAddFilter(filter));
   return { table: dataset.table, snapshot, files: apps.length === 0 ? [] : pruneFiles(snapshot.files, filter) };
-}
-
-/** Returns the only value of a column in a file by the log; undefined if there are several or it is unknown. */
-function onlyValue({ minValues, maxValues }: DataFile, column: string): unknown {
-  return minValues[column] === maxValues[column] ? minValues[column] : undefined;
 }
 
 /** Counts a file by the log if all of its rows are of one app, kind and day. */
@@ -257,9 +254,10 @@ export async function runDataQuery(plan: DataPlan): Promise<DataOutcome> {
   for (let attempt = 1; ; attempt += 1) {
     try {
       if (question.ask === 'catalogue') return await findCatalogue(plan, question);
-      return await withEngine(plan, (engine) =>
-        question.ask === 'volume' ? findVolume(plan, question, engine) : findFields(plan, question, engine),
-      );
+      return await withEngine(plan, async (engine) => {
+        if (question.ask === 'activity') return { kind: 'activity', activity: await countActivity(plan, engine) };
+        return question.ask === 'volume' ? findVolume(plan, question, engine) : findFields(plan, question, engine);
+      });
     } catch (error) {
       if (attempt < attempts && !isAppError(error, 'memory')) continue;
       return { kind: 'failed', reason: isDamage(error) ? 'damage' : 'error', error: describeError(error) };

@@ -1,5 +1,5 @@
 /**
- * Estimates and previews of exports.
+ * Estimates, previews and daily numbers of rows of exports.
  *
  * In: a plan (jobs/worker-messages.ts), one snapshot of the lake. Out: one outcome. No file has a name: no work folder,
  * no spilling; lists are read in place, after a comparison of their hash.
@@ -13,6 +13,7 @@ import { describeError, isAppError, isDamage } from '../../../runtime/errors.ts'
 import { findStoredSize, foldersOfFiles } from '../../../runtime/store/open-store.ts';
 import { openUnnamedFile, unnamedFolder } from '../../../runtime/files/work-files.ts';
 import type {
+  DailyRows,
   EstimateRange,
   Estimate,
   DryRunOutcome,
@@ -210,7 +211,7 @@ export async function estimate(dryRun: DryRun, times = defaultTimes): Promise<Om
 
 /** Attempts: files that are replaced meanwhile may be removed soon. */
 const attempts = 3;
-const tooLarge = 'The preview exceeds its memory limit. Select fewer days or apps, or leave out order';
+const tooLarge = 'The query exceeds its memory limit. Select fewer days or apps, or leave out order';
 const previewRows = 20;
 
 /** Splits the files so that the first piece has the first rows; not for derived rows and `order=time`. */
@@ -240,6 +241,15 @@ async function preview(dryRun: DryRun): Promise<Omit<Preview, 'basis'>> {
   return { columns, rows: rows.slice(0, previewRows), isTruncated: rows.length > previewRows };
 }
 
+/** Counts the rows of a result by date. */
+async function countDays({ plan, readVersion, query, engine, read, verify }: DryRun): Promise<DailyRows['days']> {
+  await verify(read.files);
+  await prepare({ engines: [engine], read, verify }, query, { plan, ...readVersion });
+  const reading = usePaths(readVersion, read, (paths) => engine.rows(query.days, paths));
+  const found = await runWatched(engine, withoutRows({ plan }), () => undefined, reading);
+  return found.map(({ date, rows }) => ({ date: String(date), rows: Number(rows) }));
+}
+
 /** Sizes that are read at a time: each may be a request to a store. */
 const sizesAtOnce = 16;
 
@@ -254,8 +264,8 @@ function createSizeCheck(verify: Verify): Verify {
 async function runDryRun(plan: DryRunPlan, readVersion: ReadVersion): Promise<DryRunOutcome> {
   const { request, segment, titles, tableDir } = plan;
   const lists = [segment, titles].flatMap((list) => list ?? []);
-  const isEstimate = plan.look === 'estimate';
-  // A sample is the same in any order.
+  const isEstimate = plan.look !== 'preview';
+  // A sample and a count are the same in any order.
   const { order: _order, ...unordered } = request;
   const query = isEstimate
     ? planQuery({ ...plan, request: unordered }, readVersion, { lean: true, cells: chooseFormat(request).cells })
@@ -272,6 +282,8 @@ async function runDryRun(plan: DryRunPlan, readVersion: ReadVersion): Promise<Dr
     const about = { plan, readVersion, query, engine, read, verify: isEstimate ? createSizeCheck(verify) : verify };
     const describe = () => toReportVersion(plan, readVersion);
     if (!isEstimate) return { kind: 'preview', preview: { ...(await preview(about)), basis: await describe() } };
+    if (plan.look === 'daily')
+      return { kind: 'daily', daily: { days: await countDays(about), basis: await describe() } };
     // If a file cannot be read, its hash shows why.
     const found = await estimate(about).catch((error: unknown) => verify(read.files).then(() => Promise.reject(error)));
     return { kind: 'estimate', estimate: { ...found, basis: await describe() } };

@@ -49,7 +49,7 @@ function copy(count: number, write: WriteSlice, onReached: (slice: number) => vo
   return copySlices(
     {
       engines: [{ ...engine }, { ...engine }],
-      query: { select: statement, count: statement, inline: true },
+      query: { select: statement, count: statement, days: statement, inline: true },
       format,
       emptyFile: 'empty.parquet',
       slices: paths.map(() => ({ files: [] })),
