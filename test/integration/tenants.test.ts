@@ -372,6 +372,14 @@ const table: Readonly<Record<string, Row>> = {
   ),
   'post /api/webhook/v1/create.json': 'creates',
   'get /api/webhook/v1/list.json': [{ ask: nothing, stranger: 200 }],
+  'post /api/destination/v1/create.json': [
+    { ask: nothing, stranger: 400, owner: 400, shows: () => /Argument name is expected/ },
+  ],
+  'get /api/destination/v1/list.json': [{ ask: nothing, stranger: 200, shows: () => /"destinations":\[\]/ }],
+  'post /api/destination/v1/secret.json': [
+    { ask: () => query({ secret: 's' }), stranger: 404, owner: 404, shows: () => /not found/ },
+  ],
+  'post /api/destination/v1/delete.json': [{ ask: nothing, stranger: 404, owner: 404, shows: () => /not found/ }],
   'post /api/schedule/v1/create.json': 'creates',
   'get /api/schedule/v1/list.json': [{ ask: nothing, stranger: 200 }],
   'get /api/schedule/v1/get.json': [{ ask: ofSchedule, stranger: 404 }],
@@ -433,6 +441,7 @@ const storeRows: Readonly<Record<string, readonly string[] | string>> = {
   titles: 'those of all apps are the same',
   webhooks: ['get /api/webhook/v1/list.json', 'post /api/webhook/v1/delete.json'],
   schedules: ['get /api/schedule/v1/get.json'],
+  destinations: ['get /api/destination/v1/list.json'],
   enrichment: 'stores nothing',
   refusals: ['get /v1/refusals', 'get /api/app/v1/refusals.json'],
   live: ['get /v1/live', 'get /api/app/v1/live'],
