@@ -119,6 +119,7 @@ const homes: readonly { readonly library: RegExp; readonly home: RegExp }[] = [
   { library: /^@aws-sdk\//, home: /^runtime\/store\/s3-bucket\.ts$/ },
   // Loaded on demand: a process without a collector of traces pays nothing.
   { library: /^@opentelemetry\//, home: /^runtime\/tracing\/open-telemetry\.ts$/ },
+  { library: /^ssh2$/, home: /^export\/deliver\/sftp-drop\.ts$/ },
   { library: /^archiver$/, home: /^reports\// },
   { library: /^(preact|@preact\/)/, home: /^console\/web\// },
   { library: /^commander$/, home: /^cli\/program\.ts$/ },

@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import type { Destination } from '../../destinations/destination-store.ts';
 import { createCheckedLookup, type EgressPolicy } from '../../runtime/http/egress-policy.ts';
 import { openBucketDrop, type FileDrop } from '../../runtime/store/s3-drop.ts';
+import { openFolderDrop } from './sftp-drop.ts';
 import type { ByteSource } from '../../runtime/store/s3-write.ts';
 
 /** Opens the place of a destination. Each connection is only to addresses that the rules allow. */
@@ -12,7 +13,7 @@ export async function openDrop(
   signal: AbortSignal,
 ): Promise<FileDrop> {
   const lookup = createCheckedLookup(rules, String(idAccount), signal);
-  if (target.kind === 'sftp') throw new Error('SFTP is not supported yet');
+  if (target.kind === 'sftp') return await openFolderDrop(target, secret, lookup, signal);
   const { endpoint, region, bucket, pathStyle, accessKeyId, prefix } = target;
   const credentials = { accessKeyId, secretAccessKey: secret };
   return await openBucketDrop({ endpoint, region, bucket, pathStyle, credentials, lookup }, prefix);

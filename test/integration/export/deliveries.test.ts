@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto';
+import { readdirSync, readFileSync, statSync } from 'node:fs';
 import path from 'node:path';
 import type { S3 } from '@aws-sdk/client-s3';
 import { describe, expect, it, onTestFinished } from 'vitest';
@@ -8,6 +9,7 @@ import { testFolder } from '../../helpers/folder.ts';
 import { isWhole } from '../../helpers/in-turn.ts';
 import { writeLake } from '../../helpers/lake-fixture.ts';
 import { startGateway, startMemoryServer, startMoto, type S3Server } from '../../helpers/s3-servers.ts';
+import { findSshd, startSftpServer } from '../../helpers/sftp-server.ts';
 import { waitFor } from '../../helpers/wait.ts';
 import { startReceiver } from '../../helpers/webhook-receiver.ts';
 import { runHere } from '../../helpers/worker-here.ts';
@@ -100,6 +102,14 @@ async function openArea() {
   return { area, user };
 }
 
+/** Lists the files of a folder. */
+function listFolder(folder: string): readonly Delivered[] {
+  return readdirSync(folder).map((name) => {
+    const file = path.join(folder, name);
+    return { name, bytes: readFileSync(file), modifiedMs: statSync(file).mtimeMs };
+  });
+}
+
 /** Returns the arguments of a destination in a bucket. */
 function bucketArguments({ settings }: Pick<S3Server, 'settings'>, prefix: string): string {
   const { endpoint, bucket, credentials } = settings;
@@ -127,37 +137,81 @@ const realServers = [
 ] as const;
 const servers = [['in memory', startMemoryServer] as const, ...(isWhole ? realServers : [])];
 
-describe('deliveries to a bucket', () => {
-  it.each(servers)('Through kills each part is there once, and the manifest last, on a server %s', async (_, start) => {
-    const server = await start();
-    if (server === undefined) return;
+/** Creates exports, kills the stage after each of them, and waits until all are delivered. Returns their ids. */
+async function deliverThroughKills(given: string): Promise<readonly string[]> {
+  const { area, user } = await openArea();
+  let stage = await area.startProcess({ ...parts, ...allowed }, { runsHere: true });
+  onTestFinished(() => stage.kill());
+  const idDestination = await addDestination(stage, user, given);
+  const random = createRandom(seed);
+  const ids: string[] = [];
+  for (let kill = 0; kill < kills; kill += 1) {
+    ids.push(await stage.create(user, `${query}&deliverTo=${idDestination}`));
+    await stage.waitForEnd(user, ids.at(-1) ?? '');
+    await new Promise((resolve) => setTimeout(resolve, random(400)));
+    await stage.kill();
+    stage = await area.startProcess({ ...parts, ...allowed }, { runsHere: true });
+  }
+  for (const id of ids) {
+    await waitFor(
+      `export ${id} is delivered`,
+      async () => {
+        const data = await ask(stage, user, `/api/raw/v1/export/get.json?idRawExport=${id}`, 'GET');
+        return JSON.stringify(data?.['delivery']).includes('"status":"Delivered"');
+      },
+      60_000,
+    );
+  }
+  return ids;
+}
+
+describe('deliveries to buckets and folders', () => {
+  it.each(servers)(
+    'Through kills each part is there once, and the manifest last, on a server %s',
+    async (_, start) => {
+      const server = await start();
+      if (server === undefined) return;
+      onTestFinished(() => server.stop());
+      const ids = await deliverThroughKills(bucketArguments(server, 'a/b'));
+      const found = await listBucket(server, 'a/b/');
+      expect(found.length).toBeGreaterThan(2 * kills);
+      checkDelivered(found, ids);
+    },
+    600_000,
+  );
+
+  it('Through kills each part is there once, and the manifest last, in a folder of an SFTP server', async () => {
+    const sshd = findSshd();
+    if (sshd === undefined) return;
+    const server = await startSftpServer(sshd, testFolder());
     onTestFinished(() => server.stop());
-    const { area, user } = await openArea();
-    let stage = await area.startProcess({ ...parts, ...allowed }, { runsHere: true });
-    onTestFinished(() => stage.kill());
-    const idDestination = await addDestination(stage, user, bucketArguments(server, 'a/b'));
-    const random = createRandom(seed);
-    const ids: string[] = [];
-    for (let kill = 0; kill < kills; kill += 1) {
-      ids.push(await stage.create(user, `${query}&deliverTo=${idDestination}`));
-      await stage.waitForEnd(user, ids.at(-1) ?? '');
-      await new Promise((resolve) => setTimeout(resolve, random(400)));
-      await stage.kill();
-      stage = await area.startProcess({ ...parts, ...allowed }, { runsHere: true });
-    }
-    for (const id of ids) {
-      await waitFor(
-        `export ${id} is delivered`,
-        async () => {
-          const data = await ask(stage, user, `/api/raw/v1/export/get.json?idRawExport=${id}`, 'GET');
-          return JSON.stringify(data?.['delivery']).includes('"status":"Delivered"');
-        },
-        60_000,
-      );
-    }
-    const found = await listBucket(server, 'a/b/');
+    const { host, port, username, folder, hostKey, privateKey: secret } = server;
+    const given = { name: 'Folder', kind: 'sftp', host, port: String(port), username, folder, hostKey, secret };
+    const ids = await deliverThroughKills(new URLSearchParams(given).toString());
+    const found = listFolder(folder);
     expect(found.length).toBeGreaterThan(2 * kills);
     checkDelivered(found, ids);
+  }, 600_000);
+
+  it('A server with another key than the pinned one gets no credentials and no file', async () => {
+    const sshd = findSshd();
+    if (sshd === undefined) return;
+    const server = await startSftpServer(sshd, testFolder());
+    onTestFinished(() => server.stop());
+    const { area, user } = await openArea();
+    const running = await area.start({ ...parts, ...allowed, runAttempt: runHere });
+    onTestFinished(() => running.stop());
+    const { host, port, username, folder, privateKey: secret } = server;
+    const hostKey = `SHA256:${'A'.repeat(43)}`;
+    const given = { name: 'Folder', kind: 'sftp', host, port: String(port), username, folder, hostKey, secret };
+    const idDestination = await addDestination(running, user, new URLSearchParams(given).toString());
+    const id = await running.create(user, `${query}&deliverTo=${idDestination}`);
+    await running.waitForEnd(user, id);
+    await waitFor('its user sees the error', async () => {
+      const data = await ask(running, user, `/api/raw/v1/export/get.json?idRawExport=${id}`, 'GET');
+      return JSON.stringify(data?.['delivery']).includes(`the server has another key: ${server.hostKey}`);
+    });
+    expect(readdirSync(folder)).toEqual([]);
   });
 
   it('A wrong secret is retried with its error, a new one is used, and a removed destination ends the delivery', async () => {
