@@ -119,6 +119,8 @@ const homes: readonly { readonly library: RegExp; readonly home: RegExp }[] = [
   { library: /^@aws-sdk\//, home: /^runtime\/store\/s3-bucket\.ts$/ },
   // Loaded on demand: a process without a collector of traces pays nothing.
   { library: /^@opentelemetry\//, home: /^runtime\/tracing\/open-telemetry\.ts$/ },
+  // Loaded for the first sign-in by a provider.
+  { library: /^openid-client$/, home: /^console\/oidc-client\.ts$/ },
   { library: /^archiver$/, home: /^reports\// },
   { library: /^(preact|@preact\/)/, home: /^console\/web\// },
   { library: /^commander$/, home: /^cli\/program\.ts$/ },
