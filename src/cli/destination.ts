@@ -15,13 +15,11 @@ import { defineDataCommand, type CommandGroup } from './command.ts';
 import { failUsage, file, many, oneOf, positive, required, text } from './option-specs.ts';
 
 const account = required(positive('account id', 'ID'));
-const secretFile = required(file('file with the secret access key, the password or the private key'));
+const secretFile = required(file('file with the secret access key'));
 const id = text("destination id, see 'tributary destination list'");
 
 function readSecret(path: string): string {
-  const whole = getTextSync(path);
-  // A private key has lines; a password ends at the first.
-  const secret = whole.includes('PRIVATE KEY') ? whole : (whole.split('\n', 1)[0] ?? '').trim();
+  const secret = (getTextSync(path).split('\n', 1)[0] ?? '').trim();
   return isSecret(secret) ? secret : failUsage(`${path} must have a secret of at most 10000 characters`);
 }
 
@@ -34,12 +32,12 @@ const add = defineDataCommand({
   name: 'add',
   summary: 'create a destination, to which exports are delivered',
   arguments: {
-    KIND: oneOf(['s3', 'sftp'], 'kind of the place'),
+    KIND: oneOf(['s3'], 'kind of the destination', 'KIND'),
     ARGUMENTS: many(text('parameters of POST /api/destination/v1/create.json: NAME=VALUE each', 'NAME=VALUE')),
   },
   options: { account, name: required(text('name for people')), secretFile },
   details: [
-    's3: endpoint, region, bucket, prefix, pathStyle, accessKeyId. sftp: host, port, username, folder, hostKey.',
+    's3: endpoint, region, bucket, prefix, pathStyle, accessKeyId.',
     'TRIBUTARY_DELIVERY_ALLOW must have the host.',
   ],
   examples: [
@@ -101,6 +99,6 @@ const remove = defineDataCommand({
 
 export const destinationCommand: CommandGroup = {
   name: 'destination',
-  summary: 'create, list, change and remove destinations of exports: buckets and SFTP folders',
+  summary: 'create, list, change and remove destinations of exports',
   commands: [add, list, setSecret, remove],
 };

@@ -1,5 +1,5 @@
 /**
- * Destinations: buckets and folders of accounts to which exports are delivered.
+ * Destinations: buckets of accounts to which exports are delivered.
  *
  * Layout: `destinations/<account>/<id>.json`, one record each; the secret is encrypted under `keys/destinations.key`.
  * Ids are random and never repeat.
@@ -12,7 +12,7 @@ import { decryptText, encryptText } from '../runtime/encrypted-text.ts';
 import { ensureKey, openKeys } from '../runtime/store/keys.ts';
 import { openMarkedRecords, type MarkedRecords } from '../runtime/store/marked-records.ts';
 import type { RecordKind } from '../runtime/store/records.ts';
-import { isCount, isFlag, isId, isText, matching, oneOf, shapeOf } from '../runtime/store/shape.ts';
+import { isCount, isFlag, isText, matching, oneOf, shapeOf } from '../runtime/store/shape.ts';
 
 /** A prefix of an S3-compatible bucket. */
 export interface BucketTarget {
@@ -28,18 +28,7 @@ export interface BucketTarget {
   readonly accessKeyId: string;
 }
 
-/** A folder of an SFTP server. */
-export interface FolderTarget {
-  readonly kind: 'sftp';
-  readonly host: string;
-  readonly port: number;
-  readonly user: string;
-  readonly folder: string;
-  /** SHA-256 of the server's key, `SHA256:` and base64, as `ssh-keygen -l` prints it. No other key is accepted. */
-  readonly hostKey: string;
-}
-
-export type Target = BucketTarget | FolderTarget;
+export type Target = BucketTarget;
 
 export interface Destination {
   /** `de_` and 16 hex digits. */
@@ -48,7 +37,7 @@ export interface Destination {
   readonly name: string;
   readonly createdMs: number;
   readonly target: Target;
-  /** Secret access key, password, or private key. */
+  /** Secret access key. */
   readonly sealedSecret: string;
 }
 
@@ -68,22 +57,13 @@ const isBucketTarget = shapeOf<BucketTarget>({
   pathStyle: isFlag,
   accessKeyId: isText,
 });
-const isFolderTarget = shapeOf<FolderTarget>({
-  kind: oneOf(['sftp']),
-  host: isText,
-  port: isId,
-  user: isText,
-  folder: isText,
-  hostKey: matching(/^SHA256:[A-Za-z0-9+/]{43}$/),
-});
-
 const kind: RecordKind<Destination> = {
   isValid: shapeOf<Destination>({
     idDestination: isText,
     idAccount: isCount,
     name: isText,
     createdMs: isCount,
-    target: (target) => isBucketTarget(target) || isFolderTarget(target),
+    target: isBucketTarget,
     sealedSecret: isText,
   }),
   idOf: ({ idAccount, idDestination }) => `${idAccount}/${idDestination}`,

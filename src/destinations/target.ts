@@ -1,6 +1,6 @@
 import { isIP } from 'node:net';
 import type { EgressPolicy } from '../runtime/http/egress-policy.ts';
-import type { BucketTarget, FolderTarget, Target } from './destination-store.ts';
+import type { BucketTarget, Target } from './destination-store.ts';
 
 /** Texts of a new destination by their names; absent ones are undefined. */
 export type TargetTexts = (name: string) => string | undefined;
@@ -14,13 +14,6 @@ export const targetArguments = {
     'prefix?': 'Prefix of the objects. Default: none.',
     'pathStyle?': '0: the bucket is in the host name. Default: 1.',
     accessKeyId: 'Id of the access key.',
-  },
-  sftp: {
-    host: 'Host of the server.',
-    'port?': 'Port. Default: 22.',
-    username: 'User of the server.',
-    'folder?': 'Folder, which must exist. Default: the home folder.',
-    hostKey: 'Fingerprint of the server, as `ssh-keygen -l` prints it: SHA256 and base64.',
   },
 } as const;
 
@@ -38,7 +31,7 @@ function refuseHost(host: string, rules: EgressPolicy): string | undefined {
 
 /** Returns the host of a target. */
 export function hostOf(target: Target): string {
-  return target.kind === 'sftp' ? target.host : new URL(target.endpoint).hostname.replace(/^\[|\]$/g, '');
+  return new URL(target.endpoint).hostname.replace(/^\[|\]$/g, '');
 }
 
 /** Returns why a target may not be connected to: the operator's list may have changed since it was added. */
@@ -66,34 +59,16 @@ function parseBucket(text: TargetTexts, rules: EgressPolicy): BucketTarget | str
   return { kind: 's3', ...place, pathStyle: pathStyle === '1', accessKeyId };
 }
 
-function parseFolder(text: TargetTexts, rules: EgressPolicy): FolderTarget | string {
-  const [host = '', port = '22', user = ''] = [text('host')?.toLowerCase(), text('port'), text('username')];
-  const [folder = '.', hostKey = ''] = [text('folder'), text('hostKey')];
-  if (isIP(host) === 0 && !/^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$/.test(host)) return 'Argument host must be a host name';
-  const refusal = refuseHost(host, rules);
-  if (refusal !== undefined) return `Argument host is invalid: ${refusal}`;
-  if (!/^[1-9]\d{0,4}$/.test(port) || Number(port) > 65_535) return 'Argument port must be from 1 to 65535';
-  if (!/^[\x21-\x7e]{1,100}$/.test(user)) return 'Argument username is expected: printable ASCII';
-  const isHome = folder === '.';
-  if (!isHome && (folder === '' || !safePath.test(folder) || isTraversal(folder)))
-    return 'Argument folder must be a path without . and .. parts';
-  if (!/^SHA256:[A-Za-z0-9+/]{43}$/.test(hostKey))
-    return "Argument hostKey must be SHA256: and 43 characters, as 'ssh-keygen -lf' prints it for the server's key";
-  return { kind: 'sftp', host, port: Number(port), user, folder: folder.replace(/(?<=.)\/+$/, ''), hostKey };
-}
-
 /** Parses a target, or returns a sentence on the first invalid argument. */
 export function parseTarget(kind: string | undefined, text: TargetTexts, rules: EgressPolicy): Target | string {
-  const names = [...Object.keys(targetArguments.s3), ...Object.keys(targetArguments.sftp)];
-  const long = names.map((name) => name.replace('?', '')).find((name) => (text(name) ?? '').length > maxLength);
+  const long = Object.keys(targetArguments.s3)
+    .map((name) => name.replace('?', ''))
+    .find((name) => (text(name) ?? '').length > maxLength);
   if (long !== undefined) return `Argument ${long} must have at most ${maxLength} characters`;
-  if (kind === 's3') return parseBucket(text, rules);
-  return kind === 'sftp' ? parseFolder(text, rules) : 'Argument kind must be s3 or sftp';
+  return kind === 's3' ? parseBucket(text, rules) : 'Argument kind must be s3';
 }
 
-/** Describes a place for people, without secrets: `s3://bucket/prefix`, `sftp://user@host/folder`. */
-export function describeTarget(target: Target): string {
-  if (target.kind === 's3') return `s3://${target.bucket}/${target.prefix}`;
-  const { host, port, user, folder } = target;
-  return `sftp://${user}@${host}${port === 22 ? '' : `:${port}`}/${folder === '.' ? '' : folder.replace(/^\//, '')}`;
+/** Describes a destination for people, without secrets: `s3://bucket/prefix`. */
+export function describeTarget({ bucket, prefix }: Target): string {
+  return `s3://${bucket}/${prefix}`;
 }

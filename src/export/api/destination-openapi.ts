@@ -2,7 +2,6 @@ import { targetArguments } from '../../destinations/target.ts';
 import {
   type OpenApiPart,
   choice,
-  count,
   flag,
   listOf,
   note,
@@ -18,18 +17,13 @@ const destination = object({
   idDestination: text,
   name: text,
   place: note(text, 'The place in one text.'),
-  kind: choice(['s3', 'sftp']),
+  kind: choice(['s3']),
   'endpoint?': text,
   'region?': text,
   'bucket?': text,
   'prefix?': text,
   'pathStyle?': flag,
   'accessKeyId?': text,
-  'host?': text,
-  'port?': count,
-  'user?': text,
-  'folder?': text,
-  'hostKey?': text,
   timestampCreated: text,
 });
 
@@ -41,12 +35,12 @@ const own = Object.entries(targetArguments).flatMap(([kind, names]) =>
 
 export function describeDestinationApi(): OpenApiPart {
   const id = parameter('idDestination', text);
-  const secret = parameter('secret', text, 'Secret access key, password, or private key. It is never returned.');
+  const secret = parameter('secret', text, 'Secret access key. It is never returned.');
   const answer = reference('Destination');
   const damaged = listOf(text, 'Ids of destinations with damaged records.');
   const create = method(
     'Create a destination of the account, to which exports are delivered.',
-    [parameter('name', text), parameter('kind', choice(['s3', 'sftp'])), ...own, secret],
+    [parameter('name', text), parameter('kind', choice(['s3'])), ...own, secret],
     answer,
   );
   const list = object({ destinations: listOf(answer), 'damaged?': damaged });

@@ -1,5 +1,5 @@
 /**
- * Delivers the files of exports to buckets and folders of their accounts.
+ * Delivers the files of exports to buckets of their accounts.
  *
  * In: exports that succeeded and name a destination. Out: each file once under its own name, then the signed manifest,
  * retried with backoff until the export expires. One host runs it: see src/export/tasks.ts.

@@ -12,7 +12,6 @@ export async function openDrop(
   signal: AbortSignal,
 ): Promise<FileDrop> {
   const lookup = createCheckedLookup(rules, String(idAccount), signal);
-  if (target.kind === 'sftp') throw new Error('SFTP is not supported yet');
   const { endpoint, region, bucket, pathStyle, accessKeyId, prefix } = target;
   const credentials = { accessKeyId, secretAccessKey: secret };
   return await openBucketDrop({ endpoint, region, bucket, pathStyle, credentials, lookup }, prefix);

@@ -201,7 +201,7 @@ describe('deliveries to a bucket', () => {
     ['a prefix with a dot', { prefix: 'a/./x' }],
     ['a bucket with a slash', { bucket: 'a/b' }],
     ['no secret', { secret: '' }],
-    ['a host key of another form', { kind: 'sftp', host: '127.0.0.1', username: 'u', hostKey: 'any' }],
+    ['a kind that does not exist', { kind: 'ftp' }],
   ])('A destination with %s is refused', async (_, change) => {
     const area = createExportArea(path.join(testFolder(), 'data'));
     const user = await area.addUser({});

@@ -8,28 +8,14 @@ import { useAction, useLoaded } from '../components/load.ts';
 type Destination = AnswerOf<'/api/destination/v1/list.json'>['destinations'][number];
 type Delivery = NonNullable<AnswerOf<'/api/raw/v1/export/get.json'>['delivery']>;
 
-const kinds = [
-  ['s3', 'S3-compatible bucket'],
-  ['sftp', 'SFTP folder'],
+/** Fields of a new destination: name, label, placeholder; optional if the label says so. */
+const fields = [
+  ['endpoint', 'Server', 'https://s3.eu-central-1.amazonaws.com'],
+  ['region', 'Region (optional)', 'us-east-1'],
+  ['bucket', 'Bucket', 'warehouse'],
+  ['prefix', 'Prefix (optional)', 'raw/'],
+  ['accessKeyId', 'Access key ID', ''],
 ] as const;
-
-/** Fields of a new destination by kind: name, label, placeholder; optional if the label says so. */
-const fields: Readonly<Record<string, readonly (readonly [name: string, label: string, placeholder: string])[]>> = {
-  s3: [
-    ['endpoint', 'Server', 'https://s3.eu-central-1.amazonaws.com'],
-    ['region', 'Region (optional)', 'us-east-1'],
-    ['bucket', 'Bucket', 'warehouse'],
-    ['prefix', 'Prefix (optional)', 'raw/'],
-    ['accessKeyId', 'Access key ID', ''],
-  ],
-  sftp: [
-    ['host', 'Host', 'sftp.example.com'],
-    ['port', 'Port (optional)', '22'],
-    ['username', 'User', ''],
-    ['folder', 'Folder (optional)', 'incoming'],
-    ['hostKey', 'Fingerprint of the server', 'SHA256:…'],
-  ],
-};
 
 /** Loads the destinations of the account. */
 export function useDestinations() {
@@ -45,13 +31,12 @@ function readForm(form: EventTarget | null): Readonly<Record<string, string>> {
 }
 
 function AddForm({ onAdded }: { readonly onAdded: () => void }) {
-  const [kind, setKind] = useState('s3');
   const [added, setAdded] = useState(0);
   const { isBusy, error, act } = useAction();
 
   async function add(event: Event): Promise<void> {
     event.preventDefault();
-    const callArguments = { ...readForm(event.currentTarget), kind };
+    const callArguments = { ...readForm(event.currentTarget), kind: 's3' };
     const isDone = await act(() => callApi('/api/destination/v1/create.json', { method: 'POST', callArguments }));
     if (!isDone) return;
     setAdded(added + 1);
@@ -61,12 +46,11 @@ function AddForm({ onAdded }: { readonly onAdded: () => void }) {
   return (
     <form key={added} class="card stack" onSubmit={(event) => void add(event)}>
       <Note>
-        Exports and schedules can be delivered to a bucket or a folder of yours: each file once, the manifest last.
+        Exports and schedules can be delivered to an S3-compatible bucket of yours: each file once, the manifest last.
       </Note>
       <div class="columns-3">
         <Input label="Name" name="name" required maxLength={100} />
-        <Select label="Kind" choices={kinds} value={kind} onChange={(event) => setKind(event.currentTarget.value)} />
-        {(fields[kind] ?? []).map(([name, label, placeholder]) => (
+        {fields.map(([name, label, placeholder]) => (
           <Input
             key={name}
             label={label}
@@ -76,13 +60,7 @@ function AddForm({ onAdded }: { readonly onAdded: () => void }) {
             autocomplete="off"
           />
         ))}
-        <Input
-          label={kind === 's3' ? 'Secret access key' : 'Password or private key'}
-          name="secret"
-          type="password"
-          required
-          autocomplete="new-password"
-        />
+        <Input label="Secret access key" name="secret" type="password" required autocomplete="new-password" />
       </div>
       <ErrorMessage error={error} />
       <div class="row">
