@@ -128,37 +128,41 @@ const realServers = [
 const servers = [['in memory', startMemoryServer] as const, ...(isWhole ? realServers : [])];
 
 describe('deliveries to a bucket', () => {
-  it.each(servers)('Through kills each part is there once, and the manifest last, on a server %s', async (_, start) => {
-    const server = await start();
-    if (server === undefined) return;
-    onTestFinished(() => server.stop());
-    const { area, user } = await openArea();
-    let stage = await area.startProcess({ ...parts, ...allowed }, { runsHere: true });
-    onTestFinished(() => stage.kill());
-    const idDestination = await addDestination(stage, user, bucketArguments(server, 'a/b'));
-    const random = createRandom(seed);
-    const ids: string[] = [];
-    for (let kill = 0; kill < kills; kill += 1) {
-      ids.push(await stage.create(user, `${query}&deliverTo=${idDestination}`));
-      await stage.waitForEnd(user, ids.at(-1) ?? '');
-      await new Promise((resolve) => setTimeout(resolve, random(400)));
-      await stage.kill();
-      stage = await area.startProcess({ ...parts, ...allowed }, { runsHere: true });
-    }
-    for (const id of ids) {
-      await waitFor(
-        `export ${id} is delivered`,
-        async () => {
-          const data = await ask(stage, user, `/api/raw/v1/export/get.json?idRawExport=${id}`, 'GET');
-          return JSON.stringify(data?.['delivery']).includes('"status":"Delivered"');
-        },
-        60_000,
-      );
-    }
-    const found = await listBucket(server, 'a/b/');
-    expect(found.length).toBeGreaterThan(2 * kills);
-    checkDelivered(found, ids);
-  });
+  it.each(servers)(
+    'Through kills each part is there once, and the manifest last, on a server %s',
+    async (_, start) => {
+      const server = await start();
+      if (server === undefined) return;
+      onTestFinished(() => server.stop());
+      const { area, user } = await openArea();
+      let stage = await area.startProcess({ ...parts, ...allowed }, { runsHere: true });
+      onTestFinished(() => stage.kill());
+      const idDestination = await addDestination(stage, user, bucketArguments(server, 'a/b'));
+      const random = createRandom(seed);
+      const ids: string[] = [];
+      for (let kill = 0; kill < kills; kill += 1) {
+        ids.push(await stage.create(user, `${query}&deliverTo=${idDestination}`));
+        await stage.waitForEnd(user, ids.at(-1) ?? '');
+        await new Promise((resolve) => setTimeout(resolve, random(400)));
+        await stage.kill();
+        stage = await area.startProcess({ ...parts, ...allowed }, { runsHere: true });
+      }
+      for (const id of ids) {
+        await waitFor(
+          `export ${id} is delivered`,
+          async () => {
+            const data = await ask(stage, user, `/api/raw/v1/export/get.json?idRawExport=${id}`, 'GET');
+            return JSON.stringify(data?.['delivery']).includes('"status":"Delivered"');
+          },
+          60_000,
+        );
+      }
+      const found = await listBucket(server, 'a/b/');
+      expect(found.length).toBeGreaterThan(2 * kills);
+      checkDelivered(found, ids);
+    },
+    600_000,
+  );
 
   it('A wrong secret is retried with its error, a new one is used, and a removed destination ends the delivery', async () => {
     const { url } = await startReceiver(403);
