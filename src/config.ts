@@ -122,6 +122,15 @@ function findClusterProblems(values: Readonly<Record<string, unknown>>): readonl
   ];
 }
 
+function findOidcProblems({ oidcIssuer, oidcClientId, publicApiUrl }: Values): readonly string[] {
+  if (oidcIssuer === undefined)
+    return oidcClientId === undefined ? [] : ['TRIBUTARY_OIDC_CLIENT_ID needs TRIBUTARY_OIDC_ISSUER'];
+  return [
+    ...(oidcClientId === undefined ? ['TRIBUTARY_OIDC_ISSUER needs TRIBUTARY_OIDC_CLIENT_ID'] : []),
+    ...(publicApiUrl === undefined ? ['TRIBUTARY_OIDC_ISSUER needs TRIBUTARY_PUBLIC_API_URL'] : []),
+  ];
+}
+
 const isAtOrBelow = (place: string, other: string): boolean => place === other || place.startsWith(`${other}/`);
 
 function findStorageProblems(values: Values): readonly string[] {
@@ -169,7 +178,7 @@ export function parseConfig(environment: Environment): Config {
   const parsed = Object.fromEntries(Object.entries(settings).map(([key, setting]) => [key, parse(setting)]));
   problems.push(...findClusterProblems(parsed));
   const values = parsed as Values;
-  problems.push(...findStorageProblems(values));
+  problems.push(...findStorageProblems(values), ...findOidcProblems(values));
   const traceExport = parseTraceExport(environment, problems);
   if (problems.length > 0) {
     throw new AppError('config_invalid', `bad settings: ${problems.join('; ')}`, {

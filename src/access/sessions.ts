@@ -53,7 +53,7 @@ export interface SessionDependencies {
 }
 
 /** Finds a cookie; undefined also if it occurs twice, which another site of the domain could cause. */
-function findCookie(header: string | undefined, name: string): string | undefined {
+export function findCookie(header: string | undefined, name: string): string | undefined {
   const values = (header ?? '').split(';').flatMap((pair) => {
     const text = pair.trim();
     return text.startsWith(`${name}=`) ? [text.slice(name.length + 1)] : [];

@@ -2,8 +2,12 @@ import { setPassword } from '../access/passwords.ts';
 import { openSessionEnds, openSessionKey } from '../access/session-key.ts';
 import { createRememberedBrowsers, createSessions, maxSessionSeconds } from '../access/sessions.ts';
 import type { AccessReader } from '../access/access.ts';
+import type { AccessPaths } from '../access/access-file.ts';
+import { addUser, listUsers } from '../access/users.ts';
 import type { AuditLog } from '../audit/audit-log.ts';
-import { dataPaths } from '../config.ts';
+import { dataPaths, type Config } from '../config.ts';
+import { createOidcClient, type OidcSettings } from '../console/oidc-client.ts';
+import { addOidcRoutes } from '../console/oidc-routes.ts';
 import { addPageRoutes, openPageFiles } from '../console/page-routes.ts';
 import { addSessionRoutes } from '../console/session-routes.ts';
 import { createSignInGuard } from '../console/sign-in-guard.ts';
@@ -12,6 +16,33 @@ import { describeExportForm } from '../export/api/export-form-metadata.ts';
 import { defaultTimezone } from '../export/api/parse-request.ts';
 import { findBuild } from '../runtime/files/package-files.ts';
 import type { CompositionContext } from './context.ts';
+
+/** Returns the settings of OpenID Connect; undefined without a provider. */
+function findOidcSettings(config: Config): OidcSettings | undefined {
+  const { oidcIssuer: issuer, oidcClientId: clientId, oidcClientSecret: clientSecret, publicApiUrl } = config;
+  if (issuer === undefined || clientId === undefined || publicApiUrl === undefined) return undefined;
+  const { oidcClaim: claim, oidcNewUsersAccount } = config;
+  const newUsersAccount = oidcNewUsersAccount === 0 ? undefined : oidcNewUsersAccount;
+  return {
+    issuer,
+    clientId,
+    clientSecret,
+    claim,
+    newUsersAccount,
+    callbackUrl: `${publicApiUrl}/console/oidc/callback`,
+  };
+}
+
+/** Adds a user, or finds the one that was added at the same moment. */
+async function ensureUser(paths: AccessPaths, name: string, idAccount: number): Promise<string> {
+  try {
+    return (await addUser(paths, { name, idAccount, canExport: true })).idUser;
+  } catch (error) {
+    const found = (await listUsers(paths)).find((user) => user.name === name && user.idAccount === String(idAccount));
+    if (found === undefined) throw error;
+    return found.idUser;
+  }
+}
 
 export async function openConsole(
   compositionContext: CompositionContext,
@@ -37,6 +68,18 @@ export async function openConsole(
     (await setPassword(dataPaths(dataDir), Number(idUser), password)).passwordHash;
   const isReady = (): boolean => key.isReadable();
   const sessions = createSessions({ key, access, clock, ends }, publicUrl?.startsWith('https:') === true);
+  const oidc = findOidcSettings(config);
+  const ofOidc = (settings: OidcSettings) => ({
+    access,
+    sessions,
+    browsers,
+    audit,
+    logger,
+    isReady,
+    key: () => key.current(),
+    client: createOidcClient(settings),
+    addUser: (name: string, idAccount: number) => ensureUser(dataPaths(dataDir), name, idAccount),
+  });
   return {
     sessions,
     problems: () => key.problems(),
@@ -44,7 +87,12 @@ export async function openConsole(
       const options = { publicUrl, version, timezone: defaultTimezone, hasClientAddresses };
       addSessionRoutes(server, { access, sessions, browsers, guard, audit, setPassword: store, isReady }, options);
       const importAddress = { importUrl: config.publicS2sUrl, importPort: config.s2sPort };
-      addPageRoutes(server, openPageFiles(), () => ({ ...describeExportForm(), ...importAddress }));
+      const describeForm = () => ({ ...describeExportForm(), ...importAddress });
+      addPageRoutes(server, openPageFiles(), describeForm, { oidc: oidc !== undefined });
+      if (oidc === undefined) return;
+      const { claim, newUsersAccount } = oidc;
+      const isSecure = publicUrl?.startsWith('https:') === true;
+      addOidcRoutes(server, ofOidc(oidc), { claim, newUsersAccount, isSecure, hasClientAddresses });
     },
   };
 }

@@ -57,6 +57,11 @@ export function word<T extends string | undefined>(name: string, rest: Rest<T>):
   return { name, ...rest, parse: (given) => given };
 }
 
+/** A secret text, also in a file that the variable with `_FILE` names. */
+export function secret(name: string, texts: Texts): Setting<string | undefined> {
+  return { name, ...texts, values: 'text', isSecret: true, fallback: undefined, parse: (given) => given };
+}
+
 /** The absolute path of a file or a folder. */
 export function pathSetting<T extends string | undefined>(
   name: string,

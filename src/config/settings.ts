@@ -12,6 +12,7 @@ import {
   setting,
   word,
 } from './setting-kinds.ts';
+import { oidcSettings } from './oidc-settings.ts';
 
 const mebibyte = 1024 * 1024;
 const logLevels = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const;
@@ -318,6 +319,7 @@ export const settings = {
     notes:
       'The text may have personal data. Records that show more than the setting are not returned, and the next start removes them.',
   }),
+  ...oidcSettings,
   auditDays: integer('AUDIT_DAYS', {
     fallback: 400,
     min: 0,

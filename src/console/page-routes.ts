@@ -80,9 +80,15 @@ function sendNothing(reply: FastifyReply, text: string): FastifyReply {
 
 /**
  * Adds the console's files under `/console/`; `/` redirects there. `describeOrders` returns the JSON that the page New
- * export is made from.
+ * export is made from, `signIn` the ways to sign in besides secrets and passwords.
  */
-export function addPageRoutes(server: FastifyInstance, files: () => PageFiles, describeOrders: () => unknown): void {
+export function addPageRoutes(
+  server: FastifyInstance,
+  files: () => PageFiles,
+  describeOrders: () => unknown,
+  signIn: { readonly oidc: boolean } = { oidc: false },
+): void {
+  const signInFile = createPageFile('sign-in.json', Buffer.from(JSON.stringify(signIn)));
   let dictionary: PageFile | undefined;
 
   for (const url of ['/', '/console'])
@@ -92,6 +98,8 @@ export function addPageRoutes(server: FastifyInstance, files: () => PageFiles, d
     dictionary ??= createPageFile('dictionary.json', Buffer.from(JSON.stringify(describeOrders())));
     return sendFile(request, reply, dictionary, 'no-cache');
   });
+
+  server.get('/console/sign-in.json', (request, reply) => sendFile(request, reply, signInFile, 'no-cache'));
 
   server.get('/console/*', (request, reply) => {
     // The target as received: encoded characters match no file and no page.

@@ -70,7 +70,7 @@ function isFromElsewhere({ raw, headers }: FastifyRequest, publicUrl: string | u
 }
 
 /** Returns functions that set the two cookies, which no script and no other site can read. */
-function createCookies(
+export function createCookies(
   { sessions, browsers }: Pick<SessionRouteDependencies, 'sessions' | 'browsers'>,
   isSecure: boolean,
 ) {

@@ -120,6 +120,8 @@ const homes: readonly { readonly library: RegExp; readonly home: RegExp }[] = [
   // Loaded on demand: a process without a collector of traces pays nothing.
   { library: /^@opentelemetry\//, home: /^runtime\/tracing\/open-telemetry\.ts$/ },
   { library: /^ssh2$/, home: /^export\/deliver\/sftp-drop\.ts$/ },
+  // Loaded for the first sign-in by a provider.
+  { library: /^openid-client$/, home: /^console\/oidc-client\.ts$/ },
   { library: /^archiver$/, home: /^reports\// },
   { library: /^(preact|@preact\/)/, home: /^console\/web\// },
   { library: /^commander$/, home: /^cli\/program\.ts$/ },

@@ -296,7 +296,7 @@ async function checkMetrics(): Promise<void> {
 const openPaths = [
   ...dictionaryNames.map((name) => `get /api/dictionary/v1/${name}.json`),
   ...['healthz', 'readyz', 'openapi.json', 'docs', 'manifest-key.json'].map((name) => `get /${name}`),
-  ...['/', '/console', '/console/*', '/console/dictionary.json'].map((name) => `get ${name}`),
+  ...['/', '/console', '/console/*', '/console/dictionary.json', '/console/sign-in.json'].map((name) => `get ${name}`),
   'post /v1/version',
   'get /v1/receipt-key',
 ];

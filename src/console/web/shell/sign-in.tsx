@@ -1,7 +1,7 @@
 import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { Button, Field } from '../components/controls.tsx';
-import { ErrorMessage, useModal } from '../components/layout.tsx';
-import { useAction } from '../components/load.ts';
+import { ErrorMessage, MessageBox, useModal } from '../components/layout.tsx';
+import { useAction, useLoaded } from '../components/load.ts';
 import { signIn } from './session.ts';
 
 /** The sign-in form. `idUser`: the user whose session has ended. */
@@ -51,6 +51,36 @@ function SignInForm({ idUser: ended = '' }: { readonly idUser?: string }) {
   );
 }
 
+/** Reasons for which a sign-in by the provider failed, by the code in the address. */
+const failures: Readonly<Record<string, string>> = {
+  provider: 'The sign-in service did not confirm who you are. Try again, or ask your operator.',
+  expired: 'The sign-in took too long. Try again.',
+  unknown: 'No user has your name. Ask your operator to add you.',
+  unverified: 'The sign-in service has not verified your address. Ask your operator.',
+  ambiguous: 'Several users have your name. Sign in with your password, or ask your operator.',
+  often: 'Too many sign-ins. Wait a minute, then try again.',
+};
+
+/** The sign-in by an OpenID Connect provider, if the service has one, and why the last one failed. */
+function ProviderSignIn() {
+  const { data } = useLoaded(
+    (signal) =>
+      fetch('/console/sign-in.json', { signal }).then(async (answer) => (await answer.json()) as { oidc: boolean }),
+    [],
+  );
+  const failure = failures[new URLSearchParams(location.search).get('sign-in') ?? ''];
+  return (
+    <>
+      {failure !== undefined && <MessageBox kind="error">{failure}</MessageBox>}
+      {data?.oidc === true && (
+        <a class="button wide" href="/console/oidc">
+          Sign in with your organization
+        </a>
+      )}
+    </>
+  );
+}
+
 export function SignInPage() {
   return (
     <main class="sign-in" id="main">
@@ -59,6 +89,7 @@ export function SignInPage() {
           <BrandMark /> tributary
         </h1>
         <p class="muted">Sign in with your name and password, or with the id and the secret of an API user.</p>
+        <ProviderSignIn />
         <SignInForm />
         <details class="hint">
           <summary>Where do I find my credentials?</summary>
