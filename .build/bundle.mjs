@@ -31,6 +31,13 @@ const nativeEngine = {
   },
 };
 
+/** Replaces the native parts of ssh2, which works without them: they would have to be compiled at the installation. */
+const withoutNativeSsh = {
+  name: 'without-native-ssh',
+  resolveId: { filter: { id: /^cpu-features$|sshcrypto\.node$/ }, handler: () => ({ id: '\0native-ssh.cjs' }) },
+  load: { filter: { id: /native-ssh\.cjs$/ }, handler: () => `throw new Error('no native part');` },
+};
+
 /** Returns the commit for the metrics; undefined without a repository or git. */
 function findCommit() {
   try {
@@ -47,7 +54,7 @@ async function bundle(input, out) {
     cwd: root,
     platform: 'node',
     input,
-    plugins: [nativeEngine],
+    plugins: [nativeEngine, withoutNativeSsh],
     checks: { bundlerTimings: false },
     onLog: (level, { code, message }) => {
       // One process may import at its start what another imports dynamically.

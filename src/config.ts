@@ -226,6 +226,7 @@ export function dataPaths(dataDir: string) {
     titles: path.join(dataDir, 'titles'),
     webhooks: path.join(dataDir, 'webhooks'),
     schedules: path.join(dataDir, 'schedules'),
+    destinations: path.join(dataDir, 'destinations'),
     /** A cache that finds event ids. */
     eventIndex: path.join(dataDir, 'event-index'),
     refusals: path.join(dataDir, 'refusals'),

@@ -24,6 +24,7 @@ const commands: Readonly<Record<string, () => Promise<Command>>> = {
   load: async () => (await import('./cli/load.ts')).loadCommand,
   segment: async () => (await import('./cli/segment.ts')).segmentCommand,
   schedule: async () => (await import('./cli/schedule.ts')).scheduleCommand,
+  destination: async () => (await import('./cli/destination.ts')).destinationCommand,
   webhook: async () => (await import('./cli/webhook.ts')).webhookCommand,
   refusals: async () => (await import('./cli/catalogue.ts')).refusalsCommand,
   audit: async () => (await import('./cli/audit.ts')).auditCommand,

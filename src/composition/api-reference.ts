@@ -2,6 +2,7 @@ import type { Config } from '../config.ts';
 import { describeAccountApi } from '../export/api/account-openapi.ts';
 import { describeExportApi } from '../export/api/openapi.ts';
 import { describeOperationsApi } from '../export/admin-api/openapi.ts';
+import { describeDestinationApi } from '../export/api/destination-openapi.ts';
 import { describeWebhookApi } from '../export/api/webhook-openapi.ts';
 import { describeScheduleApi } from '../export/schedules/openapi.ts';
 import { describeHealth } from '../ops/openapi.ts';
@@ -38,6 +39,7 @@ export function describeApi(config: Config): (exportUrl: string) => object {
     describeExportApi(),
     describeAccountApi(),
     describeWebhookApi(),
+    describeDestinationApi(),
     describeScheduleApi(),
     describeOperationsApi(),
     describeHealth(),

@@ -101,6 +101,7 @@ export async function startExportStage(compositionContext: CompositionContext): 
       titlesDir: paths.titles,
       webhooksDir: paths.webhooks,
       schedulesDir: paths.schedules,
+      destinationsDir: paths.destinations,
     },
   );
   const watched = withProblems(stage, [

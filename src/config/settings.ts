@@ -354,6 +354,19 @@ export const settings = {
       return entries;
     },
   }),
+  deliveryAllow: setting<readonly string[]>({
+    name: 'DELIVERY_ALLOW',
+    values: 'networks and names, separated by commas',
+    about: 'Hosts to which exports may be delivered, and private networks that these may be in. Default: none.',
+    notes: 'A name is `s3.example.com` or `*.example.com`. A server without a name needs its network.',
+    fallback: [],
+    parse(given, refuse) {
+      const entries = given.split(',').filter((entry) => entry.trim() !== '');
+      const rules = createEgressPolicy(entries);
+      if (typeof rules === 'string') refuse(`must be networks and names, and '${rules}' is neither`);
+      return entries;
+    },
+  }),
   clockOffsetSeconds: integer('CLOCK_OFFSET_SECONDS', {
     fallback: 0,
     min: -315_360_000,

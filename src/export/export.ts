@@ -5,6 +5,8 @@ import type { AuditLog } from '../audit/audit-log.ts';
 import type { Config } from '../config.ts';
 import { findAvailableVersions } from '../lake/log/change-feed.ts';
 import { openDuckdb } from '../lake/sql/duckdb.ts';
+import { findDestination } from '../destinations/destination-store.ts';
+import { renderManifest } from '../reports/manifest.ts';
 import { addDownloadRoutes, addManifestRoutes, type Download } from '../reports/download-routes.ts';
 import { openReports, type Reports } from '../reports/open-reports.ts';
 import { isInProgress, type ReportJob } from '../reports/reports.ts';
@@ -42,6 +44,7 @@ import {
   type RunDataQuery,
 } from './jobs/worker-process.ts';
 import { createAccountWebhooks } from './notify/account-webhooks.ts';
+import { addDestinationRoutes } from './api/destination-routes.ts';
 import { addWebhookRoutes } from './api/webhook-routes.ts';
 import { addOperationsMethods, type OperationsDependencies } from './admin-api/operations.ts';
 import { addScheduleRoutes, createAccountSchedules } from './schedules/account-schedules.ts';
@@ -95,6 +98,7 @@ export const exportSettings = [
   'quotaUser',
   'quotaIp',
   'webhooksAllow',
+  'deliveryAllow',
 ] as const satisfies readonly (keyof Config)[];
 
 export interface ExportOptions extends Pick<Config, (typeof exportSettings)[number]> {
@@ -109,6 +113,7 @@ export interface ExportOptions extends Pick<Config, (typeof exportSettings)[numb
   readonly titlesDir: string;
   readonly webhooksDir: string;
   readonly schedulesDir: string;
+  readonly destinationsDir: string;
   readonly limits?: Partial<ApiServerLimits>;
   readonly schedulesEveryMs?: number;
   /** Time to wait for another process that has the reports, ms; shorter in tests. */
@@ -141,6 +146,14 @@ function getOutgoingRules({ webhooksAllow }: ExportOptions): EgressPolicy {
   });
 }
 
+function getDeliveryRules({ deliveryAllow }: ExportOptions): EgressPolicy {
+  const rules = createEgressPolicy(deliveryAllow, { isClosed: true });
+  if (typeof rules !== 'string') return rules;
+  throw new AppError('config_invalid', `TRIBUTARY_DELIVERY_ALLOW: '${rules}' is not a network or a host name`, {
+    hint: 'Set names such as s3.example.com and networks such as 10.1.0.0/16.',
+  });
+}
+
 function toRunnerOptions(options: ExportOptions): JobRunnerOptions {
   const { lakeDir, segmentsDir, titlesDir, retentionMs } = options;
   const limits = {
@@ -155,11 +168,29 @@ function toRunnerOptions(options: ExportOptions): JobRunnerOptions {
   return { workers: options.exportWorkers, timeoutMs: options.exportTimeoutMs, ...folders, retentionMs, limits };
 }
 
+/** Returns what delivers exports, and what users change. */
+function toDestinations(
+  { clock, logger }: ExportDependencies,
+  options: ExportOptions,
+  manifestKey: Reports['manifestKey'],
+) {
+  return {
+    paths: { destinations: options.destinationsDir, keys: options.keysDir },
+    rules: getDeliveryRules(options),
+    clock,
+    logger,
+    renderManifest(job: ReportJob): string | undefined {
+      const key = manifestKey.current();
+      return key && renderManifest(job, key);
+    },
+  };
+}
+
 /** Starts everything except the HTTP server. */
 async function startWork(
   dependencies: ExportDependencies,
   options: ExportOptions,
-  { store }: Reports,
+  { store, manifestKey }: Reports,
   closers: Closers,
 ) {
   const { access, clock, logger, tracing, audit, crashPoint = noCrashPoint } = dependencies;
@@ -176,6 +207,7 @@ async function startWork(
     logger,
   };
 
+  const destinations = toDestinations(dependencies, options, manifestKey);
   const damages = new Set<string>();
   const onDamage = (error: string): void => void damages.add(error);
   function onEnd(job: ReportJob, seconds: number): void {
@@ -203,13 +235,14 @@ async function startWork(
     calendar,
     listSegmentIds: (idAccount) => listSegmentIds(segmentsDir, idAccount),
     findVersions: (event) => findAvailableVersions(tableDirOf(lakeDir, { event })),
+    hasDestination: async (idAccount, id) => (await findDestination(destinations.paths, idAccount, id)) !== undefined,
     appsOfAccount: (idAccount) => access.current().appsOfAccount(idAccount),
   });
   const exports = createExports({ store, runner, clock, parseRequest, loaded }, options);
   const ofSchedules = { access, clock, parseRequest, slotClock: createSlotClock(calendar), schedules: schedulesDir };
   const pace = schedulesEveryMs === undefined ? {} : { everyMs: schedulesEveryMs };
   const ofSlots = { ...ofSchedules, ...pace, logger, store, exports, loaded, crashPoint, lakeDir };
-  const tasks = startTasks({ ...ofSlots, webhooks, leases, audit });
+  const tasks = startTasks({ ...ofSlots, webhooks, destinations, leases, audit });
   closers.add('tasks', () => tasks.stop());
   const following = store.follow((id, job) => {
     runner.onChange(id, job);
@@ -218,7 +251,7 @@ async function startWork(
   closers.add('requests of other hosts', () => following.stop());
   const schedules = createAccountSchedules({ ...ofSchedules, onAsked: () => tasks.onAsked() });
   const interactiveJobs = createInteractiveJobs({ access, clock, runDryRun, runDataQuery, onDamage }, runnerOptions);
-  return { exports, runner, tasks, schedules, looks: interactiveJobs, damages, webhooks, metrics };
+  return { exports, runner, tasks, schedules, looks: interactiveJobs, damages, webhooks, destinations, metrics };
 }
 
 type Work = Awaited<ReturnType<typeof startWork>>;
@@ -228,10 +261,14 @@ function addRoutes(
   { access, clock, logger, sessions, extraRoutes = [], appView, operations, tracing, audit }: ExportDependencies,
   options: ExportOptions,
   reports: Reports,
-  { exports, looks: interactiveJobs, schedules, webhooks, metrics }: Work,
+  { exports, looks: interactiveJobs, schedules, webhooks, destinations, metrics }: Work,
 ): void {
   const { publicUrl } = options;
-  const exportViews = createExportViews(reports.keys, (job) => exports.progress(job));
+  const exportViews = createExportViews(
+    reports.keys,
+    (job) => exports.progress(job),
+    (id) => reports.store.readDelivery(id),
+  );
   const quotas = createQuotas(options);
   const hasClientAddresses = options.quotaIp.length > 0;
   const ofMethods = { access, quotas, sessions, audit, onAnswer: metrics.answered };
@@ -243,6 +280,7 @@ function addRoutes(
   const findJob = (id: number) => reports.store.find(id);
   const ofWebhooks = { ...webhooks, lakeDir, schedules: schedulesDir, access, findJob };
   addWebhookRoutes(addMethod, { ...ofWebhooks, webhooks: createAccountWebhooks(ofWebhooks) });
+  addDestinationRoutes(addMethod, destinations);
   addScheduleRoutes(addMethod, schedules);
   if (appView !== undefined) addAppRoutes(addMethod, access, appView);
   addDataRoutes(addMethod, { access, interactiveJobs, clock });

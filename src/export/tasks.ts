@@ -2,8 +2,7 @@
  * Tasks of the export stage that one host runs for all that share its stores.
  *
  * In: schedules, webhooks, notices, and requests that have ended on any host. Out: requests of slots, messages to
- * webhooks, and the removal of expired requests
- * and audit entries.
+ * webhooks, files to destinations, and the removal of expired requests and audit entries.
  * Where several hosts share the stores, the holder of the lease `tasks` runs them. Two holders may overlap for a
  * moment: the records refuse a second request of a slot, and a message may be sent twice under its id, as after a crash.
  * Crash: another host runs them after the lease time; each task finds what is left to do.
@@ -19,12 +18,14 @@ import type { Problem } from '../runtime/problems/problem.ts';
 import type { Lease } from '../runtime/store/held-lease.ts';
 import type { Leases } from '../runtime/store/leases.ts';
 import { removeOldClaims } from './jobs/claims.ts';
+import { startDeliverer, type DelivererDependencies } from './deliver/deliverer.ts';
 import { startNoticeNotifier } from './notify/notice-notifier.ts';
 import { startNotifier, type NotifierDependencies } from './notify/notifier.ts';
 import { startSlotRunner, type SlotRunnerDependencies } from './schedules/slot-runner.ts';
 
 interface TasksDependencies extends SlotRunnerDependencies {
   readonly webhooks: Omit<NotifierDependencies, 'store'>;
+  readonly destinations: Omit<DelivererDependencies, 'store'>;
   /** The leases of the hosts that share the stores; undefined: only this process runs the tasks. */
   readonly leases: Leases | undefined;
   /** Its expired entries are removed. */
@@ -46,16 +47,18 @@ const auditSweepMs = 3_600_000;
 /** Wait before the lease is tried again after an error or a loss, ms. */
 const retryMs = 1000;
 
-function startHere({ webhooks, leases, audit, ...dependencies }: TasksDependencies): Tasks {
+function startHere({ webhooks, destinations, leases, audit, ...dependencies }: TasksDependencies): Tasks {
   const { store, clock, logger, loaded, lakeDir, access } = dependencies;
   const notifier = startNotifier({ ...webhooks, store });
+  const deliverer = startDeliverer({ ...destinations, store });
   let missed: Promise<void> | undefined;
   void loaded.then(() => {
     missed = notifier.deliverMissed();
+    deliverer.deliverMissed();
   });
   const slots = startSlotRunner(dependencies);
   const noticeNotifier = startNoticeNotifier({ ...webhooks, lakeDir, access, listStops: () => slots.stops() });
-  const sweeper = startSweeper(store, clock, logger, (job) => slots.isHeld(job));
+  const sweeper = startSweeper(store, clock, logger, (job) => slots.isHeld(job) || deliverer.isHeld(job));
   const tidying = startPollLoop(() => (leases === undefined ? undefined : removeOldClaims(store, leases)), {
     everyMs: oldClaimsEveryMs,
     pausesFirst: true,
@@ -68,12 +71,14 @@ function startHere({ webhooks, leases, audit, ...dependencies }: TasksDependenci
   return {
     onEnd(id) {
       notifier.deliver(id);
+      deliverer.deliver(id);
       slots.onEnd();
     },
     onAsked: () => slots.onEnd(),
-    notices: () => [...slots.notices(), ...notifier.notices()],
+    notices: () => [...slots.notices(), ...notifier.notices(), ...deliverer.notices()],
     async stop() {
-      for (const part of [sweepingAudit, tidying, sweeper, slots, noticeNotifier, notifier]) await part.stop();
+      const parts = [sweepingAudit, tidying, sweeper, slots, noticeNotifier, notifier, deliverer];
+      for (const part of parts) await part.stop();
       await missed;
     },
   };

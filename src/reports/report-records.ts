@@ -1,6 +1,6 @@
 /**
  * The objects of export requests: `<id>/job.json`, the state of a request; next to it `webhooks.json`, the deliveries
- * of its end, and `parts/`, its files; and `highest-id`, so that no id is used twice.
+ * of its end, `delivery.json`, that of its files, and `parts/`, its files; and `highest-id`, so that no id is used twice.
  */
 import { isRecord, renameMembers } from '../runtime/files/checksummed-json.ts';
 import type { ObjectStore } from '../runtime/store/object-store.ts';
@@ -19,6 +19,7 @@ const hasShape = shapeOf<ReportJob>({
   interruptions: optional(isCount),
   event: matching(/^\w+$/),
   name: optional(isText),
+  deliverTo: optional(isText),
   nonce: matching(/^[0-9a-f]{32}$/),
   attemptNonce: optional(matching(/^[0-9a-f]{16}$/)),
   request: (request) => typeof request === 'object' && request !== null,
@@ -136,6 +137,42 @@ export async function writeDeliveries(
   deliveries: readonly Delivery[],
 ): Promise<void> {
   await openDeliveries(objects).put(String(id), { deliveries });
+}
+
+/** The delivery of a request's files to its destination. */
+export interface ReportDelivery {
+  readonly state: 'waiting' | 'delivered' | 'failed';
+  readonly attempts: number;
+  /** Time of the next attempt, Unix ms. */
+  readonly nextMs: number;
+  /** Files that were delivered, without the manifest. */
+  readonly files: number;
+  /** Time of the delivery, Unix ms. */
+  readonly atMs?: number;
+  readonly lastError?: string;
+}
+
+const openDelivery = (objects: ObjectStore): Records<ReportDelivery> =>
+  createRecords(objects, {
+    isValid: shapeOf<ReportDelivery>({
+      state: oneOf(['waiting', 'delivered', 'failed']),
+      attempts: isCount,
+      nextMs: isCount,
+      files: isCount,
+      atMs: optional(isCount),
+      lastError: optional(isText),
+    }),
+    ending: '/delivery.json',
+    damaged: { code: 'report_damaged', hint: 'Remove the file; the export is then delivered again.' },
+  });
+
+/** Reads the delivery of a request's files; undefined before the first attempt, and if it is damaged. */
+export async function readDelivery(objects: ObjectStore, id: number): Promise<ReportDelivery | undefined> {
+  return await openDelivery(objects).getSound(String(id));
+}
+
+export async function writeDelivery(objects: ObjectStore, id: number, delivery: ReportDelivery): Promise<void> {
+  await openDelivery(objects).put(String(id), delivery);
 }
 
 const openHighestId = (objects: ObjectStore): Records<{ readonly number: number }> =>

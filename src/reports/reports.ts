@@ -106,6 +106,8 @@ export interface ReportJob {
   readonly event: string;
   /** Name that its user gave it; absent: none. */
   readonly name?: string;
+  /** Destination that gets the files; absent: none. */
+  readonly deliverTo?: string;
   /** 32 hex digits that make the file names unguessable, the same for every attempt. */
   readonly nonce: string;
   /** 16 hex digits of the current attempt, in the keys of its files; absent if `parts/` has them directly. */
@@ -128,7 +130,10 @@ export interface ReportJob {
   readonly basis?: ReportVersion;
 }
 
-export type NewReport = Pick<ReportJob, 'idUser' | 'idAccount' | 'event' | 'name' | 'request' | 'slot' | 'traceparent'>;
+export type NewReport = Pick<
+  ReportJob,
+  'idUser' | 'idAccount' | 'event' | 'name' | 'deliverTo' | 'request' | 'slot' | 'traceparent'
+>;
 
 export type ReportEnd =
   | ({ readonly state: 'success'; readonly files: readonly ReportFile[] } & Pick<ReportJob, 'columns' | 'basis'>)

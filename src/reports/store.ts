@@ -10,7 +10,14 @@ import { openStore } from '../runtime/store/open-store.ts';
 import { createJobAttempts } from './job-attempts.ts';
 import { openJobs } from './jobs.ts';
 import { createProgressNotes, createSharedProgressNotes } from './progress-notes.ts';
-import { readDeliveries, writeDeliveries, type Delivery } from './report-records.ts';
+import {
+  readDeliveries,
+  readDelivery,
+  writeDeliveries,
+  writeDelivery,
+  type Delivery,
+  type ReportDelivery,
+} from './report-records.ts';
 import { isExpired, isInProgress, type NewReport, type ReportJob } from './reports.ts';
 import { openSharedJobs } from './shared-jobs.ts';
 
@@ -60,6 +67,8 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
     readDeliveries: (id: number): Promise<readonly Delivery[]> => readDeliveries(objects, id),
     writeDeliveries: (id: number, deliveries: readonly Delivery[]): Promise<void> =>
       writeDeliveries(objects, id, deliveries),
+    readDelivery: (id: number): Promise<ReportDelivery | undefined> => readDelivery(objects, id),
+    writeDelivery: (id: number, delivery: ReportDelivery): Promise<void> => writeDelivery(objects, id, delivery),
     /** The objects of the requests, by their keys (report-records.ts). */
     objects,
   };

@@ -249,6 +249,8 @@ export function createExportArea(dataDir: string): ExportArea {
     ...lists,
     webhooksDir: path.join(dataDir, 'webhooks'),
     schedulesDir: path.join(dataDir, 'schedules'),
+    destinationsDir: path.join(dataDir, 'destinations'),
+    deliveryAllow: [],
     webhooksAllow: [],
     downloads: 'stream',
     linkTtlSeconds: 3600,

@@ -18,6 +18,7 @@ export const stores = [
   'access',
   'segments',
   'titles',
+  'destinations',
   'webhooks',
   'schedules',
   'enrichment',
@@ -77,6 +78,8 @@ const walls: Readonly<Record<string, readonly string[]>> = {
   'export/jobs': [],
   'export/worker': ['export/jobs'],
   'export/notify': [],
+  // Retries as messages are.
+  'export/deliver': ['export/notify'],
   // Operators' calls of the API.
   'export/admin-api': ['export/api'],
   // Creates requests as the API does, by its rules.
@@ -116,6 +119,7 @@ const homes: readonly { readonly library: RegExp; readonly home: RegExp }[] = [
   { library: /^@aws-sdk\//, home: /^runtime\/store\/s3-bucket\.ts$/ },
   // Loaded on demand: a process without a collector of traces pays nothing.
   { library: /^@opentelemetry\//, home: /^runtime\/tracing\/open-telemetry\.ts$/ },
+  { library: /^ssh2$/, home: /^export\/deliver\/sftp-drop\.ts$/ },
   // Loaded for the first sign-in by a provider.
   { library: /^openid-client$/, home: /^console\/oidc-client\.ts$/ },
   { library: /^archiver$/, home: /^reports\// },

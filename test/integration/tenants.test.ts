@@ -62,6 +62,7 @@ interface Tenant {
   readonly link: string;
   readonly idSchedule: string;
   readonly idWebhook: string;
+  readonly idDestination: string;
   readonly idSegment: string;
 }
 
@@ -81,6 +82,7 @@ const ghost: Tenant = {
   link: '/files/999999/none.csv',
   idSchedule: 'sc_0000000000000000',
   idWebhook: 'wh_0000000000000000',
+  idDestination: 'de_0000000000000000',
   idSegment: '99',
 };
 
@@ -398,6 +400,11 @@ const table: Readonly<Record<string, Row>> = {
   ),
   'post /api/webhook/v1/create.json': 'creates',
   'get /api/webhook/v1/list.json': [{ ask: nothing, stranger: 200 }],
+  'post /api/destination/v1/create.json': 'creates',
+  'get /api/destination/v1/list.json': [{ ask: nothing, stranger: 200 }],
+  'post /api/destination/v1/secret.json': [
+    { ask: ({ idDestination }) => query({ idDestination, secret: 's' }), stranger: 404 },
+  ],
   'post /api/schedule/v1/create.json': 'creates',
   'get /api/schedule/v1/list.json': [{ ask: nothing, stranger: 200 }],
   'get /api/schedule/v1/get.json': [{ ask: ofSchedule, stranger: 404 }],
@@ -425,6 +432,13 @@ const table: Readonly<Record<string, Row>> = {
   'post /api/webhook/v1/rotate.json': [{ ask: ofWebhook, stranger: 404, shows: () => /whsec_/ }],
   'post /api/webhook/v1/delete.json': [
     { ask: ofWebhook, stranger: 404, shows: ({ idWebhook }) => new RegExp(idWebhook) },
+  ],
+  'post /api/destination/v1/delete.json': [
+    {
+      ask: ({ idDestination }) => query({ idDestination }),
+      stranger: 404,
+      shows: ({ idDestination }) => new RegExp(idDestination),
+    },
   ],
   'post /api/schedule/v1/delete.json': [
     { ask: ofSchedule, stranger: 404, shows: ({ idSchedule }) => new RegExp(idSchedule) },
@@ -459,6 +473,7 @@ const storeRows: Readonly<Record<string, readonly string[] | string>> = {
   titles: 'those of all apps are the same',
   webhooks: ['get /api/webhook/v1/list.json', 'post /api/webhook/v1/delete.json'],
   schedules: ['get /api/schedule/v1/get.json'],
+  destinations: ['get /api/destination/v1/list.json'],
   enrichment: 'stores nothing',
   refusals: ['get /v1/refusals', 'get /api/app/v1/refusals.json'],
   live: ['get /v1/live', 'get /api/app/v1/live'],
@@ -628,6 +643,11 @@ async function makeRecords(of: Tenant, hook: string): Promise<Tenant> {
     return answer.json?.data as unknown as Readonly<Record<string, string>>;
   };
   const { idWebhook = '' } = await create('/api/webhook/v1/create.json', query({ url: `${hook}/${of.mark}` }));
+  const bucket = { kind: 's3', endpoint: 'http://127.0.0.1:9', bucket: 'none', accessKeyId: 'a', secret: 's' };
+  const { idDestination = '' } = await create(
+    '/api/destination/v1/create.json',
+    query({ ...bucket, name: `destination ${of.mark}` }),
+  );
   const slots = { every: 'day', event: 'customEvents', selectors: 'customUserId', eventName: `event ${of.mark}` };
   const { idSchedule = '' } = await create('/api/schedule/v1/create.json', query(slots));
   const { idRawExport = '' } = await create('/api/raw/v1/export/create.json', order({}));
@@ -638,7 +658,7 @@ async function makeRecords(of: Tenant, hook: string): Promise<Tenant> {
   });
   const link = targetOf(data?.data?.files?.[0]?.link ?? '');
   expect(data).toMatchObject({ data: { status: 'Success!' } });
-  return { ...of, idWebhook, idSchedule, idRawExport, link };
+  return { ...of, idWebhook, idDestination, idSchedule, idRawExport, link };
 }
 
 /** Starts the receiver of webhooks; returns its address. */
@@ -696,6 +716,7 @@ describe('data of others', () => {
     service = await startServiceHere(dataDir, {
       TRIBUTARY_REFUSALS_BODIES: 'on',
       TRIBUTARY_WEBHOOKS_ALLOW: '127.0.0.0/8',
+      TRIBUTARY_DELIVERY_ALLOW: '127.0.0.0/8',
     });
     closers.push(() => service.stop());
     await startOps(dataDir);

@@ -126,6 +126,7 @@ export interface ListPaths {
   readonly segments: string;
   readonly titles: string;
   readonly webhooks: string;
+  readonly destinations: string;
   readonly schedules: string;
 }
 
@@ -227,11 +228,12 @@ export function copySchedules(target: BackupFolder, { schedules }: Pick<ListPath
 
 export async function copyLists(
   target: BackupFolder,
-  { segments, titles, webhooks }: Omit<ListPaths, 'schedules'>,
+  { segments, titles, webhooks, destinations }: Omit<ListPaths, 'schedules'>,
   logger: Logger,
 ): Promise<BackupFile[]> {
   return [
     ...(await copySubfolders(target, webhooks)),
+    ...(await copySubfolders(target, destinations)),
     ...(await copyRecords(target, segments, openSegments(segments), logger)),
     ...(await copyRecords(target, titles, openTitles(titles), logger)),
   ];

@@ -135,7 +135,7 @@ export async function listReports(reports: ObjectStore) {
 
 /** Lists the objects of a state: access data, keys, the claim, and records with their files and marks. */
 export function listState(state: ObjectStore, { dataDir, paths }: MoveSource): Promise<readonly string[]> {
-  const { access, audit, claim, keys, records, schedules, segments, titles, webhooks } = paths;
-  const folders = [audit, keys, records, schedules, segments, titles, webhooks];
+  const { access, audit, claim, destinations, keys, records, schedules, segments, titles, webhooks } = paths;
+  const folders = [audit, destinations, keys, records, schedules, segments, titles, webhooks];
   return listBelow(state, dataDir, { files: [access, claim], folders });
 }

@@ -15,6 +15,7 @@ const app = of('app', 'idApp');
 const user = of('user', 'idUser');
 const schedule = of('schedule', 'idSchedule');
 const webhook = of('webhook', 'idWebhook');
+const destination = of('destination', 'idDestination');
 const request = of('export', 'idRawExport');
 
 /** The methods whose calls the audit log has, with the object of a call. Results have secrets, which are not named. */
@@ -25,9 +26,13 @@ const auditedMethods = {
   schedule_delete: ['schedule_remove', schedule],
   schedule_pause: ['schedule_pause', schedule],
   schedule_resume: ['schedule_resume', schedule],
+  schedule_run: ['schedule_run', schedule],
   webhook_create: ['webhook_add', webhook],
   webhook_delete: ['webhook_remove', webhook],
   webhook_rotate: ['webhook_rotate_secret', webhook],
+  destination_create: ['destination_add', destination],
+  destination_delete: ['destination_remove', destination],
+  destination_secret: ['destination_set_secret', destination],
   operations_app_add: ['app_add', app],
   operations_app_set: ['app_set', app],
   operations_app_token: ['app_token_add', app],

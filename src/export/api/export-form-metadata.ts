@@ -121,6 +121,8 @@ export interface ExportFormFilter extends Pick<Parameter, 'name' | 'meaning' | '
 }
 
 const noFilters = new Set<string>([
+  'name',
+  'deliverTo',
   'event',
   'selectors',
   ...versionParameters,

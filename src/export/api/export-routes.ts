@@ -86,12 +86,12 @@ export const listLimits = { fallback: 25, most: 200 } as const;
 
 /** Returns the arguments and the summary of a request; nothing if another version wrote it and it cannot be parsed. */
 function describeRequest(
-  { name, request }: ReportJob,
+  { name, deliverTo, request }: ReportJob,
   apps: readonly ExportApp[],
 ): { readonly arguments?: RepeatArguments; readonly summary?: string } {
   const spec = parseExportSpec(request);
   if (spec === undefined) return {};
-  const given = { ...describeRepeatArguments(spec), ...defined({ name }) };
+  const given = { ...describeRepeatArguments(spec), ...defined({ name, deliverTo }) };
   return { arguments: given, summary: summarizeExport(Object.entries(given), apps) };
 }
 

@@ -64,9 +64,9 @@ function refuseOverLimits(
   return refuse(ofAccount, ofAccounts) ?? (maxExports === undefined ? undefined : refuse(ofUser, maxExports));
 }
 
-/** Returns the name of an export in arguments that were parsed; undefined without one. */
-export function readName(given: Arguments): string | undefined {
-  return given.get('name')?.[0]?.trim();
+/** Returns what arguments, which were parsed, say of an export besides its rows. */
+export function readLabels(given: Arguments): Pick<NewReport, 'name' | 'deliverTo'> {
+  return defined({ name: given.get('name')?.[0]?.trim(), deliverTo: given.get('deliverTo')?.[0] });
 }
 
 function withUsersFiles(request: ExportSpec, { files }: User): ExportSpec {
@@ -85,7 +85,7 @@ export function createExports(
   async function createWithin(
     user: User,
     parsed: ExportSpec,
-    { name, slot, traceparent }: Pick<NewReport, 'name' | 'slot' | 'traceparent'>,
+    { name, deliverTo, slot, traceparent }: Pick<NewReport, 'name' | 'deliverTo' | 'slot' | 'traceparent'>,
     reserve: () => Promise<number | undefined> = async () => undefined,
   ): Promise<ReportJob | ExportApiError> {
     const { idUser, idAccount } = user;
@@ -95,7 +95,7 @@ export function createExports(
     const request = withUsersFiles(parsed, user);
     const { event } = request;
     const id = await reserve();
-    return store.create({ idUser, idAccount, event, request, ...defined({ name, slot, traceparent }) }, id);
+    return store.create({ idUser, idAccount, event, request, ...defined({ name, deliverTo, slot, traceparent }) }, id);
   }
 
   async function readRequest(user: User, given: Arguments): Promise<ExportSpec | ExportApiError> {
@@ -118,7 +118,7 @@ export function createExports(
     if (isApiError(parsed)) return parsed;
     const job = await creates.run(async () => {
       if (isGone()) return clientGone;
-      const created = await createWithin(user, parsed, defined({ name: readName(callArguments), traceparent }));
+      const created = await createWithin(user, parsed, { ...readLabels(callArguments), ...defined({ traceparent }) });
       if (isApiError(created) || !isGone()) return created;
       await store.remove(created.id);
       return clientGone;
@@ -137,10 +137,10 @@ export function createExports(
     async createForSlot(
       user: User,
       request: ExportSpec,
-      { slot, name }: { readonly slot: ReportSlot; readonly name: string | undefined },
+      labels: Pick<NewReport, 'name' | 'deliverTo'> & { readonly slot: ReportSlot },
       reserve?: () => Promise<number | undefined>,
     ): Promise<ReportJob | undefined> {
-      const job = await creates.run(() => createWithin(user, request, defined({ slot, name }), reserve));
+      const job = await creates.run(() => createWithin(user, request, labels, reserve));
       runner.wake();
       return isApiError(job) ? undefined : job;
     },

@@ -50,6 +50,16 @@ const basis = {
 };
 
 const finished = { 'progress?': progress, 'files?': listOf(file), 'archive?': link, ...basis };
+const delivery = object({
+  idDestination: text,
+  status: choice(['Waiting', 'Delivered', 'Failed']),
+  files: note(count, 'Number of delivered files, without the manifest.'),
+  'filesInTotal?': count,
+  'error?': note(text, 'Error of the last attempt.'),
+  attempts: count,
+  'timestampDelivered?': text,
+  'timestampNextAttempt?': text,
+});
 const states = ['In progress', 'Error occurred', 'Success!'];
 
 export const manifestSchema = object(
@@ -155,6 +165,7 @@ export const exportSchemas: Readonly<Record<string, Schema>> = {
       ...slot,
       'isCancellable?': isCancellable,
       'errorMessage?': text,
+      'delivery?': delivery,
       ...finished,
     }),
   ),

@@ -215,6 +215,12 @@ const selectorsRule: ValueRule = {
       : selectorRule.suggest?.(value),
 };
 
+/** `createRequestParser` checks that the caller has the destination. */
+const destinationRule: ValueRule = {
+  allowed: 'the id of a destination of the account',
+  accept: (value) => (/^de_[0-9a-f]{16}$/.test(value) ? value : undefined),
+};
+
 /** Names of exports and schedules, for people. */
 const nameRule: ValueRule = {
   allowed: 'a text of 1 to 100 characters without line breaks',
@@ -287,6 +293,7 @@ const ownParameters: readonly Parameter[] = [
     "time: rows sorted by event time, then by event id. Default: the order of the lake's files.",
     oneOf(['time']),
   ),
+  one('deliverTo', 'Destination of the account that gets the files.', destinationRule),
   one('name', 'Name of the export or schedule in lists; changes no row.', nameRule),
   one('idSegment', "Segment of the caller's account: rows of its users or devices.", segmentRule, ['hits', 'installs']),
 ];

@@ -263,6 +263,7 @@ export async function parseExportRequest(
 interface RequestRuleDependencies {
   readonly calendar: Calendar;
   readonly listSegmentIds: ListSegmentIds;
+  readonly hasDestination: (idAccount: number, idDestination: string) => Promise<boolean>;
   readonly findVersions: FindVersions;
   readonly appsOfAccount: (idAccount: number) => readonly ExportApp[];
 }
@@ -272,7 +273,7 @@ export type ParseRequest = (idAccount: number, given: Arguments, nowMs: number) 
 
 /** Creates the parser: it checks the arguments, then the data that they name. */
 export function createRequestParser(dependencies: RequestRuleDependencies): ParseRequest {
-  const { calendar, listSegmentIds, findVersions, appsOfAccount } = dependencies;
+  const { calendar, listSegmentIds, hasDestination, findVersions, appsOfAccount } = dependencies;
   return async (idAccount, callArguments, nowMs) => {
     const parsed = await parseExportRequest(callArguments, nowMs, calendar);
     if (isApiError(parsed)) return parsed;
@@ -280,6 +281,11 @@ export function createRequestParser(dependencies: RequestRuleDependencies): Pars
     const unavailable =
       (await validateVersions(parsed, findVersions, appsOfAccount(idAccount))) ??
       (idSegment === undefined ? undefined : validateSegment(idSegment, await listSegmentIds(idAccount)));
+    const deliverTo = callArguments.get('deliverTo')?.[0];
+    if (deliverTo !== undefined && !(await hasDestination(idAccount, deliverTo)))
+      return badRequest(
+        `Argument deliverTo is invalid: ${quote(deliverTo)}; allowed: the id of a destination of the account`,
+      );
     return unavailable ?? parsed;
   };
 }

@@ -48,6 +48,40 @@ export const webhookExamples: Examples = {
   '/api/webhook/v1/delete.json': { given: { idWebhook }, answer: done({ idWebhook }) },
 };
 
+const destination = {
+  idDestination: 'de_0f1e2d3c4b5a6978',
+  name: 'Warehouse',
+  place: 's3://warehouse/raw/',
+  kind: 's3',
+  endpoint: 'https://s3.eu-central-1.amazonaws.com',
+  region: 'eu-central-1',
+  bucket: 'warehouse',
+  prefix: 'raw/',
+  pathStyle: true,
+  accessKeyId: 'AKIAIOSFODNN7EXAMPLE',
+  timestampCreated: '1767225600',
+};
+const { idDestination } = destination;
+
+export const destinationExamples: Examples = {
+  '/api/destination/v1/create.json': {
+    given: {
+      name: 'Warehouse',
+      kind: 's3',
+      endpoint: destination.endpoint,
+      region: destination.region,
+      bucket: 'warehouse',
+      prefix: 'raw',
+      accessKeyId: destination.accessKeyId,
+      secret: 'wJalrXUtnFEMI',
+    },
+    answer: done(destination),
+  },
+  '/api/destination/v1/list.json': { answer: done({ destinations: [destination] }) },
+  '/api/destination/v1/secret.json': { given: { idDestination, secret: 'wJalrXUtnFEMI' }, answer: done(destination) },
+  '/api/destination/v1/delete.json': { given: { idDestination }, answer: done({ idDestination }) },
+};
+
 const idSchedule = 'sc_8b7f9a0b78ee61cb';
 const schedule = {
   idSchedule,

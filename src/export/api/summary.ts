@@ -11,6 +11,7 @@ const notFilters = new Set<string>(
     'event',
     'selectors',
     'name',
+    'deliverTo',
     'timezone',
     'sinceVersion',
     'format',

@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import type { AccessReader, User } from '../../access/access.ts';
 import { defaultFormat, getFormat, isFileFormat } from '../../datasets/file-formats.ts';
 import type { LinkHolders } from '../../reports/download-routes.ts';
+import type { ReportDelivery } from '../../reports/report-records.ts';
 import { manifestName } from '../../reports/manifest.ts';
 import {
   archiveName,
@@ -39,8 +40,31 @@ export function viewReportVersion(basis: ReportVersion): Record<string, unknown>
   };
 }
 
+/** Renders the delivery of an export's files; nothing without a destination. */
+function viewDelivery({ deliverTo, files: all }: ReportJob, delivery: ReportDelivery | undefined) {
+  if (deliverTo === undefined) return {};
+  const none: ReportDelivery = { state: 'waiting', attempts: 0, nextMs: 0, files: 0 };
+  const { state, attempts, nextMs, atMs, lastError, files } = delivery ?? none;
+  const status = { waiting: 'Waiting', delivered: 'Delivered', failed: 'Failed' }[state];
+  return {
+    delivery: {
+      idDestination: deliverTo,
+      status,
+      files,
+      ...defined({ filesInTotal: all?.length, error: lastError }),
+      attempts,
+      ...(atMs === undefined ? {} : { timestampDelivered: seconds(atMs) }),
+      ...(state === 'waiting' && nextMs > 0 ? { timestampNextAttempt: seconds(nextMs) } : {}),
+    },
+  };
+}
+
 /** Creates the renderers. Links are signed for each response; their expiry is fixed when the request ends. */
-export function createExportViews(keys: SigningKeys, progress: (job: ReportJob) => Promise<number>) {
+export function createExportViews(
+  keys: SigningKeys,
+  progress: (job: ReportJob) => Promise<number>,
+  readDelivery: (id: number) => Promise<ReportDelivery | undefined>,
+) {
   async function result(job: ReportJob, user: User, baseUrl: string): Promise<Record<string, unknown>> {
     if (isInProgress(job)) return { progress: `${await progress(job)}%` };
     if (job.state !== 'success') return {};
@@ -79,6 +103,7 @@ export function createExportViews(keys: SigningKeys, progress: (job: ReportJob) 
       ...describeSlot(job),
       ...(isInProgress(job) ? { isCancellable: true } : {}),
       ...(job.state === 'user_failed' ? { errorMessage: job.error ?? '' } : {}),
+      ...viewDelivery(job, job.deliverTo === undefined ? undefined : await readDelivery(job.id)),
       ...(await result(job, user, baseUrl)),
     }),
     summary: async (job: ReportJob) => ({

@@ -16,7 +16,6 @@ import {
   findDueSlot,
   findNextSlot,
   hasExport,
-  nameOf,
   slotName,
   stopReason,
   type ScheduleProgress,
@@ -24,7 +23,7 @@ import {
   type Schedule,
 } from '../../schedules/schedules.ts';
 import { isApiError } from '../api/envelope.ts';
-import type { Exports } from '../api/exports.ts';
+import { readLabels, type Exports } from '../api/exports.ts';
 import type { ParseRequest } from '../api/parse-request.ts';
 import { selectApps, type ExportSpec } from '../jobs/export-spec.ts';
 import { argumentsOfSlot } from './schedule-arguments.ts';
@@ -256,8 +255,8 @@ export function createScheduleReconciler(dependencies: ReconcileDependencies) {
     const isIncomplete = isOverdue ? { mayBeIncomplete: true as const } : {};
     const ofSlot = { idSchedule, slot, name: slotLabel, ...isIncomplete, ...defined({ run }) };
     let current = scheduleProgress;
-    const named = { slot: ofSlot, name: nameOf(schedule) };
-    const job = await exports.createForSlot(user, request, named, async () => {
+    const labels = { ...readLabels(new Map(schedule.arguments)), slot: ofSlot };
+    const job = await exports.createForSlot(user, request, labels, async () => {
       current = await reserve(schedule, due, current);
       return isReserved(current, due) ? current.reserved?.idReport : undefined;
     });

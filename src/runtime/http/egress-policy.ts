@@ -1,9 +1,9 @@
-import { BlockList, isIP } from 'node:net';
+import { BlockList, isIP, type LookupFunction } from 'node:net';
 import { lookup as resolveHost, type LookupAddress } from 'node:dns';
 import { once } from 'node:events';
 import { createKeyedSemaphore } from '../async/semaphore.ts';
 
-/** Addresses that webhooks may reach: public ones, and those that the operator allows. */
+/** Addresses that the service may reach for users: public ones, and those that the operator allows. */
 export interface EgressPolicy {
   /** Reports whether a host may be named. An IPv6 address has no brackets. */
   allowsHost(host: string): boolean;
@@ -53,9 +53,13 @@ const namePattern = /^(?:\*\.)?[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-
 
 /**
  * Creates the rules from an operator's addresses, networks (`10.1.0.0/16`) and names (`hooks.example.com`,
- * `*.example.com`), besides public addresses. With names, no others are allowed. Returns the first invalid entry.
+ * `*.example.com`), besides public addresses. With names, no others are allowed. If it is closed, no other host is
+ * allowed anyway. Returns the first invalid entry.
  */
-export function createEgressPolicy(entries: readonly string[]): EgressPolicy | string {
+export function createEgressPolicy(
+  entries: readonly string[],
+  { isClosed = false }: { readonly isClosed?: boolean } = {},
+): EgressPolicy | string {
   const listed = new BlockList();
   const names: string[] = [];
   for (const entry of entries.map((text) => text.trim().toLowerCase())) {
@@ -68,7 +72,7 @@ export function createEgressPolicy(entries: readonly string[]): EgressPolicy | s
   return {
     allowsHost(host) {
       const plain = host.toLowerCase().replace(/\.$/, '');
-      return names.length === 0 || (isIP(plain) === 0 ? isNamed(plain) : isIn(listed, plain));
+      return (!isClosed && names.length === 0) || (isIP(plain) === 0 ? isNamed(plain) : isIn(listed, plain));
     },
     allowsAddress: (address) => isPublic(address) || isIn(listed, address),
   };
@@ -109,5 +113,22 @@ export function createDnsLookups() {
       if (known === undefined) pending.set(key, found);
       return await untilAborted(found, signal);
     },
+  };
+}
+
+const connectionLookups = createDnsLookups();
+
+/** Creates a lookup for connections that only returns addresses which the rules allow. */
+export function createCheckedLookup(rules: EgressPolicy, owner: string, signal: AbortSignal): LookupFunction {
+  return (host, { all = false }, answer) => {
+    const fail = (error: Error): void => answer(error, '', 0);
+    const check = (addresses: readonly LookupAddress[]): void => {
+      const bad = addresses.find(({ address }) => !rules.allowsAddress(address));
+      const [first] = addresses;
+      if (bad !== undefined || first === undefined) fail(new Error(`${host} is not at an allowed address`));
+      else if (all) answer(null, [...addresses]);
+      else answer(null, first.address, first.family);
+    };
+    connectionLookups.find(host, owner, signal).then(check, fail);
   };
 }

@@ -290,6 +290,10 @@ export const problemTable = {
     'Another NATS client changed or deleted the stream. The service repaired it.',
     'Find that client and stop it. The warning `stream_fault` reports lost messages.',
   ),
+  delivery_failing: warning(
+    'An export cannot be delivered to its destination.',
+    'Check the destination, its secret and `TRIBUTARY_DELIVERY_ALLOW`. It is retried until the export expires.',
+  ),
   webhook_unreadable: warning(
     'A webhook cannot be read and receives no messages.',
     'Restore its record and `keys/webhooks.key` from one backup, or delete and recreate it.',

@@ -17,8 +17,9 @@ export interface MarkedRecords<T> extends Records<T> {
 }
 
 const marksFolder = 'records';
-const kinds = ['schedules', 'segments', 'titles', 'webhooks'];
-const recordForm = /^(schedules\/\d+\/sc_\w+|segments\/\d+\/\d+|titles\/titles|webhooks\/\d+\/wh_\w+)\.json$/;
+const kinds = ['destinations', 'schedules', 'segments', 'titles', 'webhooks'];
+const recordForm =
+  /^(destinations\/\d+\/de_\w+|schedules\/\d+\/sc_\w+|segments\/\d+\/\d+|titles\/titles|webhooks\/\d+\/wh_\w+)\.json$/;
 /** Missing records of a kind that a problem names. */
 const namedRecords = 10;
 const noBytes = new Uint8Array();

@@ -6,6 +6,7 @@
  * has one over all of its requests; beyond it, it throws `store_away`.
  */
 import type * as Sdk from '@aws-sdk/client-s3';
+import type { LookupFunction } from 'node:net';
 import type { S3 } from '@aws-sdk/client-s3';
 import { createBackoff, pause } from '../async/retry.ts';
 import { AppError, describeError } from '../errors.ts';
@@ -28,6 +29,8 @@ export interface S3Settings {
   readonly pathStyle?: boolean;
   readonly region?: string;
   readonly limits?: Partial<S3Limits>;
+  /** Resolves the names of servers; the system's by default. */
+  readonly lookup?: LookupFunction;
   /** The SDK's usual chain by default: environment, profile, web identity, container, instance. */
   readonly credentials?: { readonly accessKeyId: string; readonly secretAccessKey: string };
 }
@@ -105,9 +108,10 @@ export function refusedError(what: string, error: unknown): AppError {
 /** Opens a client without retries. */
 function openClient(
   sdk: Pick<typeof Sdk, 'S3'>,
-  { endpoint, credentials, pathStyle, region: given }: S3Settings,
+  { endpoint, credentials, pathStyle, region: given, lookup }: S3Settings,
   connectMs: number,
 ): S3 {
+  const agent = { keepAlive: true, maxSockets: openSockets, ...(lookup === undefined ? {} : { lookup }) };
   const region = given ?? (endpoint === undefined ? undefined : anyRegion);
   return new sdk.S3({
     maxAttempts: 1,
@@ -117,8 +121,8 @@ function openClient(
     responseChecksumValidation: 'WHEN_REQUIRED',
     requestHandler: {
       connectionTimeout: connectMs,
-      httpAgent: { keepAlive: true, maxSockets: openSockets },
-      httpsAgent: { keepAlive: true, maxSockets: openSockets },
+      httpAgent: agent,
+      httpsAgent: agent,
     },
     ...(endpoint === undefined ? {} : { endpoint }),
     ...(region === undefined ? {} : { region }),

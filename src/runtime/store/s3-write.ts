@@ -79,6 +79,13 @@ export async function putBytes(
   );
 }
 
+/** Bytes that are written to an object. */
+export interface ByteSource {
+  readonly sizeBytes: number;
+  /** Reads bytes from a position; each call returns all of them, or throws. */
+  read(position: number, length: number): Promise<Uint8Array>;
+}
+
 async function readPart(handle: FileHandle, position: number, length: number): Promise<Buffer> {
   const part = Buffer.allocUnsafe(length);
   for (let at = 0; at < length;) {
@@ -104,7 +111,8 @@ interface Upload {
 }
 
 /** Sends the parts of a file. Returns them in their order, and the SHA-256 of the file. */
-async function sendParts(bucket: S3Bucket, upload: Upload, handle: FileHandle, bytes: number) {
+async function sendParts(bucket: S3Bucket, upload: Upload, source: ByteSource) {
+  const bytes = source.sizeBytes;
   const size = Math.max(partBytes, Math.ceil(bytes / maxParts));
   const [reading, hash] = [createMutex(), createHash('sha256')];
   const numbers = Array.from({ length: Math.ceil(bytes / size) }, (_, n) => n + 1);
@@ -113,7 +121,7 @@ async function sendParts(bucket: S3Bucket, upload: Upload, handle: FileHandle, b
     // Parts are read in their order, for the hash over all of them.
     const Body = await reading.run(async () => {
       const position = (PartNumber - 1) * size;
-      const part = await readPart(handle, position, Math.min(size, bytes - position));
+      const part = await source.read(position, Math.min(size, bytes - position));
       hash.update(part);
       return part;
     });
@@ -130,10 +138,11 @@ async function sendParts(bucket: S3Bucket, upload: Upload, handle: FileHandle, b
 
 /** Sends a large file in parts. Crash: the parts stay, unseen, until a lifecycle rule of the bucket removes them. */
 async function putParts(
-  { bucket, key, bytes, condition }: Omit<Call, 'writer' | 'retries'>,
-  handle: FileHandle,
+  { bucket, key, condition }: Pick<Call, 'bucket' | 'key' | 'condition'>,
+  source: ByteSource,
   check: (sha256: string) => void,
 ): Promise<Tag | 'conflict'> {
+  const bytes = source.sizeBytes;
   const [target, what, writer] = [{ Bucket: bucket.name, Key: key }, `write ${bucket.nameOf(key)}`, randomUUID()];
   const { UploadId } = await bucket.ask(what, (s3, options) =>
     s3.createMultipartUpload({ ...target, Metadata: marked(writer) }, options),
@@ -141,7 +150,7 @@ async function putParts(
   const upload = { ...target, UploadId };
   let result: Tag | 'conflict' = 'conflict';
   try {
-    const { Parts, sha256 } = await sendParts(bucket, upload, handle, bytes);
+    const { Parts, sha256 } = await sendParts(bucket, upload, source);
     check(sha256);
     const call = { bucket, key, bytes, condition, writer, retries: bucket.openRetryWindow(what, bytes) };
     result = await writeOnce(call, (required) =>
@@ -167,12 +176,24 @@ export async function putFile(
   const handle = await openForReading(file);
   try {
     const { size } = await handle.stat();
-    const check = (hash: string): void => assertHash(file, hash, sha256);
-    if (size >= partBytes) return await putParts({ bucket, key, bytes: size, condition }, handle, check);
-    const bytes = await readPart(handle, 0, size);
-    if (sha256 !== undefined) check(createHash('sha256').update(bytes).digest('hex'));
-    return await putBytes(bucket, key, bytes, condition);
+    const source = {
+      sizeBytes: size,
+      read: (position: number, length: number) => readPart(handle, position, length),
+    };
+    return await putSource({ bucket, key, condition }, source, (hash) => assertHash(file, hash, sha256));
   } finally {
     await handle.close();
   }
+}
+
+/** Writes an object from a source, in parts from `partBytes` on. `check` gets its SHA-256 before it exists. */
+export async function putSource(
+  target: Pick<Call, 'bucket' | 'key' | 'condition'>,
+  source: ByteSource,
+  check: (sha256: string) => void,
+): Promise<Tag | 'conflict'> {
+  if (source.sizeBytes >= partBytes) return await putParts(target, source, check);
+  const bytes = await source.read(0, source.sizeBytes);
+  check(createHash('sha256').update(bytes).digest('hex'));
+  return await putBytes(target.bucket, target.key, bytes, target.condition);
 }

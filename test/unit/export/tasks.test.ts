@@ -60,6 +60,13 @@ async function startHosts(count: number, options: ExportHostOptions = {}) {
         clock,
         logger,
       },
+      destinations: {
+        paths: { destinations: path.join(folder, 'destinations'), keys: path.join(folder, 'keys') },
+        rules: local,
+        clock,
+        logger,
+        renderManifest: () => undefined,
+      },
       leases: hasLease ? leases : undefined,
     });
     const listener = (id: number): void => tasks.onEnd(id);

@@ -9,6 +9,7 @@ import { useLoaded } from '../components/load.ts';
 import { isInProgress, RequestDetails, type ExportLine, type ExportPage } from './request-details.tsx';
 import { ScheduleList } from './schedules.tsx';
 import { WebhookList } from './webhooks.tsx';
+import { DestinationList } from './destinations.tsx';
 
 /** Refresh intervals while an export runs and otherwise. */
 const busyMs = 1500;
@@ -211,4 +212,5 @@ export const ExportsPage = createTabs('Exports', [
   { path: 'exports', title: 'Requests', component: RequestList },
   { path: 'exports/schedules', title: 'Schedules', component: ScheduleList },
   { path: 'exports/webhooks', title: 'Webhooks', component: WebhookList },
+  { path: 'exports/destinations', title: 'Destinations', component: DestinationList },
 ]);

@@ -7,7 +7,12 @@ import { Button, CopyButton } from '../components/controls.tsx';
 import { formatAway, formatBytes, formatCount, formatTime } from '../components/format.ts';
 import { ErrorMessage, LoadingState, MessageBox, Table, type TableColumn } from '../components/layout.tsx';
 import { useAction, useLoaded } from '../components/load.ts';
+import { DeliveryState } from './destinations.tsx';
 import { ScheduleForm } from './schedules.tsx';
+
+/** Refresh intervals while an export is delivered and otherwise, ms. */
+const deliveryMs = 2000;
+const idleMs = 3_600_000;
 
 /** A page of the list of exports; times are Unix seconds. */
 export type ExportPage = AnswerOf<'/api/raw/v1/export/list.json'>;
@@ -111,6 +116,7 @@ export function RequestDetails({ line, onChange }: { readonly line: ExportLine; 
   const state = useLoaded(
     (signal) => callApi('/api/raw/v1/export/get.json', { callArguments, signal }),
     [idRawExport, status],
+    ({ delivery }) => (delivery?.status === 'Waiting' ? deliveryMs : idleMs),
   );
 
   const change = (work: () => Promise<unknown>): void => void act(work).then(onChange);
@@ -130,6 +136,7 @@ export function RequestDetails({ line, onChange }: { readonly line: ExportLine; 
       )}
       <LoadingState of={state} />
       {state.data !== undefined && <Files state={state.data} />}
+      {state.data?.delivery !== undefined && <DeliveryState delivery={state.data.delivery} />}
       <ErrorMessage error={error} />
       <Order line={line} />
       <div class="row">

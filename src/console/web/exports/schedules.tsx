@@ -6,6 +6,7 @@ import { Button, Check, Input, Select } from '../components/controls.tsx';
 import { formatAway, formatCount, formatTime } from '../components/format.ts';
 import { EmptyCard, ErrorMessage, LoadingState, MessageBox, useKeptFocus } from '../components/layout.tsx';
 import { useAction, useLoaded } from '../components/load.ts';
+import { DestinationSelect } from './destinations.tsx';
 
 /** Refresh intervals while a run is in progress and otherwise, ms. */
 const busyMs = 1500;
@@ -14,14 +15,55 @@ const idleMs = 5000;
 const frequencies = ['hour', 'day', 'week'] as const;
 const weekdays = ['monday', 'tuesday', 'wednesday', 'thursday', 'friday', 'saturday', 'sunday'];
 /** Arguments that a schedule sets itself. */
-const setBySchedule = /^(date|ts|availabilityTs)(From|To)$|^(asOf|sinceVersion|name)$/;
+const setBySchedule = /^(date|ts|availabilityTs)(From|To)$|^(asOf|sinceVersion|name|deliverTo)$/;
+
+interface SlotRule {
+  readonly every: string;
+  readonly at: string;
+  readonly weekday: string;
+}
+
+interface SlotFieldsProps {
+  readonly rule: SlotRule;
+  readonly zone: string;
+  readonly onChange: (rule: SlotRule) => void;
+}
+
+function SlotFields({ rule, zone, onChange }: SlotFieldsProps) {
+  const { every, at, weekday } = rule;
+  return (
+    <div class="columns-3">
+      <Select
+        label="Every"
+        choices={frequencies}
+        value={every}
+        onChange={(event) => onChange({ ...rule, every: event.currentTarget.value })}
+      />
+      {every === 'week' && (
+        <Select
+          label="On"
+          choices={weekdays}
+          value={weekday}
+          onChange={(event) => onChange({ ...rule, weekday: event.currentTarget.value })}
+        />
+      )}
+      <Input
+        label={every === 'hour' ? 'Minute of the hour' : `Time (${zone})`}
+        type="time"
+        required
+        value={at}
+        onInput={(event) => onChange({ ...rule, at: event.currentTarget.value })}
+      />
+    </div>
+  );
+}
 
 /** Creates a schedule from an export's arguments. */
 export function ScheduleForm({ ordered }: { readonly ordered: ExportRequestArguments }) {
   const [name, setName] = useState(String(ordered['name'] ?? ''));
-  const [every, setEvery] = useState<string>('day');
-  const [at, setAt] = useState('04:00');
-  const [weekday, setWeekday] = useState('monday');
+  const [deliverTo, setDeliverTo] = useState(String(ordered['deliverTo'] ?? ''));
+  const [rule, setRule] = useState<SlotRule>({ every: 'day', at: '04:00', weekday: 'monday' });
+  const { every, at, weekday } = rule;
   const [isFeed, setFeed] = useState(false);
   const { isBusy, error, act } = useAction();
   const zone = String(ordered['timezone']);
@@ -34,6 +76,7 @@ export function ScheduleForm({ ordered }: { readonly ordered: ExportRequestArgum
       every,
       at: every === 'hour' ? at.slice(-3) : at,
       name: name.trim() || undefined,
+      deliverTo: deliverTo || undefined,
       ...(every === 'week' ? { weekday } : {}),
       ...(isFeed ? { sinceVersion: '0' } : {}),
     };
@@ -46,35 +89,16 @@ export function ScheduleForm({ ordered }: { readonly ordered: ExportRequestArgum
   return (
     <form class="stack inset" onSubmit={(event) => void create(event)}>
       <h3>New schedule</h3>
-      <Input
-        label="Name (optional)"
-        maxLength={100}
-        value={name}
-        onInput={(event) => setName(event.currentTarget.value)}
-      />
-      <div class="columns-3">
-        <Select
-          label="Every"
-          choices={frequencies}
-          value={every}
-          onChange={(event) => setEvery(event.currentTarget.value)}
-        />
-        {every === 'week' && (
-          <Select
-            label="On"
-            choices={weekdays}
-            value={weekday}
-            onChange={(event) => setWeekday(event.currentTarget.value)}
-          />
-        )}
+      <div class="columns-2">
         <Input
-          label={every === 'hour' ? 'Minute of the hour' : `Time (${zone})`}
-          type="time"
-          required
-          value={at}
-          onInput={(event) => setAt(event.currentTarget.value)}
+          label="Name (optional)"
+          maxLength={100}
+          value={name}
+          onInput={(event) => setName(event.currentTarget.value)}
         />
+        <DestinationSelect value={deliverTo} onChange={setDeliverTo} />
       </div>
+      <SlotFields rule={rule} zone={zone} onChange={setRule} />
       <Check
         label={`Export what became available since the previous export, including late events, instead of the previous ${every}`}
         checked={isFeed}

@@ -65,6 +65,7 @@ async function openExports(
         parseRequest: createRequestParser({
           calendar: createCalendar(duckdb),
           listSegmentIds: async () => [],
+          hasDestination: async () => false,
           findVersions: () => findAvailableVersions(folder),
           appsOfAccount: () => [],
         }),
@@ -144,9 +145,8 @@ test('A client that disconnects before it gets its id leaves no request that cou
     expect(await exports.create(ann, wanted, () => false)).toMatchObject({ id, state: 'queued' });
 });
 
-const slotOf = (slot: number): { readonly slot: ReportSlot; readonly name: undefined } => ({
+const slotOf = (slot: number): { readonly slot: ReportSlot } => ({
   slot: { idSchedule: 'sc_0', slot, name: String(slot) },
-  name: undefined,
 });
 
 test('Slots of schedules leave one request of the limits of account and user to calls', async () => {
