@@ -1,4 +1,5 @@
 /** Kinds of settings: what each accepts, for the parser (src/config.ts) and docs/reference/settings.md. */
+import { createEgressPolicy } from '../runtime/http/egress-policy.ts';
 import path from 'node:path';
 import type { Quota } from '../runtime/async/rate-limits.ts';
 import { parseNatsUrl } from '../runtime/processes/nats-url.ts';
@@ -149,4 +150,21 @@ function parseQuotas(given: string, refuse: (rule: string) => void): readonly Qu
 export function quotas(name: string, usual: string, about: string): Setting<readonly Quota[]> {
   const fallback = parseQuotas(usual, () => undefined);
   return { name, about, values: 'limits per s, min or h, or off', usual, fallback, parse: parseQuotas };
+}
+
+/** Hosts that the service may connect to: private networks and names. */
+export function egressRules(name: string, { about, notes }: { readonly about: string; readonly notes: string }) {
+  return setting<readonly string[]>({
+    name,
+    values: 'networks and names, separated by commas',
+    about,
+    notes,
+    fallback: [],
+    parse(given, refuse) {
+      const entries = given.split(',').filter((entry) => entry.trim() !== '');
+      const rules = createEgressPolicy(entries);
+      if (typeof rules === 'string') refuse(`must be networks and names, and '${rules}' is neither`);
+      return entries;
+    },
+  });
 }

@@ -1,9 +1,9 @@
 /** Settings: one declaration each, for the parser (src/config.ts) and docs/reference/settings.md. */
 import { availableParallelism } from 'node:os';
-import { createEgressPolicy } from '../runtime/http/egress-policy.ts';
 import {
   address,
   bucketUrl,
+  egressRules,
   integer,
   natsServers,
   oneOf,
@@ -340,32 +340,14 @@ export const settings = {
     about: 'Retention of the audit log, days. 0 records nothing.',
     notes: 'The log has at most 1 GiB; the oldest entries are removed first.',
   }),
-  webhooksAllow: setting<readonly string[]>({
-    name: 'WEBHOOKS_ALLOW',
-    values: 'networks and names, separated by commas',
+  webhooksAllow: egressRules('WEBHOOKS_ALLOW', {
     about: 'Private networks (`10.1.0.0/16`) that webhooks may reach, and the only host names that they may use.',
     notes:
       'Public addresses are always allowed. A name is `hooks.example.com` or `*.example.com`. Without names, any host name is allowed.',
-    fallback: [],
-    parse(given, refuse) {
-      const entries = given.split(',').filter((entry) => entry.trim() !== '');
-      const rules = createEgressPolicy(entries);
-      if (typeof rules === 'string') refuse(`must be networks and names, and '${rules}' is neither`);
-      return entries;
-    },
   }),
-  deliveryAllow: setting<readonly string[]>({
-    name: 'DELIVERY_ALLOW',
-    values: 'networks and names, separated by commas',
+  deliveryAllow: egressRules('DELIVERY_ALLOW', {
     about: 'Hosts to which exports may be delivered, and private networks that these may be in. Default: none.',
     notes: 'A name is `s3.example.com` or `*.example.com`. A server without a name needs its network.',
-    fallback: [],
-    parse(given, refuse) {
-      const entries = given.split(',').filter((entry) => entry.trim() !== '');
-      const rules = createEgressPolicy(entries);
-      if (typeof rules === 'string') refuse(`must be networks and names, and '${rules}' is neither`);
-      return entries;
-    },
   }),
   clockOffsetSeconds: integer('CLOCK_OFFSET_SECONDS', {
     fallback: 0,

@@ -19,7 +19,7 @@ export interface SftpServer {
 }
 
 const usualPlaces = ['/usr/sbin/sshd', '/usr/local/sbin/sshd'];
-/** The user of the server if the tests run as root: OpenSSH then needs no user of its own. */
+/** The user of the server if the tests run as root: OpenSSH then needs no other user. */
 const nobody = { name: 'nobody', uid: 65_534, gid: 65_534 };
 
 /** Returns the path of OpenSSH's server; undefined, with a notice, if it is not installed. */

@@ -7,7 +7,7 @@ import type { FolderTarget } from '../../destinations/destination-store.ts';
 import { checkHash, type FileDrop } from '../../runtime/store/s3-drop.ts';
 import type { ByteSource } from '../../runtime/store/s3-write.ts';
 
-/** Time limits of a connection, and of a call without an answer, ms. */
+/** Time limits of a connection, and of a call, ms. */
 const [connectMs, idleMs] = [15_000, 60_000];
 /** Bytes that are read at a time, and those of one write. */
 const [blockBytes, writeBytes] = [1024 * 1024, 32 * 1024];
@@ -111,7 +111,7 @@ async function writeFile(sftp: SFTPWrapper, file: string, source: ByteSource): P
   return hash.digest('hex');
 }
 
-/** Gives a complete file its name. A file of that name has another size: it is replaced. */
+/** Renames a complete file. A file of that name has another size: it is replaced. */
 async function rename(sftp: SFTPWrapper, from: string, to: string): Promise<void> {
   const what = `cannot rename ${from}`;
   try {

@@ -61,63 +61,71 @@ const servers = [
   { name: 'versitygw', startServer: () => startGateway(testFolder()) },
 ];
 
-test.each(inTurn(servers, 2))('On $name, valid links lead to the bucket for a minute at most, and all others to nothing', async (one) => {
-  const server = await one.startServer();
-  if (server === undefined) return;
-  onTestFinished(() => server.stop());
-  const { area, user, data, ask, setClock } = await startArea(server.settings, 'redirect');
-  const [link = ''] = (data.files ?? []).map((file) => file.link);
-  const locationOf = async (headers: Record<string, string> = {}): Promise<URL> => {
-    const { status, headers: found, body } = await ask(link, headers);
-    expect([status, body.length]).toEqual([302, 0]);
-    expect(found['cache-control']).toBe('private, no-store');
-    return new URL(String(found['location']));
-  };
+test.each(inTurn(servers, 2))(
+  'On $name, valid links lead to the bucket for a minute at most, and all others to nothing',
+  async (one) => {
+    const server = await one.startServer();
+    if (server === undefined) return;
+    onTestFinished(() => server.stop());
+    const { area, user, data, ask, setClock } = await startArea(server.settings, 'redirect');
+    const [link = ''] = (data.files ?? []).map((file) => file.link);
+    const locationOf = async (headers: Record<string, string> = {}): Promise<URL> => {
+      const { status, headers: found, body } = await ask(link, headers);
+      expect([status, body.length]).toEqual([302, 0]);
+      expect(found['cache-control']).toBe('private, no-store');
+      return new URL(String(found['location']));
+    };
 
-  for (const file of data.files ?? []) {
-    const answer = await ask(file.link);
-    const fetched = await fetch(String(answer.headers['location']));
-    const streamed = await ask(file.link, { authorization: 'Basic rubbish' });
-    expect([fetched.status, streamed.status]).toEqual([200, 200]);
-    for (const name of ['content-type', 'content-disposition', 'cache-control'])
-      expect(fetched.headers.get(name), name).toBe(streamed.headers[name]);
-    const bytes = Buffer.from(await fetched.arrayBuffer());
-    expect(bytes.equals(streamed.body)).toBe(true);
-    expect(hashOf(bytes)).toBe(file.sha256);
-  }
+    for (const file of data.files ?? []) {
+      const answer = await ask(file.link);
+      const fetched = await fetch(String(answer.headers['location']));
+      const streamed = await ask(file.link, { authorization: 'Basic rubbish' });
+      expect([fetched.status, streamed.status]).toEqual([200, 200]);
+      for (const name of ['content-type', 'content-disposition', 'cache-control'])
+        expect(fetched.headers.get(name), name).toBe(streamed.headers[name]);
+      const bytes = Buffer.from(await fetched.arrayBuffer());
+      expect(bytes.equals(streamed.body)).toBe(true);
+      expect(hashOf(bytes)).toBe(file.sha256);
+    }
 
-  const { origin, searchParams } = await locationOf();
-  expect([origin, searchParams.get('X-Amz-Expires')]).toEqual([server.settings.endpoint, '60']);
-  const part = await fetch(await locationOf({ range: 'bytes=5-9' }), { headers: { range: 'bytes=5-9' } });
-  expect([part.status, (await part.arrayBuffer()).byteLength]).toEqual([206, 5]);
-  expect((await ask(link, { range: 'bytes=900000-' })).status).toBe(416);
-  const etag = `"${data.files?.[0]?.sha256}"`;
-  expect((await ask(link, { 'if-match': etag })).status).toBe(200);
-  expect((await ask(link, { 'if-none-match': etag })).status).toBe(304);
-  const head = await ask(link, {}, 'HEAD');
-  expect([head.status, head.headers['content-length']]).toEqual([200, String(data.files?.[0]?.bytes)]);
-  const archive = await ask(data.archive?.link ?? '');
-  expect([archive.status, readZip(archive.body).length]).toEqual([200, data.files?.length]);
+    const { origin, searchParams } = await locationOf();
+    expect([origin, searchParams.get('X-Amz-Expires')]).toEqual([server.settings.endpoint, '60']);
+    const part = await fetch(await locationOf({ range: 'bytes=5-9' }), { headers: { range: 'bytes=5-9' } });
+    expect([part.status, (await part.arrayBuffer()).byteLength]).toEqual([206, 5]);
+    expect((await ask(link, { range: 'bytes=900000-' })).status).toBe(416);
+    const etag = `"${data.files?.[0]?.sha256}"`;
+    expect((await ask(link, { 'if-match': etag })).status).toBe(200);
+    expect((await ask(link, { 'if-none-match': etag })).status).toBe(304);
+    const head = await ask(link, {}, 'HEAD');
+    expect([head.status, head.headers['content-length']]).toEqual([200, String(data.files?.[0]?.bytes)]);
+    const archive = await ask(data.archive?.link ?? '');
+    expect([archive.status, readZip(archive.body).length]).toEqual([200, data.files?.length]);
 
-  const http = createHttpClient();
-  onTestFinished(() => http.close());
-  const [file] = (data.files ?? []).map((each) => ({ ...each, name: path.basename(new URL(each.link).pathname) }));
-  if (file === undefined) throw new Error('the request has no file');
-  const ignored = { onBytes: () => undefined, onWait: () => undefined, renew: async () => [] };
-  await downloadFile(file, testFolder(), { http, signal: new AbortController().signal, giveUpAfterMs: 0, ...ignored });
+    const http = createHttpClient();
+    onTestFinished(() => http.close());
+    const [file] = (data.files ?? []).map((each) => ({ ...each, name: path.basename(new URL(each.link).pathname) }));
+    if (file === undefined) throw new Error('the request has no file');
+    const ignored = { onBytes: () => undefined, onWait: () => undefined, renew: async () => [] };
+    await downloadFile(file, testFolder(), {
+      http,
+      signal: new AbortController().signal,
+      giveUpAfterMs: 0,
+      ...ignored,
+    });
 
-  const expiresMs = Number(data.files?.[0]?.timestampExpires) * 1000;
-  setClock(expiresMs - 5400);
-  expect((await locationOf()).searchParams.get('X-Amz-Expires')).toBe('5');
-  setClock(expiresMs - 400);
-  expect((await ask(link)).status).toBe(200);
-  setClock(expiresMs);
-  expect((await ask(link)).status).toBe(403);
-  setClock(expiresMs - 5400);
-  expect((await ask(link.replace(/expires=\d/, 'expires=9'))).status).toBe(403);
-  await removeUser({ access: path.join(area.dataDir, 'access.json'), keys: area.keysDir }, Number(user.idUser));
-  await expect.poll(async () => (await ask(link)).status).toBe(403);
-});
+    const expiresMs = Number(data.files?.[0]?.timestampExpires) * 1000;
+    setClock(expiresMs - 5400);
+    expect((await locationOf()).searchParams.get('X-Amz-Expires')).toBe('5');
+    setClock(expiresMs - 400);
+    expect((await ask(link)).status).toBe(200);
+    setClock(expiresMs);
+    expect((await ask(link)).status).toBe(403);
+    setClock(expiresMs - 5400);
+    expect((await ask(link.replace(/expires=\d/, 'expires=9'))).status).toBe(403);
+    await removeUser({ access: path.join(area.dataDir, 'access.json'), keys: area.keysDir }, Number(user.idUser));
+    await expect.poll(async () => (await ask(link)).status).toBe(403);
+  },
+);
 
 test('While the bucket is away, downloads get 503, creates are not acknowledged, and exports wait', async () => {
   const s3 = await startFakeS3();

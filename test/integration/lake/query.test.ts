@@ -145,16 +145,19 @@ describe('a query', () => {
     "SELECT 1) TO 'LAKE/x.csv' --",
   ];
 
-  it.each(inTurn(refused, 4))('A query that would do more than read the lake is rejected, and writes nothing: %s', async (sql) => {
-    const [before, named] = [outsideSpool(), sql.replaceAll('LAKE', lakeDir)];
-    const file = path.join(testFolder(), 'out.csv');
-    for (const words of [[named], [named, '--format', 'csv'], [named, '-o', file]]) {
-      const { code, out } = await ask(words);
-      expect({ isRefused: code !== 0, out }, words.join(' ')).toEqual({ isRefused: true, out: '' });
-    }
-    expect(existsSync(file)).toBe(false);
-    expect(outsideSpool()).toEqual(before);
-  });
+  it.each(inTurn(refused, 4))(
+    'A query that would do more than read the lake is rejected, and writes nothing: %s',
+    async (sql) => {
+      const [before, named] = [outsideSpool(), sql.replaceAll('LAKE', lakeDir)];
+      const file = path.join(testFolder(), 'out.csv');
+      for (const words of [[named], [named, '--format', 'csv'], [named, '-o', file]]) {
+        const { code, out } = await ask(words);
+        expect({ isRefused: code !== 0, out }, words.join(' ')).toEqual({ isRefused: true, out: '' });
+      }
+      expect(existsSync(file)).toBe(false);
+      expect(outsideSpool()).toEqual(before);
+    },
+  );
 
   it('A query ends when it is interrupted, or when its output is closed, and leaves nothing behind', async () => {
     const stop = new AbortController();

@@ -31,7 +31,7 @@ describe('formats of files', () => {
         expect([findForm(name), findForm(name.toUpperCase())]).toEqual([form, form]);
       }
     expect(findForm('events.NDJSON.gz')).toEqual({ format: 'jsonl', compression: 'gzip' });
-    expect(['events', 'events.gz', 'events.xlsx', 'csv'].map(findForm)).toEqual(Array(4).fill(undefined));
+    expect(['events', 'events.gz', 'events.xls', 'csv'].map(findForm)).toEqual(Array(4).fill(undefined));
   });
 
   it('The media type of a file is that of its outermost form', () => {
