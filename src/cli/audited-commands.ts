@@ -117,7 +117,7 @@ function findSystemUser({ SUDO_USER: before }: AuditContext['environment']): str
 
 /**
  * Runs a command on a data folder, and records it with its result if it is one of the audit log. An audit log that
- * cannot be written is a message: the command has done its work. Errors: those of the command.
+ * cannot be written is a message after a command that has done its work. Errors: those of the command.
  */
 export async function runAudited(
   command: string,
@@ -140,6 +140,7 @@ export async function runAudited(
     if (duration === 'long') await record('started', undefined);
     const result = await run();
     await record(typeof result === 'number' && result !== 0 ? 'failed' : 'ok', result);
+    for (const { message, action: todo } of audit.problems()) printMessage(`tributary: ${message}. ${todo}`);
     return result;
   } catch (error) {
     // Wrong words change nothing.
@@ -147,6 +148,5 @@ export async function runAudited(
     throw error;
   } finally {
     await audit.stop();
-    for (const { message, action: todo } of audit.problems()) printMessage(`tributary: ${message}. ${todo}`);
   }
 }

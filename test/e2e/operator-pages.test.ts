@@ -199,12 +199,17 @@ printf '{"when":"tsEvent","net":"idCampaignTitle","note":null}' > map.json`,
     for (const text of seen) expect(text).toMatch(new RegExp(`^retry: \\d+\\n+${beats} 200 28\\n$`));
   });
 
-  it('The documented query finds the rows of a person, and the documented erasure removes those of others', async () => {
+  it('The documented command exports the rows of a person, and the documented erasure removes those of others', async () => {
     const sent = hasNginx ? 4 : 3;
     await waitFor('every event is in the lake', async () =>
       (await machine.sh('tributary lake stats')).includes(`"stored":${sent},`),
     );
-    const found = (await runBlocks('Right of access', 0)).trim().split('\n');
+    const exportPerson = async (): Promise<string[]> => {
+      expect(JSON.parse(await runBlocks('Right of access', 0))).toMatchObject({ rows: sent - 2, failedEvents: 0 });
+      const lines = await machine.sh('cat person-u-1/events.jsonl && rm -r person-u-1');
+      return lines.trim().split('\n');
+    };
+    const found = await exportPerson();
     expect(found.map((line) => JSON.parse(line) as unknown)).toEqual(
       Array.from({ length: sent - 2 }, () => expect.objectContaining({ custom_user_id: 'u-1' }) as unknown),
     );
@@ -213,8 +218,19 @@ printf '{"when":"tsEvent","net":"idCampaignTitle","note":null}' > map.json`,
       { dryRun: true, rows: 2 },
       { rows: 2, segments: 1, finishesAt: expect.any(String) as string, reportsEndBy: expect.any(String) as string },
     ]);
-    expect((await runBlocks('Right of access', 0)).trim().split('\n')).toEqual(found);
+    expect(await exportPerson()).toEqual(found);
     rows = sent - 2;
+  });
+
+  it('The documented age limits are set, and their dry run finds nothing to remove', async () => {
+    await machine.sh('tributary app add 8 --platform web');
+    const answers = (await runBlocks('Age limits', 0)).trim().split('\n');
+    expect(JSON.parse(answers.at(-1) ?? '')).toMatchObject({ dryRun: true, rows: 0 });
+  });
+
+  it('The documented queries of the audit log find what was done', async () => {
+    await runBlocks('Audit log', 0);
+    expect(await machine.sh('cat audit.csv')).toMatch(/erase/);
   });
 
   it('The documented backup works by hand and by its timer', async () => {
@@ -296,6 +312,8 @@ printf '{"when":"tsEvent","net":"idCampaignTitle","note":null}' > map.json`,
     const left = [
       // debian-package.test.ts runs it.
       ...commandsOf('Debian package'),
+      // It follows the log until it is ended, and that of the journal. unit/cli has tests of the command.
+      ...commandsOf('Logs'),
       ...(hasNginx ? [] : commandsOf('TLS with nginx')),
       ...(isEveryBlockRun
         ? []

@@ -13,11 +13,11 @@ import { makeSnippets } from '../../src/console/web/new-export/snippets.ts';
 import { packageRoot } from '../../src/runtime/files/package-files.ts';
 import { readServiceStates } from '../../src/runtime/processes/service-state.ts';
 import { cacheFolder } from '../../src/nats-setup/ensure-nats-server.ts';
-import { eventLines } from '../helpers/client-import.ts';
 import { testFolder } from '../helpers/folder.ts';
 import { inWholeRun } from '../helpers/in-turn.ts';
 import { isAlive, listTree, signalProcess } from '../helpers/processes.ts';
 import { findDuckdbShell } from '../helpers/python-engines.ts';
+import { readSheet } from '../helpers/read-sheet.ts';
 import { startWithUser } from '../helpers/service-access.ts';
 import { noCurl } from '../helpers/shell.ts';
 import { waitFor } from '../helpers/wait.ts';
@@ -89,7 +89,7 @@ async function createPerson() {
   const pasteBlocks = ([first = '', ...others]: readonly string[]): Promise<string> => {
     const commands = [
       // Readers of the page have the files in the checkout, too.
-      first.replaceAll(/\b(?:events|sample)\.(?:ndjson|csv)/g, (name) => path.join(home, name)),
+      first.replaceAll(/\b(?:events|sample)\.(?:ndjson|csv|xlsx)/g, (name) => path.join(home, name)),
       `cd ${home}`,
       ...others,
     ].join('\n');
@@ -101,15 +101,31 @@ async function createPerson() {
 
 type Person = Awaited<ReturnType<typeof createPerson>>;
 
+/** A file of a person: their own names of columns, and ISO times of 2015. */
+function ownCsv(rows: number): string {
+  const lines = Array.from({ length: rows }, (_, index) => {
+    const time = new Date(Date.UTC(2015, 0, 1, 10) + index * 1000).toISOString().replace('Z', '+00:00');
+    return `u-${index},level_up,${time},${index},${index / 2}`;
+  });
+  return `user,event,time,level,score\n${lines.join('\n')}\n`;
+}
+
 async function readReadme({ home, environment, pasteBlocks }: Person): Promise<void> {
-  writeFileSync(path.join(home, 'events.ndjson'), `${eventLines(500).join('\n')}\n`);
+  writeFileSync(path.join(home, 'events.csv'), ownCsv(500));
   const [, block = ''] = blocksOf('README.md', 'Quick start');
-  expect(block.trim().split('\n').length).toBe(3);
-  const answers = answersIn(await pasteBlocks([block]));
+  const [init = '', unmapped = '', ...others] = block.trim().split('\n');
+  expect(others.length).toBe(2);
+  // It ends with exit code 1 and the options to add: a person pastes into a shell that goes on.
+  const answers = answersIn(await pasteBlocks([[init, `! ${unmapped}`, ...others].join('\n')]));
   expect(answers).toMatchObject([{ made: ['idApp', 'idUser'] }, { stored: 500, refused: 0 }, { rows: 500 }]);
-  const rows = readFileSync(path.join(home, 'events.csv'), 'utf8').trimEnd().split('\n');
-  expect(rows[0]).toBe('eventId,tsEvent,idApp,customUserId,eventName,params.name,params.value');
-  expect(new Set(rows.slice(1).map((row) => row.split(',')[3])).size).toBe(500);
+  const [names = [], ...rows] = readSheet(readFileSync(path.join(home, 'events.xlsx')));
+  const [user, level, score] = ['customUserId', 'params.level', 'params.score'].map((name) =>
+    names.findIndex((cell) => cell.text === name),
+  );
+  const number = (value: number) => ({ text: String(value), isNumber: true });
+  expect(rows.map((row) => [row[user ?? -1]?.text, row[level ?? -1], row[score ?? -1]])).toEqual(
+    Array.from({ length: 500 }, (_, index) => [`u-${index}`, number(index), number(index / 2)]),
+  );
 
   const again = answersIn(await paste(`node ${program} init`, home, environment));
   expect(again).toMatchObject([{ isRunning: true, made: [], profile: 'default', apps: ['1'], users: ['1'] }]);

@@ -383,7 +383,7 @@ describe('schedules', () => {
     const statuses = await Promise.all(examples.map(async (example) => (await get(await add(example)))['status']));
     expect(statuses).toEqual(['Active', 'Active']);
     const named = [...section.matchAll(/`(GET|POST) \/api\/schedule\/v1\/(\w+)\.json/g)];
-    expect(named.length).toBe(6);
+    expect(named.length).toBe(8);
     for (const [, method, name = ''] of named)
       expect((await call(`${name}.json`, undefined, method)).text).not.toContain('The method does not exist');
   });
