@@ -154,8 +154,7 @@ export async function removeDestination(
   idAccount: number,
   idDestination: string,
 ): Promise<boolean> {
-  const id = `${idAccount}/${idDestination}`;
-  return kind.idForm?.test(id) === true && (await openDestinations(paths).remove(id));
+  return await openDestinations(paths).remove(`${idAccount}/${idDestination}`);
 }
 
 /** Replaces the secret, durably; deliveries use it from their next attempt on. Returns undefined without it. */

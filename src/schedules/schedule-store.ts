@@ -259,7 +259,6 @@ export async function removeScheduleProgress(schedules: string, id: ScheduleId):
 /** Removes a schedule, durably, damaged or not; returns whether there was one. Its exports stay. Error: `locked`. */
 export async function removeSchedule(schedules: string, idAccount: number, idSchedule: string): Promise<boolean> {
   const id = { idAccount, idSchedule };
-  if (!scheduleKind.idForm?.test(toId(id))) return false;
   const wasThere = await openSchedules(schedules).remove(toId(id));
   if (wasThere) await removeScheduleProgress(schedules, id);
   return wasThere;

@@ -1,3 +1,4 @@
+import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { watch, type FSWatcher } from 'node:fs';
@@ -305,7 +306,10 @@ export function createFolderStore(
     isOwned = false,
   }: FolderStoreOptions = {},
 ): ObjectStore {
-  const fileOf = (key: string): string => path.join(folder, key);
+  const fileOf = (key: string): string => {
+    assert(!key.split('/').includes('..'), 'a key names an object of its store');
+    return path.join(folder, key);
+  };
   const root = path.dirname(fileOf('object'));
   const owned = isOwned ? createKeyedSemaphore() : undefined;
   const writing: typeof inItsFolder = async (file, change) => {

@@ -46,6 +46,7 @@ export function openMarkedRecords<T extends object>(folder: string, kind: Record
       await mark(id);
     },
     async remove(id) {
+      if (kind.idForm?.test(id) === false) return false;
       const isMarked = await isThere(marks, keyOf(id));
       await marks.remove([keyOf(id)]);
       const wasThere = await records.remove(id);

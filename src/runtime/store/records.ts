@@ -77,6 +77,8 @@ export const jsonCodec: Codec<object> = {
 function createDocuments<T extends object>(store: ObjectStore, kind: RecordKind<T>) {
   const { codec = jsonCodec, ending = '.json', idForm = /./, damaged } = kind;
   const keyOf = (id: string): string => `${id}${ending}`;
+  /** Callers may pass any text of a client: an id names a record below the folder of the kind. */
+  const isId = (id: string): boolean => idForm.test(id) && !id.split('/').includes('..');
 
   function parse(id: string, { bytes }: StoredObject): T {
     let cause: unknown;
@@ -91,6 +93,7 @@ function createDocuments<T extends object>(store: ObjectStore, kind: RecordKind<
   }
 
   async function tryChange(id: string, to: (record: T | undefined) => T | undefined): Promise<T | undefined | 'again'> {
+    if (!isId(id)) return undefined;
     const found = await store.get(keyOf(id));
     const before = found === undefined ? undefined : parse(id, found);
     const after = to(before);
@@ -102,7 +105,7 @@ function createDocuments<T extends object>(store: ObjectStore, kind: RecordKind<
   }
 
   async function get(id: string): Promise<T | undefined> {
-    const found = idForm.test(id) ? await store.get(keyOf(id)) : undefined;
+    const found = isId(id) ? await store.get(keyOf(id)) : undefined;
     return found === undefined ? undefined : parse(id, found);
   }
 
@@ -113,11 +116,11 @@ function createDocuments<T extends object>(store: ObjectStore, kind: RecordKind<
   }
 
   const render = (record: T): Buffer => Buffer.from(codec.render(record));
-  return { keyOf, parse, tryChange, render, get, ids };
+  return { keyOf, isId, parse, tryChange, render, get, ids };
 }
 
 export function createRecords<T extends object>(store: ObjectStore, kind: RecordKind<T>): Records<T> {
-  const { keyOf, parse, tryChange, render, get, ids } = createDocuments(store, kind);
+  const { keyOf, isId, parse, tryChange, render, get, ids } = createDocuments(store, kind);
   return {
     get,
     parse,
@@ -145,6 +148,7 @@ export function createRecords<T extends object>(store: ObjectStore, kind: Record
       });
     },
     async remove(id) {
+      if (!isId(id)) return false;
       const found = await store.get(keyOf(id));
       await store.remove([keyOf(id)]);
       return found !== undefined;

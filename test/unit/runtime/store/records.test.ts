@@ -42,6 +42,26 @@ it('Of many changes of a record, by several who know it, none is lost, and one t
   expect(await notes.ids()).toEqual(['1/a']);
 });
 
+it('An id that leads out of the folder, or has another form, names no record and changes nothing', async () => {
+  const { folder, notes } = openNotes();
+  await notes.create('1/a', { idNote: '1/a', count: 1 });
+  const outside = path.join(path.dirname(folder), `${path.basename(folder)}-outside.json`);
+  writeFileSync(outside, readFileSync(path.join(folder, '1', 'a.json')));
+  for (const id of [`1/../../${path.basename(folder)}-outside`, '../a', '1/a/..', '', '1/']) {
+    expect(await notes.get(id)).toBeUndefined();
+    expect(await notes.remove(id)).toBe(false);
+    expect(await notes.change(id, () => ({ idNote: id, count: 9 }))).toBeUndefined();
+  }
+  const free = createRecords<Note>(createFolderStore(folder), {
+    isValid: shapeOf<Note>({ idNote: isText, count: isCount, text: optional(isText) }),
+    damaged: { code: 'record_damaged', hint: 'Write it again.' },
+  });
+  expect(await free.remove(`../${path.basename(folder)}-outside`)).toBe(false);
+  await expect(createFolderStore(folder).remove(['1/../../x'])).rejects.toThrow('a key names an object of its store');
+  expect(readFileSync(outside, 'utf8')).toContain('1/a');
+  expect(await notes.ids()).toEqual(['1/a']);
+});
+
 it('A record that is damaged, of another id or of another kind is an error with the way out, and harms no other', async () => {
   const { folder, notes } = openNotes();
   for (const id of ['1/a', '1/b', '1/c', '2/d']) await notes.create(id, { idNote: id, count: 1 });
