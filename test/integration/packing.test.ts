@@ -104,7 +104,7 @@ describe('the packed program', () => {
         .map((file) => `dist/chunks/${file}`),
       ...listFiles(path.join(copy, 'dist/console')).map((file) => `dist/console/${file}`),
     ];
-    for (const folder of ['schemas', 'pipelines', 'docs'])
+    for (const folder of ['schemas', 'pipelines', 'docs', 'clients'])
       if (existsSync(path.join(checkout, folder)))
         wanted.push(...listFiles(path.join(checkout, folder)).map((file) => `${folder}/${file}`));
     expect(wanted).toContain('dist/console/index.html');

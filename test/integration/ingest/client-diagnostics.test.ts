@@ -250,7 +250,7 @@ describe('answers that help the sender', () => {
       const answer = await service.post('web', name, {});
       expect([answer.status, answer.headers.get('x-error-detail')]).toEqual([404, 'the method is called by GET']);
     }
-    expect((await service.post('web', 'events', {})).headers.get('x-error-detail')).toBe('no such method');
+    expect((await service.post('web', 'receipts', {})).headers.get('x-error-detail')).toBe('no such method');
   });
 
   it('A refusal names what is ignored, which is often what is missing', async () => {
