@@ -383,7 +383,7 @@ describe('the session of an analyst', () => {
     expect(await search.inputValue()).toBe('country');
     await page.getByText('Cem', { exact: true }).click();
     await page.getByRole('button', { name: 'Sign out' }).click();
-    await page.getByLabel('User id').waitFor();
+    await page.getByLabel('Name or user id').waitFor();
     const left = (await page.context().cookies()).map(({ name }) => name);
     expect(left.filter((name) => !name.startsWith('tributary_browser_'))).toEqual([]);
   });

@@ -1,5 +1,6 @@
 import { execFile } from 'node:child_process';
 import path from 'node:path';
+import { gzipSync } from 'node:zlib';
 import { promisify } from 'node:util';
 import type { Browser } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
@@ -40,7 +41,10 @@ describe('the API reference as a page', () => {
     const user = await addTestUser(dataDir);
     access = { TOKEN: token, 'ID:SECRET': `${user.idUser}:${user.secret}` };
     [service, browser] = await Promise.all([
-      startTestService({ dataDir, settings: { TRIBUTARY_QUOTA_USER: '1000/s', TRIBUTARY_DELIVERY_ALLOW: '*.amazonaws.com' } }),
+      startTestService({
+        dataDir,
+        settings: { TRIBUTARY_QUOTA_USER: '1000/s', TRIBUTARY_DELIVERY_ALLOW: '*.amazonaws.com' },
+      }),
       executable === undefined ? undefined : launchChromium(executable),
     ]);
   });
@@ -70,8 +74,7 @@ describe('the API reference as a page', () => {
     const { paths } = (await (await fetch(`${service.api}/openapi.json`)).json()) as { paths: object };
     expect(answer.headers.get('content-encoding')).toBe('gzip');
     expect(answer.headers.get('content-security-policy')).toMatch(/^default-src 'none'; style-src 'sha256-/);
-    // 5,000 characters per operation.
-    expect(text.length).toBeLessThan(5000 * Object.keys(paths).length);
+    expect(gzipSync(text).length).toBeLessThan(80_000);
     for (const target of Object.keys(paths)) expect(text).toContain(`<code>${target}</code>`);
     expect(text).toContain(`curl ${service.api}/api/report/v1/file/list.json \\\n  -u ID:SECRET`);
     expect(text).toContain(`${service.s2s}/v1/customEvent/?idApp=1`);
@@ -89,9 +92,11 @@ describe('the API reference as a page', () => {
         const command = text.replace('TOKEN', access.TOKEN).replace('ID:SECRET', access['ID:SECRET']);
         // An endless stream has started by then.
         const seconds = text.includes('/live') ? 3 : 60;
-        const asking = `${command} --silent --max-time ${seconds} --output /dev/null --write-out '%{http_code}'`;
+        // A lookup gets 503 while the service indexes ids.
+        const retry = text.includes('/v1/event') ? '--retry 9' : '';
+        const asking = `${command} --silent ${retry} --max-time ${seconds} --output /dev/null --write-out '%{http_code}'`;
         const { stdout } = await run('sh', ['-c', asking]).catch((error: { stdout: string }) => error);
-        return [what, stdout, wantedStatus(text)] as const;
+        return [what, stdout.slice(-3), wantedStatus(text)] as const;
       }),
     );
     expect(answers.filter(([, status, wanted]) => status !== wanted)).toEqual([]);
