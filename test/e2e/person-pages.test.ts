@@ -117,7 +117,7 @@ async function readReadme({ home, environment, pasteBlocks }: Person): Promise<v
   const [, block = ''] = blocksOf('README.md', 'Quick start');
   const [init = '', unmapped = '', ...others] = block.trim().split('\n');
   expect(others.length).toBe(2);
-  // It ends with exit code 1 and the options to add: a person pastes into a shell that goes on.
+  // It ends with exit code 1 and the options to add. A shell of a person then runs the next line.
   const answers = answersIn(await pasteBlocks([[init, `! ${unmapped}`, ...others].join('\n')]));
   expect(answers).toMatchObject([{ made: ['idApp', 'idUser'] }, { stored: 500, refused: 0 }, { rows: 500 }]);
   const [names = [], ...rows] = readSheet(readFileSync(path.join(home, 'events.xlsx')));
