@@ -4,6 +4,7 @@ import { connect, type LookupFunction, type Socket } from 'node:net';
 import path from 'node:path';
 import type { Client, SFTPWrapper } from 'ssh2';
 import type { FolderTarget } from '../../destinations/destination-store.ts';
+import { withTimeout } from '../../runtime/async/in-parallel.ts';
 import { checkHash, type FileDrop } from '../../runtime/store/s3-drop.ts';
 import type { ByteSource } from '../../runtime/store/s3-write.ts';
 
@@ -50,23 +51,13 @@ export function fingerprintOf(key: Buffer): string {
 }
 
 /** Signs in by a call. A server that closes the connection before the end of the sign-in is an error, too. */
-async function signIn(client: Client, call: () => void, signal: AbortSignal): Promise<void> {
-  signal.throwIfAborted();
-  let onAbort = (): void => undefined;
-  let timer: NodeJS.Timeout | undefined;
-  try {
-    await new Promise<void>((resolve, reject) => {
-      onAbort = () => reject(signal.reason);
-      signal.addEventListener('abort', onAbort);
-      timer = setTimeout(() => reject(new Error(`no sign-in within ${connectMs} ms`)), connectMs);
-      client.once('ready', resolve).once('error', reject);
-      client.once('close', () => reject(new Error('the server closed the connection before the sign-in')));
-      call();
-    });
-  } finally {
-    clearTimeout(timer);
-    signal.removeEventListener('abort', onAbort);
-  }
+function signIn(client: Client, call: () => void): Promise<void> {
+  const ready = new Promise<void>((resolve, reject) => {
+    client.once('ready', resolve).once('error', reject);
+    client.once('close', () => reject(new Error('the server closed the connection before the sign-in')));
+    call();
+  });
+  return withTimeout(connectMs, ready);
 }
 
 /** Connects and signs in; a server with another key than the pinned one gets no credentials. */
@@ -83,6 +74,8 @@ async function openClient(
   // As for the socket: the listeners of a wait end with it.
   client.on('error', () => undefined);
   let otherKey: string | undefined;
+  const abort = (): void => void sock.destroy(signal.reason);
+  signal.addEventListener('abort', abort);
   const credentials = secret.includes('PRIVATE KEY') ? { privateKey: secret } : { password: secret };
   try {
     const settings = {
@@ -98,13 +91,15 @@ async function openClient(
         return fingerprint === target.hostKey;
       },
     };
-    await signIn(client, () => void client.connect(settings), signal);
+    await signIn(client, () => void client.connect(settings));
     return client;
   } catch (error) {
     client.destroy();
     sock.destroy();
     if (otherKey !== undefined) throw new Error(`the server has another key: ${otherKey}`, { cause: error });
     throw error;
+  } finally {
+    signal.removeEventListener('abort', abort);
   }
 }
 

@@ -133,6 +133,25 @@ function openClient(
   });
 }
 
+/** Creates single attempts of requests. */
+function createAttempt(s3: S3, { requestMs }: S3Limits, signal: AbortSignal | undefined): S3Bucket['attempt'] {
+  return async <T>(request: S3Request<T>, bytes = 0): Promise<Outcome<T>> => {
+    signal?.throwIfAborted();
+    const timeout = new AbortController();
+    const timeoutMs = requestMs + Math.ceil(bytes / minBytesPerMs);
+    const timer = setTimeout(() => timeout.abort(new Error(`no response within ${timeoutMs} ms`)), timeoutMs);
+    const signals = signal === undefined ? [timeout.signal] : [timeout.signal, signal];
+    try {
+      return { kind: 'done', value: await withAnySignal(signals, (abortSignal) => request(s3, { abortSignal })) };
+    } catch (error) {
+      signal?.throwIfAborted();
+      return outcomeOf(timeout.signal.aborted ? timeout.signal.reason : error);
+    } finally {
+      clearTimeout(timer);
+    }
+  };
+}
+
 /** Opens a bucket without a request. Loads the SDK. */
 export async function openS3Bucket(settings: S3Settings): Promise<S3Bucket> {
   const { bucket: name, endpoint, signal } = settings;
@@ -140,22 +159,7 @@ export async function openS3Bucket(settings: S3Settings): Promise<S3Bucket> {
   const sdk = await import('@aws-sdk/client-s3');
   const s3 = openClient(sdk, settings, limits.connectMs);
 
-  async function attempt<T>(request: S3Request<T>, bytes = 0): Promise<Outcome<T>> {
-    signal?.throwIfAborted();
-    const timeout = new AbortController();
-    const timeoutMs = limits.requestMs + Math.ceil(bytes / minBytesPerMs);
-    const timer = setTimeout(() => timeout.abort(new Error(`no response within ${timeoutMs} ms`)), timeoutMs);
-    try {
-      const signals = signal === undefined ? [timeout.signal] : [timeout.signal, signal];
-      const value = await withAnySignal(signals, (abortSignal) => request(s3, { abortSignal }));
-      return { kind: 'done', value };
-    } catch (error) {
-      signal?.throwIfAborted();
-      return outcomeOf(timeout.signal.aborted ? timeout.signal.reason : error);
-    } finally {
-      clearTimeout(timer);
-    }
-  }
+  const attempt = createAttempt(s3, limits, signal);
 
   function openRetryWindow(what: string, bytes = 0): RetryWindow {
     const callMs = limits.callMs + Math.ceil(bytes / minBytesPerMs);

@@ -20,24 +20,21 @@ async function openPlace() {
   const store = await openReportStore(clock, logger, { reportsDir: `${folder}/reports`, linkTtlSeconds: 3600 });
   const deliverer = startDeliverer({ store, paths, rules, clock: clock, logger, renderManifest: () => '{}' });
   onTestFinished(() => deliverer.stop());
-  return {
-    store,
-    deliverer,
-    async add(url: string, idAccount: number): Promise<string> {
-      const { origin: endpoint } = new URL(url);
-      const place = { endpoint, region: 'us-east-1', bucket: 'lake', prefix: '', pathStyle: true, accessKeyId: 'a' };
-      const target = { kind: 's3' as const, ...place };
-      const added = { idAccount, name: 'Bucket', createdMs: 0, target };
-      return (await addDestination(paths, added, 'secret')).idDestination;
-    },
-    async deliver(deliverTo: string, idAccount: number): Promise<number> {
-      const { id } = await store.create({ idUser: '1', idAccount, event: 'customEvents', request: {}, deliverTo });
-      const { folder: attempt } = await store.beginAttempt(id);
-      await store.end(id, { state: 'success', files: [] }, attempt);
-      deliverer.deliver(id);
-      return id;
-    },
-  };
+  async function add(url: string, idAccount: number): Promise<string> {
+    const { origin: endpoint } = new URL(url);
+    const place = { endpoint, region: 'us-east-1', bucket: 'lake', prefix: '', pathStyle: true, accessKeyId: 'a' };
+    const target = { kind: 's3' as const, ...place };
+    const added = { idAccount, name: 'Bucket', createdMs: 0, target };
+    return (await addDestination(paths, added, 'secret')).idDestination;
+  }
+  async function deliver(deliverTo: string, idAccount: number): Promise<number> {
+    const { id } = await store.create({ idUser: '1', idAccount, event: 'customEvents', request: {}, deliverTo });
+    const { folder: attempt } = await store.beginAttempt(id);
+    await store.end(id, { state: 'success', files: [] }, attempt);
+    deliverer.deliver(id);
+    return id;
+  }
+  return { store, deliverer, add, deliver };
 }
 
 describe('the deliverer', () => {
@@ -49,7 +46,11 @@ describe('the deliverer', () => {
     for (const id of [...Array.from({ length: 4 }, () => slowOnes[0] ?? ''), ...slowOnes]) await deliver(id, 1);
     await waitFor('the slow server is asked', () => slow.received.length === 2);
     const id = await deliver(await add(fast.endpoint, 2), 2);
-    await waitFor('the other one is delivered', async () => (await store.readDelivery(id))?.state === 'delivered', 3000);
+    await waitFor(
+      'the other one is delivered',
+      async () => (await store.readDelivery(id))?.state === 'delivered',
+      3000,
+    );
     expect(slow.received.length).toBe(2);
   });
 

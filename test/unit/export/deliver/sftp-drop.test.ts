@@ -28,7 +28,7 @@ describe('a folder of an SFTP server', () => {
     ['sends its banner and resets', (socket) => socket.write(banner, () => socket.resetAndDestroy())],
     ['sends nonsense and resets', (socket) => socket.write(`${banner}x`.repeat(99), () => socket.resetAndDestroy())],
   ])('A server that %s is an error of the delivery only', async (_, serve) => {
-    await expect(openAt(serve)).rejects.toThrow();
+    await expect(openAt(serve)).rejects.toBeInstanceOf(Error);
     // An error without a listener would come now, and fail the test.
     await new Promise((resolve) => setTimeout(resolve, 50));
   });
