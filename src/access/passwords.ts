@@ -15,10 +15,15 @@ const keyBytes = 32;
 const saltBytes = 16;
 const minLength = 12;
 const maxLength = 200;
+
 /** Hashes at once, and waiting ones: guesses must not use up the memory and the threads of the process. */
-const hashesAtOnce = 2;
-const maxWaiting = 20;
-const turns = createKeyedSemaphore(hashesAtOnce);
+const createQueue = (atOnce: number, maxWaiting: number) => ({
+  turns: createKeyedSemaphore(atOnce),
+  most: atOnce + maxWaiting,
+});
+type Queue = ReturnType<typeof createQueue>;
+/** Guesses without a stored password must not keep users waiting. */
+const [ofUsers, ofOthers] = [createQueue(2, 20), createQueue(1, 5)];
 
 const storedForm = /^scrypt:(1[0-9]|20):(\d{1,2}):(\d{1,2}):([A-Za-z0-9_-]{16,64}):([A-Za-z0-9_-]{43})$/;
 
@@ -30,8 +35,9 @@ async function derive(
   password: string,
   salt: Buffer,
   options: { readonly N: number; readonly r: number; readonly p: number },
+  { turns, most }: Queue = ofUsers,
 ): Promise<Buffer> {
-  if (turns.count() >= hashesAtOnce + maxWaiting)
+  if (turns.count() >= most)
     throw new AppError('overloaded', 'too many sign-ins with a password at once', { hint: 'Retry in a few seconds.' });
   const maxmem = 256 * options.N * options.r;
   return await turns.run(
@@ -59,7 +65,8 @@ export async function isPassword(password: string, stored: string | undefined): 
   if (password.length > maxLength) return false;
   const [, log = logN, r = blockSize, p = parallelism, salt = '', key] = storedForm.exec(stored ?? '') ?? [];
   const options = { N: 2 ** Number(log), r: Number(r), p: Number(p) };
-  const derived = await derive(password, Buffer.from(salt, 'base64url'), options);
+  const queue = stored === undefined ? ofOthers : ofUsers;
+  const derived = await derive(password, Buffer.from(salt, 'base64url'), options, queue);
   return key !== undefined && timingSafeEqual(derived, Buffer.from(key, 'base64url'));
 }
 

@@ -136,7 +136,9 @@ export function addOidcRoutes(
     return toPage(reply, failure);
   }
 
-  const isTooOften = ({ ip }: FastifyRequest): boolean => quota.take(ip, performance.now()) !== undefined;
+  // Behind a proxy, all clients have one address.
+  const isTooOften = ({ ip }: FastifyRequest): boolean =>
+    hasClientAddresses && quota.take(ip, performance.now()) !== undefined;
 
   server.get(path, async (request, reply) => {
     if (isTooOften(request)) return toPage(reply, 'often');

@@ -50,6 +50,9 @@ export function createLockOut({ free, firstMs, maxDelayMs, forgetMs }: LockOutRu
 }
 
 export interface SignInTry {
+  /** What wrong secrets are counted by: the id of the user, or an unknown or ambiguous login. */
+  readonly key: string;
+  /** The user in the log. */
   readonly idUser: string;
   readonly address: string;
   /** Id of a browser in which this user has signed in before. */
@@ -83,8 +86,8 @@ export function createSignInGuard(
   const isByAddress = ({ browser }: SignInTry): boolean => hasClientAddresses && browser === undefined;
 
   function find(who: SignInTry, nowMs: number): number {
-    const { idUser, address, browser } = who;
-    const ofOwn = users.waitSeconds(browser ?? idUser, nowMs);
+    const { key, address, browser } = who;
+    const ofOwn = users.waitSeconds(browser ?? key, nowMs);
     return isByAddress(who) ? Math.max(ofOwn, addresses.waitSeconds(address, nowMs)) : ofOwn;
   }
 
@@ -96,16 +99,16 @@ export function createSignInGuard(
       return waitSeconds;
     },
     fail(who: SignInTry, nowMs: number): void {
-      const { idUser, address, browser } = who;
+      const { key, idUser, address, browser } = who;
       count('wrong');
-      users.fail(browser ?? idUser, nowMs);
+      users.fail(browser ?? key, nowMs);
       if (isByAddress(who)) addresses.fail(address, nowMs);
       const waitSeconds = find(who, nowMs);
       if (waitSeconds > 0) log.add({ idUser, ...(hasClientAddresses ? { address } : {}), waitSeconds });
     },
-    succeed({ idUser, browser }: SignInTry): void {
+    succeed({ key, browser }: SignInTry): void {
       count('success');
-      users.clear(browser ?? idUser);
+      users.clear(browser ?? key);
     },
   };
 }

@@ -66,6 +66,10 @@ function findCandidates(login: string, access: AccessView): readonly User[] {
   return found.filter((user, at) => found.findIndex(({ idUser }) => idUser === user.idUser) === at);
 }
 
+/** Returns the key of guesses: the id of the user if it is known, so that those by each of its names count together. */
+const keyOf = (login: string, candidates: readonly User[]): string =>
+  candidates.length === 1 ? (candidates[0]?.idUser ?? login) : login;
+
 /**
  * Returns the users whose secret or password it is. Secrets are compared first, without the cost of a password. Takes
  * the time of a password also without a user, if any user has one. Error: `overloaded`.
@@ -91,9 +95,10 @@ export function createSignIn({ access, browsers, guard, audit }: SignInDependenc
   ): Promise<{ readonly user: User } | SignInRefusal> {
     const nowMs = performance.now();
     const candidates = findCandidates(login, access.current());
-    // The id if it is known, so that guesses by name and by id count together.
-    const idUser = candidates.length === 1 ? (candidates[0]?.idUser ?? login) : login;
-    const who = { idUser, address: ip, browser: browsers.find(idUser, headers.cookie) };
+    const key = keyOf(login, candidates);
+    // Nobody's name may be a password that was typed into the wrong field.
+    const idUser = candidates.length === 0 ? 'unknown' : key;
+    const who = { key, idUser, address: ip, browser: browsers.find(key, headers.cookie) };
     const address = hasClientAddresses ? ip : undefined;
     const waitSeconds = guard.waitSeconds(who, nowMs);
     if (waitSeconds > 0) {
@@ -120,7 +125,9 @@ export function createSignIn({ access, browsers, guard, audit }: SignInDependenc
     if (credentials === undefined)
       return { code: 400, detail: 'idUser must be a user id or a name, and secret a secret or a password' };
     try {
-      return await turns.run(credentials.login, () => check(credentials, request));
+      const { login } = credentials;
+      const key = keyOf(login, findCandidates(login, access.current()));
+      return await turns.run(key, () => check(credentials, request));
     } catch (error) {
       if (!isAppError(error, 'overloaded')) throw error;
       return { code: 429, detail: 'Too many sign-ins at once', waitSeconds: retryAfterSeconds };

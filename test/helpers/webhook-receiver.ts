@@ -35,7 +35,7 @@ async function listen(
 }
 
 /** Starts a client's server that accepts each message and responds only after a call of `answer`. */
-export async function startHangingReceiver(): Promise<Receiver & { readonly answer: () => void }> {
+export async function startHangingReceiver(): Promise<Receiver & { readonly answer: (status?: number) => void }> {
   const received: Received[] = [];
   const waiting: ServerResponse[] = [];
   const server = createServer((request, response) => {
@@ -46,8 +46,8 @@ export async function startHangingReceiver(): Promise<Receiver & { readonly answ
       waiting.push(response);
     });
   });
-  const answer = (): void => {
-    for (const response of waiting.splice(0)) response.writeHead(200).end();
+  const answer = (status = 200): void => {
+    for (const response of waiting.splice(0)) response.writeHead(status).end();
   };
   return { url: await listen(server), received, answer };
 }

@@ -44,8 +44,8 @@ export interface DelivererDependencies {
   readonly renderManifest: (job: ReportJob) => string | undefined;
 }
 
-/** Exports that are delivered at a time, and those to one destination. */
-const [deliveriesAtOnce, perDestination] = [4, 1];
+/** Exports that are delivered at a time, and those of one account. A destination gets one at a time. */
+const [deliveriesAtOnce, perAccount] = [4, 2];
 
 const nothingDelivered: ReportDelivery = { state: 'waiting', attempts: 0, nextMs: 0, files: 0 };
 
@@ -67,6 +67,7 @@ function createTransfer(
       } finally {
         await part.close();
       }
+      signal.throwIfAborted();
       await onFile(index + 1);
     }
   }
@@ -104,14 +105,20 @@ function createAttempts(
 ): (id: number) => Promise<number | undefined> {
   const { store, paths, clock, logger } = dependencies;
   const transfer = createTransfer(dependencies, signal);
-  const [all, each] = [createKeyedSemaphore(deliveriesAtOnce), createKeyedSemaphore(perDestination)];
+  const [destinations, accounts] = [createKeyedSemaphore(), createKeyedSemaphore(perAccount, deliveriesAtOnce)];
+
+  /** Records a state, except over the end of the delivery: another host may have the tasks now. */
+  async function record(id: number, delivery: ReportDelivery): Promise<void> {
+    if ((await store.readDelivery(id))?.state === 'delivered' || signal.aborted) return;
+    await store.writeDelivery(id, delivery);
+  }
 
   async function fail(job: ReportJob, before: ReportDelivery, error: unknown): Promise<number> {
     const attempts = before.attempts + 1;
     const lastError = describeError(error);
     const nextMs = clock.nowMs() + retryDelayAfter(attempts, options);
     const { files } = (await store.readDelivery(job.id)) ?? nothingDelivered;
-    await store.writeDelivery(job.id, { state: 'waiting', attempts, nextMs, files, lastError });
+    await record(job.id, { state: 'waiting', attempts, nextMs, files, lastError });
     failing.set(job.id, lastError);
     logger.warn({ idReport: job.id, attempts, error: lastError }, 'delivery failed, will retry');
     return nextMs;
@@ -119,9 +126,21 @@ function createAttempts(
 
   async function giveUp(job: ReportJob, before: ReportDelivery, lastError: string): Promise<void> {
     const attempts = before.attempts + 1;
-    await store.writeDelivery(job.id, { state: 'failed', attempts, nextMs: 0, files: before.files, lastError });
+    await record(job.id, { state: 'failed', attempts, nextMs: 0, files: before.files, lastError });
     failing.delete(job.id);
     logger.error({ idReport: job.id, error: lastError }, 'export not delivered');
+  }
+
+  async function deliverTo(job: ReportJob, idDestination: string, before: ReportDelivery): Promise<void> {
+    const { id, idAccount, files = [] } = job;
+    // Read now: it may have been removed, or have another secret.
+    const destination = await findDestination(paths, idAccount, idDestination);
+    if (destination === undefined) return await giveUp(job, before, 'the destination was removed');
+    await transfer(job, destination, (sent) => record(id, { ...before, files: sent }));
+    signal.throwIfAborted();
+    const attempts = before.attempts + 1;
+    await record(id, { state: 'delivered', attempts, nextMs: 0, files: files.length, atMs: clock.nowMs() });
+    logger.info({ idReport: id, idDestination, files: files.length, attempts }, 'export delivered');
   }
 
   return async (id) => {
@@ -130,20 +149,13 @@ function createAttempts(
     const before = (await store.readDelivery(id)) ?? nothingDelivered;
     if (before.state !== 'waiting') return undefined;
     if (!isAttemptDue(before.nextMs, clock.nowMs(), options)) return before.nextMs;
-    const { idAccount, deliverTo } = job;
+    const { idAccount, deliverTo: idDestination } = job;
     try {
-      await all.run('all', () =>
-        each.run(deliverTo, async () => {
-          // Read now: it may have been removed, or have another secret.
-          const destination = await findDestination(paths, idAccount, deliverTo);
-          if (destination === undefined) return await giveUp(job, before, 'the destination was removed');
-          await transfer(job, destination, (files) => store.writeDelivery(id, { ...before, files }));
-          const { attempts } = before;
-          const files = job.files?.length ?? 0;
-          const atMs = clock.nowMs();
-          await store.writeDelivery(id, { state: 'delivered', attempts: attempts + 1, nextMs: 0, files, atMs });
-          logger.info({ idReport: id, idDestination: deliverTo, files, attempts: attempts + 1 }, 'export delivered');
-        }),
+      // The slot of the destination first: exports that wait for a slow one take no other slot.
+      await destinations.run(
+        idDestination,
+        () => accounts.run(idAccount, () => deliverTo(job, idDestination, before), signal),
+        signal,
       );
       failing.delete(id);
       return undefined;

@@ -5,7 +5,7 @@ import { openBucketDrop, type FileDrop } from '../../runtime/store/s3-drop.ts';
 import { openFolderDrop } from './sftp-drop.ts';
 import type { ByteSource } from '../../runtime/store/s3-write.ts';
 
-/** Opens the place of a destination. Each connection is only to addresses that the rules allow. */
+/** Opens the place of a destination, until the signal aborts. Connects only to addresses that the rules allow. */
 export async function openDrop(
   { target, idAccount }: Destination,
   secret: string,
@@ -16,7 +16,7 @@ export async function openDrop(
   if (target.kind === 'sftp') return await openFolderDrop(target, secret, lookup, signal);
   const { endpoint, region, bucket, pathStyle, accessKeyId, prefix } = target;
   const credentials = { accessKeyId, secretAccessKey: secret };
-  return await openBucketDrop({ endpoint, region, bucket, pathStyle, credentials, lookup }, prefix);
+  return await openBucketDrop({ endpoint, region, bucket, pathStyle, credentials, lookup, signal }, prefix);
 }
 
 /** Returns the bytes of a text as a source, with their hash. */

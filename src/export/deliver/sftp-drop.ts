@@ -4,6 +4,7 @@ import { connect, type LookupFunction, type Socket } from 'node:net';
 import path from 'node:path';
 import type { Client, SFTPWrapper } from 'ssh2';
 import type { FolderTarget } from '../../destinations/destination-store.ts';
+import { withTimeout } from '../../runtime/async/in-parallel.ts';
 import { checkHash, type FileDrop } from '../../runtime/store/s3-drop.ts';
 import type { ByteSource } from '../../runtime/store/s3-write.ts';
 
@@ -28,12 +29,17 @@ function ask<T>(what: string, call: (done: Callback<T>) => void): Promise<T> {
   });
 }
 
-async function openSocket({ host, port }: FolderTarget, lookup: LookupFunction): Promise<Socket> {
+async function openSocket({ host, port }: FolderTarget, lookup: LookupFunction, signal: AbortSignal): Promise<Socket> {
   const socket = connect({ host, port, lookup });
+  // An error without a listener would end the process, also one after the connect.
+  socket.on('error', () => undefined);
   const timer = setTimeout(() => socket.destroy(new Error(`no connection within ${connectMs} ms`)), connectMs);
   try {
-    await once(socket, 'connect');
+    await once(socket, 'connect', { signal });
     return socket;
+  } catch (error) {
+    socket.destroy();
+    throw error;
   } finally {
     clearTimeout(timer);
   }
@@ -44,17 +50,35 @@ export function fingerprintOf(key: Buffer): string {
   return `SHA256:${createHash('sha256').update(key).digest('base64').replace(/=+$/, '')}`;
 }
 
+/** Signs in by a call. A server that closes the connection before the end of the sign-in is an error, too. */
+function signIn(client: Client, call: () => void): Promise<void> {
+  const ready = new Promise<void>((resolve, reject) => {
+    client.once('ready', resolve).once('error', reject);
+    client.once('close', () => reject(new Error('the server closed the connection before the sign-in')));
+    call();
+  });
+  return withTimeout(connectMs, ready);
+}
+
 /** Connects and signs in; a server with another key than the pinned one gets no credentials. */
-async function openClient(target: FolderTarget, secret: string, lookup: LookupFunction): Promise<Client> {
-  const sock = await openSocket(target, lookup);
+async function openClient(
+  target: FolderTarget,
+  secret: string,
+  lookup: LookupFunction,
+  signal: AbortSignal,
+): Promise<Client> {
   // Loaded on demand: few services deliver to folders.
   const { default: ssh2 } = await import('ssh2');
+  const sock = await openSocket(target, lookup, signal);
   const client = new ssh2.Client();
+  // As for the socket: the listeners of a wait end with it.
+  client.on('error', () => undefined);
   let otherKey: string | undefined;
+  const abort = (): void => void sock.destroy(signal.reason);
+  signal.addEventListener('abort', abort);
   const credentials = secret.includes('PRIVATE KEY') ? { privateKey: secret } : { password: secret };
   try {
-    const ready = once(client, 'ready');
-    client.connect({
+    const settings = {
       sock,
       username: target.user,
       ...credentials,
@@ -66,13 +90,16 @@ async function openClient(target: FolderTarget, secret: string, lookup: LookupFu
         if (fingerprint !== target.hostKey) otherKey = fingerprint;
         return fingerprint === target.hostKey;
       },
-    });
-    await ready;
+    };
+    await signIn(client, () => void client.connect(settings));
     return client;
   } catch (error) {
     client.destroy();
+    sock.destroy();
     if (otherKey !== undefined) throw new Error(`the server has another key: ${otherKey}`, { cause: error });
     throw error;
+  } finally {
+    signal.removeEventListener('abort', abort);
   }
 }
 
@@ -133,9 +160,9 @@ export async function openFolderDrop(
   lookup: LookupFunction,
   signal: AbortSignal,
 ): Promise<FileDrop> {
-  const client = await openClient(target, secret, lookup);
+  const client = await openClient(target, secret, lookup, signal);
   const abort = (): void => void client.destroy();
-  // An error without a listener would end the process; calls in progress fail.
+  // Calls in progress fail.
   client.on('error', abort);
   signal.addEventListener('abort', abort);
   const close = (): void => {

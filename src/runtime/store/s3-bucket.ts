@@ -8,6 +8,7 @@
 import type * as Sdk from '@aws-sdk/client-s3';
 import type { LookupFunction } from 'node:net';
 import type { S3 } from '@aws-sdk/client-s3';
+import { withAnySignal } from '../async/in-parallel.ts';
 import { createBackoff, pause } from '../async/retry.ts';
 import { AppError, describeError } from '../errors.ts';
 import type { PresignOptions } from './object-store.ts';
@@ -33,6 +34,8 @@ export interface S3Settings {
   readonly lookup?: LookupFunction;
   /** The SDK's usual chain by default: environment, profile, web identity, container, instance. */
   readonly credentials?: { readonly accessKeyId: string; readonly secretAccessKey: string };
+  /** Ends all requests; each call then throws its reason. */
+  readonly signal?: AbortSignal;
 }
 
 /** A request of the SDK that ends with its signal. It reads the whole body. */
@@ -130,25 +133,33 @@ function openClient(
   });
 }
 
-/** Opens a bucket without a request. Loads the SDK. */
-export async function openS3Bucket(settings: S3Settings): Promise<S3Bucket> {
-  const { bucket: name, endpoint } = settings;
-  const limits = { ...defaultLimits, ...settings.limits };
-  const sdk = await import('@aws-sdk/client-s3');
-  const s3 = openClient(sdk, settings, limits.connectMs);
-
-  async function attempt<T>(request: S3Request<T>, bytes = 0): Promise<Outcome<T>> {
+/** Creates single attempts of requests. */
+function createAttempt(s3: S3, { requestMs }: S3Limits, signal: AbortSignal | undefined): S3Bucket['attempt'] {
+  return async <T>(request: S3Request<T>, bytes = 0): Promise<Outcome<T>> => {
+    signal?.throwIfAborted();
     const timeout = new AbortController();
-    const timeoutMs = limits.requestMs + Math.ceil(bytes / minBytesPerMs);
+    const timeoutMs = requestMs + Math.ceil(bytes / minBytesPerMs);
     const timer = setTimeout(() => timeout.abort(new Error(`no response within ${timeoutMs} ms`)), timeoutMs);
+    const signals = signal === undefined ? [timeout.signal] : [timeout.signal, signal];
     try {
-      return { kind: 'done', value: await request(s3, { abortSignal: timeout.signal }) };
+      return { kind: 'done', value: await withAnySignal(signals, (abortSignal) => request(s3, { abortSignal })) };
     } catch (error) {
+      signal?.throwIfAborted();
       return outcomeOf(timeout.signal.aborted ? timeout.signal.reason : error);
     } finally {
       clearTimeout(timer);
     }
-  }
+  };
+}
+
+/** Opens a bucket without a request. Loads the SDK. */
+export async function openS3Bucket(settings: S3Settings): Promise<S3Bucket> {
+  const { bucket: name, endpoint, signal } = settings;
+  const limits = { ...defaultLimits, ...settings.limits };
+  const sdk = await import('@aws-sdk/client-s3');
+  const s3 = openClient(sdk, settings, limits.connectMs);
+
+  const attempt = createAttempt(s3, limits, signal);
 
   function openRetryWindow(what: string, bytes = 0): RetryWindow {
     const callMs = limits.callMs + Math.ceil(bytes / minBytesPerMs);
@@ -164,7 +175,7 @@ export async function openS3Bucket(settings: S3Settings): Promise<S3Bucket> {
             hint: `Check the network and the server ${endpoint ?? 's3.amazonaws.com'}.`,
           });
         backoff.grow();
-        await pause(pauseMs);
+        await pause(pauseMs, signal);
       },
     };
   }

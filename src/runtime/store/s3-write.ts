@@ -136,7 +136,7 @@ async function sendParts(bucket: S3Bucket, upload: Upload, source: ByteSource) {
   return { Parts, sha256: hash.digest('hex') };
 }
 
-/** Sends a large file in parts. Crash: the parts stay, unseen, until a lifecycle rule of the bucket removes them. */
+/** Sends a large file in parts. Crash, or abort: the parts stay, unseen, until a lifecycle rule of the bucket removes them. */
 async function putParts(
   { bucket, key, condition }: Pick<Call, 'bucket' | 'key' | 'condition'>,
   source: ByteSource,

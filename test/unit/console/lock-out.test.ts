@@ -1,5 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { rotateSessionKey } from '../../../src/access/session-key.ts';
+import type { AuditEntry } from '../../../src/audit/audit-entry.ts';
+import { readAuditDays } from '../../../src/audit/audit-log.ts';
+import { dataPaths } from '../../../src/config.ts';
 import { createLockOut } from '../../../src/console/sign-in-guard.ts';
 import { browserCookieOf, echo, startConsoleServer, type ConsoleServer } from '../../helpers/console-server.ts';
 import { basic, type Answer, type Credentials } from '../../helpers/export-area.ts';
@@ -62,6 +65,18 @@ describe('wrong secrets of the console', () => {
     expect((await server.signIn(user)).status).toBe(429);
     expect((await server.ask(echo, { headers: session })).status).toBe(200);
     expect((await server.ask(echo, { headers: { authorization: basic(user) } })).status).toBe(200);
+  });
+
+  it('A login that no user has is not in the audit log', async () => {
+    const server = await startConsoleServer();
+    for (let turn = 0; turn < 6; turn += 1) await server.signIn({ idUser: 'my pass phrase', secret: 'wrong' });
+    await server.signIn({ idUser: 'Ann', secret: 'wrong' });
+    const found: AuditEntry[] = [];
+    for await (const { entries } of readAuditDays(dataPaths(server.dataDir).audit)) found.push(...entries);
+    const counts = (name: string): number => found.filter(({ idUser }) => idUser === name).length;
+    // Equal refusals share an entry: a wrong secret, and the lock.
+    expect([counts('unknown'), counts(server.users.ann.idUser)]).toEqual([2, 1]);
+    expect(JSON.stringify(found)).not.toContain('my pass');
   });
 
   it('Twenty wrong secrets from one address make it wait, for any user ids', async () => {

@@ -62,10 +62,13 @@ const toHex = (character: string): string =>
 /** Control characters besides tab and line feed, and codes without a character: XML forbids or changes them. */
 const forbidden = /[\p{Cc}\uFFFE\uFFFF]/gu;
 
-/** Escapes a text for XML. Forbidden characters are written as `_xHHHH_`, and so is the start of such texts. */
+/**
+ * Escapes a text for XML. Forbidden characters are written as `_xHHHH_`, and so is the start of such texts, also of those
+ * that a forbidden character would complete.
+ */
 function escapeXml(text: string): string {
   return text
-    .replaceAll(/_(?=x[\dA-Fa-f]{4}_)/g, toHex)
+    .replaceAll(/_(?=x[\dA-Fa-f]{4}[_\p{Cc}\uFFFE\uFFFF])/gu, toHex)
     .replaceAll(/[&<>]/g, (character) => escapes[character] ?? '')
     .replaceAll(forbidden, (character) => (character === '\t' || character === '\n' ? character : toHex(character)));
 }

@@ -45,6 +45,8 @@ test('A text that looks like an escape, and each character that XML forbids, sta
   const texts = [
     '_x0041_',
     '_x005F_x0041_',
+    '_x0041\u0001',
+    '\u0001x0041_x0042\uFFFF_',
     'a_x_b',
     '\r\n',
     '\v\f\u0001\uFFFE\uFFFF',
