@@ -73,7 +73,9 @@ async function expireTable(
   for (;;) {
     if (signal.aborted) throw new AppError('stopping', 'the removal was stopped; repeat it to finish');
     const removed = await withTableLock(table, lakeDir, 'the age limit', () => expireSome(work, cutoffs, settled));
-    if (removed === undefined) return sum;
+    if (removed === 'continue') continue;
+    // The compactor removes the rows of files that wait.
+    if (removed === undefined || removed === 'wait') return sum;
     sum.rows += removed.rows;
     sum.filesRemoved += removed.filesRemoved;
     sum.filesRewritten += removed.filesRewritten;

@@ -4,6 +4,8 @@ import { expireAll, dryRunExpire } from '../../../src/admin/expire.ts';
 import { checkLake } from '../../../src/lake/check.ts';
 import { dayOf, type AgeRules } from '../../../src/lake/expiry/age-rules.ts';
 import { changeSteps } from '../../../src/lake/files/change.ts';
+import { applyDueReplacements } from '../../../src/lake/files/deferred-replacement.ts';
+import { rewriteFiles } from '../../../src/lake/files/rewrite.ts';
 import { openLake, lakePaths } from '../../../src/lake/lake.ts';
 import { nextCursor } from '../../../src/lake/log/change-feed.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
@@ -194,4 +196,35 @@ test('The command counts rows and files by app first, then removes exactly these
   expect(await countRows(await rowsSql(tableDir))).toEqual([kept, kept, kept]);
   expect(await expireAll(work, rules, today)).toEqual({});
   expect(await dryRunExpire(work, rules, today)).toEqual({});
+}, 120_000);
+
+test('A rewrite that is not shown at its path yet stays, so that the erased rows do not stay there for longer', async () => {
+  const { lakeDir, tableDir, retentionMs } = await openDays();
+  const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
+  onTestFinished(() => duckdb.close());
+  const table = await openTable(tableDir, { clock, crashPoint: noCrashPoint });
+  const { signal } = new AbortController();
+  const work = { table, lakeDir, duckdb, clock, crashPoint: noCrashPoint, retentionMs, signal };
+  const place = { retentionMs, stagingDir: lakePaths(lakeDir).staging, crashPoint: noCrashPoint };
+  await applyDueReplacements(table, { ...place, nowMs: clock.nowMs() });
+  const oldest = table.snapshot().files.filter(({ path: file }) => file.includes(dateOf(days - 1)));
+  const file = oldest.find(({ path: name }) => name.includes('alone'));
+  if (file === undefined) throw new Error('no file of the oldest day');
+  const toQuery = (source: string): string => `SELECT * FROM ${source} LIMIT ${rowsOfDay - 1}`;
+  await rewriteFiles(
+    { table, duckdb, clock, crashPoint: noCrashPoint, stagingDir: place.stagingDir, rowGroup: { rows: 20_480 } },
+    [{ file, rowsLeftOut: 1, toQuery }],
+    () => ({ cause: 'erase', actions: [], totals: { stored: -1, erased: 1 } }),
+  );
+  const countOldest = async (): Promise<number> => {
+    const [row] = await query(
+      `SELECT count(*)::INT AS rows FROM ${await rowsSql(tableDir)} WHERE id_app = 4 AND date = DATE '${dateOf(days - 1)}'`,
+    );
+    return Number(row?.['rows']);
+  };
+  await expireAll(work, rules, today);
+  expect(await countOldest()).toBe(rowsOfDay - 1);
+  await applyDueReplacements(table, { ...place, nowMs: clock.nowMs() + retentionMs + 1 });
+  await expireAll(work, rules, today);
+  expect(await countOldest()).toBe(0);
 }, 120_000);
