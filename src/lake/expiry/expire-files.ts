@@ -121,6 +121,8 @@ export function listDue(files: readonly DataFile[], cutoffs: Cutoffs, settled: S
   return due.toSorted((a, b) => firstMsOf(a.file) - firstMsOf(b.file));
 }
 
+const isWhole = ({ file, rows }: Expired): boolean => rows === file.numRecords;
+
 /**
  * Chooses the files of the next commit: those to remove first, then a few to rewrite. `continue`: the files that were
  * read have no expired rows, and others may. `wait`: all files left are rewrites that are not shown yet; without them,
@@ -153,7 +155,6 @@ async function choose(
   for (const { file, rows } of counted) if (rows === 0) settled.add(file.path);
   const expired = counted.filter(({ rows }) => rows > 0);
   if (expired.length === 0) return 'continue';
-  const isWhole = ({ file, rows }: Expired): boolean => rows === file.numRecords;
   return { removed: expired.filter(isWhole), rewritten: expired.filter((one) => !isWhole(one)) };
 }
 
