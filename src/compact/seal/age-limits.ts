@@ -134,21 +134,37 @@ export function createAgeLimits(
     recorded: () => primaryTable.lake().expiryDay,
     newestAtMs: primaryTable.lake().availableAtMs,
   });
+  /** Undefined without limits, and if they cannot be read: then nothing is removed. */
   let rules: AgeRules | undefined;
+  let isActive = false;
   let key = '';
   let day: string | undefined;
   let held: readonly Problem[] = [];
   let nextMs = 0;
   const removed = { rows: 0, filesRemoved: 0, filesRewritten: 0 };
 
+  async function read(): Promise<void> {
+    rules = undefined;
+    const found = await readRules?.();
+    if (found === undefined) return;
+    isActive = hasAgeLimits(found);
+    rules = isActive ? found : undefined;
+    key = JSON.stringify(found);
+  }
+
+  /** Returns the first kept dates of a table now, and a key that changes with them; undefined without limits. */
+  function find(dataset: Dataset): { readonly cutoffs: Cutoffs; readonly key: string } | undefined {
+    if (rules === undefined || day === undefined) return undefined;
+    return { cutoffs: createCutoffs(rules, day, kindsOf(dataset)), key: `${day} ${key}` };
+  }
+
   return {
+    find,
     /** Reads the rules and the day, and records the day. Errors: those of the rules and of the commit. */
     async refresh(tables: readonly Described[]): Promise<void> {
       if (readRules === undefined || performance.now() < nextMs) return;
       nextMs = performance.now() + everyMs;
-      const found = await readRules();
-      rules = hasAgeLimits(found) ? found : undefined;
-      key = JSON.stringify(found);
+      await read();
       const allRows = tables.reduce((sum, { table }) => sum + table.state().size.rows, 0);
       const files = tables.flatMap(({ table }) => table.snapshot().files);
       const reached = rules && findDay(files, allRows);
@@ -165,12 +181,12 @@ export function createAgeLimits(
       );
       if (due.length > 0) held = [describeHeld(reached.day, reached.wall, due.length)];
     },
-    /** Returns the first kept dates of a table now, and a key that changes with them; undefined without limits. */
-    find(dataset: Dataset): { readonly cutoffs: Cutoffs; readonly key: string } | undefined {
-      if (rules === undefined || day === undefined) return undefined;
-      return { cutoffs: createCutoffs(rules, day, kindsOf(dataset)), key: `${day} ${key}` };
+    /** Reads the rules, and reports whether the dates of a key still hold. Errors: those of the rules. */
+    async holds(dataset: Dataset, given: string): Promise<boolean> {
+      await read();
+      return find(dataset)?.key === given;
     },
-    isActive: () => rules !== undefined,
+    isActive: () => isActive,
     note({ rows, filesRemoved, filesRewritten }: ExpiredRows): void {
       removed.rows += rows;
       removed.filesRemoved += filesRemoved;

@@ -27,12 +27,15 @@ export function createExpiryTask(
   let failedKey = '';
   let nextMs = 0;
 
+  const holds = async ({ key }: FoundLimits): Promise<boolean> => (await ageLimits?.holds(dataset, key)) === true;
+
   /** Removes some rows by one commit, or reads some files. False if there is nothing to do now. */
   async function step(duckdb: Duckdb, found: FoundLimits): Promise<boolean> {
     const work = { dataset, table, stagingDir: paths.staging, duckdb, clock, crashPoint };
     const now = `${table.state().version} ${found.key}`;
     const result = await withMaintenanceLock(dependencies, async () => ({
-      removed: await expireSome(work, found.cutoffs, settled),
+      // A limit may have been raised meanwhile: the next run reads it.
+      removed: (await holds(found)) ? await expireSome(work, found.cutoffs, settled) : ('wait' as const),
     }));
     // Another process holds the lock.
     if (result === undefined || result.removed === 'wait') return false;
@@ -48,10 +51,11 @@ export function createExpiryTask(
   }
 
   /** Removes expired failed events, once a day. */
-  async function removeFailed({ cutoffs, key }: FoundLimits): Promise<void> {
+  async function removeFailed(found: FoundLimits): Promise<void> {
+    const { cutoffs, key } = found;
     if (dataset !== events || failedKey === key || table.lake().totals.failed === 0) return;
-    const removed = await withMaintenanceLock(dependencies, () =>
-      expireFailed({ dataset, table, lakeDir, crashPoint }, cutoffs),
+    const removed = await withMaintenanceLock(dependencies, async () =>
+      (await holds(found)) ? expireFailed({ dataset, table, lakeDir, crashPoint }, cutoffs) : undefined,
     );
     if (removed === undefined) return;
     failedKey = key;
