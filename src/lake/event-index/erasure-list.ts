@@ -32,6 +32,8 @@ const maxRows = 1_000_000;
 const maxIdsOfApp = 100_000;
 /** Rows of a row group: readers of few apps read few groups. */
 const groupRows = 20_480;
+/** Version of a removal in progress. */
+const newest = Number.MAX_SAFE_INTEGER;
 
 /** Rows of an app, or of a kind of it, before a date (UTC), which the age limit removes. */
 export interface RemovedDays {
@@ -56,7 +58,7 @@ export function erasureListFile(tableDir: string, { erasures }: Pick<LakeState, 
 
 /** SQL of the version up to which a listed row was removed; a removal in progress is later than any cursor. */
 export const removedBySql = ({ removedBy }: Pick<ErasureListState, 'removedBy'>): string =>
-  `coalesce(version, ${removedBy ?? Number.MAX_SAFE_INTEGER})`;
+  `coalesce(version, ${removedBy ?? newest})`;
 
 /** Returns the state of a list when its newest removal has ended at a version. */
 export function endRemoval(erasures: ErasureListState | undefined, version: number): ErasureListState | undefined {
@@ -118,12 +120,17 @@ async function findLeftOut(duckdb: Duckdb, local: string, known: string, room: n
   return 0;
 }
 
-/** Query of the next list. `former`: query of the rows that stay. A later date replaces earlier ones. */
+/**
+ * Query of the next list. `former`: query of the rows that stay. A removal up to a date is dropped only if another, at
+ * least as new, goes as far: after a limit was raised, a new removal ends earlier.
+ */
 const nextListSql = (former: string): string => `
   WITH all_rows AS (${former}SELECT NULL::BIGINT AS version, ${columns} FROM erased_now)
   SELECT version, ${columns} FROM all_rows WHERE event_id IS NOT NULL
   UNION ALL (SELECT version, ${columns} FROM all_rows WHERE event_id IS NULL
-    QUALIFY row_number() OVER (PARTITION BY id_app, kind, before IS NULL ORDER BY before DESC, version DESC NULLS FIRST) = 1)
+    QUALIFY coalesce(version, ${newest}) > coalesce(max(coalesce(version, ${newest})) OVER (
+      PARTITION BY id_app, kind, before IS NULL ORDER BY before DESC, version DESC NULLS FIRST
+      ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), -1))
   ORDER BY id_app, event_id, kind`;
 
 async function prepareList(
