@@ -17,7 +17,7 @@ import { localFiles } from '../../runtime/store/open-store.ts';
 import { openChange, type NewFile } from '../files/change.ts';
 import { findFileDamage, writeDataFile } from '../files/data-file.ts';
 import { findErased, type ErasureListState, type LakeState } from '../log/lake-state.ts';
-import { tableStore } from '../log/log-files.ts';
+import { listLog, tableStore } from '../log/log-files.ts';
 import type { DataFile } from '../log/snapshot.ts';
 import type { Table } from '../log/table.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
@@ -146,7 +146,7 @@ async function prepareList(
   // A removal that was killed has ended by now.
   const now = table.state().version + 1;
   const known = removedBySql({ removedBy: lake.erasures?.removedBy ?? now });
-  const name = `${randomUUID()}.list`;
+  const name = `v${now}-${randomUUID()}.list`;
   const staged = path.join(workDir, name);
   await duckdb.run(
     'CREATE OR REPLACE TEMP TABLE erased_now (id_app BIGINT, event_id VARCHAR, kind VARCHAR, before DATE)',
@@ -180,11 +180,25 @@ async function prepareList(
   };
 }
 
-/** Removes former lists, except the newest, which exports may be reading. */
-async function removeFormerLists(table: Table): Promise<void> {
+/** Returns the version that a list was prepared for; 0 for names before 0.4. */
+const versionOf = (key: string): number => Number(/\/v(\d+)-[^/]+$/.exec(key)?.[1] ?? 0);
+
+/** Removes former lists that were replaced before the log begins: exports may be reading the others. */
+export async function removeFormerLists(table: Table): Promise<void> {
+  const current = table.lake().erasures?.file;
+  if (current === undefined) return;
   const store = tableStore(table.dir);
   const keys = await store.list(`${erasureListFolder}/`);
-  await store.remove(keys.filter((key) => key !== table.lake().erasures?.file));
+  const {
+    commits: [oldest = 0],
+  } = await listLog(table.dir);
+  const inOrder = keys.toSorted((a, b) => versionOf(a) - versionOf(b));
+  await store.remove(
+    inOrder.filter((key, index) => {
+      const next = inOrder[index + 1];
+      return key !== current && next !== undefined && versionOf(next) < oldest;
+    }),
+  );
 }
 
 /**
