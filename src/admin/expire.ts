@@ -9,7 +9,7 @@ import type { Clock } from '../runtime/clock.ts';
 import type { CrashPoint } from '../runtime/crash-point.ts';
 import { AppError } from '../runtime/errors.ts';
 import { expireFailed } from '../lake/expiry/expire-failed.ts';
-import { createCutoffs, kindsOf, type AgeRules } from '../lake/expiry/age-rules.ts';
+import { createCutoffs, kindsOf, type AgeRules, type Cutoffs } from '../lake/expiry/age-rules.ts';
 import { dryRunExpiry, expireSome, type ExpiredRows, type ExpiryDryRun } from '../lake/expiry/expire-files.ts';
 import { assertTablesNamed, listOtherTables, openDatasetTable, tablePaths } from '../lake/lake.ts';
 import { readSnapshot } from '../lake/log/snapshot.ts';
@@ -58,22 +58,36 @@ async function expireTable(
   dependencies: ExpireDependencies,
   dataset: Dataset,
   table: Table,
-  rules: AgeRules,
+  readRules: () => Promise<AgeRules>,
   day: string,
 ): Promise<ExpiredFromTable> {
   const { lakeDir, signal } = dependencies;
-  const cutoffs = createCutoffs(rules, day, kindsOf(dataset));
   const work = { ...dependencies, dataset, table, stagingDir: stagingOf(table, lakeDir) };
-  const settled = new Set<string>();
+  let settled = new Set<string>();
+  let settledBy = '';
+  /** Reads the limits under the lock: one may have been raised since. */
+  const findCutoffs = async (): Promise<Cutoffs> => {
+    const rules = await readRules();
+    const key = JSON.stringify(rules);
+    if (key !== settledBy) [settled, settledBy] = [new Set(), key];
+    return createCutoffs(rules, day, kindsOf(dataset));
+  };
   const sum = { rows: 0, failedEvents: 0, filesRemoved: 0, filesRewritten: 0 };
   if (dataset === events) {
     const failed = { dataset, table, lakeDir, crashPoint: dependencies.crashPoint };
-    sum.failedEvents = await withTableLock(table, lakeDir, 'the age limit', () => expireFailed(failed, cutoffs));
+    sum.failedEvents = await withTableLock(table, lakeDir, 'the age limit', async () =>
+      expireFailed(failed, await findCutoffs()),
+    );
   }
   for (;;) {
     if (signal.aborted) throw new AppError('stopping', 'the removal was stopped; repeat it to finish');
-    const removed = await withTableLock(table, lakeDir, 'the age limit', () => expireSome(work, cutoffs, settled));
-    if (removed === undefined) return sum;
+    const removed = await withTableLock(table, lakeDir, 'the age limit', async () => {
+      const cutoffs = await findCutoffs();
+      return expireSome(work, cutoffs, settled);
+    });
+    if (removed === 'continue') continue;
+    // The compactor removes the rows of files that wait.
+    if (removed === undefined || removed === 'wait') return sum;
     sum.rows += removed.rows;
     sum.filesRemoved += removed.filesRemoved;
     sum.filesRewritten += removed.filesRewritten;
@@ -82,11 +96,11 @@ async function expireTable(
 
 /**
  * Removes the expired rows of each table as of a day, and records it. Returns the figures by table, of those with such
- * rows. Errors: `locked`, `file_damaged`, `disk`, `sql`, `stopping`.
+ * rows. `readRules` is called before each commit. Errors: its own, `locked`, `file_damaged`, `disk`, `sql`, `stopping`.
  */
 export async function expireAll(
   dependencies: ExpireDependencies,
-  rules: AgeRules,
+  readRules: () => Promise<AgeRules>,
   day: string,
 ): Promise<Record<string, ExpiredFromTable>> {
   const { lakeDir, clock, crashPoint, retentionMs } = dependencies;
@@ -96,7 +110,7 @@ export async function expireAll(
       dataset === events
         ? dependencies.table
         : await openDatasetTable(lakeDir, dataset, { clock, crashPoint, retentionMs });
-    const removed = await expireTable(dependencies, dataset, table, rules, day);
+    const removed = await expireTable(dependencies, dataset, table, readRules, day);
     if (removed.filesRemoved + removed.filesRewritten + removed.failedEvents > 0) tables[dataset.table] = removed;
   }
   await dependencies.table.commit((_state, { expiryDay = '' }) => ({

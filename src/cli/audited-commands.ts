@@ -54,11 +54,18 @@ function describeErasure({ user, device, file, app, account, dryRun }: Names): s
   return dryRun === true ? undefined : [...parts, ...places].join(', ');
 }
 
+/** Describes the limit of an app: rows may be removed by it. */
+function describeKeep({ ID: id, kind, days, forever }: Names): string {
+  const limit = days === undefined ? (forever === true ? 'forever' : 'no own limit') : `${show(days)} days`;
+  return [`app ${show(id)}`, ...(kind === undefined ? [] : [show(kind)]), limit].join(', ');
+}
+
 /** The commands that the audit log has, by their words. */
 export const auditedCommands: Readonly<Record<string, Audited>> = {
   init: ['init', () => 'first app and user'],
   'app add': ['app_add', of('app')],
   'app set': ['app_set', of('app')],
+  'app keep': ['app_keep', describeKeep],
   'app token add': ['app_token_add', of('app')],
   'app token revoke': [
     'app_token_revoke',
@@ -76,6 +83,7 @@ export const auditedCommands: Readonly<Record<string, Audited>> = {
   'key rotate sessions': ['key_rotate', () => 'sessions'],
   'key rotate operator': ['key_rotate', () => 'operator'],
   erase: ['erase', describeErasure, 'long'],
+  'lake expire': ['lake_expire', ({ dryRun }) => (dryRun === true ? undefined : 'age limits'), 'long'],
   'load titles': ['load', (names) => `titles: ${filesOf(names)}`],
   'load undo': ['load_undo', of('load')],
   'segment add': ['segment_add', ofAccount('segment')],

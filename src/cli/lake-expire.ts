@@ -1,6 +1,6 @@
 import { listKeepRules } from '../access/apps.ts';
 import { dryRunExpire, expireAll } from '../admin/expire.ts';
-import { dayOf, hasAgeLimits } from '../lake/expiry/age-rules.ts';
+import { dayOf, hasAgeLimits, type AgeRules } from '../lake/expiry/age-rules.ts';
 import { AppError } from '../runtime/errors.ts';
 import { assertConfirmed, defineDataCommand, yesOption } from './command.ts';
 import { engineLimits, withEvents } from './lake-engine.ts';
@@ -19,22 +19,33 @@ export const expireCommand = defineDataCommand({
   examples: ['lake expire --dry-run', 'lake expire --yes'],
   async run({ dryRun, yes }, context) {
     const { config, paths, clock, stop: signal } = context;
-    const rules = { defaultDays: config.keepDays, apps: await listKeepRules(paths) };
+    const readRules = async (): Promise<AgeRules> => ({
+      defaultDays: config.keepDays,
+      apps: await listKeepRules(paths),
+    });
+    const rules = await readRules();
     if (!hasAgeLimits(rules))
       throw new AppError('usage', 'no rows have an age limit', {
         hint: "Set TRIBUTARY_KEEP_DAYS, or run 'tributary app keep ID --days N'.",
       });
     const day = dayOf(clock.nowMs());
     const limits = engineLimits(config, memory.minMb, memory.mbPerThread);
-    const tables = await withEvents(context, limits, (events) => dryRunExpire(events, rules, day));
+    const { tables, recorded } = await withEvents(context, limits, async (events) => ({
+      tables: await dryRunExpire(events, rules, day),
+      recorded: events.table.lake().expiryDay,
+    }));
     const rows = Object.values(tables).reduce((sum, table) => sum + table.rows, 0);
     if (dryRun) {
       context.printResult({ dryRun: true, day, rows, tables });
       return 0;
     }
-    await assertConfirmed(`Permanently remove ${rows} rows of events before their age limits?`, yes, context);
+    await assertConfirmed(
+      `Permanently remove ${rows} rows beyond their age limits as of ${day} (recorded day: ${recorded ?? 'none'})?`,
+      yes,
+      context,
+    );
     const removed = await withEvents(context, limits, (events) =>
-      expireAll({ ...events, retentionMs: config.retentionMs, signal }, rules, day),
+      expireAll({ ...events, retentionMs: config.retentionMs, signal }, readRules, day),
     );
     context.printResult({ day, tables: removed });
     return 0;

@@ -245,12 +245,12 @@ export async function eraseEvents(
     finishesAtMs = clock.nowMs() + (now ? 0 : retentionMs);
     for (const one of found) {
       const { erasure, hits } = one;
-      const { forgetAtMs = 0 } = erasure.table.lake();
+      const { forgetAtMs = 0, expiryDay } = erasure.table.lake();
       const others = one.failed + (erasure.dataset === events ? quarantined.length : 0);
       // Removed files may have matching rows until their retention has passed.
-      const mayBePending = now || forgetAtMs > clock.nowMs();
+      const mayBePending = now || expiryDay !== undefined || forgetAtMs > clock.nowMs();
       const isPending = hits.length === 0 && mayBePending && (await isInRemovedFiles(duckdb, erasure.table, target));
-      if (isPending) pendingMs = Math.max(pendingMs, forgetAtMs);
+      if (isPending) pendingMs = Math.max(pendingMs, expiryDay === undefined ? forgetAtMs : finishesAtMs);
       const hasErased = hits.length + others > 0 || (now && isPending);
       one.historyFrom = await forgetHistory(erasure, hasErased, now ? undefined : finishesAtMs);
     }

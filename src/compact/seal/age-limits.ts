@@ -1,9 +1,10 @@
 /**
  * The age limits of rows, and the day on which they are applied.
  *
- * A clock that is wrong must not remove rows. So the day is never later than the machine's clock, than the newest day
- * with sealed rows plus the time that this process runs, and than the recorded day plus twice that time. A process that
- * was stopped for days catches up slowly. `tributary lake expire` confirms the machine's clock at once.
+ * A clock that is wrong must not remove rows. So the day is never later than the machine's clock, and than the newest
+ * day with sealed rows plus the time that this process runs. It advances by one per half a day of that time, from the
+ * recorded day. Without one, it begins at the time of the newest rows. A process that was stopped for days catches up
+ * slowly. `tributary lake expire` confirms the machine's clock at once.
  */
 import type { Dataset } from '../../datasets/dataset.ts';
 import { parsePartitionPath } from '../../datasets/partition.ts';
@@ -27,8 +28,8 @@ const dayMs = 86_400_000;
 const usualLagDays = 3;
 /** Rows that prove a day: this number, or this share of all. A few events have wrong times. */
 const proof = { rows: 100, share: 0.01 } as const;
-/** How much faster than time a recorded day advances. */
-const catchUp = 2;
+/** Running time after which the day may advance by one, ms: a process that restarts often does not move it. */
+const advanceMs = dayMs / 2;
 
 const addDays = (day: string, days: number): string => dayOf(msOfDay(day) + days * dayMs);
 const least = (...days: readonly string[]): string => days.toSorted()[0] ?? '';
@@ -66,32 +67,41 @@ interface DayDependencies {
   readonly clock: Clock;
   /** The day that the lake's log has recorded. */
   readonly recorded: () => string | undefined;
+  /** When the newest rows were committed as of opening, Unix ms; 0: never. */
+  readonly newestAtMs: number;
   /** A monotonic clock. */
   readonly uptimeMs?: () => number;
 }
 
 /** Creates the search of the day on which age limits are applied; undefined without sealed rows. */
-export function createReferenceDay({ clock, recorded, uptimeMs = () => performance.now() }: DayDependencies) {
+export function createReferenceDay({
+  clock,
+  recorded,
+  newestAtMs,
+  uptimeMs = () => performance.now(),
+}: DayDependencies) {
+  const opened = { ms: newestAtMs === 0 ? clock.nowMs() : newestAtMs, atMs: uptimeMs() };
   let proven: SeenDay | undefined;
   let anchor: SeenDay | undefined;
   /** The day that was recorded or returned before. */
   let known: string | undefined;
-  const since = ({ day, atMs }: SeenDay, speed: number): string =>
-    addDays(day, Math.floor((speed * (uptimeMs() - atMs)) / dayMs));
+  const since = ({ day, atMs }: SeenDay): string => addDays(day, Math.floor((uptimeMs() - atMs) / dayMs));
   return (files: readonly DataFile[], allRows: number): { readonly day: string; readonly wall: string } | undefined => {
     const atMs = uptimeMs();
     const wall = dayOf(clock.nowMs());
     const newest = findProvenDay(files, wall, allRows);
     if (newest === undefined) return undefined;
-    if (proven === undefined || newest > since(proven, 1)) proven = { day: newest, atMs };
+    if (proven === undefined || newest > since(proven)) proven = { day: newest, atMs };
     const stored = recorded();
     if (known !== undefined && stored !== undefined && stored > known) {
       // An operator has confirmed the clock.
       proven = { day: stored, atMs };
       anchor = { day: stored, atMs };
     }
-    anchor ??= { day: stored ?? least(wall, since(proven, 1)), atMs };
-    const day = least(wall, since(proven, 1), addDays(since(anchor, catchUp), 1));
+    // Clients choose the times of rows: they prove no day after the newest commit and the running time since.
+    anchor ??= { day: stored ?? least(wall, since(proven), dayOf(opened.ms + atMs - opened.atMs)), atMs };
+    const day = least(wall, since(proven), addDays(anchor.day, atMs - anchor.atMs < advanceMs ? 0 : 1));
+    if (day > anchor.day) anchor = { day, atMs };
     known = stored !== undefined && stored > day ? stored : day;
     return { day, wall };
   };
@@ -119,22 +129,42 @@ export function createAgeLimits(
   readRules: (() => Promise<AgeRules>) | undefined,
   everyMs: number,
 ) {
-  const findDay = createReferenceDay({ clock, recorded: () => primaryTable.lake().expiryDay });
+  const findDay = createReferenceDay({
+    clock,
+    recorded: () => primaryTable.lake().expiryDay,
+    newestAtMs: primaryTable.lake().availableAtMs,
+  });
+  /** Undefined without limits, and if they cannot be read: then nothing is removed. */
   let rules: AgeRules | undefined;
+  let isActive = false;
   let key = '';
   let day: string | undefined;
   let held: readonly Problem[] = [];
   let nextMs = 0;
   const removed = { rows: 0, filesRemoved: 0, filesRewritten: 0 };
 
+  async function read(): Promise<void> {
+    rules = undefined;
+    const found = await readRules?.();
+    if (found === undefined) return;
+    isActive = hasAgeLimits(found);
+    rules = isActive ? found : undefined;
+    key = JSON.stringify(found);
+  }
+
+  /** Returns the first kept dates of a table now, and a key that changes with them; undefined without limits. */
+  function find(dataset: Dataset): { readonly cutoffs: Cutoffs; readonly key: string } | undefined {
+    if (rules === undefined || day === undefined) return undefined;
+    return { cutoffs: createCutoffs(rules, day, kindsOf(dataset)), key: `${day} ${key}` };
+  }
+
   return {
+    find,
     /** Reads the rules and the day, and records the day. Errors: those of the rules and of the commit. */
     async refresh(tables: readonly Described[]): Promise<void> {
       if (readRules === undefined || performance.now() < nextMs) return;
       nextMs = performance.now() + everyMs;
-      const found = await readRules();
-      rules = hasAgeLimits(found) ? found : undefined;
-      key = JSON.stringify(found);
+      await read();
       const allRows = tables.reduce((sum, { table }) => sum + table.state().size.rows, 0);
       const files = tables.flatMap(({ table }) => table.snapshot().files);
       const reached = rules && findDay(files, allRows);
@@ -151,12 +181,12 @@ export function createAgeLimits(
       );
       if (due.length > 0) held = [describeHeld(reached.day, reached.wall, due.length)];
     },
-    /** Returns the first kept dates of a table now, and a key that changes with them; undefined without limits. */
-    find(dataset: Dataset): { readonly cutoffs: Cutoffs; readonly key: string } | undefined {
-      if (rules === undefined || day === undefined) return undefined;
-      return { cutoffs: createCutoffs(rules, day, kindsOf(dataset)), key: `${day} ${key}` };
+    /** Reads the rules, and reports whether the dates of a key still hold. Errors: those of the rules. */
+    async holds(dataset: Dataset, given: string): Promise<boolean> {
+      await read();
+      return find(dataset)?.key === given;
     },
-    isActive: () => rules !== undefined,
+    isActive: () => isActive,
     note({ rows, filesRemoved, filesRewritten }: ExpiredRows): void {
       removed.rows += rows;
       removed.filesRemoved += filesRemoved;

@@ -10,6 +10,7 @@ import {
   checkpointWhenDue,
   isCheckpointDue,
 } from '../../lake/cleanup.ts';
+import { removeFormerLists } from '../../lake/event-index/erasure-list.ts';
 import { applyDueReplacements, type PublishedPaths } from '../../lake/files/deferred-replacement.ts';
 import { listDueFolders, removeFormerFolders, showMergedFolders } from '../../lake/files/merged-folders.ts';
 import { listStaged } from '../../lake/files/staging.ts';
@@ -55,6 +56,7 @@ export function createCleanupTask(dependencies: TableDependencies, retentionMs: 
     await vacuum(table, cleaning);
     // Failed events are those of the stream, which the leader's log accounts for.
     await trimLog(table, table === primaryTable ? paths.failed : undefined, cleaning);
+    await removeFormerLists(table);
   }
 
   return {

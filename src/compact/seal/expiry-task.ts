@@ -27,28 +27,35 @@ export function createExpiryTask(
   let failedKey = '';
   let nextMs = 0;
 
-  /** Removes some rows by one commit. False if no file has any, or another process holds the maintenance lock. */
+  const holds = async ({ key }: FoundLimits): Promise<boolean> => (await ageLimits?.holds(dataset, key)) === true;
+
+  /** Removes some rows by one commit, or reads some files. False if there is nothing to do now. */
   async function step(duckdb: Duckdb, found: FoundLimits): Promise<boolean> {
     const work = { dataset, table, stagingDir: paths.staging, duckdb, clock, crashPoint };
     const now = `${table.state().version} ${found.key}`;
     const result = await withMaintenanceLock(dependencies, async () => ({
-      removed: await expireSome(work, found.cutoffs, settled),
+      // A limit may have been raised meanwhile: the next run reads it.
+      removed: (await holds(found)) ? await expireSome(work, found.cutoffs, settled) : ('wait' as const),
     }));
-    if (result === undefined) return false;
-    if (result.removed === undefined) {
+    // Another process holds the lock.
+    if (result === undefined || result.removed === 'wait') return false;
+    const { removed } = result;
+    if (removed === 'continue') return true;
+    if (removed === undefined) {
       done = now;
       return false;
     }
-    ageLimits?.note(result.removed);
-    logger.info({ table: dataset.table, day: found.cutoffs.day, ...result.removed }, 'expired rows removed');
+    ageLimits?.note(removed);
+    logger.info({ table: dataset.table, day: found.cutoffs.day, ...removed }, 'expired rows removed');
     return true;
   }
 
   /** Removes expired failed events, once a day. */
-  async function removeFailed({ cutoffs, key }: FoundLimits): Promise<void> {
+  async function removeFailed(found: FoundLimits): Promise<void> {
+    const { cutoffs, key } = found;
     if (dataset !== events || failedKey === key || table.lake().totals.failed === 0) return;
-    const removed = await withMaintenanceLock(dependencies, () =>
-      expireFailed({ dataset, table, lakeDir, crashPoint }, cutoffs),
+    const removed = await withMaintenanceLock(dependencies, async () =>
+      (await holds(found)) ? expireFailed({ dataset, table, lakeDir, crashPoint }, cutoffs) : undefined,
     );
     if (removed === undefined) return;
     failedKey = key;
@@ -65,9 +72,10 @@ export function createExpiryTask(
       if (done === `${table.state().version} ${found.key}`) return;
       const begunMs = performance.now();
       const isDue = (): boolean => listDue(table.snapshot().files, found.cutoffs, settled).length > 0;
-      while (!signal.aborted && performance.now() < begunMs + budgetMs)
-        if (!isDue() || !(await step(duckdb, found))) break;
-      const idleMs = isDue() ? 0 : searchEveryMs;
+      let isMore = isDue();
+      while (isMore && !signal.aborted && performance.now() < begunMs + budgetMs)
+        isMore = (await step(duckdb, found)) && isDue();
+      const idleMs = isMore ? 0 : searchEveryMs;
       nextMs = performance.now() + Math.max(idleMs, performance.now() - begunMs);
     },
   };

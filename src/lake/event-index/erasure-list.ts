@@ -17,7 +17,7 @@ import { localFiles } from '../../runtime/store/open-store.ts';
 import { openChange, type NewFile } from '../files/change.ts';
 import { findFileDamage, writeDataFile } from '../files/data-file.ts';
 import { findErased, type ErasureListState, type LakeState } from '../log/lake-state.ts';
-import { tableStore } from '../log/log-files.ts';
+import { listLog, tableStore } from '../log/log-files.ts';
 import type { DataFile } from '../log/snapshot.ts';
 import type { Table } from '../log/table.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
@@ -32,6 +32,8 @@ const maxRows = 1_000_000;
 const maxIdsOfApp = 100_000;
 /** Rows of a row group: readers of few apps read few groups. */
 const groupRows = 20_480;
+/** Version of a removal in progress. */
+const newest = Number.MAX_SAFE_INTEGER;
 
 /** Rows of an app, or of a kind of it, before a date (UTC), which the age limit removes. */
 export interface RemovedDays {
@@ -56,7 +58,7 @@ export function erasureListFile(tableDir: string, { erasures }: Pick<LakeState, 
 
 /** SQL of the version up to which a listed row was removed; a removal in progress is later than any cursor. */
 export const removedBySql = ({ removedBy }: Pick<ErasureListState, 'removedBy'>): string =>
-  `coalesce(version, ${removedBy ?? Number.MAX_SAFE_INTEGER})`;
+  `coalesce(version, ${removedBy ?? newest})`;
 
 /** Returns the state of a list when its newest removal has ended at a version. */
 export function endRemoval(erasures: ErasureListState | undefined, version: number): ErasureListState | undefined {
@@ -118,12 +120,17 @@ async function findLeftOut(duckdb: Duckdb, local: string, known: string, room: n
   return 0;
 }
 
-/** Query of the next list. `former`: query of the rows that stay. A later date replaces earlier ones. */
+/**
+ * Query of the next list. `former`: query of the rows that stay. A removal up to a date is dropped only if another, at
+ * least as new, goes as far: after a limit was raised, a new removal ends earlier.
+ */
 const nextListSql = (former: string): string => `
   WITH all_rows AS (${former}SELECT NULL::BIGINT AS version, ${columns} FROM erased_now)
   SELECT version, ${columns} FROM all_rows WHERE event_id IS NOT NULL
   UNION ALL (SELECT version, ${columns} FROM all_rows WHERE event_id IS NULL
-    QUALIFY row_number() OVER (PARTITION BY id_app, kind, before IS NULL ORDER BY before DESC, version DESC NULLS FIRST) = 1)
+    QUALIFY coalesce(version, ${newest}) > coalesce(max(coalesce(version, ${newest})) OVER (
+      PARTITION BY id_app, kind, before IS NULL ORDER BY before DESC, version DESC NULLS FIRST
+      ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), -1))
   ORDER BY id_app, event_id, kind`;
 
 async function prepareList(
@@ -139,7 +146,7 @@ async function prepareList(
   // A removal that was killed has ended by now.
   const now = table.state().version + 1;
   const known = removedBySql({ removedBy: lake.erasures?.removedBy ?? now });
-  const name = `${randomUUID()}.list`;
+  const name = `v${now}-${randomUUID()}.list`;
   const staged = path.join(workDir, name);
   await duckdb.run(
     'CREATE OR REPLACE TEMP TABLE erased_now (id_app BIGINT, event_id VARCHAR, kind VARCHAR, before DATE)',
@@ -173,11 +180,25 @@ async function prepareList(
   };
 }
 
-/** Removes former lists, except the newest, which exports may be reading. */
-async function removeFormerLists(table: Table): Promise<void> {
+/** Returns the version that a list was prepared for; 0 for names before 0.4. */
+const versionOf = (key: string): number => Number(/\/v(\d+)-[^/]+$/.exec(key)?.[1] ?? 0);
+
+/** Removes former lists that were replaced before the log begins: exports may be reading the others. */
+export async function removeFormerLists(table: Table): Promise<void> {
+  const current = table.lake().erasures?.file;
+  if (current === undefined) return;
   const store = tableStore(table.dir);
   const keys = await store.list(`${erasureListFolder}/`);
-  await store.remove(keys.filter((key) => key !== table.lake().erasures?.file));
+  const {
+    commits: [oldest = 0],
+  } = await listLog(table.dir);
+  const inOrder = keys.toSorted((a, b) => versionOf(a) - versionOf(b));
+  await store.remove(
+    inOrder.filter((key, index) => {
+      const next = inOrder[index + 1];
+      return key !== current && next !== undefined && versionOf(next) < oldest;
+    }),
+  );
 }
 
 /**

@@ -13,6 +13,7 @@ import type { CrashPoint } from '../../runtime/crash-point.ts';
 import { localFiles } from '../../runtime/store/open-store.ts';
 import { prepareRemovedDays } from '../event-index/erasure-list.ts';
 import { assertFilesIntact } from '../files/data-file.ts';
+import { listDeferredReplacements } from '../files/deferred-replacement.ts';
 import { rewriteFiles } from '../files/rewrite.ts';
 import { rowGroupBounds } from '../files/row-memory.ts';
 import { openStagingFolder } from '../files/staging.ts';
@@ -120,36 +121,41 @@ export function listDue(files: readonly DataFile[], cutoffs: Cutoffs, settled: S
   return due.toSorted((a, b) => firstMsOf(a.file) - firstMsOf(b.file));
 }
 
-/** Chooses the files of the next commit: those to remove first, then a few to rewrite. */
+const isWhole = ({ file, rows }: Expired): boolean => rows === file.numRecords;
+
+/**
+ * Chooses the files of the next commit: those to remove first, then a few to rewrite. `continue`: the files that were
+ * read have no expired rows, and others may. `wait`: all files left are rewrites that are not shown yet; without them,
+ * erased rows would stay at their paths.
+ */
 async function choose(
   { table, duckdb }: ExpiryDependencies,
   cutoffs: Cutoffs,
   settled: Settled,
-): Promise<Chosen | undefined> {
+): Promise<Chosen | 'continue' | 'wait' | undefined> {
   const snapshot = table.snapshot();
-  const due = listDue(snapshot.files, cutoffs, settled);
+  const all = listDue(snapshot.files, cutoffs, settled);
+  const files = all.map(({ file }) => file);
+  const unshown = new Set(await listDeferredReplacements(table.dir, files));
+  const due = all.filter(({ file }) => !unshown.has(file));
   const whole = due.filter(({ verdict }) => verdict === 'all').slice(0, limits.removedFiles);
   if (whole.length > 0)
     return { removed: whole.map(({ file }) => ({ file, rows: file.numRecords ?? 0 })), rewritten: [] };
-  while (due.length > 0) {
-    const some: DataFile[] = [];
-    let bytes = 0;
-    for (const { file } of due) {
-      bytes += file.sizeBytes;
-      if (some.length > 0 && (some.length === limits.rewrittenFiles || bytes > limits.rewrittenBytes)) break;
-      some.push(file);
-    }
-    due.splice(0, some.length);
-    // A rewrite gets its own hash, which would hide damage.
-    await assertFilesIntact(some);
-    const counted = await countExpired(duckdb, snapshot, some, cutoffs);
-    for (const { file, rows } of counted) if (rows === 0) settled.add(file.path);
-    const expired = counted.filter(({ rows }) => rows > 0);
-    const isWhole = ({ file, rows }: Expired): boolean => rows === file.numRecords;
-    if (expired.length > 0)
-      return { removed: expired.filter(isWhole), rewritten: expired.filter((one) => !isWhole(one)) };
+  if (due.length === 0) return unshown.size > 0 ? 'wait' : undefined;
+  const some: DataFile[] = [];
+  let bytes = 0;
+  for (const { file } of due) {
+    bytes += file.sizeBytes;
+    if (some.length > 0 && (some.length === limits.rewrittenFiles || bytes > limits.rewrittenBytes)) break;
+    some.push(file);
   }
-  return undefined;
+  // A rewrite gets its own hash, which would hide damage.
+  await assertFilesIntact(some);
+  const counted = await countExpired(duckdb, snapshot, some, cutoffs);
+  for (const { file, rows } of counted) if (rows === 0) settled.add(file.path);
+  const expired = counted.filter(({ rows }) => rows > 0);
+  if (expired.length === 0) return 'continue';
+  return { removed: expired.filter(isWhole), rewritten: expired.filter((one) => !isWhole(one)) };
 }
 
 /** The least and greatest app of files; unbounded without statistics. */
@@ -168,16 +174,17 @@ export interface ExpiredRows {
 
 /**
  * Removes the expired rows of some files by one commit, under the maintenance lock; undefined if no sealed file has any.
+ * `continue`: a few files were read and have none. `wait`: erasures in the files left are to be shown first.
  * Errors: `file_damaged`, `commit_conflict`, `disk`, `sql`.
  */
 export async function expireSome(
   dependencies: ExpiryDependencies,
   cutoffs: Cutoffs,
   settled: Settled,
-): Promise<ExpiredRows | undefined> {
+): Promise<ExpiredRows | 'continue' | 'wait' | undefined> {
   const { dataset, table, stagingDir, duckdb, clock, crashPoint } = dependencies;
   const chosen = await choose(dependencies, cutoffs, settled);
-  if (chosen === undefined) return undefined;
+  if (chosen === undefined || typeof chosen === 'string') return chosen;
   const { removed, rewritten } = chosen;
   const rows = sumRows(removed) + sumRows(rewritten);
   const work = await openStagingFolder(stagingDir, 'the age limit');

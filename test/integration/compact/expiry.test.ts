@@ -1,9 +1,16 @@
+import { readdir } from 'node:fs/promises';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { expireAll, dryRunExpire } from '../../../src/admin/expire.ts';
+import { createAgeLimits } from '../../../src/compact/seal/age-limits.ts';
+import { events } from '../../../src/datasets/dataset.ts';
+import { checkpointWhenDue, trimLog } from '../../../src/lake/cleanup.ts';
+import { erasureListFolder, removeFormerLists } from '../../../src/lake/event-index/erasure-list.ts';
 import { checkLake } from '../../../src/lake/check.ts';
 import { dayOf, type AgeRules } from '../../../src/lake/expiry/age-rules.ts';
 import { changeSteps } from '../../../src/lake/files/change.ts';
+import { applyDueReplacements } from '../../../src/lake/files/deferred-replacement.ts';
+import { rewriteFiles } from '../../../src/lake/files/rewrite.ts';
 import { openLake, lakePaths } from '../../../src/lake/lake.ts';
 import { nextCursor } from '../../../src/lake/log/change-feed.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
@@ -33,12 +40,14 @@ const rules: AgeRules = {
   defaultDays: keptDays,
   apps: [{ idApp: 1 }, { idApp: 2, days: 0 }, { idApp: 3, kinds: { custom_event: keptDays - 2 } }, { idApp: 4 }],
 };
+const readRules = async (): Promise<AgeRules> => rules;
+const fail = async (): Promise<AgeRules> => Promise.reject(new Error('unreadable'));
 const keptOf: Readonly<Record<number, number>> = { 1: keptDays, 2: Infinity, 3: keptDays - 2, 4: keptDays };
 const firstKept = (idApp: number): string => (keptOf[idApp] === Infinity ? '1970-01-01' : dateOf(keptOf[idApp] ?? 0));
 const keptSql = [1, 2, 3, 4].map((idApp) => `(id_app = ${idApp} AND date >= DATE '${firstKept(idApp)}')`).join(' OR ');
 
 /** Adds the events of a date: of app 4 in a separate file, of the others in one. A user returns after some days. */
-async function addDay(table: Table, age: number): Promise<void> {
+async function addDay(table: Table, age: number, behindMs = age * 1000): Promise<void> {
   const date = dateOf(age);
   for (const [part, idApp] of [
     ['mixed', '1 + i % 3'],
@@ -59,7 +68,7 @@ async function addDay(table: Table, age: number): Promise<void> {
         custom_user_id: `'user-' || ((i * 7 + ${age} * 13) % ${rowsOfDay * 3})`,
         custom_event_name: `'level'`,
       },
-      availableAtMs: clock.nowMs() - age * 1000,
+      availableAtMs: clock.nowMs() - behindMs,
       orderBy: 'id_app, event_time',
     });
   }
@@ -169,7 +178,7 @@ test(
   isWhole ? 900_000 : 120_000,
 );
 
-test('The command counts rows and files by app first, then removes exactly these, and repeats without effect', async () => {
+test('The command counts rows and files by app first, then removes exactly these, and repeats without effect; limits that cannot be read remove none', async () => {
   const { lakeDir, tableDir, retentionMs } = await openDays();
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
   onTestFinished(() => duckdb.close());
@@ -177,21 +186,83 @@ test('The command counts rows and files by app first, then removes exactly these
   const { signal } = new AbortController();
   const work = { table, lakeDir, duckdb, clock, crashPoint: noCrashPoint, retentionMs, signal };
   const [rows = 0, , kept = 0] = await countRows(await rowsSql(tableDir));
-  const { events } = await dryRunExpire(work, rules, today);
-  expect(events).toMatchObject({ rows: rows - kept, filesToRemove: days - keptDays - 1 });
+  const { events: found } = await dryRunExpire(work, rules, today);
+  expect(found).toMatchObject({ rows: rows - kept, filesToRemove: days - keptDays - 1 });
   const oldest = dateOf(days - 1);
-  expect(events?.apps.map(({ idApp, from, to }) => [idApp, from, to])).toEqual(
+  expect(found?.apps.map(({ idApp, from, to }) => [idApp, from, to])).toEqual(
     [1, 3, 4].map((idApp) => [idApp, oldest, dateOf((keptOf[idApp] ?? 0) + 1)]),
   );
-  expect(await expireAll(work, rules, today)).toEqual({
+  const ageLimits = createAgeLimits({ primaryTable: table, clock }, () => readNow(), 0);
+  let readNow = readRules;
+  await ageLimits.refresh([{ dataset: events, table }]);
+  const { key = '' } = ageLimits.find(events) ?? {};
+  expect(await ageLimits.holds(events, key)).toBe(true);
+  readNow = async () => ({ ...rules, defaultDays: keptDays + 1 });
+  expect(await ageLimits.holds(events, key)).toBe(false);
+  readNow = fail;
+  await expect(ageLimits.holds(events, key)).rejects.toThrow('unreadable');
+  expect(ageLimits.find(events)).toBeUndefined();
+  await expect(expireAll(work, fail, today)).rejects.toThrow('unreadable');
+  expect(await countRows(await rowsSql(tableDir))).toEqual([rows, rows, kept]);
+  expect(await expireAll(work, readRules, today)).toEqual({
     events: {
       rows: rows - kept,
       failedEvents: 0,
-      filesRemoved: events?.filesToRemove,
-      filesRewritten: events?.filesToRewrite,
+      filesRemoved: found?.filesToRemove,
+      filesRewritten: found?.filesToRewrite,
     },
   });
   expect(await countRows(await rowsSql(tableDir))).toEqual([kept, kept, kept]);
-  expect(await expireAll(work, rules, today)).toEqual({});
+  expect(await expireAll(work, readRules, today)).toEqual({});
   expect(await dryRunExpire(work, rules, today)).toEqual({});
+}, 120_000);
+
+test('A rewrite that is not shown at its path yet stays, so that the erased rows do not stay there for longer', async () => {
+  const { lakeDir, tableDir, retentionMs } = await openDays();
+  const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
+  onTestFinished(() => duckdb.close());
+  const table = await openTable(tableDir, { clock, crashPoint: noCrashPoint });
+  const { signal } = new AbortController();
+  const work = { table, lakeDir, duckdb, clock, crashPoint: noCrashPoint, retentionMs, signal };
+  const place = { retentionMs, stagingDir: lakePaths(lakeDir).staging, crashPoint: noCrashPoint };
+  await applyDueReplacements(table, { ...place, nowMs: clock.nowMs() });
+  const oldest = table.snapshot().files.filter(({ path: file }) => file.includes(dateOf(days - 1)));
+  const file = oldest.find(({ path: name }) => name.includes('alone'));
+  if (file === undefined) throw new Error('no file of the oldest day');
+  const toQuery = (source: string): string => `SELECT * FROM ${source} LIMIT ${rowsOfDay - 1}`;
+  await rewriteFiles(
+    { table, duckdb, clock, crashPoint: noCrashPoint, stagingDir: place.stagingDir, rowGroup: { rows: 20_480 } },
+    [{ file, rowsLeftOut: 1, toQuery }],
+    () => ({ cause: 'erase', actions: [], totals: { stored: -1, erased: 1 } }),
+  );
+  const countOldest = async (): Promise<number> => {
+    const [row] = await query(
+      `SELECT count(*)::INT AS rows FROM ${await rowsSql(tableDir)} WHERE id_app = 4 AND date = DATE '${dateOf(days - 1)}'`,
+    );
+    return Number(row?.['rows']);
+  };
+  await expireAll(work, readRules, today);
+  expect(await countOldest()).toBe(rowsOfDay - 1);
+  await applyDueReplacements(table, { ...place, nowMs: clock.nowMs() + retentionMs + 1 });
+  await expireAll(work, readRules, today);
+  expect(await countOldest()).toBe(0);
+
+  // A raised limit: late rows are removed up to an earlier date, and readers of copies learn it.
+  await table.refresh();
+  await addDay(table, days, 0);
+  const sinceVersion = nextCursor(await readSnapshot(tableDir));
+  await expireAll(work, async () => ({ ...rules, defaultDays: keptDays + 1 }), today);
+  const list = { selectors: ['idApp', 'eventId', 'kind', 'before'], erasures: true as const, sinceVersion };
+  expect(await exportHere(tableDir, list, { idApps: [4] })).toEqual([['4', '', '', dateOf(keptDays + 1)]]);
+
+  // Exports of versions that the log has may be reading the former lists.
+  const countLists = async (): Promise<number> => (await readdir(path.join(tableDir, erasureListFolder))).length;
+  await table.refresh();
+  expect(await countLists()).toBeGreaterThan(1);
+  await removeFormerLists(table);
+  expect(await countLists()).toBeGreaterThan(1);
+  await checkpointWhenDue(duckdb, table, noCrashPoint, 1);
+  await trimLog(table, undefined, { nowMs: clock.nowMs() + dayMs, retentionMs, crashPoint: noCrashPoint });
+  await removeFormerLists(table);
+  expect(await countLists()).toBe(1);
 }, 120_000);

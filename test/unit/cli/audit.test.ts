@@ -6,8 +6,11 @@ import { auditedCommands } from '../../../src/cli/audited-commands.ts';
 import { auditCommand } from '../../../src/cli/audit.ts';
 import type { Command } from '../../../src/cli/command.ts';
 import { keyCommand } from '../../../src/cli/key.ts';
+import { lakeCommand } from '../../../src/cli/lake.ts';
 import { userCommand } from '../../../src/cli/user.ts';
 import { dataPaths } from '../../../src/config.ts';
+import { ensureLake } from '../../../src/lake/lake.ts';
+import { createClock } from '../../../src/runtime/clock.ts';
 import { loadDeclaredCommands } from '../../helpers/declared-commands.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { runCommandHere } from '../../helpers/run-command.ts';
@@ -65,6 +68,23 @@ it('Commands that change access are in the audit log with their system user and 
     notes: [expect.stringMatching(/^older entries exist/) as unknown],
   });
   expect((await run(auditCommand, data, ['--to', 'yesterday'])).answers).toEqual([]);
+});
+
+it('Age limits and the removal of rows by them are in the audit log; a dry run is not', async () => {
+  const data = path.join(testFolder(), 'data');
+  await ensureLake(dataPaths(data).lake, { clock: createClock(0), retentionMs: 1 });
+  await run(appCommand, data, ['add', '7', '--platform', 'web']);
+  await run(appCommand, data, ['keep', '7', '--days', '90', '--kind', 'login', '--yes']);
+  await run(appCommand, data, ['keep', '7', '--forever']);
+  await run(lakeCommand, data, ['expire', '--dry-run']);
+  await run(lakeCommand, data, ['expire', '--yes']);
+  const { answers } = await run(auditCommand, data, ['--limit', '4']);
+  expect(answers).toMatchObject([
+    { action: 'lake_expire', outcome: 'ok', subject: 'age limits' },
+    { action: 'lake_expire', outcome: 'started' },
+    { action: 'app_keep', outcome: 'ok', subject: 'app 7, forever' },
+    { action: 'app_keep', outcome: 'ok', subject: 'app 7, login, 90 days' },
+  ]);
 });
 
 it('Every command of the audit log exists', async () => {

@@ -104,3 +104,21 @@ test('A failed event expires by the time in its line; one without a readable tim
   expect(isExpired(lineAt('yesterday'))).toBe(false);
   expect(isExpired({ ...lineAt(1), line: 'not JSON' })).toBe(false);
 });
+
+const revenue = (idApp: number): FailedEvent => ({
+  ...lineAt(1),
+  line: JSON.stringify({
+    event_id: 'a',
+    kind: 'revenue',
+    id_app: idApp,
+    event_time: seconds('2020-05-30'),
+    received_at: 1,
+  }),
+});
+
+test('A failed event of another import dataset expires by the rule of its table', () => {
+  const apps = [{ idApp: 1, days: 10, kinds: { payments: 0 } }];
+  const isExpired = createExpiredTest(createCutoffs({ defaultDays: 30, apps }, today, kinds));
+  expect(isExpired(revenue(1))).toBe(false);
+  expect(isExpired(revenue(2))).toBe(true);
+});
