@@ -44,10 +44,10 @@ describe('the forms of time', () => {
     expect(read(format, text)).toBeUndefined();
   });
 
-  it.each([
-    ...['', 'minutes', '%H:%M', '%Y-%m', '%Y-%m-%d %Q', '%d.%d.%m.%Y'],
-    ...['%Y-%m-%d %I:%M', '%Y-%m-%d %H:%M %p'],
-  ])('%j is not a form of time', (format) => {
-    expect(createTimeReader(format)).toBeUndefined();
-  });
+  it.each(['', 'minutes', '%H:%M', '%Y-%m', '%Y-%m-%d %Q', '%d.%d.%m.%Y', '%Y-%m-%d %I:%M', '%Y-%m-%d %H:%M %p'])(
+    '%j is not a form of time',
+    (format) => {
+      expect(createTimeReader(format)).toBeUndefined();
+    },
+  );
 });
