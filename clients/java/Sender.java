@@ -23,6 +23,8 @@ public final class Sender implements AutoCloseable {
     private static final int MAX_EVENTS = 20, MAX_BYTES = 10_240;
     /** Milliseconds. The service knows a key for 24 hours. */
     private static final long LINGER = 1000, LONGEST_WAIT = 30_000, KEY_SAFE = 20 * 3_600_000L;
+    /** Statuses after which the same batch may be stored later. */
+    private static final List<Integer> WAITING = List.of(401, 403, 408, 429);
     private static final Duration TIMEOUT = Duration.ofSeconds(10);
 
     private record Answer(int status, long afterMs, String text) {}
@@ -49,7 +51,6 @@ public final class Sender implements AutoCloseable {
         this.report = report;
         lockFile = new RandomAccessFile(spool.resolve("lock").toFile(), "rw");
         if (lockFile.getChannel().tryLock() == null) throw new IOException("another process has the spool " + spool);
-        for (Path left : list(".open")) seal(left.getFileName().toString().replace(".open", ""));
         thread.setDaemon(true);
         thread.start();
     }
@@ -60,13 +61,20 @@ public final class Sender implements AutoCloseable {
         if (line.length + 1 > MAX_BYTES || json.indexOf('\n') >= 0 || closing) throw new IOException("not one line of at most 10,238 bytes, or closed");
         if (open != null && (!ofMethod.equals(method) || events == MAX_EVENTS || bytes + line.length > MAX_BYTES)) seal(method);
         if (open == null) {
-            open = FileChannel.open(spool.resolve(ofMethod + ".open"), StandardOpenOption.CREATE, StandardOpenOption.WRITE);
+            Path file = spool.resolve(ofMethod + ".open");
+            if (Files.exists(file)) seal(ofMethod);
+            open = FileChannel.open(file, StandardOpenOption.CREATE_NEW, StandardOpenOption.WRITE);
             method = ofMethod;
             events = 0;
             bytes = 1;
             since = System.currentTimeMillis();
         }
-        open.write(java.nio.ByteBuffer.wrap(line));
+        try {
+            if (open.write(java.nio.ByteBuffer.wrap(line)) < line.length) throw new IOException("the disk of the spool is full");
+        } catch (IOException error) {
+            seal(ofMethod); // No line may follow a torn one.
+            throw error;
+        }
         events += 1;
         bytes += line.length;
     }
@@ -95,12 +103,11 @@ public final class Sender implements AutoCloseable {
         }
     }
 
-    /** Gives the open events a key: the name of their file. A line that a kill has cut was not accepted. */
+    /** Gives the open events a key: the name of their file. A line that a kill or a full disk has cut was not accepted. */
     private synchronized void seal(String ofMethod) throws IOException {
-        if (open != null) {
-            open.force(true);
-            open.close();
-            open = null;
+        try (FileChannel file = ofMethod.equals(method) ? open : null) {
+            if (file != null) open = null;
+            if (file != null) file.force(true);
         }
         String key = "%013d-%s".formatted(System.currentTimeMillis(), UUID.randomUUID());
         Files.move(spool.resolve(ofMethod + ".open"), spool.resolve(key + "." + ofMethod + ".batch"));
@@ -112,7 +119,11 @@ public final class Sender implements AutoCloseable {
             long pause = 20;
             try {
                 synchronized (this) {
-                    if (open != null && (events == MAX_EVENTS || System.currentTimeMillis() - since >= LINGER)) seal(method);
+                    boolean isDue = open == null || events == MAX_EVENTS || System.currentTimeMillis() - since >= LINGER;
+                    for (Path left : list(".open")) { // Also those that a killed process or a failed seal has left.
+                        String ofMethod = left.getFileName().toString().replace(".open", "");
+                        if (isDue || !ofMethod.equals(method)) seal(ofMethod);
+                    }
                 }
                 List<Path> batches = list(".batch");
                 if (!batches.isEmpty() && System.currentTimeMillis() >= next) {
@@ -122,7 +133,7 @@ public final class Sender implements AutoCloseable {
                     pause = after < 0 ? 0 : pause;
                 }
                 Thread.sleep(pause);
-            } catch (IOException error) {
+            } catch (IOException | RuntimeException error) {
                 report.accept(error.toString());
                 next = System.currentTimeMillis() + wait;
             } catch (InterruptedException error) {
@@ -134,25 +145,30 @@ public final class Sender implements AutoCloseable {
     /** Sends a batch. Returns -1 when it is settled and removed, else the least wait, ms. */
     private long post(Path batch) throws IOException, InterruptedException {
         String[] name = batch.getFileName().toString().split("\\.");
-        String text = Files.readString(batch);
-        List<String> lines = text.substring(0, text.lastIndexOf('\n') + 1).lines().toList();
+        String text = new String(Files.readAllBytes(batch), StandardCharsets.UTF_8);
+        int end = text.lastIndexOf('\n');
+        List<String> lines = end < 0 ? List.of() : List.of(text.substring(0, end).split("\n", -1));
         if (System.currentTimeMillis() - Long.parseLong(name[0].substring(0, 13)) > KEY_SAFE) {
             Answer known = call("GET", "event", "&key=" + name[0], name[0], "");
-            if (known.status != 200) return known.afterMs;
+            if (known.status != 200 || !known.text.contains("\"state\"")) {
+                report.accept("lookup of an old batch: " + known.status + " " + known.text);
+                return known.afterMs;
+            }
             if (!known.text.contains("\"never_seen\"")) lines = List.of();
         }
         Answer answer = lines.isEmpty() ? new Answer(200, 0, "\"message\"")
                 : call("POST", name[1] + "Batch/", "", name[0], "[" + String.join(",", lines) + "]");
-        if (answer.status != 400 && !(answer.status == 200 && answer.text.contains("\"message\""))) {
+        boolean isRefused = answer.text.contains("\"error\"") && answer.status / 100 == 4 && !WAITING.contains(answer.status);
+        if (!isRefused && !(answer.status == 200 && answer.text.contains("\"message\""))) {
             report.accept(name[1] + ": " + answer.status + " " + answer.text);
-            return answer.status < 500 && answer.status != 429 && answer.status != 0 ? LONGEST_WAIT : answer.afterMs;
+            return answer.status < 500 && answer.status != 429 && answer.status != 408 && answer.status != 0 ? LONGEST_WAIT : answer.afterMs;
         }
-        for (int at = 0; answer.status == 400 && at < lines.size(); at++) {
-            boolean isAlone = lines.size() == 1;
-            if (isAlone) report.accept("rejected: " + answer.text);
+        for (int at = 0; isRefused && at < lines.size(); at++) {
+            boolean isRejected = lines.size() == 1 || answer.status != 400;
+            if (isRejected) report.accept("rejected: " + answer.text);
             // Each event alone, with a key that a repeat after a kill has too.
-            Path target = spool.resolve(isAlone ? "rejected.ndjson" : "%s-%02d.%s.batch".formatted(name[0], at, name[1]));
-            var mode = isAlone ? StandardOpenOption.APPEND : StandardOpenOption.TRUNCATE_EXISTING;
+            Path target = spool.resolve(isRejected ? "rejected.ndjson" : "%s-%02d.%s.batch".formatted(name[0], at, name[1]));
+            var mode = isRejected ? StandardOpenOption.APPEND : StandardOpenOption.TRUNCATE_EXISTING;
             Files.writeString(target, lines.get(at) + "\n", StandardOpenOption.CREATE, StandardOpenOption.WRITE, mode, StandardOpenOption.SYNC);
         }
         Files.delete(batch);

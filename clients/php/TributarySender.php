@@ -37,7 +37,10 @@ final class TributarySender
         }
         $lock = $this->lock('lock', LOCK_EX);
         $path = "$this->spool/$method.open";
-        $open = is_file($path) ? (string) file_get_contents($path) : '';
+        $open = is_file($path) ? file_get_contents($path) : '';
+        if ($open === false) {
+            throw new RuntimeException("cannot read $path");
+        }
         // A line without its end is of a killed process, which did not accept it.
         $whole = substr($open, 0, (int) strrpos("\n$open", "\n"));
         if ($whole !== $open) {
@@ -94,18 +97,25 @@ final class TributarySender
     private function seal(string $method): void
     {
         $key = sprintf('%013d-%s', (int) (microtime(true) * 1000), bin2hex(random_bytes(16)));
-        rename("$this->spool/$method.open", "$this->spool/$key.$method.batch");
+        if (!rename("$this->spool/$method.open", "$this->spool/$key.$method.batch")) {
+            throw new RuntimeException("cannot seal $this->spool/$method.open");
+        }
     }
 
     /** Sends a batch. Returns null when it is settled and removed, else the least wait in seconds. */
     private function post(string $batch): ?float
     {
         [$key, $method] = explode('.', basename($batch));
-        $text = (string) file_get_contents($batch);
+        $text = file_get_contents($batch);
+        if ($text === false) {
+            $this->tell("cannot read $batch");
+            return 0.0;
+        }
         $lines = array_slice(explode("\n", $text), 0, -1);
         if (microtime(true) - (int) substr($key, 0, 13) / 1000 > self::KEY_SAFE) {
             [$status, $after, $answer] = $this->call('GET', 'event', '&key=' . $key, $key, '');
-            if ($status !== 200) {
+            if ($status !== 200 || !str_contains($answer, '"state"')) {
+                $this->tell("lookup of an old batch: $status $answer");
                 return $after;
             }
             $lines = str_contains($answer, '"never_seen"') ? $lines : [];
@@ -113,20 +123,32 @@ final class TributarySender
         [$status, $after, $answer] = $lines === []
             ? [200, 0.0, '"message"']
             : $this->call('POST', $method . 'Batch/', '', $key, '[' . implode(',', $lines) . ']');
-        if ($status !== 400 && !($status === 200 && str_contains($answer, '"message"'))) {
+        $isRefused = str_contains($answer, '"error"') && intdiv($status, 100) === 4 && !in_array($status, [401, 403, 408, 429], true);
+        if (!$isRefused && !($status === 200 && str_contains($answer, '"message"'))) {
             $this->tell("$method: $status $answer");
-            return $status > 0 && $status < 500 && $status !== 429 ? self::LONGEST_WAIT : $after;
+            return $status > 0 && $status < 500 && $status !== 429 && $status !== 408 ? self::LONGEST_WAIT : $after;
         }
-        foreach ($status === 400 ? $lines : [] as $at => $line) {
-            if (count($lines) === 1) {
+        foreach ($isRefused ? $lines : [] as $at => $line) {
+            $isRejected = count($lines) === 1 || $status !== 400;
+            if ($isRejected) {
                 $this->tell("rejected: $answer");
-                file_put_contents("$this->spool/rejected.ndjson", "$line\n", FILE_APPEND);
-            } else { // Each event alone, with a key that a repeat after a kill has too.
-                file_put_contents(sprintf('%s/%s-%02d.%s.batch', $this->spool, $key, $at, $method), "$line\n");
+            }
+            // Each event alone, with a key that a repeat after a kill has too.
+            $target = $isRejected ? 'rejected.ndjson' : sprintf('%s-%02d.%s.batch', $key, $at, $method);
+            if (!$this->write("$this->spool/$target", $isRejected ? 'a' : 'w', "$line\n")) {
+                $this->tell("cannot write to $target");
+                return 0.0;
             }
         }
-        unlink($batch);
-        return null;
+        return unlink($batch) ? null : 0.0;
+    }
+
+    private function write(string $path, string $mode, string $text): bool
+    {
+        $file = fopen($path, $mode);
+        // PHP 8.0 has no fsync.
+        $isWritten = $file !== false && fwrite($file, $text) === strlen($text) && fflush($file) && (!function_exists('fsync') || fsync($file));
+        return $file !== false && fclose($file) && $isWritten;
     }
 
     /** @return array{int, float, string} status (0: no response), Retry-After in seconds, text */

@@ -2,7 +2,7 @@
 
 `send` returns when the event is in the spool. It survives a kill of the process: the next Sender on the folder sends it.
 A power cut may lose the last second. Thread-safe."""
-import fcntl, json, os, random, re, threading, time, uuid
+import fcntl, json, os, random, re, threading, time, traceback, uuid
 import urllib.error, urllib.parse, urllib.request
 
 MAX_EVENTS, MAX_BYTES = 20, 10_240
@@ -13,14 +13,11 @@ class Sender:
     def __init__(self, url, app, token, spool, on_problem=None):
         """Opens a spool, which one process has. `on_problem` gets a text for each rejected event and failed request."""
         self._url, self._app, self._token, self._spool = url.rstrip("/"), app, token, spool
-        self._report = on_problem or (lambda text: None)
+        self._on_problem, self._wait = on_problem or (lambda text: None), FIRST_WAIT
         os.makedirs(spool, mode=0o700, exist_ok=True)
         self._lock_file = open(os.path.join(spool, "lock"), "w")
         fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # BlockingIOError: another process has the spool.
         self._changed, self._open, self._closing, self._last = threading.Condition(), {}, False, 0
-        for name in os.listdir(spool):
-            if name.endswith(".open"):
-                self._seal(name[:-5])
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -38,9 +35,16 @@ class Sender:
                 self._seal(method)
                 batch = None
             if batch is None:
-                file = open(os.path.join(self._spool, method + ".open"), "wb", buffering=0)
-                batch = self._open[method] = {"file": file, "events": 0, "bytes": 1, "since": time.monotonic()}
-            batch["file"].write(line)
+                path = os.path.join(self._spool, method + ".open")
+                if os.path.exists(path):
+                    self._seal(method)
+                batch = self._open[method] = {"file": open(path, "xb", buffering=0), "events": 0, "bytes": 1, "since": time.monotonic()}
+            try:
+                if batch["file"].write(line) != len(line):
+                    raise OSError("the disk of the spool is full")
+            except OSError:
+                self._seal(method)  # No line may follow a torn one.
+                raise
             batch["events"] += 1
             batch["bytes"] += len(line)
             if batch["events"] in (1, MAX_EVENTS):
@@ -52,7 +56,7 @@ class Sender:
             for method in list(self._open):
                 self._seal(method)
             self._changed.notify_all()
-            return self._changed.wait_for(lambda: not self._batches(), timeout)
+            return self._changed.wait_for(lambda: not self._batches() and not self._left(), timeout)
 
     def close(self, timeout=60.0):
         """Flushes, and ends. Returns as `flush`."""
@@ -65,7 +69,7 @@ class Sender:
         return is_done
 
     def _seal(self, method):
-        """Gives the open events of a method a key: the name of their file. A line that a kill has cut was not accepted."""
+        """Gives the open events of a method a key: the name of their file. A line that a kill or a full disk has cut was not accepted."""
         batch, source = self._open.pop(method, None), os.path.join(self._spool, method + ".open")
         if batch:
             os.fsync(batch["file"].fileno())
@@ -76,30 +80,44 @@ class Sender:
     def _batches(self):
         return sorted(name for name in os.listdir(self._spool) if name.endswith(".batch"))
 
+    def _left(self):
+        """Lists the methods whose open events a killed process or a failed seal has left."""
+        return [name[:-5] for name in os.listdir(self._spool) if name.endswith(".open") and name[:-5] not in self._open]
+
     def _run(self):
-        wait = FIRST_WAIT
-        while True:
-            with self._changed:
-                old = time.monotonic() - LINGER
-                for method in [m for m, b in self._open.items() if b["events"] == MAX_EVENTS or b["since"] <= old]:
-                    self._seal(method)
-                batches = self._batches()
-                if not batches and not self._closing:
-                    self._changed.wait(LINGER / 4 if self._open else None)
-                if self._closing:
-                    return
-            for name in batches:
-                try:
-                    after = self._post(name)
-                except (OSError, ValueError) as error:
-                    self._report("no response: %s" % error)
-                    after = 0.0
-                if after is not None:
-                    with self._changed:
-                        self._changed.wait_for(lambda: self._closing, max(after, wait * random.uniform(0.5, 1)))
-                    wait = min(2 * wait, LONGEST_WAIT)
-                    break
-                wait = FIRST_WAIT
+        while not self._closing:
+            try:
+                after = self._send_batches()
+            except Exception as error:  # Such as a full disk, a cut response, or an error of on_problem.
+                self._report("%s: %s" % (type(error).__name__, error))
+                after = 0.0
+            if after is not None:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._closing, max(after, self._wait * random.uniform(0.5, 1)))
+                self._wait = min(2 * self._wait, LONGEST_WAIT)
+
+    def _send_batches(self):
+        """Seals what is due, and sends the batches until one is not settled. Returns as `_post`."""
+        with self._changed:
+            old = time.monotonic() - LINGER
+            due = [m for m, b in self._open.items() if b["events"] == MAX_EVENTS or b["since"] <= old]
+            for method in due + self._left():
+                self._seal(method)
+            batches = self._batches()
+            if not batches and not self._closing:
+                self._changed.wait(LINGER / 4 if self._open else None)
+        for name in batches:
+            after = self._post(name)
+            if after is not None or self._closing:
+                return after
+            self._wait = FIRST_WAIT
+        return None
+
+    def _report(self, text):
+        try:
+            self._on_problem(text)
+        except Exception:
+            traceback.print_exc()
 
     def _post(self, name):
         """Sends a batch. Returns None when it is settled, else the least seconds until the next try."""
@@ -113,9 +131,10 @@ class Sender:
         if status == 200 and '"message"' in text:
             return self._remove(name)
         self._report("%s %d: %s" % (method, status, text[:500]))
-        if status != 400:
+        if '"error"' not in text or not 400 <= status < 500 or status in (401, 403, 408, 429):
             return LONGEST_WAIT if 200 <= status < 500 and status not in (408, 429) else after
-        bad = {int(at) for at in re.findall(r'"pointer":"/(\d+)', text)} if len(lines) > 1 else {0}
+        every = set(range(len(lines)))  # Of no other status can a part be stored.
+        bad = {int(at) for at in re.findall(r'"pointer":"/(\d+)', text)} if status == 400 and len(lines) > 1 else every
         rest = [(index, line) for index, line in enumerate(lines) if index not in bad]
         # New keys that depend on the old one: a repeat after a kill has the same.
         groups = [(key + "-r", [line for _, line in rest])] if bad else [("%s-%02d" % (key, i), [line]) for i, line in rest]
@@ -125,7 +144,7 @@ class Sender:
                 os.fsync(file.fileno())
             os.rename(file.name, os.path.join(self._spool, "%s.%s.batch" % (new_key, method)))
         with open(os.path.join(self._spool, "rejected.ndjson"), "ab") as file:
-            file.writelines(line + b"\n" for index, line in enumerate(lines) if index in bad)
+            file.write(b"".join(line + b"\n" for index, line in enumerate(lines) if index in bad))
         return self._remove(name)
 
     def _is_known(self, key):

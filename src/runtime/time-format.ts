@@ -65,7 +65,7 @@ const codes: Readonly<Record<string, string>> = {
   b: '(?<b>[A-Za-z]{3})',
   d: String.raw`(?<d>\d\d?)`,
   H: String.raw`(?<H>\d\d?)`,
-  I: String.raw`(?<I>\d\d?)`,
+  I: '(?<I>0?[1-9]|1[0-2])',
   p: '(?<p>[AaPp][Mm])',
   M: String.raw`(?<M>\d\d)`,
   S: String.raw`(?<S>\d\d)`,
@@ -85,7 +85,7 @@ function readByPattern(pattern: string): TimeReader | undefined {
   const names = [...pattern.matchAll(/%(.?)/gs)].map(([, name = '']) => name);
   const isDate = (names.includes('Y') || names.includes('y')) && (names.includes('m') || names.includes('b'));
   if (!isDate || !names.includes('d') || new Set(names).size !== names.length) return undefined;
-  if (names.some((name) => codes[name] === undefined)) return undefined;
+  if (names.some((name) => codes[name] === undefined) || names.includes('I') !== names.includes('p')) return undefined;
   const [first = '', ...others] = pattern.split('%');
   const source = [literal(first), ...others.map((part) => `${codes[part[0] ?? '']}${literal(part.slice(1))}`)].join('');
   const expression = new RegExp(`^${source}$`);

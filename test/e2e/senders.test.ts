@@ -1,5 +1,7 @@
 import { execFile, spawn } from 'node:child_process';
-import { cpSync, mkdirSync, readFileSync } from 'node:fs';
+import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { promisify } from 'node:util';
@@ -164,6 +166,48 @@ describe('the small senders', { timeout: 180_000 }, () => {
       );
       expect(accepted.filter((n) => !isValid(n) && !rejected.has(n))).toEqual([]);
       expect([...rejected].filter(isValid)).toEqual([]);
+    },
+  );
+
+  it.for(languages)(
+    'The sender for $name keeps events after answers of a proxy, rejects those that the service refuses, and sends the others',
+    async ({ name, tool, isSlow, build }, { skip }) => {
+      if (findProgram(tool) === undefined) skip(`no ${tool} on this machine`);
+      if (isSlow) inWholeRun(skip);
+      const folder = path.join(root, `${name}-proxy`);
+      const spool = path.join(folder, 'spool');
+      mkdirSync(spool, { recursive: true });
+      // Left by a process whose sealing failed, with a torn line.
+      writeFileSync(path.join(spool, 'customEvent.open'), '{"left":"1"}\n{"to');
+      const command = await build(folder);
+      const answers = [
+        [502, '{"message":"bad gateway"}'],
+        [404, '{"error":"Method not found"}'],
+        [200, '{"message":"ok"}'],
+      ] as const;
+      const bodies: string[] = [];
+      const server = createServer((request, response) => {
+        let body = '';
+        request.setEncoding('utf8').on('data', (text: string) => {
+          body += text;
+        });
+        request.on('end', () => {
+          const [status, answer] = answers[Math.min(bodies.push(body), answers.length) - 1] ?? answers[2];
+          response.writeHead(status).end(answer);
+        });
+      });
+      await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+      const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+      const lines = await runProgram([...command, url, 'token', spool, '1', '3'], Number.POSITIVE_INFINITY);
+      server.close();
+      expect(lines).toEqual(['1', '2', 'stored']);
+      expect(bodies[0]).toContain('"left":"1"');
+      expect(bodies[1]).toBe(bodies[0]);
+      const sent = [readFileSync(path.join(spool, 'rejected.ndjson'), 'utf8'), ...bodies.slice(2)].join('\n');
+      expect(sent.match(/"left"|"n":\s?"\d+"/g)?.toSorted()).toHaveLength(3);
+      expect(sent).not.toContain('{"to');
+      expect(existsSync(path.join(spool, 'customEvent.open'))).toBe(false);
+      expect(readdirSync(spool).filter((file) => file.endsWith('.batch'))).toEqual([]);
     },
   );
 });

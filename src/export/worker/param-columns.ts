@@ -1,4 +1,5 @@
 import { typedSql, typeFamilies, typeOfSql, type ParameterType } from '../../lake/catalogue/parameter-types.ts';
+import { fileFormats } from '../../datasets/file-formats.ts';
 import { nameEach } from '../../lake/catalogue/views-sql.ts';
 import { paramColumnLimit, type ExportSpec } from '../jobs/export-spec.ts';
 import type { BoundValue, ExportStatement } from './export-query.ts';
@@ -8,7 +9,7 @@ import { LimitError } from './watch-statement.ts';
 /**
  * One column per parameter of the rows of a request (`columns=params`). The columns are found in the rows themselves,
  * so that they depend on the request and the version of the lake alone, and no parameter is left out. Types are those
- * of the catalogue, but of all values: a parameter with another value is text.
+ * of the catalogue, but of all values: a parameter with another value is text, as are decimals with long integers.
  */
 export interface ParamColumn {
   readonly param: string;
@@ -20,24 +21,32 @@ export interface ParamColumn {
 /** Names of the selectors of all parameters, which a column cannot have. */
 const takenNames = ['params.name', 'params.value'];
 
-/** Builds the statement that lists the parameters of rows: `param`, and `types`, of which each value has one. */
+/** An integer that a DOUBLE may round. */
+const tooLongSql = `regexp_full_match(entry.value, '-?[0-9]{16,}')`;
+
+/** Reports whether the types of parameters matter for a request. CSV has the texts as they were imported. */
+const needsParamTypes = ({ format = 'csv', dialect }: ExportSpec): boolean =>
+  format !== 'csv' || hasDecimalComma(dialect);
+
+/**
+ * Builds the statement that lists the parameters of rows: `param`, `types`, of which each value has one, and `isTooLong`
+ * if a column of decimals would round an integer.
+ */
 export function listParamsStatement(
   from: string,
   values: ExportStatement['values'],
-  needsTypes: boolean,
+  request: ExportSpec,
 ): ExportStatement {
-  const types = needsTypes ? `list(DISTINCT ${typeOfSql('entry.value')})` : "['text']";
+  const { format = 'csv' } = request;
+  const types = needsParamTypes(request) ? `list(DISTINCT ${typeOfSql('entry.value')})` : "['text']";
+  const isTooLong = fileFormats[format].cells === 'typed' ? `bool_or(${tooLongSql})` : 'false';
   return {
-    sql: `SELECT entry.key AS param, ${types} AS types
+    sql: `SELECT entry.key AS param, ${types} AS types, ${isTooLong} AS "isTooLong"
       FROM (SELECT unnest(map_entries(events.custom_event_params)) AS entry ${from})
       GROUP BY entry.key LIMIT ${paramColumnLimit + 1}`,
     values,
   };
 }
-
-/** Reports whether the types of parameters matter for a request. CSV has the texts as they were imported. */
-export const needsParamTypes = ({ format = 'csv', dialect }: ExportSpec): boolean =>
-  format !== 'csv' || hasDecimalComma(dialect);
 
 /** Returns the narrowest type of all values. */
 function commonType(types: readonly string[]): ParamColumn['type'] {
@@ -53,12 +62,15 @@ export function toParamColumns(rows: readonly Readonly<Record<string, unknown>>[
       `The rows have more than ${paramColumnLimit} parameters, each of which columns=params would make a column. Name fewer events with eventName, or use the selectors params.name and params.value`,
     );
   const types = new Map(
-    rows.map(({ param, types: found }) => [String(param), Array.isArray(found) ? found.map(String) : []]),
+    rows.map(({ param, types: found, isTooLong }) => {
+      const type = commonType(Array.isArray(found) ? found.map(String) : []);
+      return [String(param), type === 'decimal' && isTooLong === true ? 'text' : type] as const;
+    }),
   );
   return nameEach([...types.keys()], (param) => `params.${param}`, takenNames).map(([param, name]) => ({
     param,
     name,
-    type: commonType(types.get(param) ?? []),
+    type: types.get(param) ?? 'text',
   }));
 }
 

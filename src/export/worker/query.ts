@@ -20,7 +20,7 @@ import {
 import { buildErasuresQuery } from './erasures-query.ts';
 import { buildDerivedQuery, readSpan } from './derived-query.ts';
 import { filesSql, noDays, orderByTime, type BoundValue, type ExportQuery } from './export-query.ts';
-import { listParamsStatement, needsParamTypes, type ParamColumn } from './param-columns.ts';
+import { listParamsStatement, type ParamColumn } from './param-columns.ts';
 import { countByDate, emptyColumns, selectSql, selectTitled, showsTitles, type Cells } from './selector-sql.ts';
 
 /** The largest set that is compared value by value. */
@@ -191,7 +191,7 @@ export function buildQuery(
     days: countByDate(from([]), request.timezone, values),
     inline,
     ...(request.columns === 'params' && params === undefined
-      ? { listParams: listParamsStatement(from([]), values, needsParamTypes(request)) }
+      ? { listParams: listParamsStatement(from([]), values, request) }
       : {}),
     ...(order === ''
       ? { selectRows: { sql: selectSql(columns, `${from(titleJoins)} AND ${ofSlice}`), values: selectValues } }

@@ -173,7 +173,7 @@ export function createFailedIndex(folder: string, tableDir: string, maxFiles = I
     /** Finds the failed events of many targets of an app, as `find`. Error: `overloaded`, also after the deadline. */
     async findEach(lookupTargets: readonly LookupTarget[], idApp: number, deadlineMs: number) {
       const listing = await catchUp(deadlineMs);
-      return findForEach(lookupTargets, deadlineMs, (lookupTarget) => findIn(listing, lookupTarget, [idApp]));
+      return findForEach(lookupTargets, deadlineMs, (one) => findIn(listing, { ...one, idApp }, [idApp]));
     },
     /** Number of events in the files that were read. */
     count: () => [...groups.values()].reduce((sum, { events }) => sum + events, 0),

@@ -161,3 +161,15 @@ it.each(loadMapNames)('Raw installs of %s load with the map of the package', asy
   expect(rows).toMatchObject([{ ms: 1_425_040_205_000n, country: 'GB', ids: expected.slice(0, 4) }]);
   expect(rows[0]?.['click'] ?? null).toEqual(expected[4] === null ? null : BigInt(expected[4]));
 });
+
+it.each([
+  ['appsflyer', '1425-1', '1425-2'],
+  ['branch', '1,INSTALL', '2,INSTALL'],
+] as const)('Two installs of %s in one second are two rows', async (name, id, otherId) => {
+  const installs = await openLoadArea(testFolder(), 'installs');
+  const { header, row } = vendors[name];
+  const map = parseFieldMap(readLoadMap(name));
+  if (typeof map === 'string') throw new Error(map);
+  const file = installs.write('raw.csv', `${header}\n${row}\n${row.replace(id, otherId)}\n${row}\n`);
+  expect(await installs.load(file, { map, idApp: 1 })).toMatchObject({ stored: 2, repeats: 1 });
+});

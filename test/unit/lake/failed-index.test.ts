@@ -81,6 +81,9 @@ describe('the files of failed events', () => {
     const find = async (idApp: number | undefined, idApps: readonly number[]): Promise<number> =>
       (await index.find({ eventId: String(eventId), idApp }, idApps, performance.now() + 10_000)).length;
     expect([await find(1, [1]), await find(undefined, [2, 1]), await find(2, [2])]).toEqual([2, 2, 0]);
+    const findEach = async (idApp: number): Promise<number> =>
+      (await index.findEach([{ eventId: String(eventId) }], idApp, performance.now() + 10_000)).length;
+    expect([await findEach(1), await findEach(2)]).toEqual([2, 0]);
     const other = writeFailed(folder);
     await index.find({ eventId: other.eventId, idApp: 1 }, [1], performance.now() + 10_000);
     writeFileSync(path.join(folder, other.name), 'not what was there');

@@ -38,11 +38,16 @@ describe('the forms of time', () => {
     ['%d.%m.%Y', '31.04.2015'],
     ['%d.%m.%Y', '27-02-2015'],
     ['%d %b %Y', '27 Foo 2015'],
+    ['%d.%m.%Y %I %p', '27.02.2015 13 PM'],
+    ['%d.%m.%Y %I %p', '27.02.2015 0 AM'],
   ])('%s does not read %j', (format, text) => {
     expect(read(format, text)).toBeUndefined();
   });
 
-  it.each(['', 'minutes', '%H:%M', '%Y-%m', '%Y-%m-%d %Q', '%d.%d.%m.%Y'])('%j is not a form of time', (format) => {
-    expect(createTimeReader(format)).toBeUndefined();
-  });
+  it.each(['', 'minutes', '%H:%M', '%Y-%m', '%Y-%m-%d %Q', '%d.%d.%m.%Y', '%Y-%m-%d %I:%M', '%Y-%m-%d %H:%M %p'])(
+    '%j is not a form of time',
+    (format) => {
+      expect(createTimeReader(format)).toBeUndefined();
+    },
+  );
 });

@@ -45,7 +45,8 @@ const typed = [
   { whole: '7', long: '7', share: '0.5', won: 'true', day: '2026-05-01', at: '2026-05-01T10:00:00+02:00', note: 'a' },
   { whole: '-12', long: '123456789012345678901', share: '3', won: 'False', day: '', at: '2026-05-02', note: '7' },
   { whole: '', zip: '007', mixed: '1', share: '1e-7' },
-  { mixed: 'one', Note: 'b' },
+  { mixed: 'one', Note: 'b', exact: '9007199254740993' },
+  { exact: '0.5' },
 ];
 const columns = ['params.Note', 'params.at', 'params.day', 'params.long', 'params.mixed', 'params.note_2'];
 
@@ -82,7 +83,8 @@ test('Parameters are columns of JSON lines with the narrowest type of all their 
         'params.note_2': '7',
       },
       { eventId: 'e003', 'params.zip': '007', 'params.mixed': '1', 'params.share': 1e-7 },
-      { eventId: 'e004', 'params.mixed': 'one', 'params.Note': 'b' },
+      { eventId: 'e004', 'params.mixed': 'one', 'params.Note': 'b', 'params.exact': '9007199254740993' },
+      { eventId: 'e005', 'params.exact': '0.5' },
     ].map((row) => ({ ...withoutParams, ...row })),
   );
 });
@@ -105,6 +107,7 @@ test('Parameters are columns of Parquet with the types of the catalogue', async 
       'params.Note': 'VARCHAR',
       'params.zip': 'VARCHAR',
       'params.mixed': 'VARCHAR',
+      'params.exact': 'VARCHAR',
     });
     const [row] = await duckdb.rows(
       `SELECT count("params.whole") AS whole, count("params.day") AS day, min(epoch("params.at")) AS at FROM ${source}`,
