@@ -71,7 +71,11 @@ export function namesOf({ parts }: FoundParts): string[] {
 }
 
 /** Reports whether a number of rows is sealed and in parts, and no change of parts is due. */
-export async function isSettled(lakeDir: string, rows: number): Promise<boolean> {
+export async function isSettled(
+  lakeDir: string,
+  rows: number,
+  largest?: Parameters<typeof planMerge>[2],
+): Promise<boolean> {
   const { snapshot, parts } = await readFound(lakeDir);
   const { files, young } = snapshot;
   return (
@@ -79,7 +83,7 @@ export async function isSettled(lakeDir: string, rows: number): Promise<boolean>
     files.reduce((sum, { numRecords = 0 }) => sum + numRecords, 0) === rows &&
     listUncovered(parts, files).length === 0 &&
     findObsolete(parts, files).length === 0 &&
-    planMerge(parts, new Date().toISOString().slice(0, 10)) === undefined
+    planMerge(parts, new Date().toISOString().slice(0, 10), largest) === undefined
   );
 }
 
