@@ -5,6 +5,7 @@ import { createServer, type AddressInfo } from 'node:net';
 import path from 'node:path';
 import { once } from 'node:events';
 import { promisify } from 'node:util';
+import { gzipSync } from 'node:zlib';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import type { Profile } from '../../src/client/profiles.ts';
 import { dataPaths } from '../../src/config.ts';
@@ -266,7 +267,10 @@ describe('the pages of people', { timeout: 300_000 }, () => {
     const names = ['level_up', 'other'];
     const lines = Array.from({ length: 1000 }, (_, index) => event(index, names[index % 2] ?? ''));
     writeFileSync(path.join(home, 'events.ndjson'), lines.join('\n'));
-    writeFileSync(path.join(home, 'logins.csv'), 'user,eventTimestamp,note\nu-1,1780000000,hello\nu-2,,\n');
+    const ownLines = 'user;event;time;level\nu-1;own;2026-05-29T10:00:00+02:00;3\nu-2;own;1780000000123;\n';
+    writeFileSync(path.join(home, 'own.csv'), ownLines);
+    const logins = ['u-1', 'u-2'].map((id) => JSON.stringify({ e: { user: { id } }, eventTimestamp: 1_780_000_000 }));
+    writeFileSync(path.join(home, 'logins.ndjson.gz'), gzipSync(`${logins.join('\n')}\n`));
     writeFileSync(path.join(home, 'more.ndjson'), `${event(1, 'more')}\n`);
     const answers: unknown[] = [];
     for (const block of [
@@ -284,15 +288,16 @@ describe('the pages of people', { timeout: 300_000 }, () => {
       { profile: 'shop', isCurrent: true },
       { profile: 'shop', hasToken: true, hasSecret: true },
       { file: 'events.ndjson', stored: 1000, refused: 0, lines: 1000 },
-      { file: 'logins.csv', event: 'login', stored: 2 },
+      { file: 'own.csv', stored: 2 },
+      { file: 'logins.ndjson.gz', event: 'login', stored: 2 },
       { file: '-', stored: 1 },
-      { idRawExport: '1', files: ['events.csv'], rows: 1001, timestampWatermark: seconds, timestampKeptUntil: seconds },
+      { idRawExport: '1', files: ['events.csv'], rows: 1003, timestampWatermark: seconds, timestampKeptUntil: seconds },
       { files: ['may.csv.gz'], rows: 500 },
       { rows: { atLeast: expect.any(Number) as number }, nextSinceVersion: expect.any(String) as string },
       { columns: ['eventId', 'tsEvent', 'idApp', 'customUserId', 'eventName', 'params.name', 'params.value'] },
       { idRawExport: '2' },
       { idRawExport: '1' },
-      { rows: 1001 },
+      { rows: 1003 },
     ]);
     // An example of the console, with characters that are special in a shell or on the command line.
     const order = {
