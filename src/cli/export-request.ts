@@ -83,14 +83,14 @@ export const requestOptions = {
 
 export type GivenRequest = OptionValues<typeof requestOptions>;
 
-function usualSelectors(event: string, hasParamColumns: boolean): readonly string[] {
+function usualSelectors(event: string, format: string, hasParamColumns: boolean): readonly string[] {
   const { dataset, event: spec } = getExport(event);
   const common = new Set(commonFields.map(({ name }) => name));
   const own = dataset.isLoadable ? dataset.fields.map(({ name }) => name).filter((name) => !common.has(name)) : [];
   const derived = { first: [], days: ['countEvent'], sessions: ['duration', 'countEvent'] } as const;
   return [
     'eventId',
-    'tsEvent',
+    format === 'xlsx' ? 'dateTimeEvent' : 'tsEvent',
     'idApp',
     'customUserId',
     ...('derive' in spec ? derived[spec.derive] : []),
@@ -174,7 +174,7 @@ export function toRequest(
     ['event', event],
     ...(isList
       ? []
-      : [['selectors', selectors ?? usualSelectors(event, options.columns === 'params').join(',')] as const]),
+      : [['selectors', selectors ?? usualSelectors(event, format, options.columns === 'params').join(',')] as const]),
     ['timezone', timezone],
     ['format', format],
     ...Object.entries(optional),

@@ -4,6 +4,14 @@ import { readZip } from './zip.ts';
 export interface SheetCell {
   readonly text: string;
   readonly isNumber: boolean;
+  /** A date cell; its text is ISO 8601, with the time in the request's zone if the cell shows one. */
+  readonly isDate?: true;
+}
+
+/** Converts the number of a date cell, in the style of dates (1) or of times (2), as Excel does. */
+function toDateCell(style: string, number: string): SheetCell {
+  const iso = new Date(Math.round(Date.UTC(1899, 11, 30) / 1000 + Number(number) * 86_400) * 1000).toISOString();
+  return { text: iso.slice(0, style === '1' ? 10 : 19), isNumber: false, isDate: true };
 }
 
 const entities: Readonly<Record<string, string>> = { '&lt;': '<', '&gt;': '>', '&amp;': '&' };
@@ -31,13 +39,16 @@ export function readSheet(workbook: Buffer): SheetCell[][] {
     const cells: SheetCell[] = Array.from({ length: width }, () => ({ text: '', isNumber: false }));
     const found = [
       ...content.matchAll(
-        /<c r="([A-Z]+)(\d+)"(?:><v>([^<]*)<\/v>| t="inlineStr"><is><t xml:space="preserve">([^<]*)<\/t><\/is>)<\/c>/g,
+        /<c r="([A-Z]+)(\d+)"(?:(?: s="([12])")?><v>([^<]*)<\/v>| t="inlineStr"><is><t xml:space="preserve">([^<]*)<\/t><\/is>)<\/c>/g,
       ),
     ];
     if (found.map(([cell]) => cell).join('') !== content) throw new Error(`row ${row} has other XML than cells`);
-    for (const [, letters = '', place, number, text] of found) {
+    for (const [, letters = '', place, style, number, text] of found) {
       if (place !== row) throw new Error(`row ${row} has a cell of row ${place}`);
-      cells[columnOf(letters)] = { text: number ?? decode(text ?? ''), isNumber: number !== undefined };
+      cells[columnOf(letters)] =
+        style === undefined || number === undefined
+          ? { text: number ?? decode(text ?? ''), isNumber: number !== undefined }
+          : toDateCell(style, number);
     }
     return cells;
   });

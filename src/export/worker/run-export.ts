@@ -19,7 +19,7 @@ import { startResultFiles, type ResultFiles } from './formats/result-files.ts';
 import { openQueryEngine, type QueryEngine } from './query-engine.ts';
 import { fileFilter, isEmptyResult, isFiltered, planQuery } from './query.ts';
 import type { ParamColumn } from './param-columns.ts';
-import { listNumberColumns } from './selector-sql.ts';
+import { listSheetColumns } from './selector-sql.ts';
 import {
   withoutRows,
   createReadFiles,
@@ -98,7 +98,7 @@ function startFiles(
       folder,
       stem,
       limits,
-      isNumber: listNumberColumns(plan.request, params),
+      columns: listSheetColumns(plan.request, params),
       onProgress: onFileShare,
     }),
   };

@@ -5,6 +5,7 @@ import { sqlName, sqlText } from '../../lake/sql/literals.ts';
 import type { ExportApp, ExportSpec } from '../jobs/export-spec.ts';
 import type { PlanTitles } from '../jobs/worker-messages.ts';
 import type { BoundValue, ExportStatement } from './export-query.ts';
+import type { SheetColumn } from './formats/sheet-file.ts';
 import { paramExpression, type ParamColumn } from './param-columns.ts';
 import { spreadsheetCell } from './spreadsheet-cells.ts';
 
@@ -236,14 +237,19 @@ function isLiteral({ source }: Selector, { cells }: SelectorPlan): boolean {
   return cells === 'text' && ('mapKeys' in source || 'mapValues' in source);
 }
 
-const listNumbers = (request: ExportSpec): boolean[] =>
-  getSelectors(request).map(({ type }) => ['integer', 'number', 'timestamp'].includes(type));
+function toSheetColumn({ type, source }: Selector): SheetColumn {
+  if ('zoneTime' in source) return 'time';
+  if (type === 'date') return 'date';
+  return ['integer', 'number', 'timestamp'].includes(type) ? 'number' : 'text';
+}
 
-/** Lists for each column of a result whether its values are numbers. */
-export function listNumberColumns(request: ExportSpec, params: readonly ParamColumn[]): boolean[] {
+/** Lists what the columns of a result are in a workbook. */
+export function listSheetColumns(request: ExportSpec, params: readonly ParamColumn[]): SheetColumn[] {
   return [
-    ...(request.erasures === true ? request.selectors.map((name) => name === 'idApp') : listNumbers(request)),
-    ...params.map(({ type }) => ['integer', 'long', 'decimal'].includes(type)),
+    ...(request.erasures === true
+      ? request.selectors.map((name) => (name === 'idApp' ? 'number' : 'text'))
+      : getSelectors(request).map(toSheetColumn)),
+    ...params.map(({ type }) => (['integer', 'long', 'decimal'].includes(type) ? 'number' : 'text')),
   ];
 }
 

@@ -21,6 +21,12 @@ const namesOf = (where: GivenRequest['where']): readonly string[] =>
 const selectorsOf = (options: Partial<GivenRequest>): string | undefined =>
   toRequest('customEvents', given(options), undefined, nowMs).parameters.find(([name]) => name === 'selectors')?.[1];
 
+const timesOf = (name: string): string[] => {
+  const { parameters } = toRequest('customEvents', given({}), name, nowMs);
+  const selectors = new Map(parameters.map(([key, value]) => [key, value])).get('selectors') ?? '';
+  return selectors.split(',').filter((selector) => selector.endsWith('Event'));
+};
+
 describe('an export request of the command line', () => {
   it.each([
     ['sinceVersion=8-1', '--since-version'],
@@ -80,6 +86,11 @@ describe('an export request of the command line', () => {
     for (const name of ['x.csv', 'x.parquet', 'x.jsonl.zst', 'x.xlsx', 'x', 'x.2026-05-01', 'x.txt', 'new/', ''])
       await expect(assertOutputWritable(at(name)), name).resolves.toBeUndefined();
     expect(readdirSync(folder)).toEqual([]);
+  });
+
+  it('The selectors of a workbook have a time that spreadsheets know, and those of other files Unix seconds', () => {
+    expect(timesOf('x.xlsx')).toEqual(['dateTimeEvent']);
+    expect(timesOf('x.csv')).toEqual(['tsEvent']);
   });
 
   it.each([

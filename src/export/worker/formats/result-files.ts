@@ -6,7 +6,7 @@ import type { FileHandle } from '../../../runtime/files/open-file.ts';
 import type { WorkerLimits } from '../../jobs/worker-messages.ts';
 import type { Format } from './format.ts';
 import { createGrowingText, type GrowingText } from './growing-text.ts';
-import { writeSheet } from './sheet-file.ts';
+import { writeSheet, type SheetColumn } from './sheet-file.ts';
 import { writeParts } from './text-parts.ts';
 
 const blockBytes = 1024 * 1024;
@@ -79,8 +79,8 @@ interface ResultOptions {
   readonly folder: string;
   readonly stem: string;
   readonly limits: Pick<WorkerLimits, 'singleFileMaxBytes' | 'partMaxBytes'>;
-  /** Whether the values of each column are numbers; only for a workbook. */
-  readonly isNumber?: readonly boolean[];
+  /** Only for a workbook. */
+  readonly columns?: readonly SheetColumn[];
   /** Called with the share of the result that is done, 0 to 1, once it is complete. */
   readonly onProgress: (share: number) => void;
 }
@@ -89,7 +89,7 @@ export type ResultFiles = ReturnType<typeof startResultFiles>;
 
 /** Starts to make the files of a download from the result, which queries write into `paths`, one after the other. */
 export function startResultFiles(paths: readonly [string, ...string[]], format: Format, options: ResultOptions) {
-  const { folder, stem, limits, isNumber = [], onProgress } = options;
+  const { folder, stem, limits, columns = [], onProgress } = options;
   const { ending, partOptions, sheet } = format;
   const [first] = paths;
   const text = createGrowingText(paths);
@@ -101,7 +101,7 @@ export function startResultFiles(paths: readonly [string, ...string[]], format: 
   };
 
   async function writeResult(): Promise<MeasuredFile | ReportFile[]> {
-    if (sheet !== undefined) return [await writeSheet(text, { folder, stem, isNumber, onRead })];
+    if (sheet !== undefined) return [await writeSheet(text, { folder, stem, columns, onRead })];
     const plainMaxBytes = partOptions?.plainMaxBytes(limits) ?? Infinity;
     const gathered = await gatherText(text, plainMaxBytes, onRead);
     if (gathered !== undefined || partOptions === undefined) return gathered ?? [];

@@ -12,7 +12,7 @@ import { readRows } from './text-parts.ts';
 
 /**
  * Workbooks (.xlsx) of one sheet, from the CSV of a query, row by row. Texts are inline strings, which spreadsheets never
- * run as formulas. Of the libraries, write-excel-file holds all rows in memory, and exceljs is not maintained: archiver
+ * run as formulas, and dates and times are date cells. Of the libraries, write-excel-file holds all rows in memory, and exceljs is not maintained: archiver
  * writes the zip, and the sheet is simple XML. The same rows give the same bytes.
  */
 
@@ -21,26 +21,44 @@ const maxCellLength = 32_767;
 const maxSheetBytes = 4_000_000_000;
 /** Digits that a spreadsheet keeps. */
 const exactDigits = 15;
+/** The day 0 of a sheet, and the first day that all programs number alike: Excel has a 29 February 1900. */
+const [dayZeroMs, firstDay] = [Date.UTC(1899, 11, 30), 61];
+const daySeconds = 86_400;
+
+/** Type of a column of a sheet: `time` has a date too. */
+export type SheetColumn = 'text' | 'number' | 'date' | 'time';
 
 const xml = '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n';
 const office = 'http://schemas.openxmlformats.org';
 const main = `${office}/spreadsheetml/2006/main`;
 const relationships = `${office}/officeDocument/2006/relationships`;
-const relationship = (type: string, target: string): string =>
-  `${xml}<Relationships xmlns="${office}/package/2006/relationships"><Relationship Id="rId1" Type="${relationships}/${type}" Target="${target}"/></Relationships>`;
+const relationshipsOf = (targets: Readonly<Record<string, string>>): string =>
+  `${xml}<Relationships xmlns="${office}/package/2006/relationships">${Object.entries(targets)
+    .map(([type, to], index) => `<Relationship Id="rId${index + 1}" Type="${relationships}/${type}" Target="${to}"/>`)
+    .join('')}</Relationships>`;
 const contentType = (part: string, type: string): string =>
   `<Override PartName="${part}" ContentType="application/vnd.openxmlformats-officedocument.spreadsheetml.${type}+xml"/>`;
 
 /** The files of the zip besides the sheet. */
 const frame: Readonly<Record<string, string>> = {
-  '[Content_Types].xml': `${xml}<Types xmlns="${office}/package/2006/content-types"><Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>${contentType('/xl/workbook.xml', 'sheet.main')}${contentType('/xl/worksheets/sheet1.xml', 'worksheet')}</Types>`,
-  '_rels/.rels': relationship('officeDocument', 'xl/workbook.xml'),
+  '[Content_Types].xml': `${xml}<Types xmlns="${office}/package/2006/content-types"><Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>${contentType('/xl/workbook.xml', 'sheet.main')}${contentType('/xl/worksheets/sheet1.xml', 'worksheet')}${contentType('/xl/styles.xml', 'styles')}</Types>`,
+  '_rels/.rels': relationshipsOf({ officeDocument: 'xl/workbook.xml' }),
   'xl/workbook.xml': `${xml}<workbook xmlns="${main}" xmlns:r="${relationships}"><sheets><sheet name="export" sheetId="1" r:id="rId1"/></sheets></workbook>`,
-  'xl/_rels/workbook.xml.rels': relationship('worksheet', 'worksheets/sheet1.xml'),
+  'xl/_rels/workbook.xml.rels': relationshipsOf({ worksheet: 'worksheets/sheet1.xml', styles: 'styles.xml' }),
+  'xl/styles.xml': `${xml}<styleSheet xmlns="${main}"><numFmts count="2"><numFmt numFmtId="164" formatCode="yyyy\\-mm\\-dd"/><numFmt numFmtId="165" formatCode="yyyy\\-mm\\-dd\\ hh:mm:ss"/></numFmts><fonts count="1"><font/></fonts><fills count="2"><fill><patternFill patternType="none"/></fill><fill><patternFill patternType="gray125"/></fill></fills><borders count="1"><border/></borders><cellStyleXfs count="1"><xf/></cellStyleXfs><cellXfs count="3"><xf/><xf numFmtId="164" applyNumberFormat="1"/><xf numFmtId="165" applyNumberFormat="1"/></cellXfs></styleSheet>`,
 };
 const sheetName = 'xl/worksheets/sheet1.xml';
-/** The header row stays visible. */
-const sheetStart = `${xml}<worksheet xmlns="${main}"><sheetViews><sheetView workbookViewId="0"><pane ySplit="1" topLeftCell="A2" activePane="bottomLeft" state="frozen"/></sheetView></sheetViews><sheetData>`;
+/** Widths that show a date and a time, characters: programs show number signs in narrower columns. */
+const widths: Readonly<Partial<Record<SheetColumn, number>>> = { date: 11, time: 20 };
+
+/** Builds the start of a sheet: the header row stays visible. */
+function startSheet(columns: readonly SheetColumn[]): string {
+  const wide = columns.flatMap((column, index) => {
+    const width = widths[column];
+    return width === undefined ? [] : [`<col min="${index + 1}" max="${index + 1}" width="${width}" customWidth="1"/>`];
+  });
+  return `${xml}<worksheet xmlns="${main}"><sheetViews><sheetView workbookViewId="0"><pane ySplit="1" topLeftCell="A2" activePane="bottomLeft" state="frozen"/></sheetView></sheetViews>${wide.length === 0 ? '' : `<cols>${wide.join('')}</cols>`}<sheetData>`;
+}
 const sheetEnd = '</sheetData></worksheet>';
 
 /** Splits complete rows of CSV into cells. */
@@ -88,16 +106,31 @@ function columnLetters(index: number): string {
   return `${rest < 0 ? '' : columnLetters(rest)}${String.fromCharCode(65 + (index % 26))}`;
 }
 
+/** Returns the number of a date or of a time in its zone; undefined for other texts and for early years. */
+function toSerial(text: string): number | undefined {
+  const [, date = '', time = '00:00:00'] = /^(\d{4}-\d\d-\d\d)(?:T(\d\d:\d\d:\d\d)[+-]\d\d:\d\d)?$/.exec(text) ?? [];
+  const serial = (Date.parse(`${date}T${time}Z`) - dayZeroMs) / 1000 / daySeconds;
+  return serial >= firstDay ? serial : undefined;
+}
+
+/** Renders a value that a spreadsheet calculates with; undefined if it would change there. */
+function renderNumber(text: string, place: string, column: SheetColumn | undefined): string | undefined {
+  if (column === 'number') return isExactNumber(text) ? `<c r="${place}"><v>${text}</v></c>` : undefined;
+  const serial = column === 'date' || column === 'time' ? toSerial(text) : undefined;
+  return serial === undefined ? undefined : `<c r="${place}" s="${column === 'date' ? 1 : 2}"><v>${serial}</v></c>`;
+}
+
 function renderRow(
   cells: readonly string[],
   row: number,
-  isNumber: readonly boolean[],
+  columns: readonly SheetColumn[],
   letters: readonly string[],
 ): string {
   const rendered = cells.map((text, index) => {
     if (text === '') return '';
     const place = `${letters[index] ?? ''}${row}`;
-    if (row > 1 && isNumber[index] === true && isExactNumber(text)) return `<c r="${place}"><v>${text}</v></c>`;
+    const number = row > 1 ? renderNumber(text, place, columns[index]) : undefined;
+    if (number !== undefined) return number;
     if (text.length > maxCellLength)
       throw new LimitError(
         `Row ${row} has a text of more than ${maxCellLength} characters, which a cell of xlsx cannot have. Use another format`,
@@ -110,8 +143,7 @@ function renderRow(
 interface SheetOptions {
   readonly folder: string;
   readonly stem: string;
-  /** Whether the values of each column are numbers. */
-  readonly isNumber: readonly boolean[];
+  readonly columns: readonly SheetColumn[];
   readonly onRead: (bytes: number) => void;
 }
 
@@ -120,18 +152,18 @@ interface SheetOptions {
  * file. Error: `LimitError` for what a sheet cannot have.
  */
 export async function writeSheet(text: GrowingText, options: SheetOptions): Promise<ReportFile> {
-  const { folder, stem, isNumber, onRead } = options;
-  const letters = isNumber.map((_, index) => columnLetters(index));
+  const { folder, stem, columns, onRead } = options;
+  const letters = columns.map((_, index) => columnLetters(index));
   let [row, read, written] = [0, 0, 0];
   let failure: unknown;
 
   async function* renderSheet(): AsyncGenerator<Buffer> {
     try {
-      yield Buffer.from(sheetStart);
+      yield Buffer.from(startSheet(columns));
       for await (const { bytes } of readRows(text, fileFormats.csv)) {
         const rows: string[] = [];
         for (const cells of parseCells(bytes.toString('utf8')))
-          rows.push(renderRow(cells, (row += 1), isNumber, letters));
+          rows.push(renderRow(cells, (row += 1), columns, letters));
         const rendered = Buffer.from(rows.join(''));
         written += rendered.length;
         if (written > maxSheetBytes)

@@ -41,6 +41,34 @@ test('Numbers that a spreadsheet changes stay texts, and so does all text', asyn
   );
 });
 
+test("Dates and times are date cells in the request's zone, except before the first day that programs number alike", async () => {
+  const noon = Date.UTC(2024, 2, 31, 12) / 1000;
+  const times = [-2_203_977_600, -2_203_891_200, 0, noon, 4_102_444_799];
+  const rows = times.map((seconds, index) => ({
+    event_id: `e${index}`,
+    kind: 'custom_event' as const,
+    id_app: 1,
+    event_time: seconds,
+    available_at: noon,
+  }));
+  const tableDir = path.join(testFolder(), 'events');
+  await writeLake(tableDir, [rows]);
+  const selectors = ['dtEvent', 'dateTimeEvent', 'eventId'];
+  const plan = planHere(tableDir, { selectors, timezone: 'Europe/Berlin', format: 'xlsx' });
+  expect(await runExport(plan, () => undefined)).toMatchObject({ kind: 'done' });
+  const cells = readSheet(readFileSync(path.join(plan.folder, 'all.xlsx'))).slice(1);
+  expect(cells.map(([date, time]) => [date?.text, time?.text])).toEqual([
+    ['1900-02-28', '1900-02-28T01:00:00+01:00'],
+    ['1900-03-01', '1900-03-01T01:00:00'],
+    ['1970-01-01', '1970-01-01T01:00:00'],
+    ['2024-03-31', '2024-03-31T14:00:00'],
+    ['2100-01-01', '2100-01-01T00:59:59'],
+  ]);
+  expect(cells.map((row) => row.map(({ isDate = false }) => isDate))).toEqual(
+    [false, true, true, true, true].map((isDate) => [isDate, isDate, false]),
+  );
+});
+
 test('A text that looks like an escape, and each character that XML forbids, stay as they are', async () => {
   const texts = [
     '_x0041_',
