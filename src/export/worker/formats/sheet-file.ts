@@ -39,8 +39,8 @@ const frame: Readonly<Record<string, string>> = {
   'xl/_rels/workbook.xml.rels': relationship('worksheet', 'worksheets/sheet1.xml'),
 };
 const sheetName = 'xl/worksheets/sheet1.xml';
-/** The header row stays visible. */
-const sheetStart = `${xml}<worksheet xmlns="${main}"><sheetViews><sheetView workbookViewId="0"><pane ySplit="1" topLeftCell="A2" activePane="bottomLeft" state="frozen"/></sheetView></sheetViews><sheetData>`;
+/** The header row stays visible, and a column is wide enough for a time. */
+const sheetStart = `${xml}<worksheet xmlns="${main}"><sheetViews><sheetView workbookViewId="0"><pane ySplit="1" topLeftCell="A2" activePane="bottomLeft" state="frozen"/></sheetView></sheetViews><sheetFormatPr defaultColWidth="26" defaultRowHeight="15"/><sheetData>`;
 const sheetEnd = '</sheetData></worksheet>';
 
 /** Splits complete rows of CSV into cells. */
