@@ -8,6 +8,7 @@ export const auditActions = [
   'export_create',
   'export_cancel',
   'download',
+  'view',
   'app_add',
   'app_set',
   'app_keep',
@@ -23,7 +24,10 @@ export const auditActions = [
   'key_rotate',
   'init',
   'erase',
+  'person_export',
   'lake_expire',
+  'lake_enrich',
+  'lake_repair',
   'load',
   'load_undo',
   'segment_add',
@@ -41,7 +45,9 @@ export const auditActions = [
   'destination_set_secret',
   'failed_export',
   'failed_drop',
+  'failed_replay',
   'backup',
+  'restore',
 ] as const;
 export type AuditAction = (typeof auditActions)[number];
 

@@ -18,7 +18,7 @@ import {
 } from './audit-entry.ts';
 
 /**
- * Audit: who signed in, exported, downloaded, erased and changed access.
+ * Audit: who signed in, exported, downloaded, saw rows, erased and changed access.
  *
  * In: actions of users in the export process, and of commands. Out: entries for operators, newest first.
  * Invariant: an entry is durable when `record` resolves, unless the store does not respond: then `problems` says so. Each process appends to objects
@@ -26,7 +26,7 @@ import {
  * Crash: the entry of the action in progress may be missing. A truncated last line is skipped.
  */
 export interface AuditLog {
-  /** Records an action, durably when it resolves. Repeated downloads and refusals are only counted. Never rejects. */
+  /** Records an action, durably when it resolves. Repeated downloads, views and refusals are only counted. Never rejects. */
   record(action: AuditAction, outcome: AuditOutcome, details: AuditDetails): Promise<void>;
   problems(): readonly Problem[];
   /** Removes expired entries, and the oldest beyond the limit of objects. One process of all hosts calls it. */
@@ -52,10 +52,10 @@ const maxWaiting = 1000;
 const retryMs = 5000;
 /** Limit of the time for which an action waits for its entry, ms: a bucket may not respond. The entry then follows. */
 const maxDelayMs = 2000;
-/** Period in which equal downloads and refusals share an entry. */
+/** Period in which equal downloads, views and refusals share an entry. */
 const repeatMs = 600_000;
 /** Most different ones per period; the others share one entry per action. */
-const maxRepeats = { download: 10_000, refused: 100 } as const;
+const maxRepeats = { read: 10_000, refused: 100 } as const;
 const dayMs = 86_400_000;
 const readsAtOnce = 8;
 
@@ -99,21 +99,27 @@ type Recorded = Pick<AuditEntry, 'action' | 'outcome'> & AuditDetails;
 /** Counts equal actions. The first one of a period is an entry at once, the others are one at its end. */
 function createRepeats(write: (recorded: Recorded, count: number) => void) {
   const repeats = new Map<string, { readonly recorded: Recorded; readonly timer: NodeJS.Timeout; count: number }>();
-  const sizes = { download: 0, refused: 0 };
+  const sizes = { read: 0, refused: 0 };
 
-  function end(key: string, kind: keyof typeof sizes): void {
+  function kindOf({ action, outcome }: Recorded): keyof typeof sizes | undefined {
+    if (outcome === 'refused') return 'refused';
+    return action === 'download' || action === 'view' ? 'read' : undefined;
+  }
+
+  function end(key: string): void {
     const found = repeats.get(key);
     if (found === undefined) return;
     clearTimeout(found.timer);
     repeats.delete(key);
-    sizes[kind] -= 1;
+    const kind = kindOf(found.recorded);
+    if (kind !== undefined) sizes[kind] -= 1;
     if (found.count > 0) write(found.recorded, found.count);
   }
 
   return {
     /** Reports whether the action is a repeated one of a period, and counts it. */
     count(recorded: Recorded): boolean {
-      const kind = recorded.outcome === 'refused' ? 'refused' : recorded.action === 'download' ? 'download' : undefined;
+      const kind = kindOf(recorded);
       if (kind === undefined) return false;
       const { action, outcome } = recorded;
       const isOwn = repeats.has(JSON.stringify(recorded)) || sizes[kind] < maxRepeats[kind];
@@ -127,13 +133,13 @@ function createRepeats(write: (recorded: Recorded, count: number) => void) {
       sizes[kind] += 1;
       repeats.set(key, {
         recorded: counted,
-        timer: setTimeout(end, repeatMs, key, kind).unref(),
+        timer: setTimeout(end, repeatMs, key).unref(),
         count: isOwn ? 0 : 1,
       });
       return !isOwn;
     },
     end(): void {
-      for (const [key, { recorded }] of repeats) end(key, recorded.outcome === 'refused' ? 'refused' : 'download');
+      for (const key of repeats.keys()) end(key);
     },
   };
 }

@@ -22,7 +22,7 @@ const matches = (value: string | undefined, wanted: string | undefined): boolean
 
 export const auditCommand = defineDataCommand({
   name: 'audit',
-  summary: 'list who signed in, exported, downloaded, erased and changed access',
+  summary: 'list who signed in, exported, downloaded, saw rows, erased and changed access',
   isList: true,
   options,
   details: ['Entries stay for TRIBUTARY_AUDIT_DAYS days. They have no secrets and no tokens.'],

@@ -54,6 +54,14 @@ function describeErasure({ user, device, file, app, account, dryRun }: Names): s
   return dryRun === true ? undefined : [...parts, ...places].join(', ');
 }
 
+/** Describes an export of persons by their number, for the same reason. */
+function describePersons({ ID: ids, idType, app, account }: Names): string {
+  const places = Object.entries({ app, account }).map(([name, id]) =>
+    id === undefined ? '' : `, ${name} ${show(id)}`,
+  );
+  return `${[ids].flat().length} ids of a ${show(idType)}${places.join('')}`;
+}
+
 /** Describes the limit of an app: rows may be removed by it. */
 function describeKeep({ ID: id, kind, days, forever }: Names): string {
   const limit = days === undefined ? (forever === true ? 'forever' : 'no own limit') : `${show(days)} days`;
@@ -83,6 +91,9 @@ export const auditedCommands: Readonly<Record<string, Audited>> = {
   'key rotate sessions': ['key_rotate', () => 'sessions'],
   'key rotate operator': ['key_rotate', () => 'operator'],
   erase: ['erase', describeErasure, 'long'],
+  'person export': ['person_export', describePersons, 'long'],
+  'lake enrich': ['lake_enrich', () => 'countries and devices', 'long'],
+  'lake repair': ['lake_repair', ({ acceptLoss }) => (acceptLoss === true ? 'accepted loss' : 'log'), 'long'],
   'lake expire': ['lake_expire', ({ dryRun }) => (dryRun === true ? undefined : 'age limits'), 'long'],
   'load titles': ['load', (names) => `titles: ${filesOf(names)}`],
   'load undo': ['load_undo', of('load')],
@@ -101,7 +112,9 @@ export const auditedCommands: Readonly<Record<string, Audited>> = {
   'destination set-secret': ['destination_set_secret', ofAccount('destination')],
   'failed export': ['failed_export', () => 'failed events'],
   'failed drop': ['failed_drop', () => 'failed events'],
+  'failed replay': ['failed_replay', () => 'failed events'],
   backup: ['backup', () => 'data folder', 'long'],
+  restore: ['restore', () => 'data folder'],
 };
 
 function findAudited(command: string): Audited | undefined {

@@ -4,6 +4,7 @@ import { openToGroup, resolveLakeGroup } from '../runtime/files/group-access.ts'
 import { restoreBackup } from '../admin/backup/restore.ts';
 import { createClock } from '../runtime/clock.ts';
 import { createLogger } from '../runtime/logger.ts';
+import { runAudited } from './audited-commands.ts';
 import { assertInFolder } from './backup.ts';
 import { defineCommand } from './command.ts';
 import { folder, required } from './option-specs.ts';
@@ -15,7 +16,7 @@ export const restoreCommand = defineCommand({
   // The folder of the environment is the one in use.
   options: { data: required(folder('data folder to create; must be empty or missing', 'NEW')) },
   examples: ['restore /mnt/backup/tributary --data /srv/tributary/restored'],
-  async run({ DIR: dir, data }, { environment, stop: signal }) {
+  async run({ DIR: dir, data }, { environment, printMessage, stop: signal }) {
     // Other commands refuse the folder of an unfinished restore; this one continues it.
     const config = parseConfig({ ...environment, TRIBUTARY_DATA_DIR: data });
     assertInFolder(config);
@@ -35,7 +36,7 @@ export const restoreCommand = defineCommand({
       retentionMs,
       duckdbMemoryMb,
     };
-    return restoreBackup(path.resolve(dir), dataDir, {
+    const restored = await restoreBackup(path.resolve(dir), dataDir, {
       completeLake: async ({ lakeVersion, madeAt }, tail) => {
         if (lakeVersion < 0 && tail === undefined) return;
         // Loads the datasets, which the restore has just copied.
@@ -46,5 +47,8 @@ export const restoreCommand = defineCommand({
       signal,
       logger,
     });
+    // The folder has an audit log only now.
+    const context = { config, paths, clock, environment, printMessage };
+    return await runAudited('restore', {}, context, async () => restored);
   },
 });

@@ -17,11 +17,18 @@ const schedule = of('schedule', 'idSchedule');
 const webhook = of('webhook', 'idWebhook');
 const destination = of('destination', 'idDestination');
 const request = of('export', 'idRawExport');
+const viewOf =
+  (what: string) =>
+  (names: Names): string =>
+    `${names['idApp'] === undefined ? 'all apps' : app(names)}, ${what}`;
 
 /** The methods whose calls the audit log has, with the object of a call. Results have secrets, which are not named. */
 const auditedMethods = {
   create: ['export_create', request],
   cancel: ['export_cancel', request],
+  preview: ['view', viewOf('preview')],
+  app_live: ['view', viewOf('live')],
+  app_refusals: ['view', viewOf('refusals')],
   schedule_create: ['schedule_add', schedule],
   schedule_delete: ['schedule_remove', schedule],
   schedule_pause: ['schedule_pause', schedule],
@@ -47,6 +54,8 @@ const auditedMethods = {
 
 /** Arguments that describe an object further. Not the URL of a webhook, which may contain a secret. */
 const detailNames = ['event', 'name', 'title'];
+/** Limit of an argument with many values. */
+const maxLength = 200;
 
 /** Describes a successful call for the audit log; undefined for a method that is not audited. */
 export function describeCall(
@@ -57,7 +66,9 @@ export function describeCall(
 ): { readonly action: AuditAction; readonly details: AuditDetails } | undefined {
   if (!isKeyOf(auditedMethods, method)) return undefined;
   const [action, subjectOf] = auditedMethods[method];
-  const callArguments = Object.fromEntries([...given].map(([argument, values]) => [argument, values[0]]));
+  const callArguments = Object.fromEntries(
+    [...given].map(([argument, values]) => [argument, values.join(', ').slice(0, maxLength)]),
+  );
   const details = detailNames.flatMap((argument) =>
     callArguments[argument] === undefined ? [] : [`${argument} ${callArguments[argument]}`],
   );

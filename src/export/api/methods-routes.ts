@@ -170,7 +170,7 @@ export function createAddMethod(
       whileConnected: (work) => workWhileConnected(request, reply, work),
     });
     if (isApiError(result)) return quotas.ofMistake(who) ?? result;
-    const called = 'data' in result ? describeCall(name, user, callArguments, result.data) : undefined;
+    const called = describeCall(name, user, callArguments, 'data' in result ? result.data : undefined);
     if (called !== undefined)
       await audit?.record(called.action, 'ok', { ...called.details, address: addressFor(request) });
     return result;

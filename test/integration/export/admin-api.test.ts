@@ -6,6 +6,8 @@ import { addUser, listUsers, removeUser } from '../../../src/access/users.ts';
 import { noAccount } from '../../../src/access/access.ts';
 import { startStage } from '../../../src/composition.ts';
 import { dataPaths, parseConfig } from '../../../src/config.ts';
+import { ensureLake } from '../../../src/lake/lake.ts';
+import { createClock } from '../../../src/runtime/clock.ts';
 import { packageRoot } from '../../../src/runtime/files/package-files.ts';
 import { createLogger } from '../../../src/runtime/logger.ts';
 import { createMetrics } from '../../../src/runtime/metrics.ts';
@@ -28,6 +30,7 @@ describe('the methods of operators', () => {
   let analyst: Credentials;
 
   beforeAll(async () => {
+    await ensureLake(paths.lake, { clock: createClock(0), retentionMs: 1 });
     await addApp(paths, { idApp: 1, platform: 'web', idAccount: 1, title: 'Shop' }, Date.now());
     await addApp(paths, { idApp: 2, platform: 'web', idAccount: 2, title: 'Game' }, Date.now());
     boss = await addUser(paths, { name: 'boss', idAccount: noAccount, canExport: false, operator: true });
@@ -180,6 +183,33 @@ describe('the methods of operators', () => {
     const all = (await look('audit.json?limit=1000')).body.toString();
     for (const secret of [token, eve['secret'], boss.secret]) expect(all).not.toContain(secret);
     expect((await look('audit.json?limit=0')).status).toBe(400);
+  });
+
+  it('The audit log has who looked at rows of which app, once for equal previews, without values of filters', async () => {
+    const rows = {
+      event: 'userAuthorisations',
+      selectors: 'customUserId',
+      timezone: 'UTC',
+      customUserId: 'anna',
+      idApp: '1',
+    };
+    const asked = form({ ...rows, dateFrom: '2026-01-01', dateTo: '2026-01-02' });
+    for (const target of ['preview', 'preview', 'estimate'])
+      expect((await call(analyst, `raw/v1/export/${target}.json?${asked}`)).body.toString()).toContain('"code":200');
+    await call(analyst, `raw/v1/export/preview.json?${asked}&idApp=x`);
+    await call(analyst, 'app/v1/refusals.json?idApp=1');
+    const newest = await look('audit.json?limit=2');
+    expect(dataOf(newest)['entries']).toMatchObject([
+      { action: 'view', idUser: analyst.idUser, name: 'ann', subject: 'app 1, refusals' },
+      {
+        action: 'view',
+        idUser: analyst.idUser,
+        name: 'ann',
+        subject: 'app 1, preview',
+        detail: 'event userAuthorisations',
+      },
+    ]);
+    expect(newest.body.toString()).not.toContain('anna');
   });
 
   it('The calls of docs/api.md work, and its table has exactly the existing methods', async () => {

@@ -2,7 +2,9 @@ import { spawnSync } from 'node:child_process';
 import { chmodSync, existsSync, lstatSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { beforeEach, expect, onTestFinished, test } from 'vitest';
+import { readAuditDays } from '../../../src/audit/audit-log.ts';
 import { restoreCommand } from '../../../src/cli/restore.ts';
+import { dataPaths } from '../../../src/config.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import {
   closeToGroup,
@@ -189,6 +191,9 @@ test('Before its service starts, a restored lake is readable by the group and by
     });
   };
   await restore(closed, {});
+  const audited = [];
+  for await (const { entries } of readAuditDays(dataPaths(closed).audit)) audited.push(...entries);
+  expect(audited).toMatchObject([{ action: 'restore', outcome: 'ok', subject: 'data folder' }]);
   expect(readableFiles(closed)).toEqual([]);
   await restore(open, { TRIBUTARY_LAKE_GROUP: group });
   expect(readableFiles(open).toSorted()).toEqual(tableFiles(open).toSorted());

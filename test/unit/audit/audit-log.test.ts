@@ -21,6 +21,7 @@ const logger = createLogger('silent');
 type Recorded = { readonly action: AuditAction; readonly outcome: AuditOutcome } & AuditDetails;
 const added: Recorded = { action: 'app_add', outcome: 'ok', systemUser: 'root', subject: 'app 7' };
 const download: Recorded = { action: 'download', outcome: 'ok', idUser: '1', subject: 'export 3', detail: 'a.csv' };
+const view: Recorded = { action: 'view', outcome: 'ok', idUser: '1', subject: 'app 7, preview' };
 const wrong: Recorded = { action: 'sign_in', outcome: 'refused', idUser: '1', address: '192.0.2.1' };
 
 function open(folder: string, keepDays = 10) {
@@ -83,16 +84,18 @@ describe('the audit log', () => {
     expect(await countDamaged(folder)).toBe(1);
   });
 
-  it('Equal downloads and refusals are one entry at once and one with their count, and many refusals share entries', async () => {
+  it('Equal downloads, views and refusals are one entry at once and one with their count, and many refusals share entries', async () => {
     const folder = path.join(testFolder(), 'audit');
     const { log } = open(folder);
     for (let number = 0; number < 50; number += 1) await log.record(download);
+    for (let number = 0; number < 7; number += 1) await log.record(view);
     for (let number = 0; number < 500; number += 1) await log.record({ ...wrong, address: `192.0.2.${number}` });
-    expect(await read(folder)).toHaveLength(101);
+    expect(await read(folder)).toHaveLength(102);
     await log.stop();
     const counted = (await read(folder)).filter(({ count }) => count !== undefined);
     expect(counted.map(({ action, address, count }) => [action, address, count])).toEqual([
       ['download', undefined, 49],
+      ['view', undefined, 6],
       ['sign_in', undefined, 400],
     ]);
   });

@@ -7,6 +7,7 @@ import { auditCommand } from '../../../src/cli/audit.ts';
 import type { Command } from '../../../src/cli/command.ts';
 import { keyCommand } from '../../../src/cli/key.ts';
 import { lakeCommand } from '../../../src/cli/lake.ts';
+import { personCommand } from '../../../src/cli/person.ts';
 import { userCommand } from '../../../src/cli/user.ts';
 import { dataPaths } from '../../../src/config.ts';
 import { ensureLake } from '../../../src/lake/lake.ts';
@@ -85,6 +86,22 @@ it('Age limits and the removal of rows by them are in the audit log; a dry run i
     { action: 'app_keep', outcome: 'ok', subject: 'app 7, forever' },
     { action: 'app_keep', outcome: 'ok', subject: 'app 7, login, 90 days' },
   ]);
+});
+
+it('An export of persons is in the audit log with the number of their ids, and never with an id', async () => {
+  const folder = testFolder();
+  const data = path.join(folder, 'data');
+  await ensureLake(dataPaths(data).lake, { clock: createClock(0), retentionMs: 1 });
+  await run(appCommand, data, ['add', '7', '--platform', 'web']);
+  const words = ['export', 'anna', 'ben', '--app', '7', '-o', path.join(folder, 'persons')];
+  await run(personCommand, data, words);
+  const { answers } = await run(auditCommand, data, ['--action', 'person_export']);
+  const subject = '2 ids of a user, app 7';
+  expect(answers).toMatchObject([
+    { outcome: 'ok', subject },
+    { outcome: 'started', subject },
+  ]);
+  expect(JSON.stringify(answers)).not.toContain('anna');
 });
 
 it('Every command of the audit log exists', async () => {

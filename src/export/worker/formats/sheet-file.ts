@@ -48,17 +48,8 @@ const frame: Readonly<Record<string, string>> = {
   'xl/styles.xml': `${xml}<styleSheet xmlns="${main}"><numFmts count="2"><numFmt numFmtId="164" formatCode="yyyy\\-mm\\-dd"/><numFmt numFmtId="165" formatCode="yyyy\\-mm\\-dd\\ hh:mm:ss"/></numFmts><fonts count="1"><font/></fonts><fills count="2"><fill><patternFill patternType="none"/></fill><fill><patternFill patternType="gray125"/></fill></fills><borders count="1"><border/></borders><cellStyleXfs count="1"><xf/></cellStyleXfs><cellXfs count="3"><xf/><xf numFmtId="164" applyNumberFormat="1"/><xf numFmtId="165" applyNumberFormat="1"/></cellXfs></styleSheet>`,
 };
 const sheetName = 'xl/worksheets/sheet1.xml';
-/** Widths that show a date and a time, characters: programs show number signs in narrower columns. */
-const widths: Readonly<Partial<Record<SheetColumn, number>>> = { date: 11, time: 20 };
-
-/** Builds the start of a sheet: the header row stays visible. */
-function startSheet(columns: readonly SheetColumn[]): string {
-  const wide = columns.flatMap((column, index) => {
-    const width = widths[column];
-    return width === undefined ? [] : [`<col min="${index + 1}" max="${index + 1}" width="${width}" customWidth="1"/>`];
-  });
-  return `${xml}<worksheet xmlns="${main}"><sheetViews><sheetView workbookViewId="0"><pane ySplit="1" topLeftCell="A2" activePane="bottomLeft" state="frozen"/></sheetView></sheetViews>${wide.length === 0 ? '' : `<cols>${wide.join('')}</cols>`}<sheetData>`;
-}
+/** The header row stays visible, and a column is wide enough for a time. */
+const sheetStart = `${xml}<worksheet xmlns="${main}"><sheetViews><sheetView workbookViewId="0"><pane ySplit="1" topLeftCell="A2" activePane="bottomLeft" state="frozen"/></sheetView></sheetViews><sheetFormatPr defaultColWidth="26" defaultRowHeight="15"/><sheetData>`;
 const sheetEnd = '</sheetData></worksheet>';
 
 /** Splits complete rows of CSV into cells. */
@@ -159,7 +150,7 @@ export async function writeSheet(text: GrowingText, options: SheetOptions): Prom
 
   async function* renderSheet(): AsyncGenerator<Buffer> {
     try {
-      yield Buffer.from(startSheet(columns));
+      yield Buffer.from(sheetStart);
       for await (const { bytes } of readRows(text, fileFormats.csv)) {
         const rows: string[] = [];
         for (const cells of parseCells(bytes.toString('utf8')))

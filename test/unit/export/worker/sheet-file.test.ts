@@ -1,15 +1,20 @@
+import { execFile } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { promisify } from 'node:util';
 import { expect, test } from 'vitest';
 import type { ExportSpec } from '../../../../src/export/jobs/export-spec.ts';
 import { runExport } from '../../../../src/export/worker/run-export.ts';
 import { openBenchLake } from '../../../bench/bench-lake.ts';
 import { addDays, appCount } from '../../../bench/export-lake.ts';
 import { planHere } from '../../../helpers/export-here.ts';
+import { parseCsv } from '../../../helpers/export-oracle.ts';
 import { testFolder } from '../../../helpers/folder.ts';
 import { inWholeRun } from '../../../helpers/in-turn.ts';
 import { writeLake } from '../../../helpers/lake-fixture.ts';
 import { readSheet } from '../../../helpers/read-sheet.ts';
+import { findProgram } from '../../../helpers/shell.ts';
 
 async function exportSheet(params: readonly Readonly<Record<string, string>>[], request: Partial<ExportSpec> = {}) {
   const tableDir = path.join(testFolder(), 'events');
@@ -26,7 +31,7 @@ async function exportSheet(params: readonly Readonly<Record<string, string>>[], 
   const plan = planHere(tableDir, { selectors: ['eventId'], columns: 'params', format: 'xlsx', ...request });
   const outcome = await runExport(plan, () => undefined);
   const read = (): ReturnType<typeof readSheet> => readSheet(readFileSync(path.join(plan.folder, 'all.xlsx')));
-  return { outcome, read };
+  return { outcome, read, folder: plan.folder };
 }
 
 test('Numbers that a spreadsheet changes stay texts, and so does all text', async () => {
@@ -101,6 +106,40 @@ test('A workbook without rows has the header', async () => {
   expect(outcome).toMatchObject({ kind: 'done', files: [{ name: 'all.xlsx', rows: 0 }] });
   expect(read().map((row) => row.map(({ text }) => text))).toEqual([['eventId']]);
 });
+
+test('LibreOffice reads the cells of a workbook that the CSV of the same export has', async ({ skip }) => {
+  inWholeRun(skip);
+  const office = findProgram('soffice') ?? skip('no soffice on this machine (apt-get install libreoffice-calc)');
+  const tricky = [
+    '=1+1',
+    '@x',
+    '+7 495',
+    '-5 %',
+    "'quoted'",
+    '1e5',
+    '00042',
+    '1.5.2024',
+    '12:30',
+    'TRUE',
+    '9007199254740993',
+  ];
+  const texts = [...tricky, '"a", b;c', 'two\nlines', 'Ünï 日本 🎮 עברית', ' spaces ', '\t', '_x0041_', '#REF!', ''];
+  const params = texts.map((text, n) => ({ text, n: String(n * 1.25), ...(n % 2 === 0 ? { even: 'yes' } : {}) }));
+  const request = { selectors: ['eventId', 'dateTimeEvent', 'tsEvent', 'customUserId'] };
+  const [sheet, csv] = await Promise.all(
+    (['xlsx', 'csv'] as const).map((format) => exportSheet(params, { ...request, format })),
+  );
+  const folder = sheet?.folder ?? '';
+  const filter = 'csv:Text - txt - csv (StarCalc):44,34,76,1,,0,false,false';
+  const profile = `-env:UserInstallation=${pathToFileURL(path.join(folder, 'profile')).href}`;
+  const words = [profile, '--headless', '--convert-to', filter, '--outdir', folder, path.join(folder, 'all.xlsx')];
+  await promisify(execFile)(office, words, { timeout: 60_000 });
+  const read = parseCsv(readFileSync(path.join(folder, 'all.csv'), 'utf8'));
+  const text = readFileSync(path.join(csv?.folder ?? '', 'all.csv'), 'utf8');
+  // Date cells have the format of the workbook, without an offset.
+  expect(read).toEqual(parseCsv(text.replaceAll(/^(e\d+,[\d-]{10})T([\d:]{8})\+00:00/gm, '$1 $2')));
+  expect(read).toHaveLength(texts.length + 1);
+}, 120_000);
 
 test('More rows than a sheet can have end the export with the reason, before a file is written', async ({ skip }) => {
   inWholeRun(skip);
