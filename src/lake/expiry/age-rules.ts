@@ -3,7 +3,7 @@ import { events, type Dataset } from '../../datasets/dataset.ts';
 import { sqlText } from '../sql/literals.ts';
 
 /** Own limits of an app, days; 0: no limit. */
-export interface AppAgeRule {
+interface AppAgeRule {
   readonly idApp: number;
   readonly days?: number | undefined;
   /** By kind of event; for rows of other datasets, by the name of their table. */
