@@ -142,9 +142,9 @@ async function waitForFiles(of: Caller, user: Credentials, id: string, random: (
   let wanted: number | undefined;
   await waitFor(`some files of export ${id} are delivered`, async () => {
     const data = await ask(of, user, `/api/raw/v1/export/get.json?idRawExport=${id}`, 'GET');
-    const { files, filesInTotal } = data?.['delivery'] as unknown as { files: number; filesInTotal: number };
-    wanted ??= random(filesInTotal);
-    return files >= wanted;
+    const delivery = data?.['delivery'] as Readonly<Record<'files' | 'filesInTotal', number>> | undefined;
+    wanted ??= random(delivery?.filesInTotal ?? 1);
+    return (delivery?.files ?? 0) >= wanted;
   });
 }
 
