@@ -37,7 +37,7 @@ export interface AppRecord extends Omit<App, 'idProject'> {
 }
 
 /** A removed app. Its id is never used again: the exports of another app would show its rows. */
-export interface RemovedApp extends Omit<AppRecord, 'tokens'> {
+interface RemovedApp extends Omit<AppRecord, 'tokens'> {
   readonly removedAt: string;
 }
 

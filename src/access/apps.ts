@@ -12,7 +12,7 @@ import {
 } from './access-file.ts';
 import { createToken, hashToken, tokenPrefixLength } from './secrets.ts';
 
-export const sdkKeyRule =
+const sdkKeyRule =
   'Pass 1 to 255 characters without a comma, which separates SDK keys in the SDKKey filter of exports.';
 
 /** Reports whether a text can be an SDK key: 1 to 255 code points without a comma. */
@@ -52,7 +52,7 @@ interface IssuedToken {
   readonly token: string;
 }
 
-export function toListedApp(app: AppRecord & { readonly removedAt?: string | undefined }): ListedApp {
+function toListedApp(app: AppRecord & { readonly removedAt?: string | undefined }): ListedApp {
   const { idApp, platform, title, idAccount, idProject, sdkKey, tokens, keep, removedAt } = app;
   return {
     idApp: String(idApp),

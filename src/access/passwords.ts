@@ -71,7 +71,7 @@ export async function isPassword(password: string, stored: string | undefined): 
 }
 
 /** Returns the rule that a new password breaks; undefined for a good one. */
-export function findPasswordFault(password: string, name: string): string | undefined {
+function findPasswordFault(password: string, name: string): string | undefined {
   if (password.length < minLength || password.length > maxLength)
     return `the password must have ${minLength} to ${maxLength} characters`;
   if (/\p{Cc}/u.test(password)) return 'the password must not have control characters';

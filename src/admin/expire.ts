@@ -8,12 +8,12 @@ import { events, type Dataset } from '../datasets/dataset.ts';
 import type { Clock } from '../runtime/clock.ts';
 import type { CrashPoint } from '../runtime/crash-point.ts';
 import { AppError } from '../runtime/errors.ts';
-import { expireFailed } from '../lake/expiry/expire-failed.ts';
-import { createCutoffs, kindsOf, type AgeRules, type Cutoffs } from '../lake/expiry/age-rules.ts';
+import { createCutoffs, createExpiredTest, kindsOf, type AgeRules, type Cutoffs } from '../lake/expiry/age-rules.ts';
 import { dryRunExpiry, expireSome, type ExpiredRows, type ExpiryDryRun } from '../lake/expiry/expire-files.ts';
 import { assertTablesNamed, listOtherTables, openDatasetTable, tablePaths } from '../lake/lake.ts';
 import { readSnapshot } from '../lake/log/snapshot.ts';
 import type { Table } from '../lake/log/table.ts';
+import { removeFailed } from '../lake/remove-failed.ts';
 import type { Duckdb } from '../lake/sql/duckdb.ts';
 import { stagingOf, withTableLock } from './tables.ts';
 
@@ -76,7 +76,7 @@ async function expireTable(
   if (dataset === events) {
     const failed = { dataset, table, lakeDir, crashPoint: dependencies.crashPoint };
     sum.failedEvents = await withTableLock(table, lakeDir, 'the age limit', async () =>
-      expireFailed(failed, await findCutoffs()),
+      removeFailed(failed, 'expire', createExpiredTest(await findCutoffs())),
     );
   }
   for (;;) {

@@ -21,8 +21,9 @@ import {
  * Audit: who signed in, exported, downloaded, saw rows, erased and changed access.
  *
  * In: actions of users in the export process, and of commands. Out: entries for operators, newest first.
- * Invariant: an entry is durable when `record` resolves, unless the store does not respond: then `problems` says so. Each process appends to objects
- * that no other process writes, `<UTC day>/<Unix ms>-<writer>-<number>.ndjson`, so that processes and hosts need no lock.
+ * Invariant: an entry is durable when `record` resolves, unless the store does not respond: then `problems` says so.
+ * Each process appends to objects that no other process writes, `<UTC day>/<Unix ms>-<writer>-<number>.ndjson`, so that
+ * processes and hosts need no lock.
  * Crash: the entry of the action in progress may be missing. A truncated last line is skipped.
  */
 export interface AuditLog {

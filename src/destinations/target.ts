@@ -37,7 +37,7 @@ function refuseHost(host: string, rules: EgressPolicy): string | undefined {
 }
 
 /** Returns the host of a target. */
-export function hostOf(target: Target): string {
+function hostOf(target: Target): string {
   return target.kind === 'sftp' ? target.host : new URL(target.endpoint).hostname.replace(/^\[|\]$/g, '');
 }
 

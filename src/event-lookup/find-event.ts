@@ -292,4 +292,4 @@ export function openTailedTables(lakeDir: string) {
 }
 
 /** The tables of imported events, followed by commit. For one caller at a time. */
-export type TailedTables = ReturnType<typeof openTailedTables>;
+type TailedTables = ReturnType<typeof openTailedTables>;

@@ -5,7 +5,7 @@ import type { FoundRow } from '../lake/event-index/find-rows.ts';
 import { defined } from '../runtime/files/checksummed-json.ts';
 
 /** State of an event. `never_seen` also stands for old erased events whose ids are not kept. */
-export type EventState = 'in_stream' | 'in_lake' | 'failed' | 'erased' | 'never_seen';
+type EventState = 'in_stream' | 'in_lake' | 'failed' | 'erased' | 'never_seen';
 
 export interface FoundEvent {
   readonly state: 'in_stream' | 'in_lake' | 'failed';

@@ -17,7 +17,7 @@ import {
 import { findBrokenLines, findEnd, ledgerName } from './log/version-ledger.ts';
 import { readSteps } from './log/version-points.ts';
 
-export type FindingKind =
+type FindingKind =
   | 'missing_file'
   | 'truncated_file'
   | 'damaged_file'

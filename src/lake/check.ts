@@ -40,7 +40,7 @@ import { isMergedPath, isYoungPath, listKnownPaths } from './log/young-folder.ts
 const commitMs = 5000;
 const recheckMs = 100;
 
-export interface TableCheck {
+interface TableCheck {
   readonly version: number;
   readonly files: number;
   readonly rows: number;

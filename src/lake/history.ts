@@ -51,7 +51,7 @@ export async function readHistory(lakeDir: string, limit: number, dataset = even
   );
 }
 
-export interface GroupStats {
+interface GroupStats {
   readonly kind: string;
   readonly date: string;
   readonly rows: number;

@@ -87,8 +87,6 @@ function takeEvents(sample: Sample, lines: Buffer, count: number): void {
   sample.eventsDropped += count - takenEvents;
 }
 
-export type LiveSource = ReturnType<typeof createLiveSource>;
-
 export function createLiveSource(channel: SourceChannel) {
   const samples = new Map<number, Sample>();
   let timer: NodeJS.Timeout | undefined;

@@ -98,7 +98,7 @@ function exampleBody({ requestBody }: Call): readonly string[] {
   return Object.entries(example as object).flatMap(([name, value]) => ['-d', `${name}=${String(value)}`]);
 }
 
-export function exampleCommand(call: Call): string {
+function exampleCommand(call: Call): string {
   const { verb, security, parameters = [] } = call;
   const ways = security.flatMap((rule) => signatures[Object.keys(rule)[0] ?? ''] ?? []);
   const headers = parameters

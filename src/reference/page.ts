@@ -50,7 +50,7 @@ function describeSchema([name, schema]: readonly [string, Schema]): Markup {
   </section>`;
 }
 
-export function renderReference(document: OpenApiDocument): string {
+function renderReference(document: OpenApiDocument): string {
   const { info, components } = document;
   const groups = [...groupCalls(listCalls(document))];
   const schemas = Object.entries(components.schemas);
@@ -148,7 +148,7 @@ function keepBytes(plain: Buffer): Addressed {
 }
 
 /** Creates texts with the address of the request: rendered once, then each address is inserted, escaped by `escape`. */
-export function createAddressed(
+function createAddressed(
   render: (exportUrl: string) => string,
   escape: (text: string) => string,
 ): (exportUrl: string) => Addressed {

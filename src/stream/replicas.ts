@@ -15,7 +15,7 @@ export interface Replica {
 }
 
 /** Lists the replicas of a stream; none if the broker is a single server. */
-export function listReplicas({ cluster }: Pick<StreamInfo, 'cluster'>): readonly Replica[] {
+function listReplicas({ cluster }: Pick<StreamInfo, 'cluster'>): readonly Replica[] {
   if (cluster === undefined) return [];
   const { leader, replicas = [] } = cluster;
   // The server omits what is false or 0.

@@ -3,6 +3,7 @@ import { createImportArea, type ImportArea } from '../../src/client/import-area.
 import { importFile } from '../../src/client/import-file.ts';
 import type { ImportOutcome } from '../../src/client/run-import.ts';
 import type { ImportOptions } from '../../src/client/import-state.ts';
+import { importOptions } from './import-model.ts';
 import type { ServiceWithApp } from './service-access.ts';
 
 /** Returns a caller of a service's import area. */
@@ -20,18 +21,12 @@ export function importHere(
   return importFile(
     file,
     area,
-    {
-      idApp: 1,
-      event: 'customEvent',
+    importOptions({
       format: file.includes('.csv') ? 'csv' : 'ndjson',
-      map: {},
       parallel: 4,
-      giveUpAfterMs: 60_000,
-      again: false,
       nowMs: () => Date.now(),
-      signal: new AbortController().signal,
       ...others,
-    },
+    }),
     { onProgress, onWait: () => undefined },
   );
 }

@@ -7,7 +7,7 @@ import type {
   ServiceValidationError,
 } from '../../src/client/import-area.ts';
 import type { ImportRecord } from '../../src/client/import-progress.ts';
-import type { ImportState } from '../../src/client/import-state.ts';
+import type { ImportOptions, ImportState } from '../../src/client/import-state.ts';
 import type { Random } from '../../src/demo/random.ts';
 
 const keyMemoryMs = 24 * 3_600_000;
@@ -25,6 +25,20 @@ export const emptyState: ImportState = {
   apart: {},
   lastKeys: [],
 };
+
+/** Returns the options of an import of custom events, with changes. */
+export const importOptions = (changes: Partial<ImportOptions> = {}): ImportOptions => ({
+  idApp: 1,
+  event: 'customEvent',
+  format: 'ndjson',
+  map: {},
+  parallel: 3,
+  giveUpAfterMs: 60_000,
+  again: false,
+  nowMs: () => 1_800_000_000_000,
+  signal: new AbortController().signal,
+  ...changes,
+});
 
 /** A minimal import area by docs/api.md: responses are lost, keys are forgotten after a day. */
 export interface ModelService extends ImportArea {

@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { findAccessFile } from '../../src/access/access-file.ts';
 import { addUser, rotateUserSecret } from '../../src/access/users.ts';
 import { importFile } from '../../src/client/import-file.ts';
-import { statePath, type ImportOptions } from '../../src/client/import-state.ts';
+import { statePath } from '../../src/client/import-state.ts';
 import { dataPaths } from '../../src/config.ts';
 import { parsePipeline } from '../../src/datasets/pipeline-file.ts';
 import { createRandom } from '../../src/demo/random.ts';
@@ -14,7 +14,7 @@ import { createClock } from '../../src/runtime/clock.ts';
 import { parseChecksummed, renameMembers, renderChecksummed } from '../../src/runtime/files/checksummed-json.ts';
 import { openStore } from '../../src/runtime/store/open-store.ts';
 import { testFolder } from '../helpers/folder.ts';
-import { createModel, emptyState } from '../helpers/import-model.ts';
+import { createModel, emptyState, importOptions } from '../helpers/import-model.ts';
 
 type Members = Readonly<Record<string, unknown>>;
 
@@ -85,17 +85,7 @@ describe('files of version 0.3', () => {
     const file = path.join(testFolder(), 'events.ndjson');
     writeFileSync(file, Array.from({ length: 300 }, (_, n) => `${JSON.stringify({ n })}\n`).join(''));
     const stop = new AbortController();
-    const options: ImportOptions = {
-      idApp: 1,
-      event: 'customEvent',
-      format: 'ndjson',
-      map: {},
-      parallel: 3,
-      giveUpAfterMs: 60_000,
-      again: false,
-      nowMs: model.nowMs,
-      signal: stop.signal,
-    };
+    const options = importOptions({ nowMs: model.nowMs, signal: stop.signal });
     const interrupted = await importFile(file, model.service, options, { onProgress: () => stop.abort(), onWait });
     expect(interrupted).toMatchObject({ isInterrupted: true });
     const state = parseChecksummed(readFileSync(statePath(file), 'utf8'));

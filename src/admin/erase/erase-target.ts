@@ -120,7 +120,7 @@ function parseExactly(line: string): unknown {
   );
 }
 
-export function isIn(bytes: Buffer, id: string): boolean {
+function isIn(bytes: Buffer, id: string): boolean {
   return bytes.includes(id) || bytes.includes(JSON.stringify(id).slice(1, -1));
 }
 

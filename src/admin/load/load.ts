@@ -62,15 +62,6 @@ import {
   type LoadProgress,
 } from './stage-rows.ts';
 
-/** Steps at which a crash is tested, in addition to those of the commit. */
-export const loadSteps = [
-  'load-opened',
-  'load-written',
-  'load-failed-written',
-  'load-staged',
-  'load-committed',
-] as const;
-
 export interface LoadDependencies {
   readonly table: Table;
   readonly lakeDir: string;

@@ -67,7 +67,7 @@ async function findFaultAhead(reader: StreamReader, { position, anchorHash }: Ep
  * Reports whether a batch that was pulled right after the position is valid although messages were purged meanwhile: it
  * may have the only copies. An unchanged last message, or none left up to it, proves that no sequence was reused.
  */
-export async function isBatchStillValid(
+async function isBatchStillValid(
   reader: StreamReader,
   epoch: Epoch,
   fault: StreamFault,

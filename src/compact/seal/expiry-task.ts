@@ -1,6 +1,7 @@
 import { events } from '../../datasets/dataset.ts';
-import { expireFailed } from '../../lake/expiry/expire-failed.ts';
+import { createExpiredTest } from '../../lake/expiry/age-rules.ts';
 import { expireSome, listDue, type Settled } from '../../lake/expiry/expire-files.ts';
+import { removeFailed } from '../../lake/remove-failed.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import type { AgeLimits } from './age-limits.ts';
 import { withMaintenanceLock, type MaintenanceOptions, type TableDependencies } from './maintenance-task.ts';
@@ -51,11 +52,13 @@ export function createExpiryTask(
   }
 
   /** Removes expired failed events, once a day. */
-  async function removeFailed(found: FoundLimits): Promise<void> {
+  async function expireFailed(found: FoundLimits): Promise<void> {
     const { cutoffs, key } = found;
     if (dataset !== events || failedKey === key || table.lake().totals.failed === 0) return;
     const removed = await withMaintenanceLock(dependencies, async () =>
-      (await holds(found)) ? expireFailed({ dataset, table, lakeDir, crashPoint }, cutoffs) : undefined,
+      (await holds(found))
+        ? removeFailed({ dataset, table, lakeDir, crashPoint }, 'expire', createExpiredTest(cutoffs))
+        : undefined,
     );
     if (removed === undefined) return;
     failedKey = key;
@@ -68,7 +71,7 @@ export function createExpiryTask(
       const found = ageLimits?.find(dataset);
       if (found === undefined || performance.now() < nextMs) return;
       if (found.key !== settledKey) [settled, settledKey] = [new Set(), found.key];
-      await removeFailed(found);
+      await expireFailed(found);
       if (done === `${table.state().version} ${found.key}`) return;
       const begunMs = performance.now();
       const isDue = (): boolean => listDue(table.snapshot().files, found.cutoffs, settled).length > 0;

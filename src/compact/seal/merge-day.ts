@@ -39,7 +39,7 @@ export interface DayMergeDependencies {
   readonly fileBytes: number;
 }
 
-export interface Merged {
+interface Merged {
   readonly version: number;
   readonly folder: string;
   readonly filesIn: number;

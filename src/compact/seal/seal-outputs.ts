@@ -119,7 +119,7 @@ async function cutFile(
 /**
  * Cuts the rows of parts, which match `where`, into slices that the engine can sort: one, unless many rows are wide.
  */
-export async function planSortChunks(
+async function planSortChunks(
   source: SortChunkSource,
   partitionCosts: readonly PartitionCost[],
   where: string,

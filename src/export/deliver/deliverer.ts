@@ -6,13 +6,14 @@
  * Invariant: a file gets its name when it is complete; the manifest comes after all files.
  * Crash: files that have their name are not sent again; an interrupted file is sent again under the same name.
  */
+import { createHash } from 'node:crypto';
 import { createKeyedSemaphore } from '../../runtime/async/semaphore.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import { describeError, isAppError } from '../../runtime/errors.ts';
-import type { EgressPolicy } from '../../runtime/http/egress-policy.ts';
+import { createCheckedLookup, type EgressPolicy } from '../../runtime/http/egress-policy.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import type { Problem } from '../../runtime/problems/problem.ts';
-import type { FileDrop } from '../../runtime/store/s3-drop.ts';
+import { openBucketDrop, type FileDrop } from '../../runtime/store/s3-drop.ts';
 import type { ByteSource } from '../../runtime/store/s3-write.ts';
 import {
   decryptDestinationSecret,
@@ -32,7 +33,7 @@ import {
   retryDelayAfter,
   type DeliveryOptions,
 } from '../notify/retry-schedule.ts';
-import { openDrop, sourceOf } from './open-drop.ts';
+import { openFolderDrop } from './sftp-drop.ts';
 
 export interface DelivererDependencies {
   readonly store: ReportStore;
@@ -48,6 +49,20 @@ export interface DelivererDependencies {
 const [deliveriesAtOnce, perAccount] = [4, 2];
 
 const nothingDelivered: ReportDelivery = { state: 'waiting', attempts: 0, nextMs: 0, files: 0 };
+
+/** Opens the place of a destination, until the signal aborts. Connects only to addresses that the rules allow. */
+async function openDrop(
+  { target, idAccount }: Destination,
+  secret: string,
+  rules: EgressPolicy,
+  signal: AbortSignal,
+): Promise<FileDrop> {
+  const lookup = createCheckedLookup(rules, String(idAccount), signal);
+  if (target.kind === 'sftp') return await openFolderDrop(target, secret, lookup, signal);
+  const { endpoint, region, bucket, pathStyle, accessKeyId, prefix } = target;
+  const credentials = { accessKeyId, secretAccessKey: secret };
+  return await openBucketDrop({ endpoint, region, bucket, pathStyle, credentials, lookup, signal }, prefix);
+}
 
 /** Creates the delivery of one export to one destination, file by file. `onFile` gets the number of files so far. */
 function createTransfer(
@@ -82,8 +97,12 @@ function createTransfer(
     try {
       await putFiles(job, drop, onFile);
       signal.throwIfAborted();
-      const { source, sha256 } = sourceOf(manifest);
-      await drop.put(manifestName(fileStem(job)), source, sha256);
+      const bytes = Buffer.from(manifest);
+      const source: ByteSource = {
+        sizeBytes: bytes.length,
+        read: async (position, length) => bytes.subarray(position, position + length),
+      };
+      await drop.put(manifestName(fileStem(job)), source, createHash('sha256').update(bytes).digest('hex'));
     } finally {
       drop.close();
     }

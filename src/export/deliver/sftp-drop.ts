@@ -46,7 +46,7 @@ async function openSocket({ host, port }: FolderTarget, lookup: LookupFunction, 
 }
 
 /** Returns the fingerprint of a server's key as `ssh-keygen -l` prints it. */
-export function fingerprintOf(key: Buffer): string {
+function fingerprintOf(key: Buffer): string {
   return `SHA256:${createHash('sha256').update(key).digest('base64').replace(/=+$/, '')}`;
 }
 

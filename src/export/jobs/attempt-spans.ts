@@ -3,7 +3,7 @@ import type { Span, SpanAttributes, Tracing } from '../../runtime/tracing/tracin
 import type { WorkerPhase } from './worker-messages.ts';
 
 /** The phases of an attempt: the start of its worker, the worker's own, then the upload of its files and its record. */
-export type AttemptPhase = 'start' | WorkerPhase | 'store';
+type AttemptPhase = 'start' | WorkerPhase | 'store';
 
 /** The spans of an attempt: one of the attempt, and a child per phase. */
 export interface AttemptSpans {

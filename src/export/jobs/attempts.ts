@@ -39,7 +39,7 @@ export interface FinishedAttempt {
   readonly timeoutMs: number;
 }
 
-export const maxAttempts = 8;
+const maxAttempts = 8;
 
 function judgeFailure(
   reason: 'user' | 'disk' | 'damage' | 'error',

@@ -127,7 +127,7 @@ export interface DayCount {
 }
 
 /** Exact counts of one version of the lake, by date, then by kind; zero counts are absent. */
-export interface Volume {
+interface Volume {
   readonly version: number;
   readonly days: readonly DayCount[];
 }

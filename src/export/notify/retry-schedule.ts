@@ -1,3 +1,4 @@
+import { setMaxListeners } from 'node:events';
 import { withAnySignal } from '../../runtime/async/in-parallel.ts';
 import { pause } from '../../runtime/async/retry.ts';
 import type { Clock } from '../../runtime/clock.ts';
@@ -49,6 +50,8 @@ export function createRetryLoops(
   onError: (key: number | string, error: unknown) => void,
 ) {
   const loops = new Map<number | string, Loop>();
+  // Each loop, or its step, waits for the signal: Node would take more than ten for a leak.
+  setMaxListeners(0, signal);
 
   async function repeat(key: number | string, step: Step, loop: Loop): Promise<void> {
     for (let failures = 0; !signal.aborted;) {

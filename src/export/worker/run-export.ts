@@ -225,7 +225,7 @@ function hasNoFiles({ plan: { request, apps }, snapshot, sinceMs }: QueryJob): b
 }
 
 /** Writes the rows of a request. Errors: `LimitError`, `file_damaged`, `disk`, `sql`. */
-export async function writeRows(job: QueryJob, onProgress: OnProgress): Promise<WrittenRows> {
+async function writeRows(job: QueryJob, onProgress: OnProgress): Promise<WrittenRows> {
   const { emptyText } = job.format;
   if (emptyText !== undefined && hasNoFiles(job)) {
     const { paths, result } = startFiles(job, 1);

@@ -23,7 +23,7 @@ export interface DirectLines {
 const plainKinds = leader.kinds.filter((kind) => !naturalKeyKinds(leader).includes(kind));
 
 /** Condition, never NULL, that a line `r` is of a kind that may be plain. */
-export const isPlainKindSql = `(r.kind IN (${plainKinds.map(sqlText).join(', ')})) IS TRUE`;
+const isPlainKindSql = `(r.kind IN (${plainKinds.map(sqlText).join(', ')})) IS TRUE`;
 
 const isKeptSql = '(checked.event_id, checked.received_at) NOT IN (SELECT (event_id, received_at) FROM left_out)';
 

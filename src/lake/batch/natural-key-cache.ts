@@ -96,5 +96,3 @@ export function createNaturalKeyCache({ tables, dataset, onDamage }: KnownRowsDe
     },
   };
 }
-
-export type NaturalKeyCache = ReturnType<typeof createNaturalKeyCache>;

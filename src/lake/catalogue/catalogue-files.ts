@@ -48,7 +48,7 @@ export const noticeKinds = [
   'volume_fallen',
   'key_reused',
 ] as const;
-export type NoticeKind = (typeof noticeKinds)[number];
+type NoticeKind = (typeof noticeKinds)[number];
 
 export interface Notice {
   /** Equal for the same change. */

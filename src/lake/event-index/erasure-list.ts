@@ -44,7 +44,7 @@ export interface RemovedDays {
 }
 
 /** Returns the first version whose cursors have a complete list. Versions before 0.4 listed nothing. */
-export function erasuresSince(lake: Pick<LakeState, 'erasures' | 'forgetBefore' | 'erasing' | 'erasedBefore'>): number {
+function erasuresSince(lake: Pick<LakeState, 'erasures' | 'forgetBefore' | 'erasing' | 'erasedBefore'>): number {
   return lake.erasures?.since ?? findErased(lake, undefined).before;
 }
 

@@ -1,9 +1,11 @@
 /** Age limits of rows: how many days each app and kind of event is kept, and the dates that follow from a day. */
-import { events, type Dataset } from '../../datasets/dataset.ts';
+import { events, importDatasets, type Dataset } from '../../datasets/dataset.ts';
+import { readEventHead } from '../../datasets/event-line.ts';
+import type { FailedEvent } from '../files/failed-events.ts';
 import { sqlText } from '../sql/literals.ts';
 
 /** Own limits of an app, days; 0: no limit. */
-export interface AppAgeRule {
+interface AppAgeRule {
   readonly idApp: number;
   readonly days?: number | undefined;
   /** By kind of event; for rows of other datasets, by the name of their table. */
@@ -96,4 +98,18 @@ export function listRemovedDays({ kinds, findMs, rules }: Cutoffs, [least, great
       time === -Infinity ? [] : [{ idApp, ...(isOne ? {} : { kind }), before: dayOf(time) }],
     );
   });
+}
+
+/** Returns the kind of an event for age limits (`kindsOf`). */
+function ruleKindOf(kind: string): string {
+  const dataset = importDatasets.find(({ kinds }) => kinds.includes(kind));
+  return dataset === undefined || dataset === events ? kind : dataset.table;
+}
+
+/** Creates a test of failed events that have exceeded their limit. Events without a readable time stay. */
+export function createExpiredTest({ findMs }: Cutoffs): (event: FailedEvent) => boolean {
+  return ({ line, lineBase64, load }) => {
+    const head = lineBase64 === undefined && load === undefined ? readEventHead(line) : undefined;
+    return head?.eventTimeMs !== undefined && head.eventTimeMs < findMs(head.idApp, ruleKindOf(head.kind ?? ''));
+  };
 }

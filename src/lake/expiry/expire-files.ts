@@ -229,7 +229,7 @@ export async function expireSome(
 }
 
 /** Expired rows of an app in a table. */
-export interface ExpiredApp {
+interface ExpiredApp {
   readonly idApp: number;
   readonly rows: number;
   /** First and last day (UTC). */

@@ -141,7 +141,7 @@ export function decodePath(encoded: string): string | undefined {
   }
 }
 
-export const writerFeature = 'tributary-writer';
+const writerFeature = 'tributary-writer';
 
 /**
  * Lets every engine read, and other engines refuse to write, since they lack the writer feature. Source:

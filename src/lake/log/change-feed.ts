@@ -43,7 +43,7 @@ async function findTableOf({ version, tag }: ChangeCursor, tableDir: string): Pr
 }
 
 /** Throws `not_found` for a cursor of another table, or of another history of this one. */
-export async function assertSameHistory(
+async function assertSameHistory(
   cursor: ChangeCursor,
   point: Pick<VersionPoint, 'tag'>,
   { tableDir }: Pick<Snapshot, 'tableDir'>,

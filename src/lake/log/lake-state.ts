@@ -286,7 +286,7 @@ export function describeClock(availableAtMs: number, nowMs: number, since?: stri
 /** Permanent state of each load, a txn action. A load id identifies the file's contents and the options. */
 
 /** `review`: loaded rows that an undone load had too. Loading the file again checks each row. */
-export const loadStatuses = ['loaded', 'review', 'undone'] as const;
+const loadStatuses = ['loaded', 'review', 'undone'] as const;
 export type LoadStatus = (typeof loadStatuses)[number];
 
 export interface LoadState {

@@ -94,7 +94,7 @@ function findRows({ stats }: AddAction): number {
   return Number.isSafeInteger(Number(rows)) ? Number(rows) : 0;
 }
 
-export function addToSize(size: TableSize, file: AddAction, sign: 1 | -1): void {
+function addToSize(size: TableSize, file: AddAction, sign: 1 | -1): void {
   size.rows += sign * findRows(file);
   size.bytes += sign * file.size;
   if (isYoungPath(file.path)) size.youngFiles += sign;

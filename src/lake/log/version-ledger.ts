@@ -65,7 +65,7 @@ export function tagOf(commitId: string | undefined): string | undefined {
 
 const versionText = (version: number): string => String(version).padStart(12, '0');
 
-export function renderLine({ version, point }: LedgerLine): string {
+function renderLine({ version, point }: LedgerLine): string {
   const tag = point === undefined ? nothingKnown : (point.tag ?? noTag);
   const text = `${versionText(version)},${String(point?.availableAtMs ?? 0).padStart(13, '0')},${tag}`;
   return `${text},${digits(text)}\n`;

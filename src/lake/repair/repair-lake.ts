@@ -36,7 +36,7 @@ export interface RepairLakeDependencies {
 }
 
 /** The result of repairing one table. */
-export interface TableRepair {
+interface TableRepair {
   readonly repaired: boolean;
   readonly version: number;
   readonly foreign?: Repaired;

@@ -52,7 +52,7 @@ function writeHolder(folder: string, holder: string, onUnnamed?: (error: unknown
   }
 }
 
-export function lockDescriptor(fd: number, name: string): boolean {
+function lockDescriptor(fd: number, name: string): boolean {
   const result = spawnSync('flock', ['-x', '-n', '3'], {
     stdio: ['ignore', 'ignore', 'pipe', fd],
     timeout: helperMs,

@@ -39,10 +39,6 @@ export function getTextSync(file: string): string {
   return readFileSync(file, 'utf8');
 }
 
-export function writeTextSync(file: string, text: string): void {
-  writeFileSync(file, text, { mode: 0o600 });
-}
-
 export function getLinkSync(link: string): string {
   return readlinkSync(link);
 }

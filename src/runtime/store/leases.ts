@@ -19,7 +19,7 @@ import { createLeaseObjects, startHolding, type HeldLease, type Lease, type Leas
 import type { ObjectStore } from './object-store.ts';
 import { createWriteObserver, isWriterAlive } from './watch.ts';
 
-export interface HoldOptions {
+interface HoldOptions {
   /** Ends the wait for the lease with its reason. The work has to watch it too. */
   readonly signal?: AbortSignal;
   /** Time to wait for the lease, ms; infinite by default. */

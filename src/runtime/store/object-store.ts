@@ -15,14 +15,14 @@ export interface StoredObject {
   readonly tag: Tag;
 }
 
-export interface CreateSteps {
+interface CreateSteps {
   /** Called when the bytes are written and the object does not exist yet. An error aborts the creation. */
   readonly onWritten?: () => Promise<void>;
   /** Called when the object exists, durable or not. */
   readonly onCreated?: () => Promise<void>;
 }
 
-export interface NewObject {
+interface NewObject {
   readonly key: string;
   readonly file: string;
   /** SHA-256 of the file, hex, if known. A store that sends the bytes compares them. */
@@ -44,7 +44,7 @@ export interface OpenObject {
 }
 
 /** Properties of a local file that is uploaded, if they are known. */
-export interface KnownBytes {
+interface KnownBytes {
   /** SHA-256, hex. */
   readonly sha256?: string | undefined;
   /** Whether its bytes are fsynced. */

@@ -13,7 +13,7 @@ import {
 import type { ObjectStore, Tag } from './object-store.ts';
 import { openStore } from './open-store.ts';
 
-export const formatKey = path.basename(dataFormatPath(''));
+const formatKey = path.basename(dataFormatPath(''));
 
 export interface StoredFormat extends DataFormat {
   readonly tag: Tag;

@@ -84,6 +84,17 @@ async function openDays() {
   return { folder, lakeDir, tableDir: lakePaths(lakeDir).table, retentionMs };
 }
 
+/** Opens what the command needs. */
+async function openWork() {
+  const { lakeDir, tableDir, retentionMs } = await openDays();
+  const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
+  onTestFinished(() => duckdb.close());
+  const table = await openTable(tableDir, { clock, crashPoint: noCrashPoint });
+  const { signal } = new AbortController();
+  const work = { table, lakeDir, duckdb, clock, crashPoint: noCrashPoint, retentionMs, signal };
+  return { tableDir, work };
+}
+
 const rowsSql = async (tableDir: string): Promise<string> => {
   const { files } = await readSnapshot(tableDir);
   return `read_parquet(${sqlList(files.map((file) => file.absolutePath))}, hive_partitioning = false)`;
@@ -183,12 +194,8 @@ test(
 test(
   'The command counts rows and files by app first, then removes exactly these, and repeats without effect; limits that cannot be read remove none',
   async () => {
-    const { lakeDir, tableDir, retentionMs } = await openDays();
-    const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
-    onTestFinished(() => duckdb.close());
-    const table = await openTable(tableDir, { clock, crashPoint: noCrashPoint });
-    const { signal } = new AbortController();
-    const work = { table, lakeDir, duckdb, clock, crashPoint: noCrashPoint, retentionMs, signal };
+    const { tableDir, work } = await openWork();
+    const { table } = work;
     const [rows = 0, , kept = 0] = await countRows(await rowsSql(tableDir));
     const { events: found } = await dryRunExpire(work, rules, today);
     expect(found).toMatchObject({ rows: rows - kept, filesToRemove: days - keptDays - 1 });
@@ -226,12 +233,8 @@ test(
 test(
   'A rewrite that is not shown at its path yet stays, so that the erased rows do not stay there for longer',
   async () => {
-    const { lakeDir, tableDir, retentionMs } = await openDays();
-    const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
-    onTestFinished(() => duckdb.close());
-    const table = await openTable(tableDir, { clock, crashPoint: noCrashPoint });
-    const { signal } = new AbortController();
-    const work = { table, lakeDir, duckdb, clock, crashPoint: noCrashPoint, retentionMs, signal };
+    const { tableDir, work } = await openWork();
+    const { table, lakeDir, duckdb, retentionMs } = work;
     const place = { retentionMs, stagingDir: lakePaths(lakeDir).staging, crashPoint: noCrashPoint };
     await applyDueReplacements(table, { ...place, nowMs: clock.nowMs() });
     const oldest = table.snapshot().files.filter(({ path: file }) => file.includes(dateOf(days - 1)));

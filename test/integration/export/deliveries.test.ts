@@ -137,6 +137,17 @@ const realServers = [
 ] as const;
 const servers = [['in memory', startMemoryServer] as const, ...(isWhole ? realServers : [])];
 
+/** Waits until a random number of an export's files is delivered. */
+async function waitForFiles(of: Caller, user: Credentials, id: string, random: (below: number) => number) {
+  let wanted: number | undefined;
+  await waitFor(`some files of export ${id} are delivered`, async () => {
+    const data = await ask(of, user, `/api/raw/v1/export/get.json?idRawExport=${id}`, 'GET');
+    const delivery = data?.['delivery'] as Readonly<Record<'files' | 'filesInTotal', number>> | undefined;
+    wanted ??= random(delivery?.filesInTotal ?? 1);
+    return (delivery?.files ?? 0) >= wanted;
+  });
+}
+
 /** Creates exports, kills the stage after each of them, and waits until all are delivered. Returns their ids. */
 async function deliverThroughKills(given: string): Promise<readonly string[]> {
   const { area, user } = await openArea();
@@ -148,7 +159,7 @@ async function deliverThroughKills(given: string): Promise<readonly string[]> {
   for (let kill = 0; kill < kills; kill += 1) {
     ids.push(await stage.create(user, `${query}&deliverTo=${idDestination}`));
     await stage.waitForEnd(user, ids.at(-1) ?? '');
-    await new Promise((resolve) => setTimeout(resolve, random(400)));
+    await waitForFiles(stage, user, ids.at(-1) ?? '', random);
     await stage.kill();
     stage = await area.startProcess({ ...parts, ...allowed }, { runsHere: true });
   }

@@ -16,20 +16,26 @@ function countDates(request: OracleRequest, events: readonly ImportedEvent[]): u
   return [...new Set(dates)].map((date) => ({ date, rows: dates.filter((each) => each === date).length }));
 }
 
+/** Starts the export stage on a lake of the real events. */
+async function openSample() {
+  const events = readSample();
+  const area = createExportArea(testFolder());
+  for (const app of oracleApps) await area.addApp(app);
+  const user = await area.addUser({});
+  await writeLake(
+    area.tableDir,
+    [events.slice(0, 4000), events.slice(4000)].map((file) => file.map(toFixtureEvent)),
+  );
+  const running = await area.start({ runAttempt: runHere, maxExports: 1000 });
+  return { events, user, running };
+}
+
 describe.skipIf(!hasSample)('exports of the sample of real events', () => {
   it('The users, devices, activities and sessions of real events equal those of the oracle, per day and in total', async ({
     skip,
   }) => {
     inWholeRun(skip);
-    const events = readSample();
-    const area = createExportArea(testFolder());
-    for (const app of oracleApps) await area.addApp(app);
-    const user = await area.addUser({});
-    await writeLake(
-      area.tableDir,
-      [events.slice(0, 4000), events.slice(4000)].map((file) => file.map(toFixtureEvent)),
-    );
-    const running = await area.start({ runAttempt: runHere, maxExports: 1000 });
+    const { events, user, running } = await openSample();
     try {
       const days = [...new Set(events.map(({ eventTimestamp }) => new Date(eventTimestamp * 1000).toISOString()))]
         .map((time) => time.slice(0, 10))
@@ -63,15 +69,7 @@ describe.skipIf(!hasSample)('exports of the sample of real events', () => {
     skip,
   }) => {
     inWholeRun(skip);
-    const events = readSample();
-    const area = createExportArea(testFolder());
-    for (const app of oracleApps) await area.addApp(app);
-    const user = await area.addUser({});
-    await writeLake(
-      area.tableDir,
-      [events.slice(0, 4000), events.slice(4000)].map((file) => file.map(toFixtureEvent)),
-    );
-    const running = await area.start({ runAttempt: runHere, maxExports: 1000 });
+    const { events, user, running } = await openSample();
     try {
       const span = { dateFrom: '2000-01-01', dateTo: '2026-01-01', order: 'time' };
       const idsOf = (name: string): readonly string[] => [

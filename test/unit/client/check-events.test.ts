@@ -9,7 +9,7 @@ import { createPace } from '../../../src/client/pace.ts';
 import { importInput } from '../../../src/client/run-import.ts';
 import { createRandom } from '../../../src/demo/random.ts';
 import { testFolder } from '../../helpers/folder.ts';
-import { createModel, emptyState } from '../../helpers/import-model.ts';
+import { createModel, emptyState, importOptions } from '../../helpers/import-model.ts';
 
 const silent = (): void => undefined;
 
@@ -39,17 +39,7 @@ function createJudge() {
   return { area, sent };
 }
 
-const options: ImportOptions = {
-  idApp: 1,
-  event: 'customEvent',
-  format: 'ndjson',
-  map: {},
-  parallel: 3,
-  giveUpAfterMs: 60_000,
-  again: false,
-  nowMs: () => 1_800_000_000_000,
-  signal: new AbortController().signal,
-};
+const options = importOptions();
 
 function input(lines: readonly string[]): string {
   const file = path.join(testFolder(), 'events.ndjson');

@@ -7,7 +7,7 @@ import type { ImportOutcome } from '../../../src/client/run-import.ts';
 import { statePath, type ImportOptions } from '../../../src/client/import-state.ts';
 import { createRandom } from '../../../src/demo/random.ts';
 import { testFolder } from '../../helpers/folder.ts';
-import { createModel, emptyState } from '../../helpers/import-model.ts';
+import { createModel, emptyState, importOptions } from '../../helpers/import-model.ts';
 
 const model = createModel(createRandom(1), emptyState, true);
 const silent = (): void => undefined;
@@ -43,23 +43,10 @@ function begin(content: string) {
   const file = path.join(testFolder(), 'own.csv');
   writeFileSync(file, content);
   const run = (changes: Partial<ImportOptions> = {}): Promise<ImportOutcome> =>
-    importFile(
-      file,
-      area,
-      {
-        idApp: 1,
-        event: 'customEvent',
-        format: 'csv',
-        map: {},
-        parallel: 1,
-        giveUpAfterMs: 60_000,
-        again: false,
-        nowMs: () => 1_800_000_000_000,
-        signal: new AbortController().signal,
-        ...changes,
-      },
-      { onProgress: silent, onWait: silent },
-    );
+    importFile(file, area, importOptions({ format: 'csv', parallel: 1, ...changes }), {
+      onProgress: silent,
+      onWait: silent,
+    });
   return { file, run, taken };
 }
 

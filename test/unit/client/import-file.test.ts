@@ -10,25 +10,14 @@ import { statePath, type ImportOptions } from '../../../src/client/import-state.
 import { createRandom } from '../../../src/demo/random.ts';
 import { AppError } from '../../../src/runtime/errors.ts';
 import { testFolder } from '../../helpers/folder.ts';
-import { createModel, emptyState } from '../../helpers/import-model.ts';
+import { createModel, emptyState, importOptions } from '../../helpers/import-model.ts';
 
 const hourMs = 3_600_000;
-const never = new AbortController().signal;
 const silent = (): void => undefined;
 type Model = ReturnType<typeof createModel>;
 
 const modelOf = (seed: number): Model => createModel(createRandom(seed), emptyState, true);
-const optionsOf = (model: Model): ImportOptions => ({
-  idApp: 1,
-  event: 'customEvent',
-  format: 'ndjson',
-  map: {},
-  parallel: 3,
-  giveUpAfterMs: 60_000,
-  again: false,
-  nowMs: model.nowMs,
-  signal: never,
-});
+const optionsOf = ({ nowMs }: Model): ImportOptions => importOptions({ nowMs });
 
 interface Changes extends Partial<ImportOptions> {
   readonly area?: ImportArea;

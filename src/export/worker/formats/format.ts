@@ -10,7 +10,7 @@ import type { ExportSpec } from '../../jobs/export-spec.ts';
 import type { WorkerLimits } from '../../jobs/worker-messages.ts';
 import type { Cells } from '../selector-sql.ts';
 
-export interface PartOptions {
+interface PartOptions {
   readonly rows: TextFormat;
   readonly isCompressed: boolean;
   /** Largest result that is one plain file; negative: none. */

@@ -54,6 +54,20 @@ describe('the deliverer', () => {
     expect(slow.received.length).toBe(2);
   });
 
+  it('Exports that wait for one destination raise no warning of a leak, and all are delivered', async () => {
+    const warnings: Error[] = [];
+    const note = (warning: Error): void => void warnings.push(warning);
+    process.on('warning', note);
+    onTestFinished(() => void process.off('warning', note));
+    const fast = await startFakeS3();
+    const { store, add, deliver } = await openPlace();
+    const idDestination = await add(fast.endpoint, 1);
+    const ids = await Promise.all(Array.from({ length: 30 }, () => deliver(idDestination, 1)));
+    for (const id of ids)
+      await waitFor('it is delivered', async () => (await store.readDelivery(id))?.state === 'delivered');
+    expect(warnings.filter(({ name }) => name === 'MaxListenersExceededWarning')).toEqual([]);
+  });
+
   it('A stop ends requests to a bucket at once, and a delivery that another host has made stays', async () => {
     const slow = await startHangingReceiver();
     const { store, deliverer, add, deliver } = await openPlace();

@@ -3,12 +3,15 @@ import { createServer, type AddressInfo, type Socket } from 'node:net';
 import { lookup } from 'node:dns';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { openFolderDrop } from '../../../../src/export/deliver/sftp-drop.ts';
+import { waitFor } from '../../../helpers/wait.ts';
 
 /** Opens a folder of a server that treats each connection in its own way. */
 async function openAt(serve: (socket: Socket) => void, signal = new AbortController().signal, secret = 'secret') {
   const server = createServer((socket) => {
     socket.on('error', () => undefined);
     serve(socket);
+    // A socket that nothing reads never sees its end.
+    socket.resume();
   });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
@@ -17,6 +20,9 @@ async function openAt(serve: (socket: Socket) => void, signal = new AbortControl
   const target = { kind: 'sftp', host: '127.0.0.1', port, user: 'u', folder: '.', hostKey: 'SHA256:x' } as const;
   return await openFolderDrop(target, secret, lookup, signal);
 }
+
+const countSockets = (): number =>
+  process.getActiveResourcesInfo().filter((kind) => kind === 'TCPSocketWrap').length;
 
 const banner = 'SSH-2.0-Test\r\n';
 
@@ -28,9 +34,10 @@ describe('a folder of an SFTP server', () => {
     ['sends its banner and resets', (socket) => socket.write(banner, () => socket.resetAndDestroy())],
     ['sends nonsense and resets', (socket) => socket.write(`${banner}x`.repeat(99), () => socket.resetAndDestroy())],
   ])('A server that %s is an error of the delivery only', async (_, serve) => {
+    const before = countSockets();
     await expect(openAt(serve)).rejects.toBeInstanceOf(Error);
-    // An error without a listener would come now, and fail the test.
-    await new Promise((resolve) => setTimeout(resolve, 50));
+    // An error without a listener would come before the end of the sockets, and fail the test.
+    await waitFor('both sockets are closed', () => countSockets() <= before);
   });
 
   it('A stop ends the wait for a server that never signs in', async () => {

@@ -1,11 +1,10 @@
-import { expect, it } from 'vitest';
+import { expect, it, onTestFinished, vi } from 'vitest';
 import { createResultCache } from '../../../../src/export/jobs/result-cache.ts';
 
-/** Longer than a result without a duration is reused. */
-const soon = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 10));
-
-/** Runs queries through a cache. Each returns its number. */
+/** Runs queries of 5 ms through a cache, on a simulated clock. Each returns its number. */
 function openCache() {
+  vi.useFakeTimers({ toFake: ['performance'] });
+  onTestFinished(() => void vi.useRealTimers());
   const cache = createResultCache<number>();
   let queries = 0;
   return (key: string, versions: string | undefined, isLasting = true): Promise<number> =>
@@ -13,19 +12,25 @@ function openCache() {
       key,
       versions,
       () => isLasting,
-      () => Promise.resolve((queries += 1)),
+      () => {
+        vi.advanceTimersByTime(5);
+        return Promise.resolve((queries += 1));
+      },
     );
 }
 
-it('A result is reused for the same apps and versions, and not for others or unknown versions', async () => {
+it('A result is reused for the same versions, and for others or unknown ones for twenty times its duration', async () => {
   const find = openCache();
   expect([await find('7', 'events 1'), await find('7', 'events 1')]).toEqual([1, 1]);
   expect(await find('8', 'events 1')).toBe(2);
-  await soon();
+  vi.advanceTimersByTime(94);
+  expect(await find('7', 'events 2')).toBe(1);
+  vi.advanceTimersByTime(1);
   expect(await find('7', 'events 2')).toBe(3);
-  await soon();
+  vi.advanceTimersByTime(100);
+  expect(await find('7', 'events 2')).toBe(3);
   expect(await find('7', undefined)).toBe(4);
-  await soon();
+  vi.advanceTimersByTime(100);
   expect(await find('7', undefined)).toBe(5);
 });
 

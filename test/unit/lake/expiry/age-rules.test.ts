@@ -1,12 +1,12 @@
 import { describe, expect, it, test } from 'vitest';
 import {
   createCutoffs,
+  createExpiredTest,
   dayOf,
   hasAgeLimits,
   listRemovedDays,
   type AgeRules,
 } from '../../../../src/lake/expiry/age-rules.ts';
-import { createExpiredTest } from '../../../../src/lake/expiry/expire-failed.ts';
 import { findExpired } from '../../../../src/lake/expiry/expire-files.ts';
 import type { FailedEvent } from '../../../../src/lake/files/failed-events.ts';
 import type { DataFile } from '../../../../src/lake/log/snapshot.ts';
