@@ -111,7 +111,7 @@ async function openPage(width = 1280, scheme: 'light' | 'dark' = 'light', place 
   const context = await browser.newContext(windowOf(width, scheme));
   onTestFinished(() => context.close());
   const page = await context.newPage();
-  page.setDefaultTimeout(20_000);
+  page.setDefaultTimeout(isWhole ? 60_000 : 20_000);
   page.on('console', (message) => {
     if (message.text().includes('Content Security Policy')) throw new Error(message.text());
   });
@@ -172,7 +172,7 @@ async function download(page: Page, start: () => Promise<void>): Promise<string>
   return await begun.path();
 }
 
-describe('an analyst', () => {
+describe('an analyst', { timeout: isWhole ? 180_000 : 60_000 }, () => {
   it('An export is configured by mouse, estimated, previewed, created, watched and downloaded, and has the rows of the lake', async () => {
     await waitForLake();
     const page = await openSignedIn(ben);
@@ -319,7 +319,7 @@ describe('an analyst', () => {
     expect(await runCopied('Python', 'python3', '-c')).toContain(' 20 rows');
     const [downloaded = ''] = readdirSync(folder);
     expect(await rowsOfFile(path.join(folder, downloaded))).toEqual(await rowsOfFile(file));
-  }, 180_000);
+  });
 
   it('An error of the service is shown next to its field, and options of other events are not offered', async ({
     skip,

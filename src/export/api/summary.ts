@@ -17,9 +17,20 @@ const notFilters = new Set<string>(
     'format',
     'compression',
     'order',
+    'columns',
+    'dialect',
     'eventNameInvert',
   ].concat(versionParameters),
 );
+
+/** The comparison of a parameter with values, by argument. */
+const comparisons: Readonly<Record<string, string>> = {
+  params: 'is',
+  paramsNot: 'is not',
+  paramsContain: 'contains',
+  paramsGreater: 'is greater than',
+  paramsLess: 'is less than',
+};
 
 /** Splits a name at its capitals: `customEvents` becomes `custom events`, and `idCountry` becomes `country`. */
 function toWords(name: string): string {
@@ -53,6 +64,15 @@ function titleOf(name: string, value: string, apps: readonly ExportApp[]): strin
   return (dictionary === undefined ? undefined : findTitle(dictionary, value)) ?? value;
 }
 
+/** Describes a filter; `is`: the word for a filter on a field. */
+function describeFilter(name: string, values: readonly string[], is: string, apps: readonly ExportApp[]): string {
+  const [, comparison = '', parameter] = /^(params\w*)\[(.+?)\]/s.exec(name) ?? [];
+  if (comparison === 'paramsSet') return `${parameter} is ${values[0] === '0' ? 'not ' : ''}set`;
+  const label = parameter ?? (isApp(name) ? 'app' : toWords(name));
+  const titles = values.map((value) => titleOf(name, value, apps));
+  return `${label} ${comparisons[comparison] ?? is} ${joinList(titles, 'or')}`;
+}
+
 /**
  * Describes the filters and columns of an export in one line, without its period. `given`: its arguments, as a create
  * call has them; `apps`: those of its account.
@@ -66,15 +86,13 @@ export function summarizeExport(
   const filters = [...all]
     .filter(([name]) => !notFilters.has(name))
     .map(([name, values]) => {
-      const isNot = name === 'eventName' && all.get('eventNameInvert')?.[0] === '1' ? ' not' : '';
-      const label = /^params\[(.+?)\]/s.exec(name)?.[1] ?? (isApp(name) ? 'app' : toWords(name));
-      return `${label} is${isNot} ${joinList(
-        values.map((value) => titleOf(name, value, apps)),
-        'or',
-      )}`;
+      const isNot = name === 'eventName' && all.get('eventNameInvert')?.[0] === '1';
+      return describeFilter(name, values, isNot ? 'is not' : 'is', apps);
     });
-  const columns = joinList(all.get('selectors') ?? [], 'and');
-  const form = [all.get('format')?.[0] ?? 'csv', all.get('compression')?.[0]].filter((one) => one !== undefined);
+  const columns = joinList(all.get('selectors') ?? [], 'and') + (all.has('columns') ? ', and one per parameter' : '');
+  const form = [all.get('format')?.[0] ?? 'csv', all.get('dialect')?.[0], all.get('compression')?.[0]].filter(
+    (one) => one !== undefined,
+  );
   const where = filters.length === 0 ? '' : ` where ${filters.join(', and ')}`;
   return `${event.charAt(0).toUpperCase()}${event.slice(1)}${where}; columns ${columns}; ${form.join(', ')}`;
 }

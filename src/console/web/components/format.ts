@@ -10,6 +10,8 @@ export function formatCount(value: number): string {
   return numbers.format(value);
 }
 
+export const formatRows = (rows: number): string => (rows === 1 ? '1 row' : `${formatCount(rows)} rows`);
+
 /** Formats a number by its magnitude, as `1.2M`. */
 export function formatShort(value: number): string {
   return value < 10_000 ? numbers.format(value) : short.format(value);

@@ -112,7 +112,7 @@ function ChartPart({ id, title, definition, event, loaded: { data, error, isLoad
           />
           <details>
             <summary class="small">Show as table</summary>
-            <Table label={title} kind="tall" columns={columns} rows={filled} keyOf={(date) => date} />
+            <Table label={`${title}, as a table`} kind="tall" columns={columns} rows={filled} keyOf={(date) => date} />
           </details>
         </>
       )}

@@ -3,7 +3,8 @@ import { callApi, type AnswerOf } from '../shell/client.ts';
 import { Button, Input, Select } from '../components/controls.tsx';
 import { formatTime } from '../components/format.ts';
 import { EmptyCard, ErrorMessage, LoadingState, MessageBox, Note, useKeptFocus } from '../components/layout.tsx';
-import { useAction, useLoaded } from '../components/load.ts';
+import { useDestinations } from '../components/labels.tsx';
+import { useAction } from '../components/load.ts';
 
 type Destination = AnswerOf<'/api/destination/v1/list.json'>['destinations'][number];
 type Delivery = NonNullable<AnswerOf<'/api/raw/v1/export/get.json'>['delivery']>;
@@ -30,11 +31,6 @@ const fields: Readonly<Record<string, readonly (readonly [name: string, label: s
     ['hostKey', 'Fingerprint of the server', 'SHA256:…'],
   ],
 };
-
-/** Loads the destinations of the account. */
-export function useDestinations() {
-  return useLoaded((signal) => callApi('/api/destination/v1/list.json', { signal }), []);
-}
 
 function readForm(form: EventTarget | null): Readonly<Record<string, string>> {
   if (!(form instanceof HTMLFormElement)) return {};
@@ -173,26 +169,6 @@ export function DestinationList() {
         ))}
       </ul>
     </section>
-  );
-}
-
-interface SelectProps {
-  readonly value: string;
-  readonly onChange: (idDestination: string) => void;
-}
-
-/** A choice of a destination, or none; nothing without destinations. */
-export function DestinationSelect({ value, onChange }: SelectProps) {
-  const destinations = useDestinations().data?.destinations ?? [];
-  if (destinations.length === 0) return null;
-  const choices = destinations.map(({ idDestination, name }) => [idDestination, name] as const);
-  return (
-    <Select
-      label="Deliver to"
-      choices={[['', 'Nowhere'], ...choices]}
-      value={value}
-      onChange={(event) => onChange(event.currentTarget.value)}
-    />
   );
 }
 

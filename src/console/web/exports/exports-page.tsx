@@ -3,7 +3,7 @@ import { hrefOf, path } from '../shell/browser.ts';
 import { callApi } from '../shell/client.ts';
 import { readPeriod } from '../new-export/export-arguments.ts';
 import { Button, SearchField } from '../components/controls.tsx';
-import { formatAway, formatBytes, formatCount, formatDate, formatTime } from '../components/format.ts';
+import { formatAway, formatBytes, formatCount, formatDate, formatRows, formatTime } from '../components/format.ts';
 import { createTabs, EmptyCard, ErrorMessage, LoadingState, MessageBox } from '../components/layout.tsx';
 import { useLoaded } from '../components/load.ts';
 import { isInProgress, RequestDetails, type ExportLine, type ExportPage } from './request-details.tsx';
@@ -95,7 +95,7 @@ function Line({ line, isOpen, onChange }: LineProps) {
           <StatusBadge line={line} />
         </div>
         <div class="request-size number">
-          {rows !== undefined && `${formatCount(rows)} rows`}
+          {rows !== undefined && formatRows(rows)}
           {bytes !== undefined && <span class="muted small">{formatBytes(bytes)}</span>}
         </div>
         <div class="request-time small muted number">

@@ -3,17 +3,20 @@ import { hrefOf, navigate } from '../shell/browser.ts';
 import { callApi, type AnswerOf } from '../shell/client.ts';
 import type { ExportRequestArguments } from '../new-export/export-arguments.ts';
 import { Button, Check, Input, Select } from '../components/controls.tsx';
-import { formatAway, formatCount, formatTime } from '../components/format.ts';
+import { formatAway, formatRows, formatTime } from '../components/format.ts';
+import { LabelFields, labelArguments, type Labels } from '../components/labels.tsx';
 import { EmptyCard, ErrorMessage, LoadingState, MessageBox, useKeptFocus } from '../components/layout.tsx';
 import { useAction, useLoaded } from '../components/load.ts';
-import { DestinationSelect } from './destinations.tsx';
 
 /** Refresh intervals while a run is in progress and otherwise, ms. */
 const busyMs = 1500;
 const idleMs = 5000;
 
 const frequencies = ['hour', 'day', 'week'] as const;
-const weekdays = ['monday', 'tuesday', 'wednesday', 'thursday', 'friday', 'saturday', 'sunday'];
+const capitalize = (word: string): string => `${word.charAt(0).toUpperCase()}${word.slice(1)}`;
+const weekdays = ['monday', 'tuesday', 'wednesday', 'thursday', 'friday', 'saturday', 'sunday'].map(
+  (day) => [day, capitalize(day)] as const,
+);
 /** Arguments that a schedule sets itself. */
 const setBySchedule = /^(date|ts|availabilityTs)(From|To)$|^(asOf|sinceVersion|name|deliverTo)$/;
 
@@ -60,8 +63,8 @@ function SlotFields({ rule, zone, onChange }: SlotFieldsProps) {
 
 /** Creates a schedule from an export's arguments. */
 export function ScheduleForm({ ordered }: { readonly ordered: ExportRequestArguments }) {
-  const [name, setName] = useState(String(ordered['name'] ?? ''));
-  const [deliverTo, setDeliverTo] = useState(String(ordered['deliverTo'] ?? ''));
+  const { name = '', deliverTo = '' } = ordered;
+  const [labels, setLabels] = useState<Labels>({ name: String(name), deliverTo: String(deliverTo) });
   const [rule, setRule] = useState<SlotRule>({ every: 'day', at: '04:00', weekday: 'monday' });
   const { every, at, weekday } = rule;
   const [isFeed, setFeed] = useState(false);
@@ -75,8 +78,7 @@ export function ScheduleForm({ ordered }: { readonly ordered: ExportRequestArgum
       selectors: [ordered['selectors'] ?? []].flat().join(','),
       every,
       at: every === 'hour' ? at.slice(-3) : at,
-      name: name.trim() || undefined,
-      deliverTo: deliverTo || undefined,
+      ...labelArguments(labels),
       ...(every === 'week' ? { weekday } : {}),
       ...(isFeed ? { sinceVersion: '0' } : {}),
     };
@@ -89,15 +91,7 @@ export function ScheduleForm({ ordered }: { readonly ordered: ExportRequestArgum
   return (
     <form class="stack inset" onSubmit={(event) => void create(event)}>
       <h3>New schedule</h3>
-      <div class="columns-2">
-        <Input
-          label="Name (optional)"
-          maxLength={100}
-          value={name}
-          onInput={(event) => setName(event.currentTarget.value)}
-        />
-        <DestinationSelect value={deliverTo} onChange={setDeliverTo} />
-      </div>
+      <LabelFields labels={labels} onChange={(change) => setLabels({ ...labels, ...change })} />
       <SlotFields rule={rule} zone={zone} onChange={setRule} />
       <Check
         label={`Export what became available since the previous export, including late events, instead of the previous ${every}`}
@@ -119,7 +113,7 @@ type Schedule = AnswerOf<'/api/schedule/v1/list.json'>['schedules'][number];
 const colours = { Active: 'good', Paused: 'warn', Stopped: 'bad' } as const;
 
 function describeRule({ every, at, weekday, timezone }: Schedule): string {
-  const on = weekday === undefined ? '' : ` on ${weekday}`;
+  const on = weekday === undefined ? '' : ` on ${capitalize(weekday)}`;
   return `Every ${every}${on} at ${at} (${timezone})`;
 }
 
@@ -146,7 +140,7 @@ function RunLine({ run }: { readonly run: Run }) {
       </div>
       <span class="muted small">
         #{idRawExport}, {formatTime(Number(timestampCreated))}
-        {rows !== undefined && `, ${formatCount(rows)} rows`}
+        {rows !== undefined && `, ${formatRows(rows)}`}
       </span>
       {errorMessage !== undefined && <p class="small">{errorMessage}</p>}
     </li>

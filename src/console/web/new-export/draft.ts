@@ -2,6 +2,7 @@ import { signal } from '@preact/signals';
 import { loadJson } from '../shell/client.ts';
 import { session } from '../shell/session.ts';
 import type { Activity } from '../components/activity.ts';
+import type { Labels } from '../components/labels.tsx';
 import { addDays, ownZone, todayIn } from '../components/zones.ts';
 import type { FormatEndings } from './snippets.ts';
 
@@ -102,7 +103,7 @@ export interface ParamDraft {
 }
 
 /** An export request that is being filled in. */
-export interface Draft {
+export interface Draft extends Labels {
   readonly event: string;
   readonly timezone: string;
   /** `days`: whole days; `moments`: times to the second. Both in the draft's time zone. */
@@ -237,6 +238,8 @@ export function emptyDraft(dictionary: Dictionary, event = 'customEvents'): Draf
     isByTime: false,
     dialect: '',
     hasParamColumns: false,
+    name: '',
+    deliverTo: '',
     others: {},
   };
 }

@@ -1,4 +1,5 @@
 import type { AnswerOf, CallArguments } from '../shell/client.ts';
+import { labelArguments } from '../components/labels.tsx';
 import { isKnownZone, secondsOf, todayIn, wallTimeOf } from '../components/zones.ts';
 import { comparisons, emptyDraft, type Dictionary, type Draft, type ParamDraft } from './draft.ts';
 
@@ -77,6 +78,7 @@ export function toArguments(draft: Draft, dictionary: Dictionary): CallArguments
     ...(isByTime ? { order: 'time' } : {}),
     ...(dialect === '' || format !== 'csv' ? {} : { dialect }),
     ...(hasParamColumns ? { columns: 'params' } : {}),
+    ...labelArguments(draft),
     ...others,
   };
 }
@@ -128,9 +130,10 @@ export function toDraft(request: ExportRequestArguments, dictionary: Dictionary)
     const param = readParam(name);
     return param === undefined || !isTyped(values) ? [] : [{ ...param, values: asList(values) }];
   });
-  const fields = 'event selectors timezone dateFrom dateTo tsFrom tsTo format compression order dialect columns'.split(
-    ' ',
-  );
+  const fields =
+    'event selectors timezone dateFrom dateTo tsFrom tsTo format compression order dialect columns name deliverTo'.split(
+      ' ',
+    );
   const others = Object.entries(request).filter(
     ([name, values]) =>
       !fields.includes(name) &&
@@ -150,6 +153,8 @@ export function toDraft(request: ExportRequestArguments, dictionary: Dictionary)
     isByTime: asText(request['order']) === 'time',
     dialect: asText(request['dialect']),
     hasParamColumns: asText(request['columns']) === 'params',
+    name: asText(request['name']),
+    deliverTo: asText(request['deliverTo']),
     others: Object.fromEntries(others),
   };
 }

@@ -1,5 +1,6 @@
 import { Check, Segments, Select } from '../components/controls.tsx';
 import { formatCount } from '../components/format.ts';
+import { LabelFields } from '../components/labels.tsx';
 import { Card } from '../components/layout.tsx';
 import { changeDraft, type DraftProps } from './draft.ts';
 
@@ -48,10 +49,8 @@ function PeopleOptions({ draft, dictionary }: DraftProps) {
 }
 
 export function FilesField(props: DraftProps) {
-  const {
-    draft: { format, compression, isByTime },
-    dictionary,
-  } = props;
+  const { draft, dictionary } = props;
+  const { format, compression, isByTime } = draft;
   const usual = dictionary.formats.find(({ name }) => name === format)?.usual ?? '';
   return (
     <Card id="files-title" title="Files">
@@ -77,6 +76,7 @@ export function FilesField(props: DraftProps) {
         />
       </div>
       <PeopleOptions {...props} />
+      <LabelFields labels={draft} onChange={changeDraft} />
     </Card>
   );
 }

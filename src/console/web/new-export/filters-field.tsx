@@ -1,3 +1,4 @@
+import type { TargetedKeyboardEvent } from 'preact';
 import { callApi, type AnswerOf } from '../shell/client.ts';
 import { Select } from '../components/controls.tsx';
 import { formatCount } from '../components/format.ts';
@@ -64,9 +65,24 @@ interface AddFilterProps {
   readonly onAdd: (name: string) => void;
 }
 
+/** Opens the list at a key that would change the choice of the closed list, and so add a filter at each key. */
+function openAt(event: TargetedKeyboardEvent<HTMLSelectElement>): void {
+  const list = event.currentTarget;
+  const isChange = event.key.length === 1 || event.key.startsWith('Arrow');
+  if (!isChange || event.ctrlKey || !CSS.supports('selector(:open)') || list.matches(':open')) return;
+  event.preventDefault();
+  list.showPicker();
+}
+
 function AddFilter({ open, hasParams, onAdd }: AddFilterProps) {
   return (
-    <Select label="Add a filter" kind="hidden inline" value="" onChange={(change) => onAdd(change.currentTarget.value)}>
+    <Select
+      label="Add a filter"
+      kind="hidden inline"
+      value=""
+      onKeyDown={openAt}
+      onChange={(change) => onAdd(change.currentTarget.value)}
+    >
       <option value="">Add a filter…</option>
       {groupFilters(open, hasParams).map(
         ([title, group]) =>

@@ -19,11 +19,13 @@ import { PeriodField, usualDays } from './period-field.tsx';
 
 interface SummaryProps {
   readonly callArguments: CallArguments;
+  /** Those that choose rows and files. */
+  readonly rowArguments: CallArguments;
   readonly isComplete: boolean;
   readonly onPreview: () => void;
 }
 
-function Summary({ callArguments, isComplete, onPreview }: SummaryProps) {
+function Summary({ callArguments, rowArguments, isComplete, onPreview }: SummaryProps) {
   const { isBusy, error, act } = useAction();
 
   async function order(): Promise<void> {
@@ -47,7 +49,7 @@ function Summary({ callArguments, isComplete, onPreview }: SummaryProps) {
       <h2 id="summary-title" tabIndex={-1}>
         Summary
       </h2>
-      <EstimateView callArguments={isComplete ? callArguments : undefined} />
+      <EstimateView callArguments={isComplete ? rowArguments : undefined} />
       <Button
         kind="primary wide"
         aria-disabled={isBusy || !isComplete}
@@ -119,6 +121,7 @@ function OrderForm({ dictionary }: { readonly dictionary: Dictionary }) {
   if (value === undefined) return null;
   const problems = findDraftErrors(value);
   const callArguments = toArguments(value, dictionary);
+  const rowArguments = { ...callArguments, name: undefined, deliverTo: undefined };
   const shared = { draft: value, dictionary, activity };
   return (
     <div class="order">
@@ -141,15 +144,16 @@ function OrderForm({ dictionary }: { readonly dictionary: Dictionary }) {
       <aside aria-label="Summary" class="stack">
         <Summary
           callArguments={callArguments}
+          rowArguments={rowArguments}
           isComplete={Object.keys(problems).length === 0}
-          onPreview={() => setPreviewArguments(callArguments)}
+          onPreview={() => setPreviewArguments(rowArguments)}
         />
       </aside>
       <div class="stack below">
         {previewArguments !== undefined && (
           <PreviewView
             callArguments={previewArguments}
-            isOld={renderArguments(previewArguments) !== renderArguments(callArguments)}
+            isOld={renderArguments(previewArguments) !== renderArguments(rowArguments)}
           />
         )}
         <SnippetsView callArguments={callArguments} formats={dictionary.formats} />

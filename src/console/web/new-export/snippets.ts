@@ -40,6 +40,9 @@ const ownOptions: Readonly<Record<string, string>> = {
   asOf: '--as-of',
   format: '--format',
   compression: '--compression',
+  columns: '--columns',
+  dialect: '--dialect',
+  name: '--name',
 };
 
 /** File name endings of a format by compression. */

@@ -28,6 +28,14 @@ test.each([
     'event=deviceRegistrations&selectors=a,b,c,d&idCountry=188,16,17,18,19&SDKKey=k7&isVerified=1&name=n&sinceVersion=0',
     'Device registrations where country is Russia, Uzbekistan, Tajikistan or 2 more, and app is Shop, and verified is verified; columns a, b, c and d; csv',
   ],
+  [
+    'event=customEvents&selectors=a,b&columns=params&dialect=excel&paramsGreater[level]=20&paramsNot[note]=x&paramsNot[note]=y',
+    'Custom events where level is greater than 20, and note is not x or y; columns a and b, and one per parameter; csv, excel',
+  ],
+  [
+    'event=customEvents&selectors=a&paramsLess[level]=2&paramsContain[note]=x&paramsSet[coins]=1&paramsSet[gems]=0',
+    'Custom events where level is less than 2, and note contains x, and coins is set, and gems is not set; columns a; csv',
+  ],
 ])('The summary of %s has its filters and columns', (query, wanted) => {
   expect(summarize(query)).toBe(wanted);
 });
