@@ -5,7 +5,7 @@ import { openEnrichment } from '../enrichment/enrichment.ts';
 import { ensureLake, hasTable, openDatasetTable, tablePaths } from '../lake/lake.ts';
 import type { Table } from '../lake/log/table.ts';
 import { parseFieldMap, type FieldMap } from '../admin/load/field-rules.ts';
-import { loadMapNames, readLoadMap } from '../datasets/dictionaries.ts';
+import { findLoadMap, loadMaps } from '../datasets/dictionaries.ts';
 import { listLoads, undoLoad } from '../admin/load/undo-load.ts';
 import { loadFile, type LoadDependencies, type LoadOptions } from '../admin/load/load.ts';
 import type { LoadProgress } from '../admin/load/stage-rows.ts';
@@ -37,7 +37,7 @@ function parseMaxBad(value: string): number {
 
 const loadOptions = {
   map: file(
-    `JSON file with the field of each column, null to drop it; or ${loadMapNames.join(', ')} for their installs`,
+    `JSON file with the field of each column, null to drop it; or ${loadMaps.installs.join(', ')} for their raw files`,
   ),
   app: positive('app id of rows without idApp and SDKKey', 'ID'),
   maxBad: parsed('maximum number of bad rows, which are kept as failed rows (0)', 'N', parseMaxBad),
@@ -51,11 +51,10 @@ const loadOptions = {
   },
 } as const;
 
-async function readMap(name: string): Promise<FieldMap> {
+async function readMap(name: string, { table }: Dataset): Promise<FieldMap> {
   const hint = 'Pass a JSON object with the field of each column, or null to drop it: {"sum": "total", "note": null}.';
   try {
-    const own = loadMapNames.find((known) => known === name);
-    const map = parseFieldMap(own === undefined ? JSON.parse(await getTextFile(name)) : readLoadMap(own));
+    const map = parseFieldMap(findLoadMap(table, name) ?? JSON.parse(await getTextFile(name)));
     if (typeof map !== 'string') return map;
     throw new Error(map);
   } catch (error) {
@@ -65,9 +64,12 @@ async function readMap(name: string): Promise<FieldMap> {
 
 type LoadArguments = Omit<ParsedOptions<typeof loadOptions>, 'data'>;
 
-async function toOptions({ map, app, maxBad, format, restoreErased, allowEmpty }: LoadArguments): Promise<LoadOptions> {
+async function toOptions(
+  { map, app, maxBad, format, restoreErased, allowEmpty }: LoadArguments,
+  dataset: Dataset,
+): Promise<LoadOptions> {
   return {
-    ...(map === undefined ? {} : { map: await readMap(map) }),
+    ...(map === undefined ? {} : { map: await readMap(map, dataset) }),
     ...defined({ idApp: app, maxBad, format }),
     restoreErased,
     allowsEmpty: allowEmpty,
@@ -111,7 +113,7 @@ async function loadFiles(
   context: DataContext,
 ): Promise<number> {
   assertOneInput(files);
-  const options = await toOptions(words);
+  const options = await toOptions(words, dataset);
   const { config } = context;
   const apps = (await listApps(context.paths)).map(({ idApp, sdkKey }) => ({ idApp: Number(idApp), sdkKey }));
   const common = { ...toLimited(context), dataset, apps, table: await openLoadable(context, dataset) };

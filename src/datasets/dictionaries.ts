@@ -263,9 +263,14 @@ export function listCountries(): readonly Country[] {
   return [...countriesByCode.values()];
 }
 
-/** Maps of the package for raw installs of other trackers (docs/load.md). */
-export const loadMapNames = ['adjust', 'appsflyer', 'branch', 'singular'] as const;
+/** Maps of the package for raw files of other trackers, by dataset (docs/load.md). */
+export const loadMaps = {
+  installs: ['adjust', 'appsflyer', 'branch', 'singular'],
+  payments: ['adjust', 'appsflyer'],
+} as const;
 
-export function readLoadMap(name: (typeof loadMapNames)[number]): unknown {
-  return readPackageJson(`schemas/maps/${name}.json`);
+/** Reads a map of the package; undefined if a dataset has none of that name. */
+export function findLoadMap(table: string, name: string): unknown {
+  const names: readonly string[] = isKeyOf(loadMaps, table) ? loadMaps[table] : [];
+  return names.includes(name) ? readPackageJson(`schemas/maps/${table}-${name}.json`) : undefined;
 }

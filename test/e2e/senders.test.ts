@@ -118,7 +118,8 @@ async function sendAll(command: readonly string[], words: readonly string[], las
   return { accepted, doubtful };
 }
 
-describe('the small senders', { timeout: 180_000 }, () => {
+// The first build of the sender for Go compiles its standard library.
+describe('the small senders', { timeout: 300_000 }, () => {
   let service: TestService;
   let token: string;
 

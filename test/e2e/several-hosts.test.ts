@@ -3,10 +3,12 @@ import path from 'node:path';
 import { beforeEach, expect, onTestFinished, test } from 'vitest';
 import { packageRoot } from '../../src/runtime/files/package-files.ts';
 import { shareCredentials } from '../helpers/bucket.ts';
+import { basic, send, targetOf, type Call, type Credentials } from '../helpers/export-area.ts';
 import { createExportClient, exportQuery, type ExportClient } from '../helpers/export-client.ts';
 import { testFolder } from '../helpers/folder.ts';
 import { oneFileIn } from '../helpers/in-turn.ts';
 import { startTestCluster } from '../helpers/nats-cluster.ts';
+import { readSheet } from '../helpers/read-sheet.ts';
 import { forwardTo, startS3Proxy } from '../helpers/s3-proxy.ts';
 import { startGateway, startMemoryServer } from '../helpers/s3-servers.ts';
 import { sendEvents, startWithUser, waitForRows } from '../helpers/service-access.ts';
@@ -58,6 +60,41 @@ async function listUsers(client: ExportClient): Promise<readonly string[]> {
   return (await client.download(await client.waitForEnd(id))).slice(1).toSorted();
 }
 
+/** Checks what reads and writes files on any host: workbooks, columns of parameters, deliveries, data of a person. */
+async function checkFiles(host: TestService, user: Credentials, settings: Settings, bucket: string): Promise<void> {
+  const client = createExportClient(host, user);
+  const call = async (target: string, options: Call = {}) =>
+    send(Number(new URL(host.api).port), target, { headers: { authorization: basic(user) }, ...options });
+  const given = { name: 'Bucket', kind: 's3', endpoint: bucket, bucket: 'lake', prefix: 'delivered/' };
+  const secrets = { accessKeyId: settings['AWS_ACCESS_KEY_ID'] ?? '', secret: settings['AWS_SECRET_ACCESS_KEY'] ?? '' };
+  const added = await call('/api/destination/v1/create.json', {
+    method: 'POST',
+    body: new URLSearchParams({ ...given, ...secrets }).toString(),
+  });
+  const { idDestination: deliverTo } = (added.json?.data ?? {}) as { readonly idDestination?: string };
+  const columns = { columns: 'params', deliverTo: deliverTo ?? '' };
+  const table = await client.waitForEnd((await client.create(exportQuery('customUserId', columns))) ?? '');
+  const rows = ['ann,', 'bob,', 'carl,', 'customUserId,params.level', 'dora,', 'params,7'];
+  expect((await client.download(table)).toSorted()).toEqual(rows);
+  const id = (await client.create(exportQuery('customUserId', { ...columns, format: 'xlsx' }))) ?? '';
+  const [file] = (await client.waitForEnd(id)).files ?? [];
+  const { body } = await call(targetOf(file?.link ?? ''), { headers: {} });
+  const cells = readSheet(body).map((row) => row.map(({ text }) => text).join());
+  expect(cells.toSorted()).toEqual(rows);
+  let shown = '';
+  await waitFor('the workbook is delivered', async () => {
+    shown = (await call(`/api/raw/v1/export/get.json?idRawExport=${id}`)).body.toString();
+    return /"delivery":\{[^}]*"status":"(?!Waiting)/.test(shown);
+  });
+  expect(shown).toContain('"status":"Delivered"');
+  const desk = ['--data', path.join(testFolder(), 'desk')];
+  const folder = path.join(testFolder(), 'person');
+  const counts = await runCommand(['erase', '--user', 'ann', '--dry-run', ...desk], settings);
+  const exported = await runCommand(['person', 'export', 'ann', '-o', folder, ...desk], settings);
+  expect([exported['rows'], counts['rows']]).toEqual([1, 1]);
+  expect(readFileSync(path.join(folder, 'events.jsonl'), 'utf8')).toContain('"custom_user_id":"ann"');
+}
+
 test('The documented steps lead from one machine to several hosts and back, and no event, export or user is missing', async () => {
   const { cluster, network, access } = await startServers();
   const root = testFolder();
@@ -73,6 +110,7 @@ test('The documented steps lead from one machine to several hosts and back, and 
   expect(commands).toHaveLength(5);
   const quiet = {
     TRIBUTARY_QUOTA_USER: 'off',
+    TRIBUTARY_DELIVERY_ALLOW: '127.0.0.0/8',
     TRIBUTARY_LEASE_MS: '5000',
     TRIBUTARY_STREAM_MAX_BYTES: String(1024 ** 3),
   };
@@ -109,9 +147,16 @@ test('The documented steps lead from one machine to several hosts and back, and 
   };
   const [ingest, others] = await Promise.all([startHost('ingest', startIngest), startHost('others', startOthers)]);
   await sendEvents(ingest, token, ['dora']);
-  await waitForRows(others, 4);
+  const event = { customUserId: 'params', customEventName: 'level', customEventParams: { level: '7' } };
+  await fetch(`${ingest.s2s}/v1/customEvent/?idApp=1`, {
+    method: 'POST',
+    headers: { authorization: token },
+    body: JSON.stringify(event),
+  });
+  await waitForRows(others, 5);
   const client = createExportClient(others, user);
-  expect(await listUsers(client)).toEqual(['ann', 'bob', 'carl', 'dora']);
+  expect(await listUsers(client)).toEqual(['ann', 'bob', 'carl', 'dora', 'params']);
+  await checkFiles(others, user, settings, network.endpoint);
   expect(await client.download((await client.find(id)) ?? {})).toEqual(rows);
 
   let shown: HostsStatus = { problems: [] };
@@ -135,7 +180,7 @@ test('The documented steps lead from one machine to several hosts and back, and 
   await sendEvents(first, token, ['fred']);
   network.faultOf = () => undefined;
   await first.stop();
-  await waitForRows(others, 6);
+  await waitForRows(others, 7);
   await Promise.all([ingest.stop(), others.stop()]);
 
   expect(await runCommand([...moveBack, '--data', dataDir], settings)).toMatchObject({ from: address });
@@ -145,9 +190,9 @@ test('The documented steps lead from one machine to several hosts and back, and 
   });
   onTestFinished(() => back.destroy());
   await sendEvents(back, token, ['gina']);
-  await waitForRows(back, 7);
+  await waitForRows(back, 8);
   const again = createExportClient(back, user);
-  expect(await listUsers(again)).toEqual(['ann', 'bob', 'carl', 'dora', 'eve', 'fred', 'gina']);
+  expect(await listUsers(again)).toEqual(['ann', 'bob', 'carl', 'dora', 'eve', 'fred', 'gina', 'params']);
   expect(await again.download((await again.find(id)) ?? {})).toEqual(rows);
   expect(await back.command('lake', 'check')).toMatchObject({ ok: true });
 }, 300_000);

@@ -16,6 +16,8 @@ export interface FieldRule {
   readonly factor?: number;
   /** A country code in any case, also UK: it becomes ISO 3166-1 alpha-2. */
   readonly country?: 'iso';
+  /** A row without a value is bad, and so is a file without the field. */
+  readonly required?: boolean;
 }
 
 /**
@@ -39,7 +41,7 @@ function findRuleFault(name: string, value: unknown): string | undefined {
     return name === constantsName && Object.values(value).every((one) => typeof one === 'string')
       ? undefined
       : `${name} must have a field`;
-  const { time, factor, country, field: _, ...others } = value;
+  const { time, factor, country, required, field: _, ...others } = value;
   const [other] = Object.keys(others);
   if (other !== undefined) return `${name} has the unknown rule ${other}`;
   if (time !== undefined && (typeof time !== 'string' || createTimeReader(time) === undefined))
@@ -47,6 +49,7 @@ function findRuleFault(name: string, value: unknown): string | undefined {
   const isFactor = typeof factor === 'number' && factor > 0 && /^\d{1,6}(\.\d{1,6})?$/.test(String(factor));
   if (factor !== undefined && !isFactor)
     return `the factor of ${name} must be a number such as 0.01, of at most ${maxFactorDigits} digits`;
+  if (required !== undefined && typeof required !== 'boolean') return `required of ${name} must be true or false`;
   return country === undefined || country === 'iso' ? undefined : `the country of ${name} must be iso`;
 }
 
@@ -72,6 +75,12 @@ export function findTarget(map: FieldMap, name: string): { readonly target: stri
 export function listConstants(map: FieldMap): readonly (readonly [field: string, value: string])[] {
   const constants = map[constantsName];
   return isRecord(constants) && !isRule(constants) ? Object.entries(constants) : [];
+}
+
+/** Returns the first field that a map requires and that is not taken. */
+export function findRequired(map: FieldMap, isTaken: (field: string) => boolean): string | undefined {
+  const rules = Object.values(map).filter((value) => isRule(value));
+  return rules.find(({ field, required }) => required === true && !isTaken(field))?.field;
 }
 
 /** Lists the fields that a map names. */

@@ -1,7 +1,7 @@
 import type { Dataset } from '../../datasets/dataset.ts';
 import { rowFields, selectors } from '../../datasets/dictionaries.ts';
 import type { RowField } from '../../datasets/row-fields.ts';
-import { findTarget, listConstants, listTargets, type FieldMap, type FieldRule } from './field-rules.ts';
+import { findRequired, findTarget, listConstants, listTargets, type FieldMap, type FieldRule } from './field-rules.ts';
 
 /** Maps the fields of a file to the fields of its dataset. Pure. */
 
@@ -87,7 +87,10 @@ export function planFileFields(
     namesByUse.set(key, name);
     if (use !== 'ignored') fields.push({ name, use, ...more });
   }
-  const missing = names.length === 0 ? undefined : findMissing(namesByUse, hasApp);
+  const missing =
+    names.length === 0
+      ? undefined
+      : (findMissing(namesByUse, hasApp) ?? findRequired(map, (field) => namesByUse.has(field)));
   if (missing !== undefined)
     return {
       reason: 'missing_field',

@@ -71,6 +71,9 @@ function requiredChecks(cells: readonly FileCell[], idApp: number | undefined): 
     ...(idApp === undefined
       ? [{ reason: 'missing' as const, field: 'idApp', sql: `(${isEmpty('idApp', 'SDKKey')})` }]
       : []),
+    ...cells.flatMap(({ rule }, index) =>
+      rule?.required === true ? [{ reason: 'missing' as const, field: rule.field, sql: `t${index} IS NULL` }] : [],
+    ),
   ];
 }
 

@@ -1,6 +1,6 @@
 import { beforeEach, describe, expect, it } from 'vitest';
 import { listTargets, namesOf, parseFieldMap, type FieldMap } from '../../../src/admin/load/field-rules.ts';
-import { loadMapNames, readLoadMap } from '../../../src/datasets/dictionaries.ts';
+import { findLoadMap, loadMaps } from '../../../src/datasets/dictionaries.ts';
 import { createTimeReader } from '../../../src/runtime/time-format.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { openLoadArea, type LoadArea } from '../../helpers/loads.ts';
@@ -98,6 +98,7 @@ describe('the rules of a map', () => {
       { a: { field: 'total', factor: -1 } },
       { a: { field: 'total', factor: '2' } },
       { a: { field: 'total', scale: 2 } },
+      { a: { field: 'total', required: 1 } },
       { a: { field: 'x', country: 'alpha3' } },
       { '*': 'x' },
       { constants: { currency: 5 } },
@@ -119,6 +120,12 @@ describe('the rules of a map', () => {
 });
 
 const [gaid, androidId] = ['11112222-3333-4444-8555-666677778888', 'a1b2c3d4e5f60718'];
+
+function getMap(table: string, name: string): FieldMap {
+  const map = parseFieldMap(findLoadMap(table, name));
+  if (typeof map === 'string') throw new Error(map);
+  return map;
+}
 
 /** Columns of raw-data exports as their vendors name them, and one row. */
 const vendors = {
@@ -147,11 +154,10 @@ const vendors = {
   },
 } as const;
 
-it.each(loadMapNames)('Raw installs of %s load with the map of the package', async (name) => {
+it.each(loadMaps.installs)('Raw installs of %s load with the map of the package', async (name) => {
   const installs = await openLoadArea(testFolder(), 'installs');
   const { header, row, expected } = vendors[name];
-  const map = parseFieldMap(readLoadMap(name));
-  if (typeof map === 'string') throw new Error(map);
+  const map = getMap('installs', name);
   expect(await installs.load(installs.write('raw.csv', `${header}\n${row}\n`), { map, idApp: 1 })).toMatchObject({
     stored: 1,
   });
@@ -168,8 +174,47 @@ it.each([
 ] as const)('Two installs of %s in one second are two rows', async (name, id, otherId) => {
   const installs = await openLoadArea(testFolder(), 'installs');
   const { header, row } = vendors[name];
-  const map = parseFieldMap(readLoadMap(name));
-  if (typeof map === 'string') throw new Error(map);
+  const map = getMap('installs', name);
   const file = installs.write('raw.csv', `${header}\n${row}\n${row.replace(id, otherId)}\n${row}\n`);
   expect(await installs.load(file, { map, idApp: 1 })).toMatchObject({ stored: 2, repeats: 1 });
+});
+
+/** Raw in-app events: a purchase, and an event without revenue. */
+const inAppEvents = {
+  appsflyer: {
+    header:
+      'Attributed Touch Type,Attributed Touch Time,Install Time,Event Time,Event Name,Event Value,Event Revenue,Event Revenue Currency,Event Revenue USD,Event Source,Is Receipt Validated,Media Source,Campaign,Country Code,AppsFlyer ID,Advertising ID,IDFA,Android ID,Customer User ID,IDFV,Platform,User Agent',
+    purchase: `click,2015-02-20 12:00:00,2015-02-20 12:01:00,2015-02-27 12:30:05,af_purchase,"{""af_quantity"":1,""af_order_id"":""o-1""}",4.9900,EUR,5.61,SDK,true,ads,Spring,UK,1425-1,${gaid},,${androidId},u-1,,android,"Agent, one"`,
+    other: `click,2015-02-20 12:00:00,2015-02-20 12:01:00,2015-02-27 12:31:05,af_login,{},,,,SDK,,ads,Spring,UK,1425-1,${gaid},,${androidId},u-1,,android,Agent`,
+    amount: 'Event Revenue,',
+    user: 'u-1',
+  },
+  adjust: {
+    header:
+      '{activity_kind},{event},{event_name},{created_at},{installed_at},{revenue_float},{currency},{revenue_usd},{gps_adid},{idfa},{idfv},{android_id},{country},{user_agent},{tracker_name}',
+    purchase: `event,bkrfgq,purchase_100_coins,1425040205,1424433660,4.99,EUR,5.61,${gaid},,,${androidId},gb,Agent,Ads::Spring`,
+    other: `event,abcdef,login,1425040265,1424433660,,,,${gaid},,,${androidId},gb,Agent,Ads::Spring`,
+    amount: '{revenue_float},',
+    user: null,
+  },
+} as const;
+
+it.each(loadMaps.payments)('Raw purchases of %s load as payments, and no other event becomes one', async (name) => {
+  const { header, purchase, other, amount, user } = inAppEvents[name];
+  const map = getMap('payments', name);
+  const load = (file: string, rows: readonly string[], own: string = header) =>
+    area.load(area.write(file, `${own}\n${rows.join('\n')}\n`), { map, idApp: 1 });
+  expect(await load('mixed.csv', [purchase, other])).toMatchObject({
+    badRows: 1,
+    bad: [{ line: 3, reason: 'missing', field: 'total' }],
+  });
+  expect(await load('other.csv', [other], header.replace(amount, amount.replace(',', ' x,')))).toMatchObject({
+    refused: { reason: 'missing_field', field: 'total' },
+  });
+  expect(await load('purchases.csv', [purchase])).toMatchObject({ stored: 1 });
+  const rows = await area.rows(
+    'epoch_ms(event_time) AS ms, total::VARCHAR AS total, currency, id_country_iso_alpha2 AS country, [gaid, android_id, custom_user_id] AS ids',
+  );
+  const ids = [gaid, androidId, user];
+  expect(rows).toMatchObject([{ ms: 1_425_040_205_000n, total: '4.9900', currency: 'EUR', country: 'GB', ids }]);
 });

@@ -4,6 +4,7 @@ import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import type { ImportArea } from '../../../src/client/import-area.ts';
 import { statePath } from '../../../src/client/import-state.ts';
+import { openLakeReader } from '../../../src/demo/demo-report.ts';
 import { totalsOf, waitUntilWorkedOff } from '../../helpers/accounting.ts';
 import { areaOf, eventLines, importHere } from '../../helpers/client-import.ts';
 import { temporaryFolder } from '../../helpers/folder.ts';
@@ -117,6 +118,36 @@ describe('the import of a file', { timeout: 60_000 }, () => {
     await expect(importHere(access, input('other.csv', csv), { map: { when: 'eventTimestamp' } })).rejects.toThrow(
       /the column when/,
     );
+  });
+
+  it('Raw in-app events of another tracker become custom events with their revenue', async () => {
+    const csv = [
+      'Install Time,Event Time,Event Name,Event Value,Event Revenue,Event Revenue Currency,Customer User ID,Platform',
+      '2026-05-01 10:00:00,2026-05-28 20:26:40,af_purchase,"{""af_quantity"":1}",4.99,EUR,u-raw,android',
+      '2026-05-01 10:00:00,2026-05-28 20:27:40,af_login,{},,,u-raw,android',
+    ];
+    const map = {
+      'Event Time': 'eventTimestamp',
+      'Event Name': 'customEventName',
+      'Event Revenue': 'customEventParams.revenue',
+      'Event Revenue Currency': 'customEventParams.currency',
+      'Customer User ID': 'customUserId',
+      '*': '',
+    };
+    const { stored } = await gained(async () => {
+      expect(await importHere(access, input('raw.csv', textOf(csv)), { map })).toMatchObject({ stored: 2, refused: 0 });
+    });
+    expect(stored).toBe(2);
+    const reader = await openLakeReader(dataDir);
+    const rows = await reader.query(
+      "SELECT custom_event_name AS name, epoch(event_time)::BIGINT AS time, custom_event_params AS params FROM custom_event WHERE custom_user_id = 'u-raw' ORDER BY time",
+    );
+    reader.close();
+    expect(rows.map(({ name, time }) => [name, Number(time)])).toEqual([
+      ['af_purchase', 1_780_000_000],
+      ['af_login', 1_780_000_060],
+    ]);
+    expect(JSON.stringify(rows[0]?.['params'])).toMatch(/revenue.*4\.99.*currency.*EUR/);
   });
 
   it('An interrupted import resumes at its position, and stores each event once', async () => {

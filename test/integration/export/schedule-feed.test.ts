@@ -1,8 +1,12 @@
 import path from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
+import { eraseEvents } from '../../../src/admin/erase/erase.ts';
 import type { RunAttempt } from '../../../src/export/jobs/worker-process.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
+import { openTable } from '../../../src/lake/log/table.ts';
+import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
+import { noCrashPoint } from '../../../src/runtime/crash-point.ts';
 import { chaosFigure, chaosSeed } from '../../helpers/chaos.ts';
 import { createExportArea, type RunningArea } from '../../helpers/export-area.ts';
 import { createRandom } from '../../helpers/export-events.ts';
@@ -11,6 +15,7 @@ import { isWhole } from '../../helpers/in-turn.ts';
 import { eventLine, startTestCompact } from '../../helpers/lake.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { waitFor } from '../../helpers/wait.ts';
+import { startReceiver } from '../../helpers/webhook-receiver.ts';
 import { runHere } from '../../helpers/worker-here.ts';
 
 const dayMs = 86_400_000;
@@ -44,7 +49,7 @@ async function openPlace() {
     await running.area?.stop();
     running.area = undefined;
   };
-  const start = async (more: { readonly exportMaxRows?: number } = {}): Promise<RunningArea> => {
+  const start = async (more: Parameters<typeof area.start>[0] = {}): Promise<RunningArea> => {
     const options = { clock, runAttempt, schedulesEveryMs: 10, linkTtlSeconds: 10 ** 9, retentionMs: 24 * hourMs };
     return (running.area = await area.start({ ...options, ...more }));
   };
@@ -61,8 +66,17 @@ async function openPlace() {
       clock.now += 1000;
     }
   }
+  async function erase(person: string): Promise<void> {
+    const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
+    const [crashPoint, signal] = [noCrashPoint, new AbortController().signal];
+    const opened = { table: await openTable(table, { clock, crashPoint }), duckdb, clock, crashPoint, signal };
+    const { publisher } = stream;
+    const lakeDir = path.join(area.dataDir, 'lake');
+    await eraseEvents({ ...opened, lakeDir, publisher }, { users: [person] }, { retentionMs: 24 * hourMs });
+    duckdb.close();
+  }
   const isSealed = async (): Promise<boolean> => (await readSnapshot(table)).young.length === 0;
-  return { area, user, clock, faults, running, start, stop, store, isSealed };
+  return { area, user, clock, faults, running, start, stop, store, erase, isSealed };
 }
 
 it(
@@ -132,4 +146,33 @@ it('A change feed whose export can never succeed stops with the reason, and keep
   clock.now += dayMs;
   await waitFor('it continues', async () => (await wider.call(user, target)).body.includes('"idRawExport":"2"'));
   expect((await wider.download(user, '2'))[0]?.trim().split('\n').slice(1).toSorted()).toEqual(['a', 'b', 'c']);
+});
+
+it('A webhook notifies who keeps a copy of each erasure once, with the export that has the erased ids', async () => {
+  const { user, start, store, erase } = await openPlace();
+  const area = await start({ webhooksAllow: ['127.0.0.0/8'] });
+  const { url, received } = await startReceiver(200);
+  const post = async (target: string): Promise<View> =>
+    ((await area.call(user, `/api/${target}`, { method: 'POST' })).json?.data ?? {}) as View;
+  await post(`webhook/v1/create.json?url=${encodeURIComponent(url)}`);
+  const list = 'every=day&timezone=UTC&event=customEvents&sinceVersion=0&erasures=1';
+  const idSchedule = String((await post(`schedule/v1/create.json?${list}`))['idSchedule']);
+  await store(['ann', 'ben', 'ann']);
+  /** Runs the schedule, and returns the data of the message about its export. */
+  async function runOnce(): Promise<View> {
+    const earlier = received.length;
+    await post(`schedule/v1/run.json?idSchedule=${idSchedule}`);
+    await waitFor('the message comes', () => received.length > earlier);
+    return (JSON.parse(received.at(-1)?.body ?? '') as { readonly data: View }).data;
+  }
+  const counts: number[] = [];
+  for (const person of [undefined, 'ann', undefined, 'ben']) {
+    if (person !== undefined) await erase(person);
+    const { idRawExport, rows, ...message } = await runOnce();
+    expect(message).toMatchObject({ idSchedule, event: 'customEvents', status: 'Success!' });
+    const erased = (await area.download(user, String(idRawExport))).flatMap((part) => part.trim().split('\n').slice(1));
+    expect(erased).toHaveLength(Number(rows));
+    counts.push(erased.length);
+  }
+  expect(counts).toEqual([0, 2, 0, 1]);
 });
