@@ -31,6 +31,8 @@ import { waitFor } from '../../helpers/wait.ts';
 
 /** Days of events, days that are kept by default, and rows of a day. */
 const [days, keptDays, rowsOfDay] = isWhole ? [400, 30, 300] : [10, 5, 60];
+/** Longest wait for the work on all days, and time limit of a test, ms. */
+const [waitMs, testMs] = isWhole ? [600_000, 1_800_000] : [120_000, 120_000];
 const dayMs = 86_400_000;
 const clock = createClock(0);
 const today = dayOf(clock.nowMs());
@@ -134,7 +136,7 @@ test(
       if (isExpiring && left.delete(step)) throw new Error(`ended at ${step}`);
     };
     const first = await startTestCompact(folder, createMemoryStream(), { sealAgeMs: 500, retentionMs: 1500 });
-    await waitFor('first-seen parts', () => isSettled(lakeDir, days * rowsOfDay * 2), 120_000);
+    await waitFor('first-seen parts', () => isSettled(lakeDir, days * rowsOfDay * 2), waitMs);
     await first.stop();
     const readers = startLakeReaders(folder, keptSql);
     const readAgeRules = async (): Promise<AgeRules> => {
@@ -149,15 +151,15 @@ test(
     await waitFor(
       'the log has the kept rows alone',
       async () => JSON.stringify(await countRows(await rowsSql(tableDir))) === exact,
-      120_000,
+      waitMs,
     );
     await waitFor(
       'readers of folders see them alone',
       async () => JSON.stringify(await countRows(glob).catch(() => [])) === exact,
-      120_000,
+      waitMs,
     );
     // With a limit, parts of months are not merged into those of years.
-    await waitFor('first-seen parts follow', () => isSettled(lakeDir, kept, 'month'), 120_000);
+    await waitFor('first-seen parts follow', () => isSettled(lakeDir, kept, 'month'), waitMs);
     await readers.stop();
     expect(second.facts()['ageLimits']).toMatchObject({ day: today });
     await second.stop();
@@ -187,86 +189,94 @@ test(
       ['4', '', '', firstKept(4)],
     ]);
   },
-  isWhole ? 900_000 : 120_000,
+  testMs,
 );
 
-test('The command counts rows and files by app first, then removes exactly these, and repeats without effect; limits that cannot be read remove none', async () => {
-  const { tableDir, work } = await openWork();
-  const { table } = work;
-  const [rows = 0, , kept = 0] = await countRows(await rowsSql(tableDir));
-  const { events: found } = await dryRunExpire(work, rules, today);
-  expect(found).toMatchObject({ rows: rows - kept, filesToRemove: days - keptDays - 1 });
-  const oldest = dateOf(days - 1);
-  expect(found?.apps.map(({ idApp, from, to }) => [idApp, from, to])).toEqual(
-    [1, 3, 4].map((idApp) => [idApp, oldest, dateOf((keptOf[idApp] ?? 0) + 1)]),
-  );
-  const ageLimits = createAgeLimits({ primaryTable: table, clock }, () => readNow(), 0);
-  let readNow = readRules;
-  await ageLimits.refresh([{ dataset: events, table }]);
-  const { key = '' } = ageLimits.find(events) ?? {};
-  expect(await ageLimits.holds(events, key)).toBe(true);
-  readNow = async () => ({ ...rules, defaultDays: keptDays + 1 });
-  expect(await ageLimits.holds(events, key)).toBe(false);
-  readNow = fail;
-  await expect(ageLimits.holds(events, key)).rejects.toThrow('unreadable');
-  expect(ageLimits.find(events)).toBeUndefined();
-  await expect(expireAll(work, fail, today)).rejects.toThrow('unreadable');
-  expect(await countRows(await rowsSql(tableDir))).toEqual([rows, rows, kept]);
-  expect(await expireAll(work, readRules, today)).toEqual({
-    events: {
-      rows: rows - kept,
-      failedEvents: 0,
-      filesRemoved: found?.filesToRemove,
-      filesRewritten: found?.filesToRewrite,
-    },
-  });
-  expect(await countRows(await rowsSql(tableDir))).toEqual([kept, kept, kept]);
-  expect(await expireAll(work, readRules, today)).toEqual({});
-  expect(await dryRunExpire(work, rules, today)).toEqual({});
-}, 120_000);
-
-test('A rewrite that is not shown at its path yet stays, so that the erased rows do not stay there for longer', async () => {
-  const { tableDir, work } = await openWork();
-  const { table, lakeDir, duckdb, retentionMs } = work;
-  const place = { retentionMs, stagingDir: lakePaths(lakeDir).staging, crashPoint: noCrashPoint };
-  await applyDueReplacements(table, { ...place, nowMs: clock.nowMs() });
-  const oldest = table.snapshot().files.filter(({ path: file }) => file.includes(dateOf(days - 1)));
-  const file = oldest.find(({ path: name }) => name.includes('alone'));
-  if (file === undefined) throw new Error('no file of the oldest day');
-  const toQuery = (source: string): string => `SELECT * FROM ${source} LIMIT ${rowsOfDay - 1}`;
-  await rewriteFiles(
-    { table, duckdb, clock, crashPoint: noCrashPoint, stagingDir: place.stagingDir, rowGroup: { rows: 20_480 } },
-    [{ file, rowsLeftOut: 1, toQuery }],
-    () => ({ cause: 'erase', actions: [], totals: { stored: -1, erased: 1 } }),
-  );
-  const countOldest = async (): Promise<number> => {
-    const [row] = await query(
-      `SELECT count(*)::INT AS rows FROM ${await rowsSql(tableDir)} WHERE id_app = 4 AND date = DATE '${dateOf(days - 1)}'`,
+test(
+  'The command counts rows and files by app first, then removes exactly these, and repeats without effect; limits that cannot be read remove none',
+  async () => {
+    const { tableDir, work } = await openWork();
+    const { table } = work;
+    const [rows = 0, , kept = 0] = await countRows(await rowsSql(tableDir));
+    const { events: found } = await dryRunExpire(work, rules, today);
+    expect(found).toMatchObject({ rows: rows - kept, filesToRemove: days - keptDays - 1 });
+    const oldest = dateOf(days - 1);
+    expect(found?.apps.map(({ idApp, from, to }) => [idApp, from, to])).toEqual(
+      [1, 3, 4].map((idApp) => [idApp, oldest, dateOf((keptOf[idApp] ?? 0) + 1)]),
     );
-    return Number(row?.['rows']);
-  };
-  await expireAll(work, readRules, today);
-  expect(await countOldest()).toBe(rowsOfDay - 1);
-  await applyDueReplacements(table, { ...place, nowMs: clock.nowMs() + retentionMs + 1 });
-  await expireAll(work, readRules, today);
-  expect(await countOldest()).toBe(0);
+    const ageLimits = createAgeLimits({ primaryTable: table, clock }, () => readNow(), 0);
+    let readNow = readRules;
+    await ageLimits.refresh([{ dataset: events, table }]);
+    const { key = '' } = ageLimits.find(events) ?? {};
+    expect(await ageLimits.holds(events, key)).toBe(true);
+    readNow = async () => ({ ...rules, defaultDays: keptDays + 1 });
+    expect(await ageLimits.holds(events, key)).toBe(false);
+    readNow = fail;
+    await expect(ageLimits.holds(events, key)).rejects.toThrow('unreadable');
+    expect(ageLimits.find(events)).toBeUndefined();
+    await expect(expireAll(work, fail, today)).rejects.toThrow('unreadable');
+    expect(await countRows(await rowsSql(tableDir))).toEqual([rows, rows, kept]);
+    expect(await expireAll(work, readRules, today)).toEqual({
+      events: {
+        rows: rows - kept,
+        failedEvents: 0,
+        filesRemoved: found?.filesToRemove,
+        filesRewritten: found?.filesToRewrite,
+      },
+    });
+    expect(await countRows(await rowsSql(tableDir))).toEqual([kept, kept, kept]);
+    expect(await expireAll(work, readRules, today)).toEqual({});
+    expect(await dryRunExpire(work, rules, today)).toEqual({});
+  },
+  testMs,
+);
 
-  // A raised limit: late rows are removed up to an earlier date, and readers of copies learn it.
-  await table.refresh();
-  await addDay(table, days, 0);
-  const sinceVersion = nextCursor(await readSnapshot(tableDir));
-  await expireAll(work, async () => ({ ...rules, defaultDays: keptDays + 1 }), today);
-  const list = { selectors: ['idApp', 'eventId', 'kind', 'before'], erasures: true as const, sinceVersion };
-  expect(await exportHere(tableDir, list, { idApps: [4] })).toEqual([['4', '', '', dateOf(keptDays + 1)]]);
+test(
+  'A rewrite that is not shown at its path yet stays, so that the erased rows do not stay there for longer',
+  async () => {
+    const { tableDir, work } = await openWork();
+    const { table, lakeDir, duckdb, retentionMs } = work;
+    const place = { retentionMs, stagingDir: lakePaths(lakeDir).staging, crashPoint: noCrashPoint };
+    await applyDueReplacements(table, { ...place, nowMs: clock.nowMs() });
+    const oldest = table.snapshot().files.filter(({ path: file }) => file.includes(dateOf(days - 1)));
+    const file = oldest.find(({ path: name }) => name.includes('alone'));
+    if (file === undefined) throw new Error('no file of the oldest day');
+    const toQuery = (source: string): string => `SELECT * FROM ${source} LIMIT ${rowsOfDay - 1}`;
+    await rewriteFiles(
+      { table, duckdb, clock, crashPoint: noCrashPoint, stagingDir: place.stagingDir, rowGroup: { rows: 20_480 } },
+      [{ file, rowsLeftOut: 1, toQuery }],
+      () => ({ cause: 'erase', actions: [], totals: { stored: -1, erased: 1 } }),
+    );
+    const countOldest = async (): Promise<number> => {
+      const [row] = await query(
+        `SELECT count(*)::INT AS rows FROM ${await rowsSql(tableDir)} WHERE id_app = 4 AND date = DATE '${dateOf(days - 1)}'`,
+      );
+      return Number(row?.['rows']);
+    };
+    await expireAll(work, readRules, today);
+    expect(await countOldest()).toBe(rowsOfDay - 1);
+    await applyDueReplacements(table, { ...place, nowMs: clock.nowMs() + retentionMs + 1 });
+    await expireAll(work, readRules, today);
+    expect(await countOldest()).toBe(0);
 
-  // Exports of versions that the log has may be reading the former lists.
-  const countLists = async (): Promise<number> => (await readdir(path.join(tableDir, erasureListFolder))).length;
-  await table.refresh();
-  expect(await countLists()).toBeGreaterThan(1);
-  await removeFormerLists(table);
-  expect(await countLists()).toBeGreaterThan(1);
-  await checkpointWhenDue(duckdb, table, noCrashPoint, 1);
-  await trimLog(table, undefined, { nowMs: clock.nowMs() + dayMs, retentionMs, crashPoint: noCrashPoint });
-  await removeFormerLists(table);
-  expect(await countLists()).toBe(1);
-}, 120_000);
+    // A raised limit: late rows are removed up to an earlier date, and readers of copies learn it.
+    await table.refresh();
+    await addDay(table, days, 0);
+    const sinceVersion = nextCursor(await readSnapshot(tableDir));
+    await expireAll(work, async () => ({ ...rules, defaultDays: keptDays + 1 }), today);
+    const list = { selectors: ['idApp', 'eventId', 'kind', 'before'], erasures: true as const, sinceVersion };
+    expect(await exportHere(tableDir, list, { idApps: [4] })).toEqual([['4', '', '', dateOf(keptDays + 1)]]);
+
+    // Exports of versions that the log has may be reading the former lists.
+    const countLists = async (): Promise<number> => (await readdir(path.join(tableDir, erasureListFolder))).length;
+    await table.refresh();
+    expect(await countLists()).toBeGreaterThan(1);
+    await removeFormerLists(table);
+    expect(await countLists()).toBeGreaterThan(1);
+    await checkpointWhenDue(duckdb, table, noCrashPoint, 1);
+    await trimLog(table, undefined, { nowMs: clock.nowMs() + dayMs, retentionMs, crashPoint: noCrashPoint });
+    await removeFormerLists(table);
+    expect(await countLists()).toBe(1);
+  },
+  testMs,
+);
