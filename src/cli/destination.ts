@@ -1,9 +1,8 @@
 import { assertAccount } from '../access/users.ts';
 import {
   addDestination,
-  listDestinations,
+  openDestinations,
   maxDestinations,
-  removeDestination,
   setDestinationSecret,
 } from '../destinations/destination-store.ts';
 import { parseTarget } from '../destinations/target.ts';
@@ -66,7 +65,7 @@ const list = defineDataCommand({
   options: { account },
   examples: ['destination list --account 1'],
   async run({ account: idAccount }, { paths }) {
-    const { known, damaged } = await listDestinations(paths, idAccount);
+    const { known, damaged } = await openDestinations(paths).list(idAccount);
     return [
       ...known.map(describeDestination),
       ...damaged.map((idDestination) => ({ idDestination, status: 'Damaged' })),
@@ -94,7 +93,7 @@ const remove = defineDataCommand({
   options: { account },
   examples: ['destination remove de_3f2a90c1d84b7e65 --account 1'],
   async run({ ID: idDestination, account: idAccount }, { paths }) {
-    if (await removeDestination(paths, idAccount, idDestination)) return { idDestination, removed: true };
+    if (await openDestinations(paths).remove(idAccount, idDestination)) return { idDestination, removed: true };
     throw noDestination(idAccount, idDestination);
   },
 });

@@ -1,4 +1,4 @@
-import { findDestination } from '../destinations/destination-store.ts';
+import { openDestinations } from '../destinations/destination-store.ts';
 import { openAccessReader } from '../access/store.ts';
 import { parseArguments } from '../export/api/arguments.ts';
 import { createCalendar } from '../export/api/calendar.ts';
@@ -37,7 +37,7 @@ async function withSchedules<T>(
       calendar,
       listSegmentIds: (idAccount) => listSegmentIds(paths.segments, idAccount),
       findVersions: (event) => findAvailableVersions(tableDirOf(paths.lake, { event })),
-      hasDestination: async (idAccount, id) => (await findDestination(paths, idAccount, id)) !== undefined,
+      hasDestination: async (idAccount, id) => (await openDestinations(paths).find(idAccount, id)) !== undefined,
       appsOfAccount: (idAccount) => access.current().appsOfAccount(idAccount),
     });
     const schedules = createAccountSchedules({

@@ -1,20 +1,14 @@
 import { openAccessReader } from '../access/store.ts';
 import { assertAccount } from '../access/users.ts';
 import { createAccountWebhooks, type AccountWebhooks } from '../export/notify/account-webhooks.ts';
-import {
-  describeDelivery,
-  describeWebhook,
-  maxWebhooks,
-  parseWebhookUrl,
-  resendRefusals,
-} from '../export/api/webhook-routes.ts';
+import { describeDelivery, describeWebhook, parseWebhookUrl, resendRefusals } from '../export/api/webhook-routes.ts';
 import { openJobRecords } from '../reports/report-records.ts';
 import { AppError } from '../runtime/errors.ts';
 import { createEgressPolicy, type EgressPolicy } from '../runtime/http/egress-policy.ts';
 import { createLogger } from '../runtime/logger.ts';
 import { openStore } from '../runtime/store/open-store.ts';
 import type { SentMessage } from '../webhooks/delivery-log.ts';
-import { addWebhook, listWebhooks, removeWebhook, rotationHours } from '../webhooks/webhook-store.ts';
+import { addWebhook, openWebhooks, removeWebhook, rotationHours } from '../webhooks/webhook-store.ts';
 import { defineDataCommand, type CommandGroup, type DataContext } from './command.ts';
 import { parsed, positive, failUsage, required, text, withDefault } from './option-specs.ts';
 
@@ -70,7 +64,7 @@ const add = defineDataCommand({
     const url = parseWebhookUrl(word, getRules(context));
     if (typeof url === 'string') failUsage(`URL ${url}`);
     const nowMs = clock.nowMs();
-    const { webhook, secret } = await addWebhook(paths, { idAccount, url: url.href }, { nowMs, most: maxWebhooks });
+    const { webhook, secret } = await addWebhook(paths, { idAccount, url: url.href, createdMs: nowMs });
     return { idWebhook: webhook.idWebhook, idAccount, url: webhook.url, secret };
   },
 });
@@ -82,7 +76,7 @@ const list = defineDataCommand({
   options: { account },
   examples: ['webhook list --account 1'],
   async run({ account: idAccount }, { paths }) {
-    const { known, damaged } = await listWebhooks(paths, idAccount);
+    const { known, damaged } = await openWebhooks(paths).list(idAccount);
     const listed: object[] = [];
     for (const { sealedSecret: _, formerSecret: _former, ...webhook } of known) listed.push(webhook);
     return [...listed, ...damaged.map((idWebhook) => ({ idWebhook, status: 'Damaged' }))];

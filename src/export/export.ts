@@ -5,7 +5,7 @@ import type { AuditLog } from '../audit/audit-log.ts';
 import type { Config } from '../config.ts';
 import { findAvailableVersions } from '../lake/log/change-feed.ts';
 import { openDuckdb } from '../lake/sql/duckdb.ts';
-import { findDestination } from '../destinations/destination-store.ts';
+import { openDestinations } from '../destinations/destination-store.ts';
 import { renderManifest } from '../reports/manifest.ts';
 import { addDownloadRoutes, addManifestRoutes, type Download } from '../reports/download-routes.ts';
 import { openReports, type Reports } from '../reports/open-reports.ts';
@@ -235,7 +235,8 @@ async function startWork(
     calendar,
     listSegmentIds: (idAccount) => listSegmentIds(segmentsDir, idAccount),
     findVersions: (event) => findAvailableVersions(tableDirOf(lakeDir, { event })),
-    hasDestination: async (idAccount, id) => (await findDestination(destinations.paths, idAccount, id)) !== undefined,
+    hasDestination: async (idAccount, id) =>
+      (await openDestinations(destinations.paths).find(idAccount, id)) !== undefined,
     appsOfAccount: (idAccount) => access.current().appsOfAccount(idAccount),
   });
   const exports = createExports({ store, runner, clock, parseRequest, loaded }, options);

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { isDeepStrictEqual } from 'node:util';
 import { AppError, isAppError } from '../runtime/errors.ts';
-import { openMarkedRecords, type MarkedRecords } from '../runtime/store/marked-records.ts';
+import { openAccountRecords } from '../runtime/store/account-records.ts';
 import { openStore } from '../runtime/store/open-store.ts';
 import { createRecords, type RecordKind, type Records } from '../runtime/store/records.ts';
 import {
@@ -33,29 +33,38 @@ const damaged = {
 const isArgument = (value: unknown): boolean =>
   Array.isArray(value) && value.length === 2 && isText(value[0]) && listOf(isText)(value[1]);
 
-const scheduleKind: RecordKind<Schedule> = {
-  isValid: shapeOf<Schedule>({
-    idSchedule: isText,
-    idAccount: isCount,
-    idUser: isText,
-    createdMs: isCount,
-    rule: shapeOf<Recurrence>({
-      every: oneOf(frequencies),
-      at: matching(/^(\d\d)?:\d\d$/),
-      weekday: optional(isCount),
-      timezone: isText,
-    }),
-    catchUp: isCount,
-    arguments: listOf(isArgument),
-    sinceVersion: optional(isText),
-    firstSlot: isInteger,
-    paused: isFlag,
-    resumes: isCount,
+const isSchedule = shapeOf<Schedule>({
+  idSchedule: isText,
+  idAccount: isCount,
+  idUser: isText,
+  createdMs: isCount,
+  rule: shapeOf<Recurrence>({
+    every: oneOf(frequencies),
+    at: matching(/^(\d\d)?:\d\d$/),
+    weekday: optional(isCount),
+    timezone: isText,
   }),
-  idOf: ({ idAccount, idSchedule }) => `${idAccount}/${idSchedule}`,
-  idForm: /^[1-9]\d{0,15}\/sc_[0-9a-f]{16}$/,
-  damaged,
-};
+  catchUp: isCount,
+  arguments: listOf(isArgument),
+  sinceVersion: optional(isText),
+  firstSlot: isInteger,
+  paused: isFlag,
+  resumes: isCount,
+});
+
+/** Largest number per account. */
+export const maxSchedules = 20;
+
+/** Opens the schedules of all accounts. */
+export const openSchedules = (schedules: string) =>
+  openAccountRecords(schedules, {
+    noun: 'schedule',
+    prefix: 'sc',
+    idOf: ({ idSchedule }) => idSchedule,
+    isValid: isSchedule,
+    most: maxSchedules,
+    damaged,
+  });
 
 const isScheduleRun = shapeOf<ScheduleRun>({
   idReport: isCount,
@@ -101,7 +110,6 @@ const progressKind: RecordKind<ScheduleProgress> = {
   damaged,
 };
 
-const openSchedules = (schedules: string): MarkedRecords<Schedule> => openMarkedRecords(schedules, scheduleKind);
 const openAsked = (schedules: string): Records<AskedRun> => createRecords(openStore(schedules), askedKind);
 const openProgress = (schedules: string): Records<ScheduleProgress> =>
   createRecords(openStore(schedules), progressKind);
@@ -126,23 +134,14 @@ function isSame(schedule: Schedule, added: NewSchedule): boolean {
 
 /**
  * Adds a schedule, durably; returns the existing one if the same user has an equal one. Errors: `conflict` if the
- * account has `most`, damaged ones included; `locked`.
+ * account has the maximum, damaged ones included; `locked`.
  */
-export async function addSchedule(schedules: string, added: NewSchedule, most: number): Promise<Schedule> {
-  const records = openSchedules(schedules);
-  return await records.store.hold(String(added.idAccount), async () => {
-    const { known, damaged: others } = await listSchedules(schedules, added.idAccount);
-    const same = known.find((schedule) => isSame(schedule, added));
-    if (same !== undefined) return same;
-    if (known.length + others.length >= most)
-      throw new AppError('conflict', `account ${added.idAccount} has ${most} schedules already`, {
-        hint: 'Delete one first.',
-      });
-    const idSchedule = `sc_${randomBytes(8).toString('hex')}`;
-    const schedule: Schedule = { idSchedule, ...added, paused: false, resumes: 0 };
-    await records.create(toId(schedule), schedule);
-    return schedule;
-  });
+export async function addSchedule(schedules: string, added: NewSchedule): Promise<Schedule> {
+  return await openSchedules(schedules).add(
+    added.idAccount,
+    (idSchedule) => ({ idSchedule, ...added, paused: false, resumes: 0 }),
+    (schedule) => isSame(schedule, added),
+  );
 }
 
 interface ScheduleIds {
@@ -182,14 +181,6 @@ export async function removeAskedRun(schedules: string, id: ScheduleId): Promise
   await openAsked(schedules).remove(toId(id));
 }
 
-export async function findSchedule(
-  schedules: string,
-  idAccount: number,
-  idSchedule: string,
-): Promise<Schedule | undefined> {
-  return await openSchedules(schedules).get(toId({ idAccount, idSchedule }));
-}
-
 /** Returns the result of a read, or `damaged`; throws other errors. */
 export async function orDamaged<T>(reading: Promise<T>): Promise<T | 'damaged'> {
   try {
@@ -198,31 +189,6 @@ export async function orDamaged<T>(reading: Promise<T>): Promise<T | 'damaged'> 
     if (isAppError(error, 'record_damaged')) return 'damaged';
     throw error;
   }
-}
-
-/** Lists the schedules of an account, oldest first, and the ids of damaged ones. */
-export async function listSchedules(
-  schedules: string,
-  idAccount: number,
-): Promise<{ readonly known: readonly Schedule[]; readonly damaged: readonly string[] }> {
-  const { known, damaged: others } = await openSchedules(schedules).list(`${idAccount}/`);
-  return {
-    known: known.toSorted((a, b) => a.createdMs - b.createdMs || (a.idSchedule < b.idSchedule ? -1 : 1)),
-    damaged: others.map((id) => parseId(id).idSchedule),
-  };
-}
-
-/** Changes a schedule, durably; undefined if there is none. Errors: `record_damaged`, `locked`. */
-export async function changeSchedule(
-  schedules: string,
-  idAccount: number,
-  idSchedule: string,
-  update: (schedule: Schedule) => Schedule,
-): Promise<Schedule | undefined> {
-  return await openSchedules(schedules).change(
-    toId({ idAccount, idSchedule }),
-    (schedule) => schedule && update(schedule),
-  );
 }
 
 /** Reads the progress of a schedule: its completed slots and last export requests. */
@@ -258,8 +224,7 @@ export async function removeScheduleProgress(schedules: string, id: ScheduleId):
 
 /** Removes a schedule, durably, damaged or not; returns whether there was one. Its exports stay. Error: `locked`. */
 export async function removeSchedule(schedules: string, idAccount: number, idSchedule: string): Promise<boolean> {
-  const id = { idAccount, idSchedule };
-  const wasThere = await openSchedules(schedules).remove(toId(id));
-  if (wasThere) await removeScheduleProgress(schedules, id);
+  const wasThere = await openSchedules(schedules).remove(idAccount, idSchedule);
+  if (wasThere) await removeScheduleProgress(schedules, { idAccount, idSchedule });
   return wasThere;
 }

@@ -7,12 +7,9 @@
  * Crash: a record is the previous or the new one.
  */
 import { randomBytes } from 'node:crypto';
-import { AppError } from '../runtime/errors.ts';
-import { decryptText, encryptText } from '../runtime/encrypted-text.ts';
-import { ensureKey, openKeys } from '../runtime/store/keys.ts';
-import { openMarkedRecords, type MarkedRecords } from '../runtime/store/marked-records.ts';
+import { createSealing, openAccountRecords } from '../runtime/store/account-records.ts';
 import { openStore } from '../runtime/store/open-store.ts';
-import { createRecords, type RecordKind, type Records } from '../runtime/store/records.ts';
+import { createRecords, type Records } from '../runtime/store/records.ts';
 import { isCount, isText, listOf, optional, shapeOf } from '../runtime/store/shape.ts';
 import { removeDeliveryLog } from './delivery-log.ts';
 
@@ -37,91 +34,57 @@ export interface WebhookPaths {
   readonly keys: string;
 }
 
-export interface AccountWebhooks {
-  readonly known: readonly Webhook[];
-  readonly damaged: readonly string[];
-}
+/** Largest number per account. */
+export const maxWebhooks = 10;
 
 /** Hours for which the former secret also signs after a rotation, by default and at most. */
 export const rotationHours = { fallback: 24, most: 168 } as const;
 
 const secretBytes = 32;
-const webhookKind: RecordKind<Webhook> = {
-  isValid: shapeOf<Webhook>({
-    idWebhook: isText,
-    idAccount: isCount,
-    url: (url) => typeof url === 'string' && URL.canParse(url),
-    createdMs: isCount,
-    sealedSecret: isText,
-    formerSecret: optional(shapeOf<FormerSecret>({ sealedSecret: isText, untilMs: isCount })),
-  }),
-  idOf: ({ idAccount, idWebhook }) => `${idAccount}/${idWebhook}`,
-  idForm: /^\d+\/wh_[0-9a-f]{16}$/,
-  damaged: { code: 'record_damaged', hint: 'Remove it, and add the webhook again.' },
-};
+const isWebhook = shapeOf<Webhook>({
+  idWebhook: isText,
+  idAccount: isCount,
+  url: (url) => typeof url === 'string' && URL.canParse(url),
+  createdMs: isCount,
+  sealedSecret: isText,
+  formerSecret: optional(shapeOf<FormerSecret>({ sealedSecret: isText, untilMs: isCount })),
+});
 
-const openWebhooks = ({ webhooks }: WebhookPaths): MarkedRecords<Webhook> => openMarkedRecords(webhooks, webhookKind);
+/** Opens the webhooks of all accounts. */
+export const openWebhooks = ({ webhooks }: Pick<WebhookPaths, 'webhooks'>) =>
+  openAccountRecords(webhooks, {
+    noun: 'webhook',
+    prefix: 'wh',
+    idOf: ({ idWebhook }) => idWebhook,
+    isValid: isWebhook,
+    most: maxWebhooks,
+    damaged: { code: 'record_damaged', hint: 'Remove it, and add the webhook again.' },
+  });
 
-const getKey = ({ keys }: WebhookPaths): Promise<Buffer> =>
-  ensureKey(
-    openKeys(keys, {
-      code: 'record_damaged',
-      what: 'a key',
-      hint: 'Restore it from a backup, or remove it and add the webhooks again.',
-    }),
-    'webhooks',
-  );
+const sealingOf = ({ keys }: WebhookPaths) => createSealing(keys, 'webhook', 'add the webhook again');
 
-async function createSecret(
-  paths: WebhookPaths,
-  idWebhook: string,
-): Promise<{ readonly secret: string; readonly sealedSecret: string }> {
-  const secret = `whsec_${randomBytes(secretBytes).toString('base64')}`;
-  return { secret, sealedSecret: encryptText(await getKey(paths), secret, idWebhook) };
-}
+const createSecret = (): string => `whsec_${randomBytes(secretBytes).toString('base64')}`;
 
 /**
  * Adds a webhook, durably; returns it with its signing secret, which cannot be read again. Errors: `conflict` if the
- * account has `most`, damaged ones included; `locked`.
+ * account has the maximum, damaged ones included; `locked`.
  */
 export async function addWebhook(
   paths: WebhookPaths,
-  { idAccount, url }: Pick<Webhook, 'idAccount' | 'url'>,
-  { nowMs, most }: { readonly nowMs: number; readonly most: number },
+  added: Pick<Webhook, 'idAccount' | 'url' | 'createdMs'>,
 ): Promise<{ readonly webhook: Webhook; readonly secret: string }> {
-  const webhooks = openWebhooks(paths);
-  return await webhooks.store.hold(String(idAccount), async () => {
-    if ((await webhooks.ids(`${idAccount}/`)).length >= most)
-      throw new AppError('conflict', `account ${idAccount} has ${most} webhooks already`, {
-        hint: 'Remove one first.',
-      });
-    const idWebhook = `wh_${randomBytes(8).toString('hex')}`;
-    const { secret, sealedSecret } = await createSecret(paths, idWebhook);
-    const webhook: Webhook = { idWebhook, idAccount, url, createdMs: nowMs, sealedSecret };
-    await webhooks.create(`${idAccount}/${idWebhook}`, webhook);
-    return { webhook, secret };
-  });
-}
-
-export async function findWebhook(
-  paths: WebhookPaths,
-  idAccount: number,
-  idWebhook: string,
-): Promise<Webhook | undefined> {
-  return await openWebhooks(paths).get(`${idAccount}/${idWebhook}`);
-}
-
-export async function listWebhooks(paths: WebhookPaths, idAccount: number): Promise<AccountWebhooks> {
-  const { known, damaged } = await openWebhooks(paths).list(`${idAccount}/`);
-  return {
-    known: known.toSorted((a, b) => a.createdMs - b.createdMs || (a.idWebhook < b.idWebhook ? -1 : 1)),
-    damaged: damaged.map((id) => id.slice(id.indexOf('/') + 1)),
-  };
+  const secret = createSecret();
+  const webhook = await openWebhooks(paths).add(added.idAccount, async (idWebhook) => ({
+    idWebhook,
+    ...added,
+    sealedSecret: await sealingOf(paths).seal(secret, idWebhook),
+  }));
+  return { webhook, secret };
 }
 
 /** Removes a webhook, durably, damaged or not; returns whether there was one. Error: `locked`. */
 export async function removeWebhook(paths: WebhookPaths, idAccount: number, idWebhook: string): Promise<boolean> {
-  const wasThere = await openWebhooks(paths).remove(`${idAccount}/${idWebhook}`);
+  const wasThere = await openWebhooks(paths).remove(idAccount, idWebhook);
   if (wasThere) await removeDeliveryLog(paths, { idAccount, idWebhook });
   return wasThere;
 }
@@ -136,13 +99,13 @@ export async function rotateWebhookSecret(
   idWebhook: string,
   formerUntilMs: number,
 ): Promise<{ readonly webhook: Webhook; readonly secret: string } | undefined> {
-  const created = await createSecret(paths, idWebhook);
-  const webhook = await openWebhooks(paths).change(`${idAccount}/${idWebhook}`, (before) => {
-    if (before === undefined) return undefined;
+  const secret = createSecret();
+  const sealedSecret = await sealingOf(paths).seal(secret, idWebhook);
+  const webhook = await openWebhooks(paths).change(idAccount, idWebhook, (before) => {
     const formerSecret = { sealedSecret: before.sealedSecret, untilMs: formerUntilMs };
-    return { ...before, sealedSecret: created.sealedSecret, formerSecret };
+    return { ...before, sealedSecret, formerSecret };
   });
-  return webhook && { webhook, secret: created.secret };
+  return webhook && { webhook, secret };
 }
 
 /** Decrypts the secrets that sign at a time, the current one first. Error: `record_damaged` if their key is another one. */
@@ -151,16 +114,8 @@ export async function decryptWebhookSecrets(
   { idWebhook, sealedSecret, formerSecret }: Webhook,
   nowMs: number,
 ): Promise<readonly string[]> {
-  const key = await getKey(paths);
   const former = formerSecret !== undefined && nowMs < formerSecret.untilMs ? [formerSecret.sealedSecret] : [];
-  try {
-    return [sealedSecret, ...former].map((sealed) => decryptText(key, sealed, idWebhook));
-  } catch (error) {
-    throw new AppError('record_damaged', `the secret of webhook ${idWebhook} cannot be decrypted`, {
-      cause: error,
-      hint: 'Restore the webhooks and keys/webhooks.key from the same backup, or add the webhook again.',
-    });
-  }
+  return await Promise.all([sealedSecret, ...former].map((sealed) => sealingOf(paths).open(sealed, idWebhook)));
 }
 
 /** The notices that a webhook has received, and the next attempt. */

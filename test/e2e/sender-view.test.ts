@@ -20,7 +20,8 @@ import { addTestApp, addTestUser, startWithUser, type ServiceWithUser } from '..
 import { noCurl } from '../helpers/shell.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-beforeEach(oneTestIn(2));
+// Whether one account learns of another is tested in each run.
+beforeEach(oneTestIn(2, /another account/));
 
 const run = promisify(execFile);
 const program = path.join(packageRoot, 'dist/main.js');

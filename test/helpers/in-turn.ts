@@ -21,13 +21,19 @@ export function inTurn<T>(cases: readonly T[], every: number): readonly T[] {
 
 /**
  * Returns a hook for `beforeEach` of a file whose tests are expensive and independent of each other: one in `every`
- * runs, beginning with a random one. All run in a complete run.
+ * runs, beginning with a random one. Those whose title matches `always`, and all in a complete run, run too.
  */
-export function oneTestIn(every: number): (context: { readonly skip: (note: string) => void }) => void {
+export function oneTestIn(every: number, always?: RegExp) {
   const first = randomInt(every);
   let tests = 0;
-  return ({ skip }) => {
-    const isSelected = tests % every === first;
+  return ({
+    skip,
+    task,
+  }: {
+    readonly skip: (note: string) => void;
+    readonly task: { readonly name: string };
+  }): void => {
+    const isSelected = tests % every === first || always?.test(task.name) === true;
     tests += 1;
     if (!isWhole && !isSelected) skip(`one in ${every} of this file runs, at random; all in the nightly run`);
   };

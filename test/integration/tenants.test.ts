@@ -17,7 +17,6 @@ import { startOpsServer } from '../../src/ops/ops-server.ts';
 import { basic, send, targetOf, type Answer, type Call, type Credentials } from '../helpers/export-area.ts';
 import { temporaryFolder } from '../helpers/folder.ts';
 import { stores } from '../helpers/import-rules.ts';
-import { inTurn } from '../helpers/in-turn.ts';
 import { eventLine, newEventId } from '../helpers/lake.ts';
 import { addTestSegment } from '../helpers/lists.ts';
 import { startServiceHere, type ServiceHere } from '../helpers/service-here.ts';
@@ -357,16 +356,16 @@ const table: Readonly<Record<string, Row>> = {
   'get /api/app/v1/live': [{ ask: ofApp, stranger: 404, read: listenAsUser }],
   ...ofOrders(
     '/api/raw/v1/export/create.json',
-    inTurn(orders, 3).map((row) => ({ ...row, read: orderAndRead })),
+    orders.map((row) => ({ ...row, read: orderAndRead })),
   ),
   ...ofOrders(
     '/api/raw/v1/export/estimate.json',
-    inTurn(orders, 3).map((row) => ({ shows: hasRows, ...row })),
+    orders.map((row) => ({ shows: hasRows, ...row })),
   ),
-  ...ofOrders('/api/raw/v1/export/preview.json', inTurn(orders, 3)),
+  ...ofOrders('/api/raw/v1/export/preview.json', orders),
   ...ofOrders(
     '/api/raw/v1/export/daily.json',
-    inTurn(orders, 3).map((row) => ({ shows: () => /"rows":[1-9]/, ...row })),
+    orders.map((row) => ({ shows: () => /"rows":[1-9]/, ...row })),
   ),
   ...byBoth('/api/raw/v1/export/get.json', [
     { ask: ({ idRawExport }) => query({ idRawExport }), stranger: 404, shows: () => /Success!/ },

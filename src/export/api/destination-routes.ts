@@ -1,8 +1,7 @@
 import {
   addDestination,
-  listDestinations,
+  openDestinations,
   maxDestinations,
-  removeDestination,
   setDestinationSecret,
   type Destination,
   type DestinationPaths,
@@ -65,7 +64,7 @@ export function addDestinationRoutes(
   });
 
   addMethod(['GET'], '/api/destination/v1/list.json', 'destination_list', async ({ idAccount }) => {
-    const { known, damaged } = await listDestinations(paths, idAccount);
+    const { known, damaged } = await openDestinations(paths).list(idAccount);
     return {
       data: { destinations: known.map(describeDestination), ...(damaged.length === 0 ? {} : { damaged }) },
     };
@@ -84,6 +83,8 @@ export function addDestinationRoutes(
   addMethod(['POST'], '/api/destination/v1/delete.json', 'destination_delete', async (user, given) => {
     if (!user.canExport) return lacksPermission;
     const idDestination = single(given, 'idDestination') ?? '';
-    return (await removeDestination(paths, user.idAccount, idDestination)) ? { data: { idDestination } } : missing;
+    return (await openDestinations(paths).remove(user.idAccount, idDestination))
+      ? { data: { idDestination } }
+      : missing;
   });
 }

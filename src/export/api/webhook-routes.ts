@@ -7,7 +7,8 @@ import type { EgressPolicy } from '../../runtime/http/egress-policy.ts';
 import { readDeliveryLog, type SentMessage } from '../../webhooks/delivery-log.ts';
 import {
   addWebhook,
-  listWebhooks,
+  maxWebhooks,
+  openWebhooks,
   removeWebhook,
   rotationHours,
   type Webhook,
@@ -41,7 +42,6 @@ interface WebhookRouteDependencies {
   readonly webhooks: WebhookMethods;
 }
 
-export const maxWebhooks = 10;
 const maxUrlLength = 2048;
 
 /** Parses the address of a webhook, or returns why it cannot be one. */
@@ -109,7 +109,7 @@ export function addWebhookRoutes(
     if (typeof url === 'string') return badRequest(`Argument url ${url}`);
     const nowMs = clock.nowMs();
     try {
-      const added = await addWebhook(paths, { idAccount, url: url.href }, { nowMs, most: maxWebhooks });
+      const added = await addWebhook(paths, { idAccount, url: url.href, createdMs: nowMs });
       return { data: { ...describeWebhook(added.webhook, nowMs), secret: added.secret } };
     } catch (error) {
       if (isAppError(error, 'conflict')) return badRequest(`The account already has ${maxWebhooks} webhooks`);
@@ -118,7 +118,7 @@ export function addWebhookRoutes(
   });
 
   addMethod(['GET'], '/api/webhook/v1/list.json', 'webhook_list', async ({ idAccount }) => {
-    const { known, damaged } = await listWebhooks(paths, idAccount);
+    const { known, damaged } = await openWebhooks(paths).list(idAccount);
     const lasts = await Promise.all(known.map(async (webhook) => (await readDeliveryLog(paths, webhook))[0]));
     const listed = known.map((webhook, index) => describeWebhook(webhook, clock.nowMs(), lasts[index]));
     return { data: { webhooks: listed, ...(damaged.length === 0 ? {} : { damaged }) } };

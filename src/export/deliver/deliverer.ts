@@ -17,7 +17,7 @@ import { openBucketDrop, type FileDrop } from '../../runtime/store/s3-drop.ts';
 import type { ByteSource } from '../../runtime/store/s3-write.ts';
 import {
   decryptDestinationSecret,
-  findDestination,
+  openDestinations,
   type Destination,
   type DestinationPaths,
 } from '../../destinations/destination-store.ts';
@@ -153,7 +153,7 @@ function createAttempts(
   async function deliverTo(job: ReportJob, idDestination: string, before: ReportDelivery): Promise<void> {
     const { id, idAccount, files = [] } = job;
     // Read now: it may have been removed, or have another secret.
-    const destination = await findDestination(paths, idAccount, idDestination);
+    const destination = await openDestinations(paths).find(idAccount, idDestination);
     if (destination === undefined) return await giveUp(job, before, 'the destination was removed');
     await transfer(job, destination, (sent) => record(id, { ...before, files: sent }));
     signal.throwIfAborted();

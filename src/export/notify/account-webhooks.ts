@@ -3,9 +3,9 @@ import type { AccessReader } from '../../access/access.ts';
 import { readNotices } from '../../lake/catalogue/catalogue-files.ts';
 import { isExpired, isInProgress, type ReportJob } from '../../reports/reports.ts';
 import { AppError } from '../../runtime/errors.ts';
-import { findSchedule, readScheduleProgress } from '../../schedules/schedule-store.ts';
+import { openSchedules, readScheduleProgress } from '../../schedules/schedule-store.ts';
 import { readDeliveryLog, type SentMessage } from '../../webhooks/delivery-log.ts';
-import { findWebhook, rotateWebhookSecret, type Webhook } from '../../webhooks/webhook-store.ts';
+import { openWebhooks, rotateWebhookSecret, type Webhook } from '../../webhooks/webhook-store.ts';
 import { findStop } from '../../schedules/schedules.ts';
 import { renderMessage, renderNotice, renderStop, renderTest, type Message } from './message.ts';
 import { createSender, type WebhookSenderDependencies } from './sender.ts';
@@ -35,7 +35,7 @@ function createRenderer({ lakeDir, schedules, access, clock, findJob }: AccountW
     idWebhook: string,
     idSchedule: string,
   ): Promise<Message | undefined> {
-    const schedule = await findSchedule(schedules, idAccount, idSchedule);
+    const schedule = await openSchedules(schedules).find(idAccount, idSchedule);
     const stop = schedule && findStop(schedule, await readScheduleProgress(schedules, schedule));
     return stop && renderStop(stop, idWebhook);
   }
@@ -85,13 +85,13 @@ export function createAccountWebhooks(dependencies: AccountWebhookDependencies) 
   return {
     /** Sends a test message now. */
     async test(idAccount: number, idWebhook: string): Promise<SentMessage | undefined> {
-      const webhook = await findWebhook(paths, idAccount, idWebhook);
+      const webhook = await openWebhooks(paths).find(idAccount, idWebhook);
       const name = randomBytes(8).toString('hex');
       return webhook && sendNow(webhook, renderTest(idWebhook, name, clock.nowMs()));
     },
     /** Lists the messages with the newest attempts, newest first. */
     async deliveries(idAccount: number, idWebhook: string): Promise<readonly SentMessage[] | undefined> {
-      const webhook = await findWebhook(paths, idAccount, idWebhook);
+      const webhook = await openWebhooks(paths).find(idAccount, idWebhook);
       return webhook && readDeliveryLog(paths, webhook);
     },
     /** Sends a recorded message again now, under its id. `gone`: what it reports no longer exists. */
@@ -100,7 +100,7 @@ export function createAccountWebhooks(dependencies: AccountWebhookDependencies) 
       idWebhook: string,
       idMessage: string,
     ): Promise<SentMessage | 'unknown' | 'gone' | undefined> {
-      const webhook = await findWebhook(paths, idAccount, idWebhook);
+      const webhook = await openWebhooks(paths).find(idAccount, idWebhook);
       if (webhook === undefined) return undefined;
       const sent = (await readDeliveryLog(paths, webhook)).find((one) => one.idMessage === idMessage);
       if (sent === undefined) return 'unknown';

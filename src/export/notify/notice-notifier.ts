@@ -12,7 +12,7 @@ import { startPollLoop } from '../../runtime/async/poll-loop.ts';
 import { describeError } from '../../runtime/errors.ts';
 import type { Stoppable } from '../../runtime/lifecycle.ts';
 import {
-  listWebhooks,
+  openWebhooks,
   readDeliveredNotices,
   deliveredTo,
   writeDeliveredNotices,
@@ -102,7 +102,7 @@ function createAccountDelivery(
   /** Returns when the next one is; undefined if none is left. */
   return async (idAccount) => {
     // Read for each message: a removed webhook or an erased notice is not sent.
-    const { known: webhooks, damaged } = await listWebhooks(paths, idAccount);
+    const { known: webhooks, damaged } = await openWebhooks(paths).list(idAccount);
     const known = await readDeliveredNotices(paths.webhooks, idAccount);
     const own = list()
       .filter((one) => one.idAccount === idAccount)

@@ -9,10 +9,11 @@ import { inParallel } from '../../runtime/async/in-parallel.ts';
 import { createKeyedSemaphore } from '../../runtime/async/semaphore.ts';
 import type { Problem } from '../../runtime/problems/problem.ts';
 import { describeError, isAppError } from '../../runtime/errors.ts';
+import type { AccountList } from '../../runtime/store/account-records.ts';
 import type { Delivery } from '../../reports/report-records.ts';
 import { isExpired, isInProgress, type ReportJob } from '../../reports/reports.ts';
 import type { ReportStore } from '../../reports/store.ts';
-import { findWebhook, listWebhooks, type AccountWebhooks, type Webhook } from '../../webhooks/webhook-store.ts';
+import { openWebhooks, type Webhook } from '../../webhooks/webhook-store.ts';
 import { renderMessage } from './message.ts';
 import { createSender, startBrokenWebhookLog, type WebhookSenderDependencies } from './sender.ts';
 import {
@@ -71,7 +72,7 @@ function createExportDelivery(
 
   async function findOrDamaged(idAccount: number, idWebhook: string): Promise<Webhook | 'damaged' | undefined> {
     try {
-      return await findWebhook(paths, idAccount, idWebhook);
+      return await openWebhooks(paths).find(idAccount, idWebhook);
     } catch (error) {
       if (!isAppError(error, 'record_damaged')) throw error;
       brokenWebhooks.take({ idAccount, idWebhook }, describeError(error));
@@ -110,7 +111,7 @@ export function startNotifier(dependencies: NotifierDependencies, options = defa
   /** Starts a loop for each webhook not yet notified of a request. A damaged one gets a loop: it may be repaired. */
   async function startDeliveries(
     job: ReportJob,
-    { known, damaged }: AccountWebhooks,
+    { known, damaged }: AccountList<Webhook>,
     hasJustEnded: boolean,
   ): Promise<void> {
     if (known.length + damaged.length === 0) return;
@@ -129,7 +130,7 @@ export function startNotifier(dependencies: NotifierDependencies, options = defa
     loops.start(id, async () => {
       const job = await store.find(id);
       if (job !== undefined && !isInProgress(job))
-        await startDeliveries(job, await listWebhooks(paths, job.idAccount), hasJustEnded);
+        await startDeliveries(job, await openWebhooks(paths).list(job.idAccount), hasJustEnded);
       return undefined;
     });
   }
@@ -140,9 +141,9 @@ export function startNotifier(dependencies: NotifierDependencies, options = defa
     async deliverMissed(): Promise<void> {
       const nowMs = clock.nowMs();
       const ended = store.list().filter((job) => !isInProgress(job) && !isExpired(job, nowMs));
-      const accounts = new Map<number, Promise<AccountWebhooks>>();
-      const listOnce = (idAccount: number): Promise<AccountWebhooks> => {
-        const listed = accounts.get(idAccount) ?? listWebhooks(paths, idAccount);
+      const accounts = new Map<number, Promise<AccountList<Webhook>>>();
+      const listOnce = (idAccount: number): Promise<AccountList<Webhook>> => {
+        const listed = accounts.get(idAccount) ?? openWebhooks(paths).list(idAccount);
         accounts.set(idAccount, listed);
         return listed;
       };

@@ -7,7 +7,7 @@ import { postToUntrustedUrl } from '../../runtime/http/post-untrusted.ts';
 import type { EgressPolicy } from '../../runtime/http/egress-policy.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import { recordAttempt, removeDeliveryLog } from '../../webhooks/delivery-log.ts';
-import { findWebhook, decryptWebhookSecrets, type Webhook, type WebhookPaths } from '../../webhooks/webhook-store.ts';
+import { openWebhooks, decryptWebhookSecrets, type Webhook, type WebhookPaths } from '../../webhooks/webhook-store.ts';
 import { signMessage, type Message } from './message.ts';
 
 type WebhookId = Pick<Webhook, 'idAccount' | 'idWebhook'>;
@@ -35,7 +35,7 @@ export function startBrokenWebhookLog({ paths, clock, logger }: WebhookSenderDep
 
   async function check(known: WebhookId): Promise<void> {
     try {
-      const webhook = await findWebhook(paths, known.idAccount, known.idWebhook);
+      const webhook = await openWebhooks(paths).find(known.idAccount, known.idWebhook);
       if (webhook !== undefined) await decryptWebhookSecrets(paths, webhook, clock.nowMs());
       take(known, undefined);
     } catch (error) {
@@ -109,7 +109,7 @@ export function createSender(
   /** Returns the status of the response; undefined if the webhook was removed while the message waited. */
   async function post({ idAccount, idWebhook }: Webhook, { id, body }: Message): Promise<number | undefined> {
     signal.throwIfAborted();
-    const webhook = await findWebhook(paths, idAccount, idWebhook);
+    const webhook = await openWebhooks(paths).find(idAccount, idWebhook);
     if (webhook === undefined) return undefined;
     const secrets = await openSecrets(webhook);
     const headers = signMessage(secrets, id, Math.floor(clock.nowMs() / 1000), body);
@@ -140,7 +140,7 @@ export function createSender(
     try {
       await recordAttempt(paths, webhook, attempt);
       // It may have been removed concurrently.
-      if ((await findWebhook(paths, idAccount, idWebhook)) === undefined) await removeDeliveryLog(paths, webhook);
+      if ((await openWebhooks(paths).find(idAccount, idWebhook)) === undefined) await removeDeliveryLog(paths, webhook);
     } catch (error) {
       logger.warn({ idWebhook, error: describeError(error) }, 'cannot record webhook delivery');
     }

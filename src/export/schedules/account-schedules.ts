@@ -4,10 +4,9 @@ import type { Clock } from '../../runtime/clock.ts';
 import { isAppError } from '../../runtime/errors.ts';
 import {
   addSchedule,
+  maxSchedules,
   askForRun,
-  changeSchedule,
-  findSchedule,
-  listSchedules,
+  openSchedules,
   orDamaged,
   readScheduleProgress,
   removeSchedule,
@@ -30,8 +29,6 @@ import { summarizeExport } from '../api/summary.ts';
 import { argumentsOfSlot, parseScheduleRequest } from './schedule-arguments.ts';
 import type { SlotClock } from './slot-clock.ts';
 import { validateApps } from './reconcile.ts';
-
-const maxSchedules = 20;
 
 const runStatuses: Readonly<Record<string, string>> = {
   success: 'Success!',
@@ -108,7 +105,7 @@ function createRunMethods(
   return {
     /** Lists the newest runs of a schedule, newest first; undefined without the schedule. */
     async runs(idAccount: number, idSchedule: string): Promise<readonly ScheduleView[] | undefined> {
-      const schedule = await findSchedule(schedules, idAccount, idSchedule);
+      const schedule = await openSchedules(schedules).find(idAccount, idSchedule);
       if (schedule === undefined) return undefined;
       const { runs = [] } = await readScheduleProgress(schedules, schedule);
       return runs.toReversed().map(describeRun);
@@ -118,7 +115,7 @@ function createRunMethods(
      * stopped schedule is refused.
      */
     async run(idAccount: number, idSchedule: string): Promise<ScheduleView | ExportApiError | undefined> {
-      const schedule = await findSchedule(schedules, idAccount, idSchedule);
+      const schedule = await openSchedules(schedules).find(idAccount, idSchedule);
       if (schedule === undefined) return undefined;
       const reason = stopReason(schedule, await readScheduleProgress(schedules, schedule));
       if (reason !== undefined) return badRequest(`The schedule is stopped: ${reason}. Resume it first.`);
@@ -142,7 +139,7 @@ export function createAccountSchedules(dependencies: AccountScheduleDependencies
     idSchedule: string,
     update: (schedule: Schedule) => Schedule,
   ): Promise<ScheduleView | undefined> {
-    const changed = await changeSchedule(schedules, idAccount, idSchedule, update);
+    const changed = await openSchedules(schedules).change(idAccount, idSchedule, update);
     return changed && describe(changed);
   }
 
@@ -162,20 +159,20 @@ export function createAccountSchedules(dependencies: AccountScheduleDependencies
       const firstSlot = (await slotClock.newest(order.rule, nowMs)) + 1;
       const added = { ...order, idAccount, idUser, createdMs: nowMs, firstSlot };
       try {
-        return await describe(await addSchedule(schedules, added, maxSchedules));
+        return await describe(await addSchedule(schedules, added));
       } catch (error) {
         if (isAppError(error, 'conflict')) return badRequest(`The account already has ${maxSchedules} schedules`);
         throw error;
       }
     },
     async list(idAccount: number) {
-      const { known, damaged } = await listSchedules(schedules, idAccount);
+      const { known, damaged } = await openSchedules(schedules).list(idAccount);
       const views = await Promise.all(known.map((schedule) => orDamaged(describe(schedule))));
       const unread = known.flatMap(({ idSchedule }, index) => (views[index] === 'damaged' ? idSchedule : []));
       return { schedules: views.filter((view) => view !== 'damaged'), damaged: [...damaged, ...unread] };
     },
     async find(idAccount: number, idSchedule: string): Promise<ScheduleView | undefined> {
-      const schedule = await findSchedule(schedules, idAccount, idSchedule);
+      const schedule = await openSchedules(schedules).find(idAccount, idSchedule);
       return schedule && describe(schedule);
     },
     ...createRunMethods(dependencies, describe),
@@ -184,7 +181,7 @@ export function createAccountSchedules(dependencies: AccountScheduleDependencies
       change(idAccount, idSchedule, (schedule) => (schedule.paused ? schedule : { ...schedule, paused: true })),
     /** Resumes a paused schedule with the next slot, a stopped one with the missed slots. */
     async resume(idAccount: number, idSchedule: string): Promise<ScheduleView | undefined> {
-      const found = await findSchedule(schedules, idAccount, idSchedule);
+      const found = await openSchedules(schedules).find(idAccount, idSchedule);
       if (found === undefined) return undefined;
       const firstSlot = (await slotClock.newest(found.rule, clock.nowMs())) + 1;
       return change(idAccount, idSchedule, (schedule) => ({

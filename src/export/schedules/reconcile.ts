@@ -6,7 +6,7 @@ import type { CrashPoint } from '../../runtime/crash-point.ts';
 import {
   changeScheduleProgress,
   findAskedRun,
-  findSchedule,
+  openSchedules,
   readScheduleProgress,
   removeAskedRun,
 } from '../../schedules/schedule-store.ts';
@@ -274,7 +274,7 @@ export function createScheduleReconciler(dependencies: ReconcileDependencies) {
      * if another host advances it too.
      */
     async take(idAccount: number, idSchedule: string): Promise<ReconcileResult | undefined> {
-      const schedule = await findSchedule(schedules, idAccount, idSchedule);
+      const schedule = await openSchedules(schedules).find(idAccount, idSchedule);
       if (schedule === undefined) return undefined;
       await store.refresh(({ slot }) => slot?.idSchedule === idSchedule);
       // Checked before its requests are read: one that ends in between must be settled before the next is created.

@@ -14,7 +14,7 @@ import type { Problem } from '../../runtime/problems/problem.ts';
 import { describeError, isAppError } from '../../runtime/errors.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import {
-  findSchedule,
+  openSchedules,
   listScheduleIds,
   orDamaged,
   removeScheduleProgress,
@@ -49,7 +49,7 @@ interface Known {
 }
 
 async function findState(schedules: string, { idAccount, idSchedule }: ScheduleId): Promise<string> {
-  const schedule = await orDamaged(findSchedule(schedules, idAccount, idSchedule));
+  const schedule = await orDamaged(openSchedules(schedules).find(idAccount, idSchedule));
   return schedule === 'damaged' ? schedule : `${schedule?.paused} ${schedule?.resumes}`;
 }
 
@@ -74,7 +74,7 @@ function createTurn(
       if (end === undefined) return undefined;
       const { progress, nextMs = 0 } = end;
       const schedule =
-        progress.stopped === undefined ? undefined : await findSchedule(schedules, idAccount, idSchedule);
+        progress.stopped === undefined ? undefined : await openSchedules(schedules).find(idAccount, idSchedule);
       const stop = schedule === undefined ? undefined : findStop(schedule, progress);
       return { progress, lookedMs, nextMs, state, ...defined({ stop }) };
     } catch (error) {

@@ -19,20 +19,16 @@ import { waitFor } from '../../helpers/wait.ts';
 async function fillFolder() {
   const dataDir = path.join(testFolder(), 'data');
   const paths = dataPaths(dataDir);
-  const { idSchedule } = await addSchedule(
-    paths.schedules,
-    {
-      idAccount: 1,
-      idUser: '1',
-      createdMs: 0,
-      rule: { every: 'day', at: '00:00', timezone: 'UTC' },
-      catchUp: 1,
-      arguments: [],
-      firstSlot: 1,
-    },
-    20,
-  );
-  const { webhook } = await addWebhook(paths, { idAccount: 1, url: 'https://example.com/' }, { nowMs: 0, most: 10 });
+  const { idSchedule } = await addSchedule(paths.schedules, {
+    idAccount: 1,
+    idUser: '1',
+    createdMs: 0,
+    rule: { every: 'day', at: '00:00', timezone: 'UTC' },
+    catchUp: 1,
+    arguments: [],
+    firstSlot: 1,
+  });
+  const { webhook } = await addWebhook(paths, { idAccount: 1, url: 'https://example.com/', createdMs: 0 });
   await addTestSegment(paths.segments, { idAccount: 1, idSegment: 5, kind: 'custom' }, ['ann']);
   await loadTestTitles(paths.titles, ['idCampaign,66,Spring']);
   const records = [

@@ -79,7 +79,7 @@ async function createScene(folder = testFolder()) {
   }
   await raiseDataFormat(data);
   await addApp(paths, { idApp: 1, platform: 'web', idAccount: 1 }, Date.now());
-  await addWebhook(paths, { idAccount: 1, url: 'https://example.com/' }, { nowMs: 1, most: 5 });
+  await addWebhook(paths, { idAccount: 1, url: 'https://example.com/', createdMs: 1 });
   await addTestSegment(paths.segments, { idAccount: 1, idSegment: 5, kind: 'custom' }, ['ann', 'bea']);
   await addTestSegment(paths.segments, { idAccount: 1, idSegment: 6, kind: 'custom' }, ['carl']);
   await loadTestTitles(paths.titles, ['idCampaign,66,Winter']);

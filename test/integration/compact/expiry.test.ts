@@ -31,7 +31,8 @@ import { waitFor } from '../../helpers/wait.ts';
 
 /** Days of events, days that are kept by default, and rows of a day. */
 const [days, keptDays, rowsOfDay] = isWhole ? [400, 30, 300] : [10, 5, 60];
-const timeoutMs = isWhole ? 900_000 : 120_000;
+/** Longest wait for the work on all days, and time limit of a test, ms. */
+const [waitMs, testMs] = isWhole ? [600_000, 1_800_000] : [120_000, 120_000];
 const dayMs = 86_400_000;
 const clock = createClock(0);
 const today = dayOf(clock.nowMs());
@@ -135,7 +136,7 @@ test(
       if (isExpiring && left.delete(step)) throw new Error(`ended at ${step}`);
     };
     const first = await startTestCompact(folder, createMemoryStream(), { sealAgeMs: 500, retentionMs: 1500 });
-    await waitFor('first-seen parts', () => isSettled(lakeDir, days * rowsOfDay * 2), 120_000);
+    await waitFor('first-seen parts', () => isSettled(lakeDir, days * rowsOfDay * 2), waitMs);
     await first.stop();
     const readers = startLakeReaders(folder, keptSql);
     const readAgeRules = async (): Promise<AgeRules> => {
@@ -150,15 +151,15 @@ test(
     await waitFor(
       'the log has the kept rows alone',
       async () => JSON.stringify(await countRows(await rowsSql(tableDir))) === exact,
-      120_000,
+      waitMs,
     );
     await waitFor(
       'readers of folders see them alone',
       async () => JSON.stringify(await countRows(glob).catch(() => [])) === exact,
-      120_000,
+      waitMs,
     );
     // With a limit, parts of months are not merged into those of years.
-    await waitFor('first-seen parts follow', () => isSettled(lakeDir, kept, 'month'), 120_000);
+    await waitFor('first-seen parts follow', () => isSettled(lakeDir, kept, 'month'), waitMs);
     await readers.stop();
     expect(second.facts()['ageLimits']).toMatchObject({ day: today });
     await second.stop();
@@ -188,7 +189,7 @@ test(
       ['4', '', '', firstKept(4)],
     ]);
   },
-  timeoutMs,
+  testMs,
 );
 
 test(
@@ -227,7 +228,7 @@ test(
     expect(await expireAll(work, readRules, today)).toEqual({});
     expect(await dryRunExpire(work, rules, today)).toEqual({});
   },
-  timeoutMs,
+  testMs,
 );
 
 test(
@@ -277,5 +278,5 @@ test(
     await removeFormerLists(table);
     expect(await countLists()).toBe(1);
   },
-  timeoutMs,
+  testMs,
 );

@@ -14,7 +14,8 @@ import { writeLake, type FixtureEvent } from '../../helpers/lake-fixture.ts';
 import { waitFor } from '../../helpers/wait.ts';
 import { runHere } from '../../helpers/worker-here.ts';
 
-beforeEach(oneTestIn(2));
+// Whether one account learns of another is tested in each run.
+beforeEach(oneTestIn(2, /another account/));
 
 const time = Date.parse('2025-05-02T00:00:00Z') / 1000;
 const event = (n: number, idApp: number): FixtureEvent => ({

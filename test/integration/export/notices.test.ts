@@ -53,7 +53,7 @@ async function openPlace() {
     await writeNotices(lakeDir, [...notices.toReversed(), ...(await readNotices(lakeDir))]);
   }
   const listen = async (idAccount: number, { url }: Receiver): Promise<string> =>
-    (await addWebhook(paths, { idAccount, url }, { nowMs: clock.now, most: 10 })).webhook.idWebhook;
+    (await addWebhook(paths, { idAccount, url, createdMs: clock.now })).webhook.idWebhook;
   const start = () => {
     const options = { timeoutMs: 2000, retryScheduleMs: [1000, 60_000], everyMs: 5 };
     const notifier = startNoticeNotifier({ lakeDir, access, paths, rules: local, clock, logger }, options);

@@ -14,7 +14,7 @@ import { createEgressPolicy, type EgressPolicy } from '../../../src/runtime/http
 import { createLogger } from '../../../src/runtime/logger.ts';
 import { packageRoot } from '../../../src/runtime/files/package-files.ts';
 import { openStore } from '../../../src/runtime/store/open-store.ts';
-import { addWebhook, listWebhooks, removeWebhook } from '../../../src/webhooks/webhook-store.ts';
+import { addWebhook, openWebhooks, removeWebhook } from '../../../src/webhooks/webhook-store.ts';
 import { backUp, restore } from '../../helpers/backup.ts';
 import { createExportArea } from '../../helpers/export-area.ts';
 import { testFolder } from '../../helpers/folder.ts';
@@ -39,7 +39,7 @@ async function openPlace(...urls: string[]) {
   /** Real time plus an offset that the test sets. */
   const clock = { aheadMs: 0, nowMs: () => realClock.nowMs() + clock.aheadMs };
   async function add(url: string, idAccount = 1): Promise<string> {
-    const { secret, webhook } = await addWebhook(paths, { idAccount, url }, { nowMs: clock.nowMs(), most: 10 });
+    const { secret, webhook } = await addWebhook(paths, { idAccount, url, createdMs: clock.nowMs() });
     secrets.push(secret);
     return webhook.idWebhook;
   }
@@ -114,7 +114,7 @@ describe('webhooks', () => {
     const id = await endReport();
     notifier.deliver(id);
     await waitFor('both were tried', () => gone.received.length > 0 && removed.received.length > 0);
-    const { idWebhook } = (await listWebhooks(paths, 1)).known.find(({ url }) => url === removed.url) ?? {
+    const { idWebhook } = (await openWebhooks(paths).list(1)).known.find(({ url }) => url === removed.url) ?? {
       idWebhook: '',
     };
     expect(await removeWebhook(paths, 1, idWebhook)).toBe(true);
@@ -138,7 +138,7 @@ describe('webhooks', () => {
     await strict.stop();
     expect(received).toEqual([]);
     const later = await startReceiver(200);
-    await addWebhook(paths, { idAccount: 1, url: later.url }, { nowMs: realClock.nowMs() + 10, most: 10 });
+    await addWebhook(paths, { idAccount: 1, url: later.url, createdMs: realClock.nowMs() + 10 });
     const notifier = start();
     notifier.deliver(id);
     await waitFor('the first receives a message', () => received.length === 1);
@@ -181,7 +181,7 @@ describe('webhooks', () => {
     answer();
     const ids = await endThree();
     await waitFor('two more are on their way', () => received.length === 5);
-    const [webhook] = (await listWebhooks(paths, 1)).known;
+    const [webhook] = (await openWebhooks(paths).list(1)).known;
     expect(await removeWebhook(paths, 1, webhook?.idWebhook ?? '')).toBe(true);
     answer();
     await waitFor('the last is given up', async () => {

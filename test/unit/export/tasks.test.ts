@@ -98,7 +98,7 @@ test(`A slot has one request, even if two hosts run the schedules at the same ti
         return random(4) === 0 ? { isDone: true, answer: 'late', delayMs: random(40) } : undefined;
       };
     const schedules = path.join(runners[0].folder, 'schedules');
-    const { idSchedule } = await addSchedule(schedules, added, 20);
+    const { idSchedule } = await addSchedule(schedules, added);
     const started = runners.map((host) => start(host, false));
     const waitForSlot = (slot: number): Promise<void> =>
       waitFor(
@@ -159,7 +159,7 @@ test('The end of a request on any host is sent to the webhooks by the host that 
   } = await startHosts(2);
   const { url, received } = await startReceiver(200);
   const paths = { webhooks: path.join(one.folder, 'webhooks'), keys: path.join(one.folder, 'keys') };
-  await addWebhook(paths, { idAccount: 1, url }, { nowMs: clock.now, most: 10 });
+  await addWebhook(paths, { idAccount: 1, url, createdMs: clock.now });
   start(one);
   start(other);
   const ids = [await one.create(), await other.create()];

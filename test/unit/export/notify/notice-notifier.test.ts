@@ -36,7 +36,7 @@ test('A notice is sent only to the webhooks of the account of its app', async ()
     [1, first],
     [2, second],
   ] as const)
-    await addWebhook(paths, { idAccount, url }, { nowMs: nowMs - 1000, most: 10 });
+    await addWebhook(paths, { idAccount, url, createdMs: nowMs - 1000 });
   await writeNotices(lakeDir, [noticeOf(7), noticeOf(8), noticeOf(9)]);
   const access = {
     current: () => ({

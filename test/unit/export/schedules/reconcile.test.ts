@@ -33,7 +33,7 @@ test('A change feed continues from the end of its last export, even if that ends
     sinceVersion: '0',
     firstSlot: 1,
   };
-  const { idSchedule } = await addSchedule(schedules, added, 20);
+  const { idSchedule } = await addSchedule(schedules, added);
   const store = await openReportStore(clock, logger, { reportsDir: path.join(folder, 'reports'), linkTtlSeconds: 60 });
   const slot = { idSchedule, slot: 8, name: '1970-01-09' };
   const { id } = await store.create({ idUser, idAccount: 1, event: 'customEvents', request: {}, slot });

@@ -9,7 +9,7 @@ import { createLogger } from '../../../../src/runtime/logger.ts';
 import {
   readScheduleProgress,
   addSchedule,
-  changeSchedule,
+  openSchedules,
   removeSchedule,
 } from '../../../../src/schedules/schedule-store.ts';
 import { testFolder } from '../../../helpers/folder.ts';
@@ -27,8 +27,8 @@ async function openPlace() {
   const clock = { now: 10 * 86_400_000, nowMs: () => clock.now };
   const added = { idAccount: 1, idUser: '1', createdMs: 0, catchUp: 31, firstSlot: 1, arguments: [] };
   const rule = { every: 'day', at: '04:00', timezone: 'UTC' } as const;
-  const { idSchedule } = await addSchedule(schedules, { ...added, rule, sinceVersion: '0' }, 20);
-  await changeSchedule(schedules, 1, idSchedule, (schedule) => ({ ...schedule, paused: true }));
+  const { idSchedule } = await addSchedule(schedules, { ...added, rule, sinceVersion: '0' });
+  await openSchedules(schedules).change(1, idSchedule, (schedule) => ({ ...schedule, paused: true }));
   const store = await openReportStore(clock, logger, {
     reportsDir: path.join(folder, 'reports'),
     linkTtlSeconds: 60,
