@@ -59,6 +59,8 @@ let ann: Credentials;
 /** A user of the account with history. */
 let hana: Credentials;
 let operator: Credentials;
+/** A user whose secret is the last one that a test has set. */
+let pia: Credentials;
 
 beforeEach(({ skip }) => {
   if (executable === undefined) skip(noChromium);
@@ -83,6 +85,7 @@ beforeAll(async () => {
   const user = { canExport: true, idAccount: 1 };
   ann = await addUser(paths, { ...user, name: 'ann' });
   hana = await addUser(paths, { ...user, name: 'hana', idAccount: 2 });
+  pia = await addUser(paths, { ...user, name: 'pia' });
   operator = await addUser(paths, { ...user, name: 'olga', operator: true });
   await writePastRequests(dataDir, ann.idUser, 3);
   const settings = {
@@ -133,7 +136,8 @@ interface Visit {
 
 /** Opens a page of the console in a new window, and signs in. */
 async function visit(user: Credentials, { hands: kind, width, scheme }: Way, place = ''): Promise<Visit> {
-  const context = await browser.newContext(windowOf(width, scheme));
+  // A list that scrolls closes.
+  const context = await browser.newContext({ ...windowOf(width, scheme), reducedMotion: 'reduce' });
   onTestFinished(() => context.close());
   const page = await context.newPage();
   page.setDefaultTimeout(20_000);
@@ -150,7 +154,11 @@ async function visit(user: Credentials, { hands: kind, width, scheme }: Way, pla
     hands,
     name,
     async look(what) {
-      await page.evaluate('scrollTo({ top: 0, behavior: "instant" })');
+      await waitFor('all is loaded', async () => (await page.locator('[aria-busy=true]').count()) === 0);
+      // A list that is scrolled covers a part of its entries.
+      await page.evaluate(
+        'for (const each of [document.scrollingElement, ...document.querySelectorAll(".groups")]) each.scrollTop = 0',
+      );
       const file = `${what}-${width}-${scheme}.png`;
       // Both hands see the same.
       if (pictures !== undefined && kind === 'mouse')
@@ -322,6 +330,8 @@ describe('an analyst', { timeout: 240_000 }, () => {
     await hands.choose(page.getByLabel('Comparison'), 'is not set');
     await page.getByText('No matching rows.').first().waitFor();
     await look('new-export-filters');
+    const request = await page.getByRole('region', { name: 'curl' }).innerText();
+    expect(request).toMatch(/eventName=level_up[^]*'paramsSet\[level\]=0'/);
     await hands.press(button(page, /^Remove the filter on level/));
     await waitForRows(page, 7);
   });
@@ -445,6 +455,36 @@ describe('an analyst', { timeout: 240_000 }, () => {
     await hands.press(button(card, 'Delete…'));
     await hands.press(button(card, 'Delete webhook'));
     await card.waitFor({ state: 'detached' });
+  });
+});
+
+describe('a user', { timeout: 240_000 }, () => {
+  it.each(inTurn(ways, 8))('A password is set, and signs in by name, %s', async (_, way) => {
+    const { page, hands, name, look } = await visit(pia, way);
+    await hands.press(page.getByText('pia', { exact: true }));
+    await hands.press(button(page, 'Change password'));
+    const dialog = page.getByRole('dialog', { name: 'Change password' });
+    const next = `long enough ${name}`;
+    await hands.type(dialog.getByLabel('Current password or secret'), pia.secret);
+    await hands.type(dialog.getByLabel('New password (12 characters or more)'), next);
+    await hands.type(dialog.getByLabel('Repeat new password'), 'another');
+    await hands.press(button(dialog, 'Change password'));
+    await dialog.getByText('The two new passwords differ.').waitFor();
+    await look('password');
+    await hands.type(dialog.getByLabel('Repeat new password'), next);
+    await hands.press(button(dialog, 'Change password'));
+    await dialog.getByText('Your password was changed.').waitFor();
+    pia = { ...pia, secret: next };
+    await hands.press(button(dialog, 'Done'));
+    await dialog.waitFor({ state: 'detached' });
+    if (!(await button(page, 'Sign out').isVisible())) await hands.press(page.getByText('pia', { exact: true }));
+    await look('menu');
+    await hands.press(button(page, 'Sign out'));
+    await hands.type(page.getByLabel('Name or user id'), 'pia');
+    await hands.type(page.getByLabel('Secret'), next);
+    await hands.press(button(page, 'Sign in'));
+    await page.getByRole('navigation', { name: 'Pages' }).waitFor();
+    expect(await page.getByText('pia', { exact: true }).count()).toBe(1);
   });
 });
 

@@ -308,15 +308,18 @@ describe('the pages of people', { timeout: 300_000 }, () => {
       timezone: 'UTC',
       eventName: ['other', "it's $HOME", '--json'],
       order: 'time',
-      format: 'jsonl',
+      columns: 'params',
+      dialect: 'excel',
+      format: 'csv',
       compression: 'gzip',
+      name: "it's $HOME",
     };
     const written = makeSnippets(service.api, order, describeExportForm().formats).find(
       ({ name }) => name === 'Command line',
     );
     const asUser = { ...environment, USER_ID: user.idUser };
     expect(answersIn(await paste(written?.text ?? '', home, asUser))).toMatchObject([
-      { files: ['customEvents.jsonl.gz'], rows: 500 },
+      { files: ['customEvents.csv.gz'], rows: 500 },
     ]);
     const words = 'export customEvent --all --selectors eventId --app 1 --app 77 -o -';
     const whole = await paste(`tributary ${words} 2> noted | sort`, home, asUser);

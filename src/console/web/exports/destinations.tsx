@@ -59,7 +59,7 @@ function AddForm({ onAdded }: { readonly onAdded: () => void }) {
       <Note>
         Exports and schedules can be delivered to a bucket or a folder of yours: each file once, the manifest last.
       </Note>
-      <div class="columns-3">
+      <div class="columns-4">
         <Input label="Name" name="name" required maxLength={100} />
         <Select label="Kind" choices={kinds} value={kind} onChange={(event) => setKind(event.currentTarget.value)} />
         {(fields[kind] ?? []).map(([name, label, placeholder]) => (
