@@ -59,7 +59,8 @@ function describePersons({ ID: ids, idType, app, account }: Names): string {
   const places = Object.entries({ app, account }).map(([name, id]) =>
     id === undefined ? '' : `, ${name} ${show(id)}`,
   );
-  return `${[ids].flat().length} ids of a ${show(idType)}${places.join('')}`;
+  const count = [ids].flat().length;
+  return `${count} ${count === 1 ? 'id' : 'ids'} of a ${show(idType)}${places.join('')}`;
 }
 
 /** Describes the limit of an app: rows may be removed by it. */
