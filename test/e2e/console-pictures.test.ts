@@ -168,6 +168,7 @@ describe.skipIf(executable === undefined || !isAsked)('the pictures of the conso
     const trickling = trickle(ended.signal);
     const data = await open('data/1');
     await data.locator('table .share').first().waitFor();
+    for (const chart of [/^Users a day/, /^New users a day/]) await data.getByRole('img', { name: chart }).waitFor();
     await take(data, 'data');
     const operations = await open('operations');
     const live = await open('live/1');
