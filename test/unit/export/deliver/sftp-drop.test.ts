@@ -21,8 +21,7 @@ async function openAt(serve: (socket: Socket) => void, signal = new AbortControl
   return await openFolderDrop(target, secret, lookup, signal);
 }
 
-const countSockets = (): number =>
-  process.getActiveResourcesInfo().filter((kind) => kind === 'TCPSocketWrap').length;
+const countSockets = (): number => process.getActiveResourcesInfo().filter((kind) => kind === 'TCPSocketWrap').length;
 
 const banner = 'SSH-2.0-Test\r\n';
 
