@@ -141,7 +141,7 @@ export const fileFormats = {
     kind: 'sheet',
     title: 'Excel',
     about:
-      'One workbook of at most 1,000,000 rows. Texts are never formulas; numbers of more than 15 digits are texts.',
+      'One workbook of at most 1,000,000 rows. Texts are never formulas; numbers over 15 digits are texts; times are date cells.',
     endings: ['.xlsx'],
     contentType: 'application/vnd.openxmlformats-officedocument.spreadsheetml.sheet',
     cells: 'text',
