@@ -12,13 +12,17 @@ export interface Hands {
   type(field: Locator, text: string): Promise<void>;
 }
 
-/** Waits for the entry of a list that starts with a title, and returns its whole title. */
-async function findTitle(list: Locator, title: string): Promise<string> {
+/** Waits for the entry of a list that starts with a title, and returns its value: the title may get a count later. */
+async function findEntry(list: Locator, title: string): Promise<string> {
   const options = list.locator('option');
   let found: string | undefined;
   await waitFor(`${title} can be chosen`, async () => {
-    found = (await options.allTextContents()).find((each) => each.startsWith(title));
-    return found !== undefined;
+    const entries = await options.evaluateAll((all) =>
+      all.map((each) => [each.textContent, each.getAttribute('value')]),
+    );
+    const entry = entries.find(([text]) => text?.startsWith(title) === true);
+    found = entry?.[1] ?? entry?.[0] ?? undefined;
+    return entry !== undefined;
   });
   return found ?? '';
 }
@@ -27,7 +31,7 @@ const mouse: Hands = {
   press: (control) => control.click(),
   async choose(list, title) {
     // The browser draws the open list itself; no event of the mouse reaches it.
-    await list.selectOption({ label: await findTitle(list, title) });
+    await list.selectOption({ value: await findEntry(list, title) });
   },
   async type(field, text) {
     await field.click({ clickCount: 3 });
@@ -56,7 +60,7 @@ const keyboard: Hands = {
   },
   async choose(list, title) {
     const { keyboard: keys } = list.page();
-    await findTitle(list, title);
+    await findEntry(list, title);
     await tabTo(list.page(), list);
     // Otherwise each key would change the choice.
     await keys.press('Enter');
