@@ -27,7 +27,7 @@ import {
  * Crash: the entry of the action in progress may be missing. A truncated last line is skipped.
  */
 export interface AuditLog {
-  /** Records an action, durably when it resolves. Repeated downloads, views and refusals are only counted. Never rejects. */
+  /** Records an action, durably when it resolves. Repeated downloads, views and refusals are counted. Never rejects. */
   record(action: AuditAction, outcome: AuditOutcome, details: AuditDetails): Promise<void>;
   problems(): readonly Problem[];
   /** Removes expired entries, and the oldest beyond the limit of objects. One process of all hosts calls it. */
