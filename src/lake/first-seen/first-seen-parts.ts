@@ -1,9 +1,9 @@
 /**
  * First-seen parts: the first time of each user and device of an app, kept for exports of new users and devices.
  *
- * In: sealed files of the events table. Out: Parquet files `first-seen/v1-GROUP-ID-*.parquet`, each named by a record
- * with the hashes of the data files that it covers (plan-parts.ts). Columns: is_user, id_app, key (subject.ts) and
- * first_seconds, the time of the subject's first event, rounded down to s. A row takes 19 bytes.
+ * In: sealed files of the events table. Out: Parquet files `first-seen/v2-GROUP-ID-*.parquet`, each named by a record
+ * with the hashes of the data files that it covers (plan-parts.ts). Columns: subject (user or device), id_app, key
+ * (subject.ts) and first_seconds, the time of the subject's first event, rounded down to s. A row takes 19 bytes.
  * Invariant: a part depends only on the bytes of the files that it covers (`chooseParts`: its use by readers).
  * Crash: a part is complete or does not exist. Missing and damaged parts are recreated; until then, exports read the
  * rows of their files.
@@ -21,7 +21,7 @@ import { openFileRecords, type RecordedFile } from '../../runtime/store/file-rec
 import { localFiles, openStore } from '../../runtime/store/open-store.ts';
 import { isInteger, isText, listOf, matching, optional, shapeOf } from '../../runtime/store/shape.ts';
 import { findFileDamage } from '../files/data-file.ts';
-import { addRowGroupHashes, type AppRange } from '../files/row-group-hashes.ts';
+import { addRowGroupHashes, type AppRange, type RowsRead } from '../files/row-group-hashes.ts';
 import { withEmptyFile, type DataFile } from '../log/snapshot.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlList, sqlText } from '../sql/literals.ts';
@@ -35,7 +35,7 @@ type Facts = Pick<StoredPart, 'covers' | 'firstDate' | 'lastDate'>;
 type StoredFacts = Facts & Pick<StoredPart, 'groups'>;
 
 /** Form of the parts. Those of other forms are removed. */
-const form = 'v1';
+const form = 'v2';
 const temporaryEnd = '.tmp';
 /** A lookup for one app reads this many rows more than it needs. */
 const groupRows = 61_440;
@@ -130,22 +130,24 @@ export async function areFirstSeenPartsCurrent(lakeDir: string, files: readonly 
 /** Selects the rows of a part from data files. The first path is the empty file, which has every column. */
 function rowsSql(paths: readonly string[]): string {
   const ofSubject = (subject: Subject): string =>
-    `SELECT ${subject === 'user'} AS is_user, id_app, ${subjectSql(subject)} AS subject, min(event_time) AS first
+    `SELECT '${subject}' AS subject, id_app, ${subjectSql(subject)} AS id, min(event_time) AS first
      FROM read_parquet(${sqlList(paths)}, union_by_name = true, hive_partitioning = false) AS events
      WHERE id_app IS NOT NULL AND event_time IS NOT NULL AND ${subjectSql(subject)} IS NOT NULL GROUP BY ALL`;
-  return `SELECT is_user, id_app, ${subjectKeySql('subject')} AS key, CAST(floor(epoch(first)) AS BIGINT) AS first_seconds
+  return `SELECT subject, id_app, ${subjectKeySql('id')} AS key, CAST(floor(epoch(first)) AS BIGINT) AS first_seconds
     FROM (${ofSubject('user')} UNION ALL ${ofSubject('device')})`;
 }
 
-/** Returns the apps whose row groups `earlierKeysSql` reads. */
-export function earlierApps(idApps: readonly number[]): AppRange {
-  return [Math.min(...idApps), Math.max(...idApps)];
+const rangeOf = (idApps: readonly number[]): AppRange => [Math.min(...idApps), Math.max(...idApps)];
+
+/** Returns what `earlierKeysSql` reads of a part. */
+export function earlierRows(subject: Subject, idApps: readonly number[]): RowsRead {
+  return { apps: [rangeOf(idApps)], subject };
 }
 
 /** Builds the relation of the keys that apps' subjects had before `$spanFrom`, in the parts bound as `$parts`. */
 export function earlierKeysSql(subject: Subject, idApps: readonly number[]): string {
   return `SELECT id_app, key FROM read_parquet($parts, hive_partitioning = false)
-    WHERE is_user = ${subject === 'user'} AND id_app BETWEEN ${earlierApps(idApps).join(' AND ')}
+    WHERE subject = '${subject}' AND id_app BETWEEN ${rangeOf(idApps).join(' AND ')}
       AND first_seconds < CAST($spanFrom AS BIGINT) // 1000000`;
 }
 
@@ -214,7 +216,7 @@ export async function openFirstSeenParts(lakeDir: string, crashPoint: CrashPoint
     try {
       // Keys do not compress. Version 2 of Parquet packs ordered numbers.
       await duckdb.run(
-        `COPY (${select} ORDER BY is_user, id_app) TO ${sqlText(temporary)} (FORMAT parquet, PARQUET_VERSION v2, COMPRESSION uncompressed, ROW_GROUP_SIZE ${groupRows})`,
+        `COPY (${select} ORDER BY subject, id_app) TO ${sqlText(temporary)} (FORMAT parquet, PARQUET_VERSION v2, COMPRESSION uncompressed, ROW_GROUP_SIZE ${groupRows})`,
       );
       const groups = await addRowGroupHashes(duckdb, temporary);
       await crashPoint('first-seen-written');
@@ -252,7 +254,7 @@ export async function openFirstSeenParts(lakeDir: string, crashPoint: CrashPoint
       await localFiles.use(some, (paths) =>
         write(
           duckdb,
-          `SELECT is_user, id_app, key, min(first_seconds) AS first_seconds FROM read_parquet(${sqlList(paths)}, hive_partitioning = false) GROUP BY ALL`,
+          `SELECT subject, id_app, key, min(first_seconds) AS first_seconds FROM read_parquet(${sqlList(paths)}, hive_partitioning = false) GROUP BY ALL`,
           groupOf(facts.lastDate, today),
           facts,
         ),
