@@ -1,7 +1,8 @@
 import path from 'node:path';
 import { events, findExport } from '../../datasets/dataset.ts';
 import { pruneFiles } from '../../lake/files/prune.ts';
-import { earlierRows, readFirstSeenParts } from '../../lake/first-seen/first-seen-parts.ts';
+import { readFirstSeenParts } from '../../lake/first-seen/first-seen-parts.ts';
+import { earlierRows } from '../../lake/first-seen/part-rows.ts';
 import { chooseParts } from '../../lake/first-seen/plan-parts.ts';
 import type { DataFile, Snapshot } from '../../lake/log/snapshot.ts';
 import { isAppError } from '../../runtime/errors.ts';

@@ -42,7 +42,7 @@ const dayMs = 86_400_000;
 const [monthAfterDays, yearAfterDays] = [7, 70];
 /** A larger part is not merged with others of its group, whose total is less than its size by this factor. */
 const growth = 2;
-/** Limit of parts that are merged: 28 million subjects, 12 s. */
+/** Limit of parts that are merged: 28 million subjects, 13 s. */
 const maxMergedBytes = 512 * 1024 ** 2;
 /** Limits of the files of a new part: 15 s. */
 const [maxFiles, maxRows] = [256, 8_000_000];
