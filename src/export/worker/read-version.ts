@@ -58,8 +58,8 @@ export async function resolveReadVersion({ tableDir, request, apps }: ReadPlan):
 }
 
 /**
- * Compares files, or only the row groups of `rowsRead`, with their hashes. Errors: `file_damaged`; `LimitError` if only an older version is affected, whose
- * files were removed by the retention or replaced by rewrites.
+ * Compares files, or only the row groups of `rowsRead`, with their hashes. Errors: `file_damaged`; `LimitError` if only
+ * an older version is affected, whose files were removed by the retention or replaced by rewrites.
  */
 export async function assertReadVersionIntact(
   { request, apps }: ReadPlan,
@@ -111,8 +111,8 @@ type PinnableFile = RecordedFile & Pick<DataFile, 'groups'>;
 
 /**
  * Links a file into the work folder, where the locked engine may read it and no process removes it, and compares its
- * hash, or those of the row groups of `rowsRead`; returns the new path. Error: `file_damaged`, `retryable` if the file was replaced or removed, since the next plan
- * has another.
+ * hash, or those of the row groups of `rowsRead`; returns the new path. Error: `file_damaged`, `retryable` if the file
+ * was replaced or removed, since the next plan has another.
  */
 export async function pinFile(list: PinnableFile, folder: string, name: string, rowsRead?: RowsRead): Promise<string> {
   const pinned = path.join(folder, name);
