@@ -1,6 +1,6 @@
-import { readFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import path from 'node:path';
-import { expect } from 'vitest';
+import { expect, onTestFinished } from 'vitest';
 import type { ExportSpec } from '../../src/export/jobs/export-spec.ts';
 import { fileFilter } from '../../src/export/worker/query.ts';
 import { runExport } from '../../src/export/worker/run-export.ts';
@@ -63,6 +63,13 @@ export async function listDay({ folder, year, day }: Pick<DayExport, 'folder' | 
   return files.filter(({ publishedPath }) => publishedPath?.includes(`/date=${dateOfYear(year, day)}/`) === true);
 }
 
+/** Creates the folder of an attempt on the disk of the lake, whose files are then linked, not copied. */
+function attemptFolder(folder: string): string {
+  const created = mkdtempSync(path.join(folder, 'attempt-'));
+  onTestFinished(() => rmSync(created, { recursive: true, force: true }));
+  return created;
+}
+
 /** Runs an export as a worker does, in this process. */
 export async function exportDay({ folder, year, day, event, idApps }: DayExport): Promise<ExportRun> {
   const fromSeconds = (year.firstDayMs + day * dayMs) / 1000;
@@ -71,7 +78,7 @@ export async function exportDay({ folder, year, day, event, idApps }: DayExport)
     selectors: selectors[event],
     eventTime: { fromSeconds, beforeSeconds: fromSeconds + dayMs / 1000 },
   };
-  const plan = planHere(tableOf(folder), request, { idApps, limits });
+  const plan = { ...planHere(tableOf(folder), request, { idApps, limits }), folder: attemptFolder(folder) };
   const { files } = await readSnapshot(plan.tableDir);
   const opened = pruneFiles(files, fileFilter(plan.request, plan.apps));
   const [readBefore, cpuBefore, startedAt] = [readBytesRead(), process.cpuUsage(), performance.now()];

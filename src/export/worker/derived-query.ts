@@ -1,7 +1,7 @@
 import type { Dataset } from '../../datasets/dataset.ts';
 import type { DerivedExport, Subject } from '../../datasets/pipeline-file.ts';
 import { subjectKeySql, subjectSql } from '../../datasets/subject.ts';
-import { earlierKeysSql } from '../../lake/first-seen/first-seen-parts.ts';
+import { earlierKeysSql } from '../../lake/first-seen/part-rows.ts';
 import type { ExportApp, ExportSpec, SecondsSpan } from '../jobs/export-spec.ts';
 import type { PlanTitles } from '../jobs/worker-messages.ts';
 import { dayConditions, fieldConditions, spanConditions } from './conditions.ts';

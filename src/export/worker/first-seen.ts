@@ -1,7 +1,8 @@
 import path from 'node:path';
 import { events, findExport } from '../../datasets/dataset.ts';
 import { pruneFiles } from '../../lake/files/prune.ts';
-import { earlierApps, readFirstSeenParts } from '../../lake/first-seen/first-seen-parts.ts';
+import { readFirstSeenParts } from '../../lake/first-seen/first-seen-parts.ts';
+import { earlierRows } from '../../lake/first-seen/part-rows.ts';
 import { chooseParts } from '../../lake/first-seen/plan-parts.ts';
 import type { DataFile, Snapshot } from '../../lake/log/snapshot.ts';
 import { isAppError } from '../../runtime/errors.ts';
@@ -24,14 +25,16 @@ export interface UsedParts {
 /** Number of attempts: the compactor may replace parts meanwhile. */
 const attempts = 3;
 
-/** Returns the start of the request's span, Unix s, if parts have what is before it; undefined otherwise. */
-function findStart({ request, apps }: Pick<ReadPlan, 'request' | 'apps'>): number | undefined {
+/** Returns whose first events a request exports, and the start of its span, Unix s; undefined if parts do not help. */
+function findFirst({ request, apps }: Pick<ReadPlan, 'request' | 'apps'>) {
   const found = findExport(request.event);
-  const isFirst = found !== undefined && 'derive' in found.event && found.event.derive === 'first';
+  const beforeSeconds = request.eventTime.fromSeconds;
+  if (found === undefined || !('derive' in found.event) || found.event.derive !== 'first') return undefined;
   // Filters on fields select the events before the derivation.
-  if (!isFirst || found.dataset !== events || Object.keys(request.filters).length > 0 || apps.length === 0)
-    return undefined;
-  return request.eventTime.fromSeconds;
+  const isFiltered = found.dataset !== events || Object.keys(request.filters).length > 0;
+  return isFiltered || apps.length === 0 || beforeSeconds === undefined
+    ? undefined
+    : { subject: found.event.of, beforeSeconds };
 }
 
 /**
@@ -43,10 +46,10 @@ export async function pinFirstSeen(
   { tableDir, files }: Pick<Snapshot, 'tableDir' | 'files'>,
   tempDir: string,
 ): Promise<PinnedFirstSeen | undefined> {
-  const beforeSeconds = findStart(plan);
-  if (beforeSeconds === undefined) return undefined;
-  const reader = { beforeSeconds, idApps: plan.apps.map(({ idApp }) => idApp) };
-  const appRanges = [earlierApps(reader.idApps)];
+  const first = findFirst(plan);
+  if (first === undefined) return undefined;
+  const reader = { beforeSeconds: first.beforeSeconds, idApps: plan.apps.map(({ idApp }) => idApp) };
+  const rowsRead = earlierRows(first.subject, reader.idApps);
   const paths = new Map<string, string>();
   const damaged = new Set<string>();
   for (let attempt = 1; ; attempt += 1) {
@@ -54,7 +57,7 @@ export async function pinFirstSeen(
     let replaced = 0;
     for (const part of chooseParts(all, files, reader).parts) {
       if (paths.has(part.id) || damaged.has(part.id)) continue;
-      const pinned = await pinFile(part, tempDir, `first-seen-${paths.size + damaged.size}.parquet`, appRanges).catch(
+      const pinned = await pinFile(part, tempDir, `first-seen-${paths.size + damaged.size}.parquet`, rowsRead).catch(
         (error: unknown) => {
           if (!isAppError(error, 'file_damaged')) throw error;
           if (error.retryable) replaced += 1;

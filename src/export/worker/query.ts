@@ -1,6 +1,6 @@
 import { findExport, getExport, type Dataset } from '../../datasets/dataset.ts';
 import { toAddFilter, type FileFilter, type TimeRange } from '../../lake/files/prune.ts';
-import type { AppRange } from '../../lake/files/row-group-hashes.ts';
+import type { RowsRead } from '../../lake/files/row-group-hashes.ts';
 import type { AddFilter } from '../../lake/log/actions.ts';
 import type { Snapshot } from '../../lake/log/snapshot.ts';
 import { parseSchemaString } from '../../lake/table-schema.ts';
@@ -140,10 +140,10 @@ const hasSmallSets = ({ eventName = [], filters }: ExportSpec, apps: readonly Ex
  * Returns the apps whose row groups are all that the engine reads of a file, because statements compare `id_app` with
  * them; undefined if it may read others.
  */
-export function appsRead({ request, apps, ...lists }: ReadPlan): readonly AppRange[] | undefined {
+export function appsRead({ request, apps, ...lists }: ReadPlan): RowsRead | undefined {
   const { event } = getExport(request.event);
   const isCompared = !('derive' in event) && !isJoined(request, lists) && hasSmallSets(request, apps);
-  return isCompared ? apps.map(({ idApp }) => [idApp, idApp]) : undefined;
+  return isCompared ? { apps: apps.map(({ idApp }) => [idApp, idApp]) } : undefined;
 }
 
 /** Builds the query of a request. Throws if no dataset has its event. */

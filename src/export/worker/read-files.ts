@@ -38,10 +38,10 @@ export function createReadFiles(
 
 export function createVerify({ plan, snapshot }: RequestedFiles): Verify {
   const verified = new Map<string, Promise<void>>();
-  const appRanges = appsRead(plan);
+  const rowsRead = appsRead(plan);
   return async (files) => {
     for (const file of files) {
-      const verifying = verified.get(file.absolutePath) ?? assertReadVersionIntact(plan, snapshot, [file], appRanges);
+      const verifying = verified.get(file.absolutePath) ?? assertReadVersionIntact(plan, snapshot, [file], rowsRead);
       verified.set(file.absolutePath, verifying);
       await verifying;
     }

@@ -6,7 +6,7 @@ import { findSize, linkOrCopy } from '../../runtime/files/file-checks.ts';
 import type { RecordedFile } from '../../runtime/store/file-records.ts';
 import { findStoredSize, localFiles } from '../../runtime/store/open-store.ts';
 import { assertFilesIntact } from '../../lake/files/data-file.ts';
-import { isLocalIntact, type AppRange } from '../../lake/files/row-group-hashes.ts';
+import { isLocalIntact, type RowsRead } from '../../lake/files/row-group-hashes.ts';
 import { assertListed, erasureListFile } from '../../lake/event-index/erasure-list.ts';
 import { findSinceMs, nextCursor, parseCursor } from '../../lake/log/change-feed.ts';
 import { readCommit } from '../../lake/log/log-files.ts';
@@ -58,25 +58,25 @@ export async function resolveReadVersion({ tableDir, request, apps }: ReadPlan):
 }
 
 /**
- * Compares files, or only the row groups of `appRanges`, with their hashes. Errors: `file_damaged`; `LimitError` if only an older version is affected, whose
- * files were removed by the retention or replaced by rewrites.
+ * Compares files, or only the row groups of `rowsRead`, with their hashes. Errors: `file_damaged`; `LimitError` if only
+ * an older version is affected, whose files were removed by the retention or replaced by rewrites.
  */
 export async function assertReadVersionIntact(
   { request, apps }: ReadPlan,
   { tableDir }: Snapshot,
   files: readonly DataFile[],
-  appRanges: readonly AppRange[] | undefined,
+  rowsRead: RowsRead | undefined,
 ): Promise<void> {
   const { asOf } = request;
   try {
-    await assertFilesIntact(files, appRanges);
+    await assertFilesIntact(files, rowsRead);
   } catch (error) {
     if (asOf === undefined || !isAppError(error, 'file_damaged')) throw error;
     const live = new Map(
       (await readSnapshot(tableDir, neededFiles(request, apps))).files.map((file) => [file.path, file.sha256]),
     );
     const isLive = (file: DataFile): boolean => live.has(file.path) && live.get(file.path) === file.sha256;
-    await assertFilesIntact(files.filter(isLive), appRanges);
+    await assertFilesIntact(files.filter(isLive), rowsRead);
     throw new LimitError(`asOf: version ${asOf} is no longer available. Create the export without asOf`);
   }
 }
@@ -111,15 +111,10 @@ type PinnableFile = RecordedFile & Pick<DataFile, 'groups'>;
 
 /**
  * Links a file into the work folder, where the locked engine may read it and no process removes it, and compares its
- * hash, or those of the row groups of `appRanges`; returns the new path. Error: `file_damaged`, `retryable` if the file was replaced or removed, since the next plan
- * has another.
+ * hash, or those of the row groups of `rowsRead`; returns the new path. Error: `file_damaged`, `retryable` if the file
+ * was replaced or removed, since the next plan has another.
  */
-export async function pinFile(
-  list: PinnableFile,
-  folder: string,
-  name: string,
-  appRanges?: readonly AppRange[],
-): Promise<string> {
+export async function pinFile(list: PinnableFile, folder: string, name: string, rowsRead?: RowsRead): Promise<string> {
   const pinned = path.join(folder, name);
   try {
     await localFiles.use([list], ([local = '']) => linkOrCopy(local, pinned));
@@ -131,16 +126,16 @@ export async function pinFile(
       hint: 'Create the export again, or restore the file from a backup.',
     });
   }
-  await assertListIntact(list, pinned, appRanges);
+  await assertListIntact(list, pinned, rowsRead);
   return pinned;
 }
 
 async function assertListIntact(
   { absolutePath, sizeBytes, sha256, groups }: PinnableFile,
   at: string,
-  appRanges?: readonly AppRange[],
+  rowsRead?: RowsRead,
 ): Promise<void> {
-  if ((await findSize(at)) === sizeBytes && (await isLocalIntact(at, { sha256, groups }, appRanges))) return;
+  if ((await findSize(at)) === sizeBytes && (await isLocalIntact(at, { sha256, groups }, rowsRead))) return;
   throw new AppError('file_damaged', `${absolutePath} is damaged: checksum mismatch`, {
     hint: 'Load its list again, or restore the file from a backup.',
   });

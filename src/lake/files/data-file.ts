@@ -19,7 +19,7 @@ import { membersOf } from '../../runtime/files/checksummed-json.ts';
 import { isText } from '../../runtime/store/shape.ts';
 import { emptyFileName, type DataFile } from '../log/snapshot.ts';
 import { logFolder, tableStore } from '../log/log-files.ts';
-import { addRowGroupHashes, isLocalIntact, type AppRange } from './row-group-hashes.ts';
+import { addRowGroupHashes, isLocalIntact, type RowsRead } from './row-group-hashes.ts';
 import { datasets } from '../../datasets/dataset.ts';
 import { formerYoungFolders, sealedFolder, youngFolder } from '../log/young-folder.ts';
 import type { FolderStoreOptions } from '../../runtime/store/folder-store.ts';
@@ -221,13 +221,13 @@ type CheckedFile = Pick<DataFile, 'absolutePath' | 'sizeBytes' | 'sha256' | 'gro
 
 async function isIntact(
   { absolutePath, sizeBytes, sha256, groups }: CheckedFile,
-  appRanges?: readonly AppRange[],
+  rowsRead?: RowsRead,
 ): Promise<boolean> {
   try {
     return await localFiles.use(
       [{ absolutePath, sizeBytes, sha256 }],
       async ([local = '']) =>
-        (await getSize(local)) === sizeBytes && (await isLocalIntact(local, { sha256, groups }, appRanges)),
+        (await getSize(local)) === sizeBytes && (await isLocalIntact(local, { sha256, groups }, rowsRead)),
     );
   } catch (error) {
     // It is missing, or damaged where only verified copies are provided.
@@ -238,14 +238,11 @@ async function isIntact(
 
 /**
  * Finds damage by reading the entire file, or its verified copy, since Parquet readers verify no checksums. With
- * `appRanges`, it may read only the row groups of these apps. A missing file is retryable.
+ * `rowsRead`, it may read only their row groups. A missing file is retryable.
  */
-export async function findFileDamage(
-  file: CheckedFile,
-  appRanges?: readonly AppRange[],
-): Promise<AppError | undefined> {
+export async function findFileDamage(file: CheckedFile, rowsRead?: RowsRead): Promise<AppError | undefined> {
   const { absolutePath, sizeBytes, sha256 } = file;
-  if (sha256 !== undefined && (await isIntact(file, appRanges))) return undefined;
+  if (sha256 !== undefined && (await isIntact(file, rowsRead))) return undefined;
   const size = await findStoredSize({ absolutePath });
   if (size === undefined) return new AppError('file_damaged', `${absolutePath} is missing`, { retryable: true, hint });
   if (size !== sizeBytes)
@@ -259,9 +256,9 @@ export async function findFileDamage(
 }
 
 /** Throws the first damage of files, as `findFileDamage`. Those of other engines are checked by size only. */
-export async function assertFilesIntact(files: readonly DataFile[], appRanges?: readonly AppRange[]): Promise<void> {
+export async function assertFilesIntact(files: readonly DataFile[], rowsRead?: RowsRead): Promise<void> {
   for (const file of files) {
-    const damage = await findFileDamage(file, appRanges);
+    const damage = await findFileDamage(file, rowsRead);
     if (damage !== undefined) throw damage;
   }
 }

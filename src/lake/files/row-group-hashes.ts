@@ -3,7 +3,8 @@
  *
  * Layout: row groups, bloom filters, hashes (JSON), footer. Parquet readers ignore bytes that the footer does not name.
  * The log has the place and the hash of everything after the row groups; this part has the hashes of the row groups.
- * Invariant: the engine skips a row group by the footer's range of `id_app`, which is among the verified bytes.
+ * Invariant: the engine skips a row group by the footer's range of `id_app` or `subject`, which is among the verified
+ * bytes.
  */
 import { createHash } from 'node:crypto';
 import { isRecord } from '../../runtime/files/checksummed-json.ts';
@@ -23,11 +24,20 @@ export type AppRange = readonly [first: number, last: number];
 /** The apps of a row group without statistics, which the engine reads for each of them. */
 const anyApp: AppRange = [Number.MIN_SAFE_INTEGER, Number.MAX_SAFE_INTEGER];
 
+/** What a reader reads of a file. */
+export interface RowsRead {
+  readonly apps: readonly AppRange[];
+  /** The value of `subject` in its rows, if the file has that column. */
+  readonly subject?: string;
+}
+
 interface RowGroupHash {
   /** First byte, and the byte after the last one. */
   readonly bytes: readonly [from: number, to: number];
   /** Smallest and largest `id_app`. */
   readonly apps: AppRange;
+  /** The value of `subject` in all its rows; absent if there is none. */
+  readonly subject?: string;
   /** SHA-256, hex. */
   readonly sha256: string;
 }
@@ -37,14 +47,21 @@ async function hashRowGroups(duckdb: Duckdb, file: string): Promise<RowGroupHash
     `SELECT min(coalesce(dictionary_page_offset, data_page_offset)) AS first,
        max(coalesce(dictionary_page_offset, data_page_offset) + total_compressed_size) AS last,
        coalesce(min(TRY_CAST(stats_min_value AS BIGINT)) FILTER (path_in_schema = 'id_app'), ${anyApp[0]}) AS first_app,
-       coalesce(max(TRY_CAST(stats_max_value AS BIGINT)) FILTER (path_in_schema = 'id_app'), ${anyApp[1]}) AS last_app
+       coalesce(max(TRY_CAST(stats_max_value AS BIGINT)) FILTER (path_in_schema = 'id_app'), ${anyApp[1]}) AS last_app,
+       any_value(stats_min_value) FILTER (path_in_schema = 'subject' AND stats_min_value = stats_max_value) AS subject
      FROM parquet_metadata(${sqlText(file)}) GROUP BY row_group_id ORDER BY row_group_id`,
   );
   const groups: RowGroupHash[] = [];
   for (const row of rows) {
     const [from, to] = [Number(row['first']), Number(row['last'])];
     const apps = [Number(row['first_app']), Number(row['last_app'])] as const;
-    groups.push({ bytes: [from, to], apps, sha256: await hashRange(file, from, to) });
+    const subject = row['subject'];
+    groups.push({
+      bytes: [from, to],
+      apps,
+      ...(typeof subject === 'string' ? { subject } : {}),
+      sha256: await hashRange(file, from, to),
+    });
   }
   return groups;
 }
@@ -75,18 +92,14 @@ function parseHashes(tail: Buffer, at: number): RowGroupHash[] | undefined {
 }
 
 /** Undefined if the whole file must be hashed, or if that takes as long. */
-async function arePartsIntact(
-  file: string,
-  mark: string,
-  appRanges: readonly AppRange[],
-): Promise<boolean | undefined> {
+async function arePartsIntact(file: string, mark: string, rowsRead: RowsRead): Promise<boolean | undefined> {
   const [end, hashesAt, sha256] = mark.split(',');
   const groupsEnd = Number(end);
   const tail = await readRange(file, groupsEnd, await getSize(file));
   if (createHash('sha256').update(tail).digest('hex') !== sha256) return false;
   const groups = parseHashes(tail, Number(hashesAt) - groupsEnd);
-  const isRead = ({ apps: [first, last] }: RowGroupHash): boolean =>
-    appRanges.some(([from, to]) => from <= last && to >= first);
+  const isRead = ({ apps: [first, last], subject = rowsRead.subject }: RowGroupHash): boolean =>
+    subject === (rowsRead.subject ?? subject) && rowsRead.apps.some(([from, to]) => from <= last && to >= first);
   const needed = groups?.filter(isRead);
   if (groups === undefined || needed === undefined || needed.length === groups.length) return undefined;
   for (const { bytes, sha256: expected } of needed) if ((await hashRange(file, ...bytes)) !== expected) return false;
@@ -94,15 +107,15 @@ async function arePartsIntact(
 }
 
 /**
- * Reports whether a local file has its hash. With `appRanges`, only what a reader of these apps reads of it. `groups`:
+ * Reports whether a local file has its hash. With `rowsRead`, only what is read of it. `groups`:
  * the mark of `addRowGroupHashes`, if it has one.
  */
 export async function isLocalIntact(
   file: string,
   { sha256, groups }: { readonly sha256: string | undefined; readonly groups?: string | undefined },
-  appRanges?: readonly AppRange[],
+  rowsRead?: RowsRead,
 ): Promise<boolean> {
   const parts =
-    groups === undefined || appRanges === undefined ? undefined : await arePartsIntact(file, groups, appRanges);
+    groups === undefined || rowsRead === undefined ? undefined : await arePartsIntact(file, groups, rowsRead);
   return parts ?? (await hashFile(file)) === sha256;
 }

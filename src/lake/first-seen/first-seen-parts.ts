@@ -1,17 +1,14 @@
 /**
  * First-seen parts: the first time of each user and device of an app, kept for exports of new users and devices.
  *
- * In: sealed files of the events table. Out: Parquet files `first-seen/v1-GROUP-ID-*.parquet`, each named by a record
- * with the hashes of the data files that it covers (plan-parts.ts). Columns: is_user, id_app, key (subject.ts) and
- * first_seconds, the time of the subject's first event, rounded down to s. A row takes 19 bytes.
+ * In: sealed files of the events table. Out: Parquet files `first-seen/v2-GROUP-ID-*.parquet`, each named by a record
+ * with the hashes of the data files that it covers (plan-parts.ts). Their rows: part-rows.ts.
  * Invariant: a part depends only on the bytes of the files that it covers (`chooseParts`: its use by readers).
  * Crash: a part is complete or does not exist. Missing and damaged parts are recreated; until then, exports read the
  * rows of their files.
  */
 import { randomBytes, randomUUID } from 'node:crypto';
 import path from 'node:path';
-import { subjectKeySql, subjectSql } from '../../datasets/subject.ts';
-import type { Subject } from '../../datasets/pipeline-file.ts';
 import { inParallel } from '../../runtime/async/in-parallel.ts';
 import { noCrashPoint, type CrashPoint } from '../../runtime/crash-point.ts';
 import { isDamage } from '../../runtime/errors.ts';
@@ -21,10 +18,10 @@ import { openFileRecords, type RecordedFile } from '../../runtime/store/file-rec
 import { localFiles, openStore } from '../../runtime/store/open-store.ts';
 import { isInteger, isText, listOf, matching, optional, shapeOf } from '../../runtime/store/shape.ts';
 import { findFileDamage } from '../files/data-file.ts';
-import { addRowGroupHashes, type AppRange } from '../files/row-group-hashes.ts';
+import { addRowGroupHashes } from '../files/row-group-hashes.ts';
 import { withEmptyFile, type DataFile } from '../log/snapshot.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
-import { sqlList, sqlText } from '../sql/literals.ts';
+import { mergeRows, writeRows } from './part-rows.ts';
 import { findObsolete, groupOf, type Cover, type FirstSeenPart, type UncoveredFile } from './plan-parts.ts';
 
 /** A part with its file, whose bytes have a hash. */
@@ -35,10 +32,8 @@ type Facts = Pick<StoredPart, 'covers' | 'firstDate' | 'lastDate'>;
 type StoredFacts = Facts & Pick<StoredPart, 'groups'>;
 
 /** Form of the parts. Those of other forms are removed. */
-const form = 'v1';
+const form = 'v2';
 const temporaryEnd = '.tmp';
-/** A lookup for one app reads this many rows more than it needs. */
-const groupRows = 61_440;
 /** Attempts to read all parts, which the compactor may replace meanwhile. */
 const listAttempts = 3;
 /** Records that are read concurrently. */
@@ -127,28 +122,6 @@ export async function areFirstSeenPartsCurrent(lakeDir: string, files: readonly 
   return unusable.length === 0 && findObsolete(parts, files).length === 0 && !names.some(isLeftover);
 }
 
-/** Selects the rows of a part from data files. The first path is the empty file, which has every column. */
-function rowsSql(paths: readonly string[]): string {
-  const ofSubject = (subject: Subject): string =>
-    `SELECT ${subject === 'user'} AS is_user, id_app, ${subjectSql(subject)} AS subject, min(event_time) AS first
-     FROM read_parquet(${sqlList(paths)}, union_by_name = true, hive_partitioning = false) AS events
-     WHERE id_app IS NOT NULL AND event_time IS NOT NULL AND ${subjectSql(subject)} IS NOT NULL GROUP BY ALL`;
-  return `SELECT is_user, id_app, ${subjectKeySql('subject')} AS key, CAST(floor(epoch(first)) AS BIGINT) AS first_seconds
-    FROM (${ofSubject('user')} UNION ALL ${ofSubject('device')})`;
-}
-
-/** Returns the apps whose row groups `earlierKeysSql` reads. */
-export function earlierApps(idApps: readonly number[]): AppRange {
-  return [Math.min(...idApps), Math.max(...idApps)];
-}
-
-/** Builds the relation of the keys that apps' subjects had before `$spanFrom`, in the parts bound as `$parts`. */
-export function earlierKeysSql(subject: Subject, idApps: readonly number[]): string {
-  return `SELECT id_app, key FROM read_parquet($parts, hive_partitioning = false)
-    WHERE is_user = ${subject === 'user'} AND id_app BETWEEN ${earlierApps(idApps).join(' AND ')}
-      AND first_seconds < CAST($spanFrom AS BIGINT) // 1000000`;
-}
-
 /** Creates the list of the parts in a folder. */
 function createPartList(lakeDir: string, records: ReturnType<typeof openRecords>) {
   const folder = firstSeenFolder(lakeDir);
@@ -208,21 +181,26 @@ export async function openFirstSeenParts(lakeDir: string, crashPoint: CrashPoint
   const records = openRecords(lakeDir);
   const partList = createPartList(lakeDir, records);
 
-  async function write(duckdb: Duckdb, select: string, group: string, facts: Facts): Promise<void> {
+  /** Runs work that may write temporary files, which are then removed. */
+  async function withTemporaryFiles(work: (create: () => string) => Promise<void>): Promise<void> {
     await ensureFolder(folder);
-    const temporary = path.join(folder, `${randomUUID()}${temporaryEnd}`);
+    const created: string[] = [];
     try {
-      // Keys do not compress. Version 2 of Parquet packs ordered numbers.
-      await duckdb.run(
-        `COPY (${select} ORDER BY is_user, id_app) TO ${sqlText(temporary)} (FORMAT parquet, PARQUET_VERSION v2, COMPRESSION uncompressed, ROW_GROUP_SIZE ${groupRows})`,
-      );
-      const groups = await addRowGroupHashes(duckdb, temporary);
-      await crashPoint('first-seen-written');
-      await records.publish(`${form}-${group}-${randomBytes(8).toString('hex')}`, temporary, { ...facts, groups });
-      await crashPoint('first-seen-published');
+      await work(() => {
+        const temporary = path.join(folder, `${randomUUID()}${temporaryEnd}`);
+        created.push(temporary);
+        return temporary;
+      });
     } finally {
-      await removeFile(temporary);
+      for (const temporary of created) await removeFile(temporary);
     }
+  }
+
+  async function publish(duckdb: Duckdb, temporary: string, group: string, facts: Facts): Promise<void> {
+    const groups = await addRowGroupHashes(duckdb, temporary);
+    await crashPoint('first-seen-written');
+    await records.publish(`${form}-${group}-${randomBytes(8).toString('hex')}`, temporary, { ...facts, groups });
+    await crashPoint('first-seen-published');
   }
 
   await partList.removeLeftovers(await partList.follow());
@@ -240,23 +218,22 @@ export async function openFirstSeenParts(lakeDir: string, crashPoint: CrashPoint
     async add(duckdb: Duckdb, batch: readonly UncoveredFile[], emptyFile: string, today: string): Promise<void> {
       const facts = toFacts(batch.map(({ cover, ...dates }) => ({ covers: [cover], ...dates })));
       const files = batch.map(({ file }) => file);
-      await localFiles.use(withEmptyFile({ emptyFile }, files), (paths) =>
-        write(duckdb, rowsSql(paths), groupOf(facts.lastDate, today), facts),
-      );
+      await withTemporaryFiles(async (create) => {
+        const part = create();
+        await localFiles.use(withEmptyFile({ emptyFile }, files), (paths) => writeRows(duckdb, paths, part));
+        await publish(duckdb, part, groupOf(facts.lastDate, today), facts);
+      });
     },
     /** Replaces parts by one. A damaged part is removed instead. */
     async merge(duckdb: Duckdb, some: readonly StoredPart[], today: string): Promise<void> {
       const damaged = await findDamaged(some);
       if (damaged.length > 0) return await partList.remove(damaged);
       const facts = toFacts(some);
-      await localFiles.use(some, (paths) =>
-        write(
-          duckdb,
-          `SELECT is_user, id_app, key, min(first_seconds) AS first_seconds FROM read_parquet(${sqlList(paths)}, hive_partitioning = false) GROUP BY ALL`,
-          groupOf(facts.lastDate, today),
-          facts,
-        ),
-      );
+      await withTemporaryFiles(async (create) => {
+        const part = create();
+        await localFiles.use(some, (paths) => mergeRows(duckdb, paths, part, create));
+        await publish(duckdb, part, groupOf(facts.lastDate, today), facts);
+      });
       await partList.remove(some);
       await crashPoint('first-seen-merged');
     },

@@ -42,10 +42,10 @@ const dayMs = 86_400_000;
 const [monthAfterDays, yearAfterDays] = [7, 70];
 /** A larger part is not merged with others of its group, whose total is less than its size by this factor. */
 const growth = 2;
-/** Limit of parts that are merged: 8 million subjects, 7 s. */
-const maxMergedBytes = 160 * 1024 ** 2;
-/** Limits of the files of a new part: less than a second. */
-const [maxFiles, maxRows] = [256, 2_000_000];
+/** Limit of parts that are merged: 28 million subjects, 13 s. */
+const maxMergedBytes = 512 * 1024 ** 2;
+/** Limits of the files of a new part: 15 s. */
+const [maxFiles, maxRows] = [256, 8_000_000];
 
 /** Returns the hash by which parts name a data file; undefined for a file of another engine, which no part covers. */
 function hashOf({ sha256 }: DataFile): string | undefined {

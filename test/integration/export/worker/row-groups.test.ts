@@ -18,11 +18,12 @@ beforeEach(oneTestIn(2));
 
 const rows = 50_000;
 
-/** A row group, bytes from the first to after the last, and its apps. */
+/** A row group, bytes from the first to after the last, and its apps; in first-seen parts, the subject of its rows. */
 interface Group {
   readonly from: number;
   readonly to: number;
   readonly apps: readonly [number, number];
+  readonly subject: string | undefined;
 }
 
 /** Lists the row groups of a Parquet file. */
@@ -30,13 +31,15 @@ async function listGroups(file: string): Promise<Group[]> {
   const found = await query(
     `SELECT min(coalesce(dictionary_page_offset, data_page_offset)) AS first,
        max(coalesce(dictionary_page_offset, data_page_offset) + total_compressed_size) AS last,
-       min(TRY_CAST(stats_min_value AS INT)) FILTER (path_in_schema = 'id_app') AS low, max(TRY_CAST(stats_max_value AS INT)) FILTER (path_in_schema = 'id_app') AS high
+       min(TRY_CAST(stats_min_value AS INT)) FILTER (path_in_schema = 'id_app') AS low, max(TRY_CAST(stats_max_value AS INT)) FILTER (path_in_schema = 'id_app') AS high,
+       any_value(stats_min_value) FILTER (path_in_schema = 'subject' AND stats_min_value = stats_max_value) AS subject
      FROM parquet_metadata('${file}') GROUP BY row_group_id ORDER BY row_group_id`,
   );
-  return found.map(({ first, last, low, high }) => ({
+  return found.map(({ first, last, low, high, subject }) => ({
     from: Number(first),
     to: Number(last),
     apps: [Number(low), Number(high)],
+    subject: typeof subject === 'string' ? subject : undefined,
   }));
 }
 
@@ -127,7 +130,7 @@ test('A row group without the apps of its rows is verified for each app', async 
     await expect(exportHere(tableDir, {}, { idApps: [idApp] }), String(idApp)).rejects.toThrow('checksum mismatch');
 });
 
-test('An export of the new users of an app reads only its row groups of a first-seen part, and damage in them makes it read the events', async () => {
+test('An export of the new users or devices of an app reads only their row groups of a first-seen part, and damage in them makes it read the events', async () => {
   const clock = createClock(0);
   const lakeDir = testFolder();
   const table = await openLake(lakeDir, { clock, crashPoint: noCrashPoint, retentionMs: 60_000 });
@@ -141,9 +144,10 @@ test('An export of the new users of an app reads only its row groups of a first-
         date: `DATE '${date}'`,
         event_time: `TIMESTAMPTZ '${date} 12:00:00+00'`,
         custom_user_id: user,
+        lvid: user,
       },
     });
-  // Three row groups of users.
+  // Five row groups: devices, then users.
   await day('2026-01-01', 150_000, "'user-' || i");
   await day('2026-01-02', 40, "CASE WHEN i % 2 = 0 THEN 'new-' || i ELSE 'user-' || (i // 2 * 7500) END");
   const duckdb = await openDuckdb({ memoryMb: 512, threads: 1 });
@@ -153,21 +157,37 @@ test('An export of the new users of an app reads only its row groups of a first-
   duckdb.close();
   const [part] = await parts.list();
   const groups = await listGroups(part?.absolutePath ?? '');
-  expect(groups.length).toBeGreaterThan(2);
+  expect(groups.map(({ subject }) => subject)).toEqual(['device', 'device', undefined, 'user', 'user']);
   const from = Date.UTC(2026, 0, 2) / 1000;
-  const request = { event: 'newUsers', eventTime: { fromSeconds: from, beforeSeconds: from + 86_400 } };
-  const exportOf = (idApp: number) => exportHere(lakePaths(lakeDir).table, request, { idApps: [idApp] });
-  const [first, last] = [await exportOf(1), await exportOf(20)];
-  expect([first.length, last.length]).toEqual([1, 1]);
+  const exportOf = (event: 'newUsers' | 'newDevices', idApp: number) =>
+    exportHere(
+      lakePaths(lakeDir).table,
+      { event, eventTime: { fromSeconds: from, beforeSeconds: from + 86_400 } },
+      { idApps: [idApp] },
+    );
+  const users = [await exportOf('newUsers', 12), await exportOf('newUsers', 20)];
+  expect(users.map(({ length }) => length)).toEqual([1, 1]);
+  const devices = await exportOf('newDevices', 12);
+  expect(devices).toHaveLength(1);
 
-  ruin(
-    part?.absolutePath ?? '',
-    groups.filter((group) => !holds(group, [1])),
-  );
-  const earlier = files.find((file) => file.path.includes('2026-01-01'))?.absolutePath ?? '';
+  const file = part?.absolutePath ?? '';
+  const intact = readFileSync(file);
+  const earlier = files.find((each) => each.path.includes('2026-01-01'))?.absolutePath ?? '';
   await rename(earlier, `${earlier}.away`);
-  expect(await exportOf(1)).toEqual(first);
-  await expect(exportOf(20)).rejects.toThrow('is missing');
+  const ofSubjects = [
+    { subject: 'user', event: 'newUsers', other: 'newDevices', expected: users[0], ruined: 20 },
+    { subject: 'device', event: 'newDevices', other: 'newUsers', expected: devices, ruined: 2 },
+  ] as const;
+  for (const { subject, event, other, expected, ruined } of ofSubjects) {
+    writeFileSync(file, intact);
+    ruin(
+      file,
+      groups.filter((group) => !holds(group, [12]) || (group.subject ?? subject) !== subject),
+    );
+    expect(await exportOf(event, 12)).toEqual(expected);
+    await expect(exportOf(event, ruined)).rejects.toThrow('is missing');
+    await expect(exportOf(other, 12)).rejects.toThrow('is missing');
+  }
   await rename(`${earlier}.away`, earlier);
-  expect(await exportOf(20)).toEqual(last);
+  expect(await exportOf('newUsers', 20)).toEqual(users[1]);
 });

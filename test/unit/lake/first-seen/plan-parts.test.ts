@@ -99,7 +99,7 @@ describe('the files of new parts', () => {
   it('A batch has files of one group and a bounded number of rows, and at least one file', () => {
     const files = [
       fileOf('today', today),
-      fileOf('large', '2026-05-01', { numRecords: 5_000_000 }),
+      fileOf('large', '2026-05-01', { numRecords: 9_000_000 }),
       fileOf('small', '2026-05-01'),
       fileOf('last month', '2026-04-01'),
     ];
@@ -131,9 +131,9 @@ describe('merges', () => {
   });
 
   it('A day has few parts, none is rewritten often, and none outgrows the limit', () => {
-    const limit = 160 * 1024 ** 2;
+    const limit = 512 * 1024 ** 2;
     fc.assert(
-      fc.property(fc.array(fc.integer({ min: 1_000_000, max: limit / 20 }), { maxLength: 60 }), (sizes) => {
+      fc.property(fc.array(fc.integer({ min: 1_000_000, max: limit / 16 }), { maxLength: 60 }), (sizes) => {
         let parts: FirstSeenPart[] = [];
         let written = 0;
         for (const [index, sizeBytes] of sizes.entries()) {
@@ -149,8 +149,8 @@ describe('merges', () => {
           }
         }
         const total = sizes.reduce((sum, size) => sum + size, 0);
-        // A rewrite grows the part of a row by half at least: 13 times are from the smallest to the limit.
-        expect(written).toBeLessThanOrEqual(13 * total);
+        // A rewrite grows the part of a row by half at least: 16 times are from the smallest to the limit.
+        expect(written).toBeLessThanOrEqual(16 * total);
         expect(parts.length).toBeLessThanOrEqual(8 + total / (limit / 4));
         expect(parts.flatMap(({ id }) => (id === '' ? [] : id.split(','))).length).toBe(sizes.length);
       }),
