@@ -24,7 +24,7 @@ export type AppRange = readonly [first: number, last: number];
 /** The apps of a row group without statistics, which the engine reads for each of them. */
 const anyApp: AppRange = [Number.MIN_SAFE_INTEGER, Number.MAX_SAFE_INTEGER];
 
-/** What a reader reads of a file. */
+/** The rows that a reader reads of a file. */
 export interface RowsRead {
   readonly apps: readonly AppRange[];
   /** The value of `subject` in its rows, if the file has that column. */
