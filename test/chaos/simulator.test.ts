@@ -22,6 +22,11 @@ vi.mock('node:crypto', async (importOriginal) => ({
   ...(await importOriginal<object>()),
   ...(await import('../simulator/chance.ts')),
 }));
+vi.mock('../../src/runtime/async/semaphore.ts', async (importOriginal) =>
+  (await import('../simulator/semaphores.ts')).ofProcesses(
+    await importOriginal<typeof import('../../src/runtime/async/semaphore.ts')>(),
+  ),
+);
 vi.mock('../../src/runtime/files/lock.ts', () => import('../simulator/locks.ts'));
 vi.mock('../../src/lake/sql/duckdb.ts', async (importOriginal) => ({
   ...(await importOriginal<object>()),
@@ -32,7 +37,8 @@ vi.mock('../../src/lake/sql/duckdb.ts', async (importOriginal) => ({
 const scenariosOf = (short: number): number => chaosFigure('TRIBUTARY_TEST_SIMULATOR_SEEDS', { short, long: 200 });
 /** The short run is the same every time; the long one uses new seeds. */
 const seed = isLongRun ? chaosSeed() : Number(process.env['TRIBUTARY_TEST_SEED'] || 1);
-const steps = 800;
+/** A start of the compactor takes up to 400 steps. */
+const stepsOf = { lake: 2400, jobs: 800 } as const;
 /** The short run ends with the first failing scenario. */
 const mostFailures = isLongRun ? Infinity : 1;
 const fixtures = path.resolve(import.meta.dirname, '../fixtures/simulator');
@@ -65,7 +71,7 @@ async function playOnce(scenario: Scenario): Promise<Awaited<ReturnType<typeof s
 
 test('Two runs of a scenario are the same to the last call', async ({ skip }) => {
   inLongForm(skip);
-  const scenario: Scenario = { play: 'lake', seed, steps };
+  const scenario: Scenario = { play: 'lake', seed, steps: stepsOf.lake };
   const played = await simulate(scenario);
   expect(await simulate(scenario)).toEqual(played);
   Object.assign(twice, { key: JSON.stringify(scenario), played });
@@ -98,13 +104,13 @@ const runs = [
 
 test.for(runs)(
   `The ${isLongRun ? 'long' : 'short'} run of $what holds in $scenarios scenarios`,
-  { timeout: 60_000 + Math.max(...runs.map(({ scenarios }) => scenarios)) * 20_000 },
+  { timeout: 60_000 + Math.max(...runs.map(({ scenarios }) => scenarios)) * 40_000 },
   async ({ play, scenarios, promise, what, wanted }) => {
     const failures: Error[] = [];
     const counts: Record<string, number> = {};
     for (let n = 0; n < scenarios && failures.length < mostFailures; n += 1) {
       try {
-        const { figures } = await playOnce({ play, seed: seed + n, steps, ...about });
+        const { figures } = await playOnce({ play, seed: seed + n, steps: stepsOf[play], ...about });
         for (const [name, value] of Object.entries(figures)) counts[name] = (counts[name] ?? 0) + value;
       } catch (error) {
         process.stderr.write(`${String(error)}\n`);
