@@ -4,6 +4,7 @@ import { expect, test, vi } from 'vitest';
 import { chaosFigure, chaosSeed, inLongForm, isLongRun } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
 import { inTurn } from '../helpers/in-turn.ts';
+import type { Semaphores } from '../simulator/semaphores.ts';
 import { simulate, type Scenario } from '../simulator/simulate.ts';
 
 // All modules through which the tested code reaches the outside; a scenario decides what they return.
@@ -23,9 +24,7 @@ vi.mock('node:crypto', async (importOriginal) => ({
   ...(await import('../simulator/chance.ts')),
 }));
 vi.mock('../../src/runtime/async/semaphore.ts', async (importOriginal) =>
-  (await import('../simulator/semaphores.ts')).ofProcesses(
-    await importOriginal<typeof import('../../src/runtime/async/semaphore.ts')>(),
-  ),
+  (await import('../simulator/semaphores.ts')).ofProcesses(await importOriginal<Semaphores>()),
 );
 vi.mock('../../src/runtime/files/lock.ts', () => import('../simulator/locks.ts'));
 vi.mock('../../src/lake/sql/duckdb.ts', async (importOriginal) => ({

@@ -1,7 +1,7 @@
 import type * as semaphores from '../../src/runtime/async/semaphore.ts';
 import { activeWorld } from './world.ts';
 
-type Semaphores = Pick<typeof semaphores, 'createKeyedSemaphore' | 'createMutex'>;
+export type Semaphores = Pick<typeof semaphores, 'createKeyedSemaphore' | 'createMutex'>;
 
 const noProcess = {};
 
