@@ -35,7 +35,7 @@ interface Plays {
 export type About = 'copies';
 
 /** Steps after the last fault within which the lake must have everything. */
-const settleSteps = 20_000;
+const settleSteps = 100_000;
 /** Rounds of a hundred steps within which a start must remove what ended processes have left. */
 const tidyRounds = 50;
 
