@@ -137,8 +137,8 @@ const hasSmallSets = ({ eventName = [], filters }: ExportSpec, apps: readonly Ex
   [apps, eventName, ...Object.values(filters)].every(({ length }) => length <= inlineSetSize);
 
 /**
- * Returns the apps whose row groups are all that the engine reads of a file, because statements compare `id_app` with
- * them; undefined if it may read others.
+ * Returns the rows whose row groups are all that the engine reads of a file, because statements compare `id_app` with
+ * the request's apps; undefined if it may read others.
  */
 export function appsRead({ request, apps, ...lists }: ReadPlan): RowsRead | undefined {
   const { event } = getExport(request.event);

@@ -11,7 +11,7 @@ import { sqlList, sqlText } from '../sql/literals.ts';
 
 /** A lookup for one app reads this many rows more than it needs. */
 const groupRows = 61_440;
-/** Rows that a merge groups at a time: their hash table fits into the processor's cache, and into the least memory. */
+/** Rows that a merge groups at a time, except of one app: their hash table fits into the least memory. */
 const mergedRows = 500_000;
 
 const readSql = (paths: readonly string[]): string => `read_parquet(${sqlList(paths)}, hive_partitioning = false)`;
@@ -51,8 +51,8 @@ async function cutRows(duckdb: Duckdb, paths: readonly string[]): Promise<string
 }
 
 /**
- * Merges the rows of parts into a file, app by app, so that a merge of any size needs little memory. `createPiece`
- * returns the path of a temporary file; together they are as large as the result.
+ * Merges the rows of parts into a file, app by app: only an app of more than `mergedRows` needs more memory, or spills.
+ * `createPiece` returns the path of a temporary file; together they are as large as the result.
  */
 export async function mergeRows(
   duckdb: Duckdb,

@@ -15,7 +15,7 @@ beforeAll(async () => {
 });
 afterAll(() => duckdb.close());
 
-/** Writes a part: rows of apps 1 to 5, 300,000 of them of app 3, and the times of an offset. */
+/** Writes a part: 700,000 rows of apps 1 to 5, most of app 3, with times after `seconds`. */
 async function writePart(name: string, firstKey: number, seconds: number): Promise<void> {
   await duckdb.run(
     `COPY (SELECT CASE WHEN i % 2 = 0 THEN 'device' ELSE 'user' END AS subject,
